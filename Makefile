@@ -1,0 +1,92 @@
+# `make run` and `make test` do all their own set-up; the other targets are for development.
+#
+#   PYTHON=python3.12   the interpreter that makes the environments (3.11 or newer)
+#   JOBS=4              how many processes run the tests
+#
+# An environment is made once and installed into again only when pyproject.toml or a source of the
+# compiled codec changes. After changing PYTHON, `make clean` first.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+
+PYTHON ?= python3
+JOBS ?= 2
+export PYTHON
+
+CODEC := src/penstock/codec
+COMPILED := $(wildcard $(CODEC)/*.pyx $(CODEC)/*.pxi $(CODEC)/*.h)
+PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
+
+.PHONY: help
+help:
+	@echo "make run        install into .venv and run a short demonstration"
+	@echo "make test       lint, types, import contracts and the default tests"
+	@echo "make test-long  the long rings, and every property test with many more examples"
+	@echo "make lint       formatting, lint, types and import contracts only"
+	@echo "make format     format and mend what can be mended"
+	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
+	@echo "make clean      remove environments, builds and caches"
+
+.PHONY: run
+run: .venv/.run
+	.venv/bin/python -m penstock.demo
+
+.PHONY: test
+test: machine-test lint
+	.venv/bin/pytest -n $(JOBS)
+
+# The hypothesis plugin marks every property test, so they are chosen beside the long ones.
+.PHONY: test-long
+test-long: machine-long .venv/.dev
+	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n $(JOBS) -m "long or hypothesis" --timeout=3600
+
+.PHONY: lint
+lint: .venv/.dev
+	.venv/bin/ruff format --check
+	.venv/bin/ruff check
+	.venv/bin/mypy
+	.venv/bin/lint-imports --no-logo
+
+.PHONY: format
+format: .venv/.dev
+	.venv/bin/ruff check --fix-only
+	.venv/bin/ruff format
+
+.PHONY: bench
+bench: .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/ledger.py
+
+.PHONY: clean
+clean:
+	rm -rf .venv .venv-bench build dist src/*.egg-info $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
+
+# What the machine must have before each kind of work: run, build, test, long.
+.PHONY: machine-%
+machine-%:
+	@scripts/setup-machine $*
+
+# A stamp per environment and purpose. The compiled codec is optional for `make run` only; for the
+# rest it must import, since a build that fails falls back without a word.
+.venv/.created .venv-bench/.created: | machine-run
+	$(PYTHON) -m venv --clear $(@D)
+	touch $@
+
+.venv/.run: .venv/.created pyproject.toml $(COMPILED)
+	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	.venv/bin/python $(PIP_INSTALL) --editable .
+	touch $@
+
+.venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
+	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
+	.venv/bin/python -c 'import penstock.codec._codec'
+	touch $@ .venv/.run
+
+.venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
+	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable .
+	.venv-bench/bin/python -c 'import penstock.codec._codec'
+	touch $@
