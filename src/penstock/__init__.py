@@ -1,0 +1,41 @@
+"""Penstock: a durable message and task queue. One directory of files is the queue.
+
+>>> import penstock, tempfile
+>>> with penstock.open(tempfile.mkdtemp()) as queue:
+...     id = queue.enqueue(b"hello", priority=9, headers={"kind": "greeting"})
+...     queue.dequeue().payload
+b'hello'
+"""
+
+from os import PathLike, fspath
+from typing import Any
+
+from penstock.errors import PenstockError
+from penstock.model import DeadLetter, LeasedMessage, Message, Stats, Why
+from penstock.queue import NewMessage, Queue, QueueSettings
+from penstock.queue.queue import open_queue
+
+__version__ = "0.1.0"
+
+
+def open(path: str | PathLike[str], *, read_only: bool = False, **settings: Any) -> Queue:  # noqa: A001
+    """Open the queue in a directory, or make one there.
+
+    Settings are those of `QueueSettings`; they are stored with the queue, so that they need to be
+    given only once. With `read_only` nothing on disk changes, and a writer may be at work.
+    """
+    return open_queue(fspath(path), settings, read_only=read_only, create=not read_only)
+
+
+__all__ = [
+    "DeadLetter",
+    "LeasedMessage",
+    "Message",
+    "NewMessage",
+    "PenstockError",
+    "Queue",
+    "QueueSettings",
+    "Stats",
+    "Why",
+    "open",
+]

@@ -1,0 +1,40 @@
+# The compiled codec has the types of its twin.
+from penstock.codec.codec_py import (
+    IMPLEMENTATION,
+    Buffer,
+    Packer,
+    crc32c,
+    decode_columns,
+    first_nonzero,
+    make_id,
+    make_ids,
+    pack,
+    parse_id,
+    read_entries,
+    resync,
+    seek,
+    skim,
+    unpack,
+)
+
+def crc32c_portable(data: Buffer, value: int = 0) -> int: ...
+def crc32c_uses_instruction() -> bool: ...
+
+__all__ = [
+    "IMPLEMENTATION",
+    "Packer",
+    "crc32c",
+    "crc32c_portable",
+    "crc32c_uses_instruction",
+    "decode_columns",
+    "first_nonzero",
+    "make_id",
+    "make_ids",
+    "pack",
+    "parse_id",
+    "read_entries",
+    "resync",
+    "seek",
+    "skim",
+    "unpack",
+]

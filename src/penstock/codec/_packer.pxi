@@ -1,0 +1,277 @@
+# Appending. Safe between threads because from the first look at the Packer's numbers to the last
+# byte there is no Python code and no release of the interpreter lock: items are gathered first, then
+# placed in one go. Safe in memory because position and limit can only be set inside the buffer.
+
+
+cdef class Packer:
+    """Writes entries one after another into a buffer; see the twin in packer_py.py."""
+
+    cdef Py_buffer _buffer
+    cdef bint _held
+    cdef uint8_t *_data
+    cdef int64_t _position
+    cdef int64_t _limit
+    cdef int64_t _max_entry_bytes
+    cdef int64_t _synced_upto
+    cdef public long long next_seq
+    cdef public long long last_timestamp_ns
+    cdef public long long seq_limit  # entries at or above it are refused with -1
+    cdef public long long time_limit_ns  # entries after it are refused with -1
+
+    def __cinit__(
+        self,
+        buffer,
+        *,
+        int64_t position,
+        int64_t limit,
+        next_seq,
+        long long last_timestamp_ns=0,
+        max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
+    ):
+        PyObject_GetBuffer(buffer, &self._buffer, PyBUF_WRITABLE)
+        self._held = True
+        self._data = <uint8_t *>self._buffer.buf
+        if not 0 <= position <= limit <= self._buffer.len:
+            raise ValueError("position and limit must lie inside the buffer")
+        self.next_seq = checked_seq(next_seq)
+        self._max_entry_bytes = checked_entry_limit(max_entry_bytes)
+        self._position = position
+        self._limit = limit
+        self.last_timestamp_ns = last_timestamp_ns
+        self.seq_limit = MAX_SEQ
+        self.time_limit_ns = MAX_TIMESTAMP_NS
+        self._synced_upto = -1
+
+    def __dealloc__(self):
+        if self._held:
+            PyBuffer_Release(&self._buffer)
+
+    @property
+    def position(self):
+        """Where the next entry goes."""
+        return self._position
+
+    @position.setter
+    def position(self, int64_t position):
+        self._check_inside(position)
+        self._position = position
+
+    @property
+    def limit(self):
+        """Nothing is written at or after it."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, int64_t limit):
+        self._check_inside(limit)
+        self._limit = limit
+
+    cdef int _check_inside(self, int64_t offset) except -1:
+        if not 0 <= offset <= (self._buffer.len if self._held else 0):
+            raise ValueError("position and limit must lie inside the buffer")
+        return 0
+
+    def append(self, payload, timestamp_ns):
+        """Write a plain message (no options)."""
+        cdef Py_buffer held
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        cdef Piece piece
+        piece.type = DATA
+        piece.flags = 0
+        piece.fields_at = 0
+        piece.fields_bytes = 0
+        if PyBytes_Check(payload):
+            piece.payload = <const uint8_t *>PyBytes_AS_STRING(payload)
+            piece.payload_bytes = PyBytes_GET_SIZE(payload)
+            self._check_piece(&piece)
+            return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
+        PyObject_GetBuffer(payload, &held, PyBUF_SIMPLE)
+        try:
+            piece.payload = <const uint8_t *>held.buf
+            piece.payload_bytes = held.len
+            self._check_piece(&piece)
+            return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
+        finally:
+            PyBuffer_Release(&held)
+
+    def append_draft(self, draft, timestamp_ns):
+        """Write one entry with options."""
+        cdef Piece piece
+        cdef Scratch scratch
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        begin_scratch(&scratch)
+        try:
+            gather(&piece, &scratch, draft)
+            self._check_piece(&piece)
+            return self._place(&piece, 1, scratch.data, piece_bytes(&piece), time_ns)
+        finally:
+            end_scratch(&scratch)
+
+    def append_batch(self, items, timestamp_ns):
+        """Write entries that belong together, in a frame if there are several."""
+        cdef tuple held = tuple(items)  # keeps the items, whatever happens to the caller's list
+        cdef Py_ssize_t count = len(held)
+        cdef Py_ssize_t number
+        cdef int64_t batch_bytes = 0
+        cdef int64_t time_ns
+        cdef Piece *pieces
+        cdef Scratch scratch
+        if count == 0:
+            raise InvalidInput("a batch needs at least one entry")
+        time_ns = checked_timestamp(timestamp_ns)
+        pieces = <Piece *>PyMem_Malloc(count * sizeof(Piece))
+        if pieces == NULL:
+            raise MemoryError()
+        begin_scratch(&scratch)
+        try:
+            for number in range(count):
+                gather(&pieces[number], &scratch, <object>PyTuple_GET_ITEM(held, number))
+                self._check_piece(&pieces[number])
+                batch_bytes += piece_bytes(&pieces[number])
+            return self._place(pieces, count, scratch.data, batch_bytes, time_ns)
+        finally:
+            end_scratch(&scratch)
+            PyMem_Free(pieces)
+
+    def append_stamped(self, payload, timestamp_ns):
+        """As `append`, but answers (seq, timestamp as stored), None where that answers -1."""
+        return self._stamped(self.append(payload, timestamp_ns))
+
+    def append_draft_stamped(self, draft, timestamp_ns):
+        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
+        return self._stamped(self.append_draft(draft, timestamp_ns))
+
+    def append_batch_stamped(self, items, timestamp_ns):
+        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
+        return self._stamped(self.append_batch(items, timestamp_ns))
+
+    def append_event(self, int type_, body, timestamp_ns):
+        """Write an event: an entry of its type without any option."""
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        cdef Piece piece
+        if not (FIRST_EVENT <= type_ <= LAST_EVENT and PyBytes_Check(body)):
+            return self.append_draft(Draft(body, type_), timestamp_ns)
+        piece.type = type_
+        piece.flags = 0
+        piece.fields_at = 0
+        piece.fields_bytes = 0
+        piece.payload = <const uint8_t *>PyBytes_AS_STRING(body)
+        piece.payload_bytes = PyBytes_GET_SIZE(body)
+        self._check_piece(&piece)
+        return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
+
+    cdef inline object _stamped(self, seq):
+        # No Python code ran since the entry was placed, so the timestamp is still this entry's.
+        return None if <int64_t>seq < 0 else (seq, self.last_timestamp_ns)
+
+    def promise(self, synced_upto):
+        """Let the next call begin with a checkpoint: the file is durable up to that offset."""
+        cdef int64_t offset = bounded(synced_upto)
+        if offset < 0:
+            raise InvalidInput(f"{synced_upto} is not an offset that can be durable")
+        self._synced_upto = offset
+
+    def write_checkpoint(self, timestamp_ns):
+        """Write the promised checkpoint now, with nothing behind it; False if there is no room."""
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        cdef uint8_t *at
+        if self._synced_upto < 0:
+            return True
+        if self._position + CHECKPOINT_BYTES > self._limit:
+            return False
+        if time_ns < self.last_timestamp_ns:
+            time_ns = self.last_timestamp_ns
+        at = self._data + self._position
+        publish_u32(at, self._write_checkpoint(at, time_ns, 0, 0))
+        self._position += CHECKPOINT_BYTES
+        self._synced_upto = -1
+        self.last_timestamp_ns = time_ns
+        return True
+
+    def take(self):
+        """Hand over what was written so far and begin again at the buffer's start."""
+        cdef bytes data
+        if not self._held:
+            return b""
+        data = PyBytes_FromStringAndSize(<const char *>self._data, self._position)
+        memset(self._data, 0, self._position)
+        self._position = 0
+        return data
+
+    def release(self):
+        """Let go of the buffer; every later append answers -1."""
+        self._limit = 0
+        if self._held:
+            self._held = False
+            self._data = NULL
+            PyBuffer_Release(&self._buffer)
+
+    cdef inline int _check_piece(self, const Piece *piece) except -1:
+        if piece_bytes(piece) > self._max_entry_bytes:
+            raise TooLarge(
+                f"an entry of {piece_bytes(piece)} bytes; the most is {self._max_entry_bytes}"
+            )
+        return 0
+
+    cdef int64_t _place(
+        self,
+        const Piece *pieces,
+        Py_ssize_t count,
+        const uint8_t *fields,
+        int64_t batch_bytes,
+        int64_t time_ns,
+    ) except -2:
+        cdef int64_t first_seq = self.next_seq
+        cdef int64_t head_bytes = 0
+        cdef uint32_t first_length
+        cdef uint32_t length
+        cdef uint8_t *start
+        cdef uint8_t *at
+        cdef Py_ssize_t number
+        if batch_bytes > MAX_BATCH_BYTES:
+            refuse_batch_bytes(batch_bytes)
+        if first_seq < 0:
+            checked_seq(first_seq)
+        if time_ns < self.last_timestamp_ns:
+            time_ns = self.last_timestamp_ns
+        if count > 1 or self._synced_upto >= 0:
+            head_bytes = CHECKPOINT_BYTES
+        if (
+            self.seq_limit < count
+            or first_seq > self.seq_limit - count
+            or time_ns > self.time_limit_ns
+            or head_bytes + batch_bytes > self._limit - self._position
+        ):
+            return -1
+        # Nothing below can fail, and nothing runs Python code.
+        start = at = self._data + self._position
+        if head_bytes == 0:
+            first_length = write_piece(at, pieces, fields, first_seq, time_ns)
+        else:
+            first_length = self._write_checkpoint(
+                at, time_ns, <uint32_t>count if count > 1 else 0, batch_bytes if count > 1 else 0
+            )
+            at += CHECKPOINT_BYTES
+            for number in range(count):
+                length = write_piece(at, &pieces[number], fields, first_seq + number, time_ns)
+                store_u32(at, length)
+                at += LENGTH_BYTES + length
+        publish_u32(start, first_length)
+        self._position += head_bytes + batch_bytes
+        self._synced_upto = -1
+        self.next_seq = first_seq + count
+        self.last_timestamp_ns = time_ns
+        return first_seq
+
+    cdef uint32_t _write_checkpoint(
+        self, uint8_t *at, int64_t time_ns, uint32_t frame_count, uint32_t frame_bytes
+    ) noexcept:
+        # All but its length, which is answered.
+        cdef uint32_t length = begin_entry(
+            at, CHECKPOINT_BYTES, CHECKPOINT, 0, self.next_seq, time_ns
+        )
+        store_u64(at + FIXED_BYTES, self._synced_upto if self._synced_upto > 0 else 0)
+        store_u32(at + FIXED_BYTES + 8, frame_count)
+        store_u32(at + FIXED_BYTES + 12, frame_bytes)
+        seal_entry(at, CHECKPOINT_BYTES, length)
+        return length

@@ -1,0 +1,37 @@
+"""The codec in plain Python: the readable reference, and the fallback where no compiler was.
+
+`_codec.pyx` is the same specification with another body; `tests/codec` holds the two together.
+Every function takes a buffer and offsets into it and never looks outside of them. Offsets in
+results and errors are offsets into that buffer.
+
+A reader checks, in this order: the length, the checksum, the version (flags and type), seq and
+timestamp, the fields one after another; header text comes last, and only if it is wanted.
+"""
+
+from penstock.codec.checksum_py import Buffer, crc32c
+from penstock.codec.columns_py import decode_columns
+from penstock.codec.ids_py import make_id, make_ids, parse_id
+from penstock.codec.pack_py import pack
+from penstock.codec.packer_py import Packer
+from penstock.codec.scan_py import first_nonzero, resync, seek, skim
+from penstock.codec.unpack_py import read_entries, unpack
+
+IMPLEMENTATION = "python"
+
+__all__ = [
+    "IMPLEMENTATION",
+    "Buffer",
+    "Packer",
+    "crc32c",
+    "decode_columns",
+    "first_nonzero",
+    "make_id",
+    "make_ids",
+    "pack",
+    "parse_id",
+    "read_entries",
+    "resync",
+    "seek",
+    "skim",
+    "unpack",
+]

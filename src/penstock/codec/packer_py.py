@@ -1,0 +1,227 @@
+"""Appending: entries one after another into a buffer that others may be reading."""
+
+import struct
+import threading
+from collections.abc import Sequence
+
+from penstock.codec.checksum_py import flat
+from penstock.codec.entry import Draft
+from penstock.codec.layout import (
+    CHECKPOINT,
+    CHECKPOINT_BYTES,
+    CHECKPOINT_FORMAT,
+    DEFAULT_MAX_ENTRY_BYTES,
+    ENTRY_OVERHEAD_BYTES,
+    LENGTH_BYTES,
+    MAX_SEQ,
+    MAX_TIMESTAMP_NS,
+)
+from penstock.codec.pack_py import (
+    body_of,
+    check_batch_bytes,
+    check_limits,
+    check_seq,
+    check_timestamp,
+    seal,
+)
+from penstock.errors import InvalidInput, TooLarge
+
+_CHECKPOINT = struct.Struct(CHECKPOINT_FORMAT)
+
+
+class Packer:
+    """Writes entries one after another into a buffer: a mapped segment or a staging area.
+
+    A call writes all it was given or nothing, and answers the first seq, or -1 where it may not
+    go on: no room before `limit`, `seq_limit` or `time_limit_ns` reached. The owner then makes
+    room or starts a new segment and calls again. A call is atomic between threads (by a lock here;
+    the compiled twin needs none, because from looking at the packer to the last byte it never lets
+    go of the interpreter). So the usual append takes no lock of its owner's, and closing the gate
+    (`limit = 0`) sends the next caller to the owner.
+
+    The length field of the first entry is stored last: whoever reads the same pages sees either
+    zeros or all of the call's bytes.
+    """
+
+    def __init__(
+        self,
+        buffer: bytearray | memoryview,
+        *,
+        position: int,
+        limit: int,
+        next_seq: int,
+        last_timestamp_ns: int = 0,
+        max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
+    ) -> None:
+        self._buffer = flat(buffer)
+        if self._buffer.readonly:
+            raise BufferError("a packer needs a buffer that can be written")
+        if not 0 <= position <= limit <= len(self._buffer):
+            raise ValueError("position and limit must lie inside the buffer")
+        check_limits(next_seq, max_entry_bytes)
+        self._position = position
+        self._limit = limit
+        self.next_seq = next_seq
+        self.last_timestamp_ns = last_timestamp_ns
+        self._max_entry_bytes = max_entry_bytes
+        self.seq_limit = MAX_SEQ  # entries at or above it are refused with -1
+        self.time_limit_ns = MAX_TIMESTAMP_NS  # entries after it are refused with -1
+        self._synced_upto = -1
+        self._lock = threading.Lock()
+
+    @property
+    def position(self) -> int:
+        """Where the next entry goes."""
+        return self._position
+
+    @position.setter
+    def position(self, position: int) -> None:
+        with self._lock:
+            self._check_inside(position)
+            self._position = position
+
+    @property
+    def limit(self) -> int:
+        """Nothing is written at or after it."""
+        return self._limit
+
+    @limit.setter
+    def limit(self, limit: int) -> None:
+        with self._lock:
+            self._check_inside(limit)
+            self._limit = limit
+
+    def append(self, payload: bytes, timestamp_ns: int) -> int:
+        """Write a plain message (no options)."""
+        return self._write([Draft(payload)], timestamp_ns)
+
+    def append_draft(self, draft: Draft, timestamp_ns: int) -> int:
+        """Write one entry with options."""
+        return self._write([draft], timestamp_ns)
+
+    def append_batch(self, items: Sequence[bytes | Draft], timestamp_ns: int) -> int:
+        """Write entries that belong together, in a frame if there are several."""
+        if not items:
+            raise InvalidInput("a batch needs at least one entry")
+        return self._write(items, timestamp_ns)
+
+    def append_stamped(self, payload: bytes, timestamp_ns: int) -> tuple[int, int] | None:
+        """As `append`, but answers (seq, timestamp as stored), None where that answers -1.
+
+        Only the call itself can tell the timestamp: behind it, another thread may have appended.
+        """
+        return self._write_stamped([Draft(payload)], timestamp_ns)
+
+    def append_draft_stamped(self, draft: Draft, timestamp_ns: int) -> tuple[int, int] | None:
+        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
+        return self._write_stamped([draft], timestamp_ns)
+
+    def append_batch_stamped(
+        self, items: Sequence[bytes | Draft], timestamp_ns: int
+    ) -> tuple[int, int] | None:
+        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
+        if not items:
+            raise InvalidInput("a batch needs at least one entry")
+        return self._write_stamped(items, timestamp_ns)
+
+    def append_event(self, type_: int, body: bytes, timestamp_ns: int) -> int:
+        """Write an event: an entry of its type without any option."""
+        return self._write([Draft(body, type_)], timestamp_ns)
+
+    def promise(self, synced_upto: int) -> None:
+        """Let the next call begin with a checkpoint: the file is durable up to that offset."""
+        if not 0 <= synced_upto <= MAX_SEQ:
+            raise InvalidInput(f"{synced_upto} is not an offset that can be durable")
+        self._synced_upto = synced_upto
+
+    def write_checkpoint(self, timestamp_ns: int) -> bool:
+        """Write the promised checkpoint now, with nothing behind it; False if there is no room."""
+        check_timestamp(timestamp_ns)
+        with self._lock:
+            if self._synced_upto < 0:
+                return True
+            if self._position + CHECKPOINT_BYTES > self._limit:
+                return False
+            timestamp_ns = max(timestamp_ns, self.last_timestamp_ns)
+            self._place(self._checkpoint(timestamp_ns, 0, 0))
+            self._synced_upto = -1
+            self.last_timestamp_ns = timestamp_ns
+            return True
+
+    def take(self) -> bytes:
+        """Hand over what was written so far and begin again at the buffer's start."""
+        with self._lock:
+            if not self._buffer:
+                return b""
+            data = bytes(self._buffer[: self._position])
+            self._buffer[: len(data)] = bytes(len(data))  # the length-last rule starts from zeros
+            self._position = 0
+            return data
+
+    def release(self) -> None:
+        """Let go of the buffer; every later append answers -1."""
+        with self._lock:
+            self._limit = 0
+            self._buffer.release()
+            self._buffer = memoryview(b"")
+
+    def _write(self, items: Sequence[bytes | Draft], timestamp_ns: int) -> int:
+        stamped = self._write_stamped(items, timestamp_ns)
+        return -1 if stamped is None else stamped[0]
+
+    def _write_stamped(
+        self, items: Sequence[bytes | Draft], timestamp_ns: int
+    ) -> tuple[int, int] | None:
+        check_timestamp(timestamp_ns)
+        drafts = [item if isinstance(item, Draft) else Draft(item) for item in items]
+        bodies = []
+        batch_bytes = 0
+        for draft in drafts:
+            flags, body = body_of(draft)
+            size = ENTRY_OVERHEAD_BYTES + len(body)
+            if size > self._max_entry_bytes:
+                raise TooLarge(f"an entry of {size} bytes; the most is {self._max_entry_bytes}")
+            bodies.append((draft.type, flags, body))
+            batch_bytes += size
+        check_batch_bytes(batch_bytes)
+        with self._lock:
+            return self._commit(bodies, batch_bytes, timestamp_ns)
+
+    def _commit(
+        self, bodies: list[tuple[int, int, bytes]], batch_bytes: int, timestamp_ns: int
+    ) -> tuple[int, int] | None:
+        check_seq(self.next_seq)
+        timestamp_ns = max(timestamp_ns, self.last_timestamp_ns)
+        first_seq, count = self.next_seq, len(bodies)
+        head_bytes = CHECKPOINT_BYTES if count > 1 or self._synced_upto >= 0 else 0
+        if (
+            first_seq + count > self.seq_limit
+            or timestamp_ns > self.time_limit_ns
+            or self._position + head_bytes + batch_bytes > self._limit
+        ):
+            return None
+        entries = []
+        if head_bytes:
+            frame = (count, batch_bytes) if count > 1 else (0, 0)
+            entries.append(self._checkpoint(timestamp_ns, *frame))
+        for seq, body in enumerate(bodies, first_seq):
+            entries.append(seal(seq, timestamp_ns, *body))
+        self._place(b"".join(entries))
+        self._synced_upto = -1
+        self.next_seq = first_seq + count
+        self.last_timestamp_ns = timestamp_ns
+        return first_seq, timestamp_ns
+
+    def _checkpoint(self, timestamp_ns: int, frame_count: int, frame_bytes: int) -> bytes:
+        body = _CHECKPOINT.pack(max(self._synced_upto, 0), frame_count, frame_bytes)
+        return seal(self.next_seq, timestamp_ns, CHECKPOINT, 0, body)
+
+    def _place(self, data: bytes) -> None:
+        start, end = self._position, self._position + len(data)
+        self._buffer[start + LENGTH_BYTES : end] = data[LENGTH_BYTES:]
+        self._buffer[start : start + LENGTH_BYTES] = data[:LENGTH_BYTES]
+        self._position = end
+
+    def _check_inside(self, offset: int) -> None:
+        if not 0 <= offset <= len(self._buffer):
+            raise ValueError("position and limit must lie inside the buffer")

@@ -1,0 +1,112 @@
+"""Every error Penstock raises, in one tree.
+
+The first line of each docstring is the situation; the message of an instance says what happened,
+why, and what to do.
+"""
+
+
+class PenstockError(Exception):
+    """Anything that Penstock itself refuses or reports."""
+
+
+class InvalidInput(PenstockError, ValueError):
+    """A value given by the caller is outside its limits; nothing was changed."""
+
+
+class TooLarge(InvalidInput):
+    """An entry, header, key or batch is larger than its limit."""
+
+
+class BadEntry(PenstockError):
+    """Bytes that should be an entry are not one.
+
+    `offset` is where the entry starts in the buffer that was read, `reason` says what is wrong.
+    """
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"bad entry at offset {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
+class NewerVersion(BadEntry):
+    """An entry or file was written by a newer version of Penstock."""
+
+
+class LedgerError(PenstockError):
+    """Something about the files of a queue."""
+
+
+class NotALedger(LedgerError):
+    """The directory is not a queue, or does not exist."""
+
+
+class LedgerLocked(LedgerError):
+    """Another process, or another handle in this one, is the writer of the directory."""
+
+
+class LedgerClosed(LedgerError):
+    """The ledger was closed; open it again."""
+
+
+class LedgerForked(LedgerError):
+    """The handle belongs to the parent process; a forked child must open its own."""
+
+
+class LedgerStopped(LedgerError):
+    """A write or sync failed for good; the ledger takes no more writes until it is reopened."""
+
+
+class ReadOnly(LedgerError):
+    """The ledger was opened for reading."""
+
+
+class DiskFull(LedgerError):
+    """There is less free space than the floor, or no room to grow; nothing was written."""
+
+
+class CorruptLedger(LedgerError):
+    """Damage was found and the setting is to stop at damage."""
+
+
+class EntryGone(LedgerError):
+    """The entry asked for was removed by retention, or never written, or lies in a damaged range."""
+
+
+class RefusedFileSystem(LedgerError):
+    """The directory is on a network file system, where locks and syncs cannot be relied upon."""
+
+
+class QueueError(PenstockError):
+    """Something about a queue's messages."""
+
+
+class ReceiptInvalid(QueueError):
+    """The receipt settles nothing: unknown, of another queue, out of date, or used."""
+
+
+class NoSuchMessage(QueueError):
+    """There is no message with that id here (any more)."""
+
+
+class NoSuchGroup(QueueError):
+    """The queue has no consumer group of that name."""
+
+
+class QueueFull(QueueError):
+    """The queue holds as many messages or bytes as it may."""
+
+
+class RateLimited(QueueError):
+    """More was published than the queue's rate limit allows; try again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class PayloadUnreadable(QueueError):
+    """A payload cannot be decompressed, or would be larger than allowed."""

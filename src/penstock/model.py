@@ -1,0 +1,263 @@
+"""The nouns that every layer shares.
+
+Public times are Unix seconds (float); fields that end in `_ns` are exact nanoseconds.
+"""
+
+import base64
+import binascii
+import struct
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+from penstock.errors import ReceiptInvalid
+
+MAIN_GROUP_NAME = "main"
+NS = 1_000_000_000
+
+_RECEIPT = struct.Struct("<IHHQQ")
+
+
+class Message(NamedTuple):
+    """A message as it was published. It never changes."""
+
+    id: str  # a ULID: time, queue and seq in 26 characters
+    seq: int  # its number in the queue
+    payload: bytes
+    priority: int
+    published_ns: int
+    deliver_at_ns: int  # 0: at once
+    expires_at_ns: int  # 0: never
+    key: str | None
+    headers: Mapping[str, str]
+    content_type: str | None
+    max_attempts: int  # 0: as the queue says
+
+    @property
+    def published_at(self) -> float:
+        return self.published_ns / NS
+
+    @property
+    def deliver_at(self) -> float | None:
+        return self.deliver_at_ns / NS if self.deliver_at_ns else None
+
+    @property
+    def expires_at(self) -> float | None:
+        return self.expires_at_ns / NS if self.expires_at_ns else None
+
+
+class Receipt(NamedTuple):
+    """What a lease's token says. It routes itself, and fences: an old one settles nothing."""
+
+    identity: int  # of the queue
+    group: int
+    attempt: int
+    seq: int
+    nonce: int
+
+    def pack(self) -> str:
+        """The opaque text that travels.
+
+        >>> Receipt(1, 0, 1, 42, 7).pack()
+        'AQAAAAAAAQAqAAAAAAAAAAcAAAAAAAAA'
+        """
+        return base64.urlsafe_b64encode(_RECEIPT.pack(*self)).decode()
+
+    @classmethod
+    def unpack(cls, text: str) -> "Receipt":
+        """Read a receipt; ReceiptInvalid where it is not one."""
+        try:
+            data = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+            return cls(*_RECEIPT.unpack(data))
+        except (ValueError, binascii.Error, struct.error, AttributeError):
+            raise ReceiptInvalid(
+                "this is not a receipt: give back the one that came with the leased message"
+            ) from None
+
+
+class Settler(Protocol):
+    """Whoever handed a message out, and takes its outcome."""
+
+    def ack(self, leased: "LeasedMessage", /) -> object: ...
+
+    def nack(self, leased: "LeasedMessage", /, reason: str = "") -> object: ...
+
+
+class Ticket(NamedTuple):
+    """What the messages of one lease call have in common."""
+
+    identity: int
+    group: int
+    group_name: str
+    attempt: int
+    nonce: int
+    deadline_ns: int
+    settler: Settler
+
+
+class LeasedMessage(NamedTuple):
+    """A message that was handed to one holder, until a deadline.
+
+    As a context manager it acks when the block succeeds and nacks when it raises.
+    """
+
+    message: Message
+    ticket: Ticket
+
+    @property
+    def receipt(self) -> str:
+        """Settles this delivery: from any thread or process, also after a restart."""
+        ticket = self.ticket
+        return Receipt(
+            ticket.identity, ticket.group, ticket.attempt, self.message.seq, ticket.nonce
+        ).pack()
+
+    @property
+    def attempt(self) -> int:
+        """This delivery's number, from 1."""
+        return self.ticket.attempt
+
+    @property
+    def deadline(self) -> float:
+        """When the lease ends, unless it is extended."""
+        return self.ticket.deadline_ns / NS
+
+    @property
+    def group(self) -> str:
+        return self.ticket.group_name
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def seq(self) -> int:
+        return self.message.seq
+
+    @property
+    def payload(self) -> bytes:
+        return self.message.payload
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.message.headers
+
+    @property
+    def priority(self) -> int:
+        return self.message.priority
+
+    @property
+    def key(self) -> str | None:
+        return self.message.key
+
+    @property
+    def published_at(self) -> float:
+        return self.message.published_at
+
+    def __enter__(self) -> "LeasedMessage":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: object
+    ) -> None:
+        if error is None:
+            self.ticket.settler.ack(self)
+        else:
+            self.ticket.settler.nack(self, reason=f"{type(error).__name__}: {error}")
+
+
+class DeadLetter(NamedTuple):
+    """A message that failed too often. It stays where it is, with the same id and bytes."""
+
+    message: Message  # its headers have the `dlq.` ones added
+    attempts: int
+    reason: str
+    cause: str  # "nack", "timeout" or "unreadable"
+    first_failure_ns: int
+    last_failure_ns: int
+
+    @property
+    def id(self) -> str:
+        return self.message.id
+
+    @property
+    def payload(self) -> bytes:
+        return self.message.payload
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        return self.message.headers
+
+
+class GroupStats(NamedTuple):
+    """The counts of one consumer group. All are kept, none is counted."""
+
+    ready: int
+    scheduled: int
+    leased: int
+    parked: int
+    dead: int
+    acked: int  # settled well, since the queue was made
+    nacked: int
+    timed_out: int
+    expired: int
+    cancelled: int
+    dead_lettered: int
+    redriven: int
+    oldest_ready_age_s: float  # 0 if nothing is ready
+
+
+class Stats(NamedTuple):
+    """The counts of a queue; those of group `main` directly, those of the others in `groups`."""
+
+    ready: int
+    scheduled: int
+    leased: int
+    parked: int
+    dead: int
+    published: int
+    acked: int
+    nacked: int
+    timed_out: int
+    expired: int
+    cancelled: int
+    dead_lettered: int
+    redriven: int
+    deduplicated: int
+    dedup_evicted: int
+    oldest_ready_age_s: float
+    paused: bool
+    next_seq: int
+    first_seq: int
+    message_log_bytes: int
+    event_log_bytes: int
+    segments: int
+    damaged: int  # damages found since it was opened
+    groups: Mapping[str, GroupStats]
+
+
+class Why(NamedTuple):
+    """Why a message is not being delivered now."""
+
+    id: str
+    group: str
+    state: str
+    code: str  # stable, for programs
+    sentence: str  # for people
+    details: Mapping[str, object]
+
+
+class HistoryEvent(NamedTuple):
+    """One thing that happened to a message."""
+
+    event: str  # "published", "leased", "acked", …
+    at_ns: int
+    group: str | None
+    attempt: int
+    reason: str
+    holder: str
+    retry_at_ns: int
+    event_seq: int
+
+    @property
+    def at(self) -> float:
+        return self.at_ns / NS
