@@ -1,0 +1,77 @@
+"""Damage: what was found, who is told, and where the bytes are kept."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from penstock.ledger.folder import Folder
+
+log = logging.getLogger("penstock.ledger")
+
+QUARANTINE = "quarantine"
+REMEMBERED_DAMAGES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """A range of bytes that is not what was written there."""
+
+    file: str  # relative to the queue's directory
+    offset: int
+    length: int
+    first_lost_seq: int  # the seqs that are missing because of it; first > last: none
+    last_lost_seq: int
+    reason: str
+    torn: bool = False  # an unfinished write at the end of a log: cut off, not kept
+
+    def __str__(self) -> str:
+        what = "unfinished write cut off" if self.torn else "damage"
+        lost = self.last_lost_seq - self.first_lost_seq + 1
+        seqs = "no seq lost"
+        if lost > 0 and not self.torn:
+            seqs = f"seq {self.first_lost_seq} to {self.last_lost_seq} lost"
+        elif self.torn:
+            seqs = f"next seq is {self.first_lost_seq}"
+        return f"{what}: {self.file} offset {self.offset}, {self.length} bytes, {seqs}: {self.reason}"
+
+
+DamageListener = Callable[[Damage], None]
+
+
+class DamageDesk:
+    """Takes each damage once: keeps a copy of the bytes, remembers it, tells the listener."""
+
+    def __init__(
+        self, root: Folder, listener: DamageListener | None, *, keep_bytes: bool
+    ) -> None:
+        self._root = root
+        self._listener = listener
+        self._keep_bytes = keep_bytes
+        self._seen: set[tuple[str, int]] = set()
+        self.found: list[Damage] = []
+
+    def report(self, damage: Damage, data: bytes | memoryview = b"") -> None:
+        where = (damage.file, damage.offset)
+        if where in self._seen and not damage.torn:
+            return
+        if len(self.found) < REMEMBERED_DAMAGES:
+            self._seen.add(where)
+            self.found.append(damage)
+        if self._keep_bytes and not damage.torn:
+            self._quarantine(damage, data)
+        log.warning("damage %s", damage, extra={"damage": damage})
+        if self._listener is not None:
+            self._listener(damage)
+
+    def _quarantine(self, damage: Damage, data: bytes | memoryview) -> None:
+        folder = self._root.child(QUARANTINE)
+        name = f"{damage.file.replace('/', '-')}-{damage.offset}.bin"
+        try:
+            if not folder.exists():
+                folder.make()
+                self._root.sync()
+            if not folder.has(name):
+                folder.replace(name, bytes(data))
+        except OSError as error:
+            # The copy is for people; the original bytes stay where they are.
+            log.warning("could not keep a copy of the damaged bytes: %s", error)

@@ -1,0 +1,220 @@
+"""The seam to the operating system: every file call of Penstock goes through `Files`.
+
+Tests replace it: by a file system in memory that records what was written and synced (and builds
+what a crash could leave), and by one that fails the n-th call. So nothing here decides anything;
+each method is one operation with one meaning, and raises OSError as the system does.
+"""
+
+import errno
+import fcntl
+import mmap
+import os
+import stat
+from typing import Literal, Protocol
+from weakref import WeakSet
+
+FILE_MODE = 0o600
+DIRECTORY_MODE = 0o700
+
+OpenMode = Literal["read", "write", "create"]
+
+
+class Mapping(Protocol):
+    """A file seen as memory, for as long as someone holds `view` or a slice of it.
+
+    There is no close: a reader in another thread may be in the middle of it. Dropping the last
+    reference gives the memory back.
+    """
+
+    @property
+    def view(self) -> memoryview:
+        """The bytes; writable if the mapping is."""
+
+
+class Files(Protocol):
+    """The file operations that the ledger needs, no more."""
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        """Open an existing file ("read", "write") or make a new one ("create", exclusively)."""
+
+    def close(self, fd: int) -> None: ...
+
+    def size(self, fd: int) -> int: ...
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        """At most `length` bytes; fewer at the end of the file."""
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        """Write some of the data and tell how much: the caller loops."""
+
+    def truncate(self, fd: int, size: int) -> None: ...
+
+    def fdatasync(self, fd: int) -> None:
+        """Make content and size durable."""
+
+    def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
+        """The first `size` bytes as shared memory; the file must be that large."""
+
+    def make_directory(self, path: str) -> None:
+        """Make it; nothing happens where there is one. The parent must exist."""
+
+    def names(self, path: str) -> list[str]:
+        """What is in a directory, sorted."""
+
+    def exists(self, path: str) -> bool: ...
+
+    def rename(self, source: str, target: str) -> None:
+        """Atomically, replacing the target."""
+
+    def unlink(self, path: str) -> None: ...
+
+    def remove_directory(self, path: str) -> None:
+        """Remove an empty directory."""
+
+    def sync_directory(self, path: str) -> None:
+        """Make the names in a directory durable."""
+
+    def lock(self, fd: int) -> bool:
+        """Take the exclusive lock of an open file for as long as it is open; False if it is taken."""
+
+    def free_bytes(self, path: str) -> int:
+        """What an ordinary user may still write on the file system of `path`."""
+
+    def file_system(self, path: str) -> str:
+        """The type of the file system that holds `path`, as the system names it; "" if unknown."""
+
+    def join(self, directory: str, name: str) -> str:
+        """The path of a name in a directory; the name must be a plain one."""
+
+    def holder_name(self) -> tuple[int, str]:
+        """Process id and host name, for the lock's error message."""
+
+
+class _OsMapping:
+    def __init__(self, fd: int, size: int, *, writable: bool) -> None:
+        access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
+        self.view = memoryview(mmap.mmap(fd, size, access=access))
+
+
+class OsFiles:
+    """The real thing."""
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        flags = os.O_CLOEXEC | os.O_NOFOLLOW
+        if mode == "read":
+            return os.open(path, flags | os.O_RDONLY)
+        if mode == "write":
+            return os.open(path, flags | os.O_RDWR)
+        return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+
+    def close(self, fd: int) -> None:
+        os.close(fd)
+
+    def size(self, fd: int) -> int:
+        return os.fstat(fd).st_size
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        return os.pread(fd, length, offset)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        return os.pwrite(fd, data, offset)
+
+    def truncate(self, fd: int, size: int) -> None:
+        os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        os.fdatasync(fd)
+
+    def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
+        return _OsMapping(fd, size, writable=writable)
+
+    def make_directory(self, path: str) -> None:
+        try:
+            os.mkdir(path, DIRECTORY_MODE)
+        except FileExistsError:
+            if not stat.S_ISDIR(os.stat(path).st_mode):
+                raise
+
+    def names(self, path: str) -> list[str]:
+        return sorted(os.listdir(path))
+
+    def exists(self, path: str) -> bool:
+        return os.path.lexists(path)
+
+    def rename(self, source: str, target: str) -> None:
+        os.rename(source, target)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)
+
+    def remove_directory(self, path: str) -> None:
+        os.rmdir(path)
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def lock(self, fd: int) -> bool:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                return False
+            raise
+        return True
+
+    def free_bytes(self, path: str) -> int:
+        space = os.statvfs(path)
+        return space.f_bavail * space.f_frsize
+
+    def file_system(self, path: str) -> str:
+        path = os.path.realpath(path)
+        best, kind = "", ""
+        try:
+            with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:
+                for line in mounts:
+                    _, mount, fs_type, *_ = line.split(" ")
+                    mount = mount.replace("\\040", " ")
+                    inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+                    if inside and len(mount) >= len(best):
+                        best, kind = mount, fs_type
+        except OSError:
+            return ""
+        return kind
+
+    def join(self, directory: str, name: str) -> str:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"{name!r} is not a plain file name")
+        return os.path.join(directory, name)
+
+    def holder_name(self) -> tuple[int, str]:
+        return os.getpid(), os.uname().nodename
+
+
+# -- fork ------------------------------------------------------------------------------------------
+
+
+class Forkable(Protocol):
+    """Something that a forked child inherits and must not use."""
+
+    def forked(self) -> None:
+        """Called in the child, right after the fork."""
+
+
+_inherited: WeakSet[Forkable] = WeakSet()
+
+
+def watch_fork(handle: Forkable) -> None:
+    """Have `handle.forked()` called in every child that this process forks."""
+    _inherited.add(handle)
+
+
+def _tell_the_inherited() -> None:
+    for handle in list(_inherited):
+        handle.forked()
+
+
+os.register_at_fork(after_in_child=_tell_the_inherited)

@@ -1,0 +1,109 @@
+"""A directory and the few things done with whole files in it."""
+
+from penstock.ledger.files import Files
+
+TEMPORARY_SUFFIX = ".tmp"
+
+
+class Folder:
+    """One directory of a ledger, seen through the Files seam."""
+
+    def __init__(self, files: Files, path: str) -> None:
+        self.files = files
+        self.path = path
+
+    def child(self, name: str) -> "Folder":
+        """A directory inside this one; it need not exist."""
+        return Folder(self.files, self.files.join(self.path, name))
+
+    def parent(self) -> "Folder":
+        """The directory that this one is in."""
+        head, slash, _ = self.path.rstrip("/").rpartition("/")
+        return Folder(self.files, head or slash or ".")
+
+    def make(self) -> None:
+        """Make the directory, durably, if it is not there. Its parent must exist and be synced."""
+        self.files.make_directory(self.path)
+
+    def exists(self) -> bool:
+        return self.files.exists(self.path)
+
+    def file(self, name: str) -> str:
+        """The path of a file in this directory."""
+        return self.files.join(self.path, name)
+
+    def has(self, name: str) -> bool:
+        return self.files.exists(self.file(name))
+
+    def names(self) -> list[str]:
+        """The files in it, temporary ones left out; none where the directory is missing."""
+        return [name for name in self._all_names() if not name.endswith(TEMPORARY_SUFFIX)]
+
+    def read(self, name: str, *, max_bytes: int) -> bytes:
+        """A small file, whole; ValueError if it is larger than it can rightly be."""
+        fd = self.files.open(self.file(name), "read")
+        try:
+            size = self.files.size(fd)
+            if size > max_bytes:
+                raise ValueError(f"{name} has {size} bytes; the most is {max_bytes}")
+            return read_fully(self.files, fd, size, 0)
+        finally:
+            self.files.close(fd)
+
+    def replace(self, name: str, data: bytes) -> None:
+        """Write a file so that a crash leaves the old one or the new one, and durably the new."""
+        temporary = name + TEMPORARY_SUFFIX
+        if self.has(temporary):
+            self.files.unlink(self.file(temporary))
+        fd = self.files.open(self.file(temporary), "create")
+        try:
+            write_fully(self.files, fd, data, 0)
+            self.files.fdatasync(fd)
+        finally:
+            self.files.close(fd)
+        self.files.rename(self.file(temporary), self.file(name))
+        self.sync()
+
+    def remove(self, name: str) -> None:
+        """Unlink a file; durable after the next `sync`."""
+        self.files.unlink(self.file(name))
+
+    def sync(self) -> None:
+        """Make the names in it durable."""
+        self.files.sync_directory(self.path)
+
+    def sweep(self) -> None:
+        """Remove temporary files that a crash left."""
+        strays = [name for name in self._all_names() if name.endswith(TEMPORARY_SUFFIX)]
+        for name in strays:
+            self.remove(name)
+        if strays:
+            self.sync()
+
+    def _all_names(self) -> list[str]:
+        try:
+            return self.files.names(self.path)
+        except FileNotFoundError:
+            return []
+
+
+def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
+    """Write all of it, however the system splits it."""
+    view = memoryview(data)
+    while view:
+        written = files.pwrite(fd, view, offset)
+        view = view[written:]
+        offset += written
+
+
+def read_fully(files: Files, fd: int, length: int, offset: int) -> bytes:
+    """Read `length` bytes, or what there is up to the end of the file."""
+    parts = []
+    while length > 0:
+        part = files.pread(fd, length, offset)
+        if not part:
+            break
+        parts.append(part)
+        length -= len(part)
+        offset += len(part)
+    return b"".join(parts)

@@ -1,0 +1,108 @@
+"""The sparse index of a segment: about each 4 KB, which entry starts where.
+
+A cache: it is checked against the segment when it is used, and made anew where it does not fit.
+"""
+
+import struct
+from bisect import bisect_right
+from itertools import pairwise
+from typing import NamedTuple
+
+from penstock import codec
+from penstock.codec.layout import INDEX_POINT_BYTES, INDEX_STEP_BYTES
+from penstock.ledger.segment_header import HEADER_BYTES
+
+_MAGIC = 0x58444950  # "PIDX"
+_VERSION = 1
+_HEADER = struct.Struct("<III")
+
+MAX_INDEX_BYTES = 64 << 20
+
+
+class Point(NamedTuple):
+    """An entry of the segment."""
+
+    seq: int
+    timestamp_ns: int
+    offset: int
+
+
+class SparseIndex:
+    """Points (seq, timestamp, offset) in rising order, extended as the segment grows."""
+
+    def __init__(self, points: bytes = b"", *, covered: int) -> None:
+        self._points = bytearray(points)
+        self._words = memoryview(b"").cast("Q")
+        self.covered = covered  # the segment is indexed up to this offset
+        self._cast()
+
+    def __len__(self) -> int:
+        return len(self._points) // INDEX_POINT_BYTES
+
+    def extend(self, view: memoryview, end: int, *, seq_base: int, max_entry_bytes: int) -> None:
+        """Index what was written since; stops where the bytes are damaged."""
+        if end <= self.covered:
+            return
+        found = codec.skim(
+            view,
+            self.covered,
+            end,
+            whole_batches=False,
+            index_from=self._next_point_offset(),
+            seq_base=seq_base,
+            max_entry_bytes=max_entry_bytes,
+        )
+        if found.points:
+            self._words.release()
+            self._points += found.points
+            self._cast()
+        self.covered = found.end
+
+    def pass_over(self, offset: int) -> None:
+        """Go on behind a damaged range."""
+        self.covered = offset
+
+    def before_seq(self, seq: int) -> Point | None:
+        """The last point at or before a seq: where to start looking for it."""
+        return self._last_point(0, seq)
+
+    def before_time(self, timestamp_ns: int) -> Point | None:
+        """The last point before a time; entries of that very time may lie before a point of it."""
+        return self._last_point(1, timestamp_ns - 1)
+
+    def pack(self) -> bytes:
+        return _HEADER.pack(_MAGIC, _VERSION, len(self)) + bytes(self._points)
+
+    @classmethod
+    def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
+        """Read an index file; None where it is not whole, in order and inside the segment."""
+        if len(data) < _HEADER.size:
+            return None
+        magic, version, count = _HEADER.unpack_from(data)
+        points = data[_HEADER.size :]
+        if (magic, version) != (_MAGIC, _VERSION) or len(points) != count * INDEX_POINT_BYTES:
+            return None
+        index = cls(points, covered=covered)
+        seqs, times, offsets = (index._words[field::3].tolist() for field in range(3))
+        if not (_is_rising(seqs) and times == sorted(times) and _is_rising(offsets)):
+            return None
+        if offsets and not (HEADER_BYTES <= offsets[0] and offsets[-1] < covered):
+            return None
+        return index
+
+    def _cast(self) -> None:
+        self._words = memoryview(self._points).cast("Q")
+
+    def _next_point_offset(self) -> int:
+        if not len(self._words):
+            return 0
+        return self._words[len(self._words) - 1] + INDEX_STEP_BYTES
+
+    def _last_point(self, field: int, value: int) -> Point | None:
+        words = self._words
+        at = bisect_right(range(len(self)), value, key=lambda point: words[3 * point + field])
+        return Point(*words[3 * at - 3 : 3 * at]) if at else None
+
+
+def _is_rising(values: list[int]) -> bool:
+    return all(a < b for a, b in pairwise(values))

@@ -1,0 +1,441 @@
+"""A queue's directory: two logs, snapshots, a lock, and the promise that all of it survives.
+
+The ledger knows files, not queues: what an entry or an event means is decided above.
+"""
+
+import json
+import random
+from collections.abc import Callable
+from datetime import UTC, datetime
+from threading import RLock
+from typing import TYPE_CHECKING, Any
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import (
+    BadEntry,
+    CorruptLedger,
+    DiskFull,
+    LedgerClosed,
+    LedgerError,
+    LedgerForked,
+    NewerVersion,
+    NotALedger,
+    PenstockError,
+    ReadOnly,
+    RefusedFileSystem,
+)
+from penstock.ledger.background_sync import BackgroundSync
+from penstock.ledger.commit import GroupCommit
+from penstock.ledger.damage import Damage, DamageDesk, DamageListener
+from penstock.ledger.files import Files, OsFiles, watch_fork
+from penstock.ledger.folder import Folder
+from penstock.ledger.lock import DirectoryLock
+from penstock.ledger.log import Log
+from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, Marks
+from penstock.ledger.opening import LogOpener, identity_of_segments
+from penstock.ledger.segment_header import EVENTS, MESSAGES
+from penstock.ledger.settings import LedgerSettings
+from penstock.ledger.snapshots import Snapshot, Snapshots
+from penstock.ledger.space import FULL_ERRORS, Space
+
+if TYPE_CHECKING:
+    import asyncio
+
+METADATA_NAME = "metadata.json"
+_EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
+_NETWORK_FILE_SYSTEMS = frozenset(
+    "nfs nfs4 cifs smb3 smbfs ncpfs afs ceph glusterfs lustre 9p fuse.sshfs fuse.glusterfs "
+    "fuse.s3fs fuse.rclone".split()
+)
+
+
+class Ledger:
+    """The files of one queue, open for writing or for reading. Thread-safe.
+
+    >>> import tempfile
+    >>> with Ledger.open(tempfile.mkdtemp()) as ledger:
+    ...     seq = ledger.messages.append(b"hello")
+    ...     ledger.commit()
+    """
+
+    messages: Log
+    events: Log
+
+    def __init__(
+        self,
+        root: Folder,
+        settings: LedgerSettings,
+        clock: Clock,
+        *,
+        read_only: bool,
+        own_lock: bool,
+        on_damage: DamageListener | None,
+        on_dirty: Callable[[], None] | None,
+    ) -> None:
+        self.path = root.path
+        self.settings = settings
+        self.read_only = read_only
+        self._root = root
+        self._clock = clock
+        self._lock = RLock()
+        self._listener = on_damage
+        self._desk = DamageDesk(root, self._damaged, keep_bytes=not read_only)
+        self._directory_lock = DirectoryLock(root) if own_lock and not read_only else None
+        self._snapshots = Snapshots(root.child("snapshots"))
+        self._group = GroupCommit(self._sync_logs, name=root.path)
+        self._background: BackgroundSync | None = None
+        self._on_dirty = on_dirty or self._sync_later
+        self._closed = False
+        self._refusal: PenstockError | None = None
+        if read_only:
+            self._refusal = ReadOnly(f"{self.path} was opened for reading")
+        self.summary: dict[str, Any] = {}  # what the layer above wants to see in metadata.json
+
+    # -- opening -----------------------------------------------------------------------------------
+
+    @classmethod
+    def open(
+        cls,
+        path: str,
+        settings: LedgerSettings | None = None,
+        *,
+        files: Files | None = None,
+        clock: Clock | None = None,
+        read_only: bool = False,
+        create: bool = True,
+        queue_settings: dict[str, Any] | None = None,
+        own_lock: bool = True,
+        on_damage: DamageListener | None = None,
+        on_dirty: Callable[[], None] | None = None,
+    ) -> "Ledger":
+        """Open a directory, or make one; recovers by itself from whatever a crash left.
+
+        `queue_settings` are stored with a new queue, for the layer above. `own_lock=False` is for
+        a broker, whose one lock covers all its queues. `on_dirty` takes over the timer of
+        `sync="interval"`: it is called when there is something to sync, and must see to `sync()`.
+        """
+        settings = settings or LedgerSettings()
+        clock = clock or SystemClock()
+        root = Folder(files or OsFiles(), str(path))
+        ledger = cls(
+            root,
+            settings,
+            clock,
+            read_only=read_only,
+            own_lock=own_lock,
+            on_damage=on_damage,
+            on_dirty=on_dirty,
+        )
+        try:
+            ledger._check_place(create=create)
+            if ledger._directory_lock is not None:
+                ledger._directory_lock.take(clock)
+        except OSError as error:
+            raise _typed(path, "opening", error) from error
+        try:
+            ledger._open_files(queue_settings or {})
+        except OSError as error:
+            ledger._unlock()
+            raise _typed(path, "opening", error) from error
+        except BaseException:
+            ledger._unlock()
+            raise
+        if not read_only:
+            watch_fork(ledger)
+        return ledger
+
+    @staticmethod
+    def stored_queue_settings(path: str, *, files: Files | None = None) -> dict[str, Any]:
+        """What the layer above stored with a queue; nothing where there is none, or it is damaged."""
+        try:
+            root = Folder(files or OsFiles(), str(path))
+            return Manifest.unpack(root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)).settings
+        except (OSError, BadEntry, ValueError):
+            return {}
+
+    def check_open(self) -> None:
+        """Raise if the ledger was closed or stopped meanwhile."""
+        self.messages.check_readable()
+
+    def _check_place(self, *, create: bool) -> None:
+        if not self._root.exists():
+            if self.read_only or not create:
+                raise NotALedger(f"{self.path} does not exist")
+            self._root.make()
+            self._root.parent().sync()
+        elif not self._root.has(MANIFEST_NAME) and not self._has_segments():
+            if self.read_only or not create:
+                raise NotALedger(f"{self.path} is not a queue: there is no {MANIFEST_NAME} in it")
+            strangers = [n for n in self._root.names() if n not in _EARLY_NAMES]
+            if strangers:
+                raise NotALedger(
+                    f"{self.path} is not a queue and not empty ({strangers[0]!r} is in it): name "
+                    f"an empty directory, or a new one"
+                )
+            self._root.parent().sync()  # perhaps we died right after making it
+        kind = self._root.files.file_system(self.path)
+        if kind in _NETWORK_FILE_SYSTEMS and not self.settings.allow_network_file_system:
+            raise RefusedFileSystem(
+                f"{self.path} is on a network file system ({kind}), where locks and syncs cannot "
+                f"be relied upon. Use a local disk, or set allow_network_file_system=True."
+            )
+
+    def _has_segments(self) -> bool:
+        return any(self._root.child(name).names() for name in ("messages", "events"))
+
+    def _open_files(self, queue_settings: dict[str, Any]) -> None:
+        if not self.read_only:
+            self._root.sweep()
+        self._manifest = self._load_manifest(queue_settings)
+        for name in ("messages", "events", "snapshots"):
+            if not self.read_only:
+                self._root.child(name).make()
+        if not self.read_only:
+            self._root.sync()
+            self._root.child("snapshots").sweep()
+        space = Space(self._root, self.settings)
+        self.messages = self._open_log("messages", MESSAGES, self._manifest.messages, space)
+        self.events = self._open_log("events", EVENTS, self._manifest.events, space)
+        if self._refusal is not None:
+            self._stop(self._refusal)
+
+    def _open_log(self, name: str, kind: int, marks: Marks, space: Space) -> Log:
+        opener = LogOpener(
+            self._root.child(name),
+            name,
+            kind=kind,
+            identity=self._manifest.identity,
+            marks=marks,
+            settings=self.settings,
+            clock=self._clock,
+            desk=self._desk,
+            read_only=self.read_only,
+        )
+        return opener.open(
+            space=space, lock=self._lock, on_dirty=self._on_dirty, on_stop=self._stop
+        )
+
+    def _load_manifest(self, queue_settings: dict[str, Any]) -> Manifest:
+        data = None
+        try:
+            data = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+            return Manifest.unpack(data)
+        except FileNotFoundError:
+            pass  # a new queue, or a crash while it was made
+        except NewerVersion:
+            raise
+        except (BadEntry, ValueError) as error:
+            damaged = data or b""
+            self._desk.report(Damage(MANIFEST_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
+        manifest = Manifest(
+            identity=identity_of_segments(self._root) or random.SystemRandom().getrandbits(32),
+            created_at_ns=self._clock.now_ns(),
+            settings=queue_settings,
+        )
+        if not self.read_only:
+            manifest.save(self._root)
+        return manifest
+
+    # -- what it is --------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> int:
+        """32 random bits, given once; part of every message's id."""
+        return self._manifest.identity
+
+    @property
+    def created_at_ns(self) -> int:
+        return self._manifest.created_at_ns
+
+    @property
+    def queue_settings(self) -> dict[str, Any]:
+        """What the layer above stored with the queue."""
+        return dict(self._manifest.settings)
+
+    def save_queue_settings(self, settings: dict[str, Any]) -> None:
+        """Store the settings of the layer above, durably."""
+        with self._lock:
+            self._save(self._manifest.with_settings(settings))
+
+    @property
+    def is_stopped(self) -> bool:
+        """Does it take no writes: read-only, damaged, or after a failed write?"""
+        return self._refusal is not None
+
+    def report(self, damage: Damage) -> None:
+        """Damage that the layer above found in what it reads."""
+        self._desk.report(damage)
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """What was found damaged since this ledger was opened."""
+        return tuple(self._desk.found)
+
+    # -- durability --------------------------------------------------------------------------------
+
+    def commit(self) -> None:
+        """Return when what was appended before is as durable as the sync policy promises."""
+        if self.settings.sync == "always":
+            self._group.wait()
+
+    def commit_async(self) -> "asyncio.Future[None] | None":
+        """The same for asyncio: await the answer, unless it is None (nothing to wait for)."""
+        return self._group.wait_async() if self.settings.sync == "always" else None
+
+    def sync(self) -> None:
+        """Return when everything appended before is on disk, whatever the policy."""
+        self._group.wait()
+
+    def _sync_logs(self) -> None:
+        # Messages first: an event on disk should not speak of a message that is not.
+        self.messages.sync()
+        self.events.sync()
+
+    def _sync_later(self) -> None:
+        if self.settings.sync in ("interval", "batch"):
+            if self._background is None:
+                self._background = BackgroundSync(
+                    self.sync, interval_s=self.settings.sync_interval_s, name=self.path
+                )
+            self._background.wake()
+
+    def rest(self) -> None:
+        """Sync, and hold no open file until the next append."""
+        self.messages.rest()
+        self.events.rest()
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def save_snapshot(self, event_seq: int, blob: bytes) -> None:
+        """Keep a fold of everything up to and including an event, durably."""
+        self.sync()  # a snapshot must not know more than the logs do after a crash
+        try:
+            self._snapshots.save(event_seq, blob)
+            self._save_metadata()
+        except OSError as error:
+            raise _typed(self.path, "saving a snapshot", error) from error
+
+    def load_snapshot(self) -> Snapshot | None:
+        """The newest snapshot that is whole and does not know more than the event log."""
+        snapshot = self._snapshots.newest(upto=self.events.next_seq - 1)
+        for name, reason in self._snapshots.damaged:
+            self._desk.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
+        self._snapshots.damaged.clear()
+        return snapshot
+
+    def read_snapshot(self, event_seq: int) -> Snapshot:
+        """One of them; ValueError says what is wrong with it."""
+        return self._snapshots.read(event_seq)
+
+    def snapshot_seqs(self) -> list[int]:
+        """The events that the snapshots on disk include, rising."""
+        return self._snapshots.seqs()
+
+    # -- marks -------------------------------------------------------------------------------------
+
+    def marks(self, log: Log) -> Marks:
+        return self._manifest.messages if log is self.messages else self._manifest.events
+
+    def save_marks(self, log: Log, marks: Marks) -> None:
+        """Make durable that entries below `marks.low` are removed, before they are."""
+        name = "messages" if log is self.messages else "events"
+        with self._lock:
+            self._save(self._manifest.with_marks(name, marks))
+
+    def _save(self, manifest: Manifest) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+        try:
+            manifest.save(self._root)
+        except OSError as error:
+            raise _typed(self.path, f"saving {MANIFEST_NAME}", error) from error
+        self._manifest = manifest
+
+    # -- trouble -----------------------------------------------------------------------------------
+
+    def _damaged(self, damage: Damage) -> None:
+        if self._listener is not None:
+            self._listener(damage)
+        if self.settings.on_corruption == "stop" and not damage.torn:
+            self._stop(
+                CorruptLedger(f"{self.path}: {damage}. on_corruption is 'stop': reading only.")
+            )
+
+    def _stop(self, reason: PenstockError) -> None:
+        with self._lock:
+            self._refusal = self._refusal or reason
+            for log in (getattr(self, "messages", None), getattr(self, "events", None)):
+                if log is not None:  # None: damage was found while it is being opened
+                    log.refuse(reason)
+
+    def forked(self) -> None:
+        """In a forked child: poison this handle, and let go of the parent's lock."""
+        self._lock = RLock()
+        reason = LedgerForked(
+            f"{self.path} was opened before this process was forked: open it again in the child "
+            f"after the parent closed it, or fork first."
+        )
+        for log in (self.messages, self.events):
+            log.forked(self._lock, reason)
+        self._group = GroupCommit(self._sync_logs, name=self.path)  # the old one may have a leader
+        self._refusal = reason
+        self._closed = True
+        self._unlock()
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Sync everything and let go of the directory. May be called again."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._background is not None:
+            self._background.end()
+        closed = LedgerClosed(f"{self.path} is closed; open it again")
+        try:
+            try:
+                self.messages.close(closed)
+            finally:
+                self.events.close(closed)
+            if self._refusal is None:
+                self._save_metadata()
+        except OSError as error:
+            raise _typed(self.path, "closing", error) from error
+        finally:
+            self._refusal = self._refusal or closed
+            self._group.close()
+            self._unlock()
+
+    def _unlock(self) -> None:
+        if self._directory_lock is not None:
+            self._directory_lock.release()
+
+    def _save_metadata(self) -> None:
+        """A summary for people and tools; a cache, never the truth."""
+        now = datetime.fromtimestamp(self._clock.now_ns() / 1e9, UTC)
+        created = datetime.fromtimestamp(self.created_at_ns / 1e9, UTC)
+        metadata = {
+            "version": 1,
+            "next_message_id": self.messages.next_seq,
+            "created_at": created.isoformat(timespec="milliseconds"),
+            "updated_at": now.isoformat(timespec="milliseconds"),
+            "segment_count": len(self.messages.segments.all),
+            **self.summary,
+        }
+        try:
+            self._root.replace(METADATA_NAME, (json.dumps(metadata, indent=1) + "\n").encode())
+        except OSError:
+            pass  # a full disk, say: no reason to fail a close or a snapshot that went well
+
+    def __enter__(self) -> "Ledger":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+def _typed(path: str, doing: str, error: OSError) -> LedgerError:
+    """An error of the system, as one of ours."""
+    kind = DiskFull if error.errno in FULL_ERRORS else LedgerError
+    return kind(f"{path}: {doing} failed: {error}")

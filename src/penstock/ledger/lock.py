@@ -1,0 +1,70 @@
+"""One writer per directory, by a lock that dies with its holder."""
+
+import json
+from datetime import UTC, datetime
+
+from penstock.clock import Clock
+from penstock.errors import LedgerLocked
+from penstock.ledger.folder import Folder, read_fully, write_fully
+
+LOCK_NAME = "LOCK"
+_MAX_LOCK_BYTES = 4096
+
+
+class DirectoryLock:
+    """Held from `take` to `release`, or to the death of the process.
+
+    What is written in the file is information for people; the kernel's lock is what counts.
+    """
+
+    def __init__(self, folder: Folder) -> None:
+        self._folder = folder
+        self._fd = -1
+
+    def take(self, clock: Clock) -> None:
+        """Become the writer; LedgerLocked names the one that is."""
+        files, path = self._folder.files, self._folder.file(LOCK_NAME)
+        try:
+            fd = files.open(path, "write")
+        except FileNotFoundError:
+            try:
+                fd = files.open(path, "create")
+            except FileExistsError:
+                fd = files.open(path, "write")
+        try:
+            if not files.lock(fd):
+                raise LedgerLocked(self._holder_sentence(fd))
+            self._write_name(fd, clock)
+        except BaseException:
+            files.close(fd)
+            raise
+        self._fd = fd
+
+    def release(self) -> None:
+        """Let the next writer in."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._folder.files.close(fd)
+
+    def _write_name(self, fd: int, clock: Clock) -> None:
+        files = self._folder.files
+        pid, host = files.holder_name()
+        since = datetime.fromtimestamp(clock.now_ns() / 1e9, UTC).isoformat(timespec="seconds")
+        holder = json.dumps({"pid": pid, "host": host, "since": since}).encode() + b"\n"
+        try:
+            files.truncate(fd, 0)
+            write_fully(files, fd, holder, 0)
+        except OSError:
+            pass  # a full disk, say, on which the queue must be opened to be worked off
+
+    def _holder_sentence(self, fd: int) -> str:
+        path = self._folder.path
+        try:
+            holder = json.loads(read_fully(self._folder.files, fd, _MAX_LOCK_BYTES, 0))
+            who = f"process {holder['pid']} on {holder['host']}, since {holder['since']}"
+        except (OSError, ValueError, KeyError, TypeError):
+            who = "another process"
+        return (
+            f"{path} is being written by {who}. One directory has one writer: close the other, "
+            f"open this one read-only, or let both talk to a broker."
+        )

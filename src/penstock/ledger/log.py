@@ -1,0 +1,633 @@
+"""One log: appending, rotating and syncing its segments.
+
+The usual append is one call into the packer, which is atomic and takes no lock. Everything that is
+not usual (no room, first write after a sync, someone waiting for entries, closed, stopped, forked)
+is behind the gate: with `packer.limit = 0` the packer answers -1, and the caller comes here, where
+`_lock` is held. So the hot path pays nothing for any of it.
+
+Locks, in the order in which they may be taken: `_sync_lock` (one fdatasync at a time; held across
+it), then `_lock` (the structure, shared by the logs of a ledger).
+"""
+
+import errno
+from collections.abc import Callable, Sequence
+from threading import Condition, Lock, RLock
+from typing import TypeVar
+
+from penstock import codec
+from penstock.clock import Clock
+from penstock.codec import Draft, Packer
+from penstock.codec.layout import CHECKPOINT_BYTES, MAX_SEQ, MAX_TIMESTAMP_NS, TOMBSTONE
+from penstock.errors import (
+    DiskFull,
+    InvalidInput,
+    LedgerError,
+    LedgerStopped,
+    PenstockError,
+)
+from penstock.ledger.folder import Folder
+from penstock.ledger.segment import HoleListener, Segment
+from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, SegmentHeader
+from penstock.ledger.segment_list import SegmentList
+from penstock.ledger.settings import LedgerSettings
+from penstock.ledger.space import FULL_ERRORS, Space
+from penstock.ledger.tail import StagedTail, Tail, create_segment, make_tail
+
+Item = bytes | Draft
+_T = TypeVar("_T", int, tuple[int, int])
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+class Log:
+    """A segmented, append-only log. Made by `opening.open_log`, which recovers it first."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        *,
+        kind: int,
+        identity: int,
+        settings: LedgerSettings,
+        clock: Clock,
+        space: Space,
+        headers: Sequence[SegmentHeader],
+        end: int,
+        next_seq: int,
+        last_timestamp_ns: int,
+        lock: "RLock",
+        on_hole: HoleListener,
+        on_dirty: Callable[[], None],
+        on_stop: Callable[[PenstockError], None],
+    ) -> None:
+        self.folder = folder
+        self.kind = kind
+        self.settings = settings
+        self._identity = identity
+        self._clock = clock
+        self._now_ns = clock.now_ns
+        self._space = space
+        self._on_hole = on_hole
+        self._on_dirty = on_dirty
+        self._on_stop = on_stop
+        self._refusal: PenstockError | None = None  # why nothing can be written
+        self._unreadable: PenstockError | None = None  # why nothing can even be read
+        self._sync_lock = Lock()
+        self._lock = lock  # shared by the logs of a ledger: a stop stops them together
+        self._arrived = Condition(lock)
+        self._waiting = 0
+        self._tail: Tail | None = None  # None: resting; the last segment is complete on disk
+        self._packer = _shut_packer(next_seq, last_timestamp_ns)
+        self._retired: list[Tail] = []  # synced, waiting for a running fdatasync to let go of them
+        self._write_through = False
+        self._dirty = False
+        self._durable_next_seq = next_seq
+        segments = [self._segment(header) for header in headers]
+        if segments:
+            segments[-1].grown_to(end)
+        self.segments = SegmentList(segments, max_open=settings.max_open_segments)
+        self._bare_end = 0  # how far the tail went when a checkpoint last closed it
+
+    # -- what others may ask -----------------------------------------------------------------------
+
+    @property
+    def next_seq(self) -> int:
+        """The seq that the next entry gets."""
+        return self._packer.next_seq
+
+    @property
+    def first_seq(self) -> int:
+        """The lowest seq that a segment stands for; `next_seq` if there is no segment."""
+        segments = self.segments.all
+        return segments[0].base_seq if segments else self.next_seq
+
+    @property
+    def last_timestamp_ns(self) -> int:
+        return self._packer.last_timestamp_ns
+
+    @property
+    def durable_next_seq(self) -> int:
+        """Every entry below it is known to be on disk."""
+        return self._durable_next_seq
+
+    @property
+    def readable_next_seq(self) -> int:
+        """Readers see entries below it: with "always", only what is durable."""
+        if self.settings.sync == "always":
+            return self._durable_next_seq
+        return self._packer.next_seq
+
+    # -- appending ---------------------------------------------------------------------------------
+
+    def append(self, payload: bytes) -> int:
+        """Write a message without options; its seq."""
+        seq = self._packer.append(payload, self._now_ns())
+        if seq < 0:
+            return self._write([payload], lambda packer, now: packer.append(payload, now))
+        return seq
+
+    def append_draft(self, draft: Draft) -> int:
+        """Write one entry with options; its seq."""
+        seq = self._packer.append_draft(draft, self._now_ns())
+        if seq < 0:
+            return self._write([draft], lambda packer, now: packer.append_draft(draft, now))
+        return seq
+
+    def append_batch(self, items: Sequence[Item]) -> int:
+        """Write entries that are there together or not at all after a crash; the first seq."""
+        seq = self._packer.append_batch(items, self._now_ns())
+        if seq < 0:
+            return self._write(items, lambda packer, now: packer.append_batch(items, now))
+        return seq
+
+    def append_event(self, type_: int, body: bytes) -> int:
+        """Write one event; its seq."""
+        seq = self._packer.append_event(type_, body, self._now_ns())
+        if seq < 0:
+            items = [Draft(body, type_)]
+            return self._write(items, lambda packer, now: packer.append_event(type_, body, now))
+        return seq
+
+    # The same, for callers that must know the timestamp under which the entry was stored.
+
+    def append_stamped(self, payload: bytes) -> tuple[int, int]:
+        """As `append`; (seq, timestamp_ns)."""
+        stamped = self._packer.append_stamped(payload, self._now_ns())
+        if stamped is None:
+            return self._write([payload], lambda packer, now: packer.append_stamped(payload, now))
+        return stamped
+
+    def append_draft_stamped(self, draft: Draft) -> tuple[int, int]:
+        """As `append_draft`; (seq, timestamp_ns)."""
+        stamped = self._packer.append_draft_stamped(draft, self._now_ns())
+        if stamped is None:
+            return self._write(
+                [draft], lambda packer, now: packer.append_draft_stamped(draft, now)
+            )
+        return stamped
+
+    def append_batch_stamped(self, items: Sequence[Item]) -> tuple[int, int]:
+        """As `append_batch`; (first seq, timestamp_ns)."""
+        stamped = self._packer.append_batch_stamped(items, self._now_ns())
+        if stamped is None:
+            return self._write(items, lambda packer, now: packer.append_batch_stamped(items, now))
+        return stamped
+
+    def skip_to(self, seq: int) -> None:
+        """Leave out seqs below `seq`, on record: a tombstone stands for them.
+
+        For the opener of a ledger, before anyone else has it.
+        """
+        first = self.next_seq
+        if seq <= first:
+            return
+        if seq > MAX_SEQ:
+            raise InvalidInput(f"seq {seq} is not between 0 and 2^63 - 1")
+        self.append_draft(Draft((seq - 1).to_bytes(8, "little"), type=TOMBSTONE))
+        self._packer.next_seq = seq
+
+    def _write(self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]) -> _T:
+        """Behind the gate: find out what is in the way, mend it, write."""
+        while True:
+            with self._lock:
+                self._check_writable()
+                if not self._batch_is_full(len(items)):
+                    try:
+                        return self._write_locked(items, write)
+                    except OSError as error:
+                        raise self._typed(error) from error
+            self.sync()
+
+    def _write_locked(
+        self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]
+    ) -> _T:
+        if self._tail is None:
+            self._wake_tail(items)
+        needed = -1
+        while True:
+            self._open_gate(len(items))
+            written = write(self._packer, self._now_ns())
+            if written is not None and written != -1:
+                break
+            if needed < 0:
+                needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
+            self._make_room(needed, len(items))
+        if self._write_through:
+            self._flush()
+        if self._write_through or self._waiting:
+            self._packer.limit = 0
+        if self._waiting and self.settings.sync != "always":
+            self._arrived.notify_all()
+        return written
+
+    def _batch_is_full(self, count: int) -> bool:
+        if self.settings.sync != "batch":
+            return False
+        waiting = self.next_seq - self._durable_next_seq
+        return waiting > 0 and waiting + count > self.settings.sync_batch
+
+    def _open_gate(self, count: int) -> None:
+        tail, packer = self._tail, self._packer
+        assert tail is not None
+        packer.seq_limit = self._seq_limit(tail, count)
+        packer.limit = tail.open_limit
+        if not self._dirty:
+            self._dirty = True
+            self._on_dirty()
+
+    def _seq_limit(self, tail: Tail, count: int) -> int:
+        limit = MAX_SEQ
+        next_seq = self._packer.next_seq
+        if self.settings.segment_entries:
+            limit = tail.header.base_seq + self.settings.segment_entries
+            if next_seq == tail.header.base_seq:
+                limit = max(limit, next_seq + count)  # a batch larger than a segment has its own
+        if self.settings.sync == "batch":
+            full = self._durable_next_seq + max(self.settings.sync_batch, count)
+            limit = min(limit, max(full, next_seq + count))
+        return limit
+
+    # -- room --------------------------------------------------------------------------------------
+
+    def _make_room(self, needed: int, count: int) -> None:
+        """After the packer refused: hand on what is staged, start a new segment, or grow."""
+        tail = self._tail
+        assert tail is not None
+        self._packer.limit = 0
+        if tail.staged_bytes:
+            self._flush()
+        elif self._must_rotate(tail, needed, count):
+            self._rotate(needed)
+        else:
+            if isinstance(tail, StagedTail):
+                tail.stage_at_least(needed)
+            if tail.end + needed > tail.size:
+                self._grow(tail, needed)
+            self._adopt(tail)
+
+    def _must_rotate(self, tail: Tail, needed: int, count: int) -> bool:
+        packer, base = self._packer, tail.header.base_seq
+        if packer.next_seq == base:
+            return False
+        limit_entries = self.settings.segment_entries
+        return (
+            tail.end + needed > self.settings.segment_bytes
+            or (limit_entries > 0 and packer.next_seq + count > base + limit_entries)
+            or max(self._now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
+        )
+
+    def _grow(self, tail: Tail, needed: int) -> None:
+        settings = self.settings
+        wanted = tail.end + needed
+        step = min(max(tail.size, settings.first_step_bytes), settings.largest_step_bytes)
+        size = max(wanted, min(tail.size + step, settings.segment_bytes))
+        self._claim(size - tail.size)
+        try:
+            tail.grow(size)
+        except OSError as error:
+            if error.errno not in FULL_ERRORS or self.kind != EVENTS:
+                raise
+            if not self._space.give_ballast():
+                raise
+            tail.grow(wanted)
+
+    def _claim(self, size: int) -> None:
+        tail = self._tail
+        log_bytes = tail.size if tail else 0
+        self._space.claim(size, essential=self.kind == EVENTS, log_bytes=log_bytes)
+
+    def _rotate(self, needed: int) -> None:
+        """Seal the tail and go on in a new segment. The gate is closed."""
+        old = self._tail
+        assert old is not None
+        self._fdatasync(old)
+        old.synced_upto = old.end
+        self._durable_next_seq = self._packer.next_seq
+        sealed = self.segments.last
+        assert sealed is not None
+        # Before the next segment is there to be seen: readers then take this one for complete.
+        sealed.grown_to(old.end)
+        self._trim(old)
+        new = self._create_tail(needed)
+        self._save_index(sealed)
+        self._retired.append(old)
+        self._adopt(new)
+        if self._sync_lock.acquire(blocking=False):
+            try:
+                self._close_retired()
+            finally:
+                self._sync_lock.release()
+
+    def _trim(self, tail: Tail) -> None:
+        try:
+            tail.trim()
+        except OSError:
+            pass  # zeros that are not given back
+
+    def _save_index(self, segment: Segment) -> None:
+        try:
+            segment.save_index()
+        except OSError:
+            pass  # a cache
+        segment.close()
+
+    def _create_tail(self, needed: int) -> Tail:
+        packer = self._packer
+        created_at_ns = max(self._now_ns(), packer.last_timestamp_ns)
+        header = SegmentHeader(self.kind, self._identity, packer.next_seq, created_at_ns)
+        size = max(self.settings.first_step_bytes, HEADER_BYTES + needed)
+        size = max(HEADER_BYTES + needed, min(size, self.settings.segment_bytes))
+        self._claim(size)
+        fd = create_segment(self.folder, header, size)
+        tail = self._make_tail(fd, header, end=HEADER_BYTES, size=size)
+        self._bare_end = HEADER_BYTES
+        self.segments.replace([*self.segments.all, self._segment(header, HEADER_BYTES)])
+        return tail
+
+    def _make_tail(self, fd: int, header: SegmentHeader, *, end: int, size: int) -> Tail:
+        packer = self._packer
+        try:
+            tail = make_tail(
+                self.folder.files,
+                fd,
+                header,
+                self.settings,
+                end=end,
+                size=size,
+                next_seq=packer.next_seq,
+                last_timestamp_ns=packer.last_timestamp_ns,
+            )
+        except BaseException:
+            self.folder.files.close(fd)
+            raise
+        if self.settings.segment_age_s:
+            age_ns = round(self.settings.segment_age_s * 1e9)
+            tail.packer.time_limit_ns = min(header.created_at_ns + age_ns, MAX_TIMESTAMP_NS)
+        return tail
+
+    def _segment(self, header: SegmentHeader, end: int | None = None) -> Segment:
+        return Segment(
+            self.folder,
+            header,
+            end=end,
+            next_base_seq=lambda: self._next_base_seq(header.base_seq),
+            on_hole=self._on_hole,
+            max_entry_bytes=self.settings.max_entry_bytes,
+        )
+
+    def _next_base_seq(self, base_seq: int) -> int:
+        """Where the segment after that one begins; `next_seq` if it is the last."""
+        following = (s.base_seq for s in self.segments.all if s.base_seq > base_seq)
+        return next(following, self.next_seq)
+
+    def _wake_tail(self, items: Sequence[Item]) -> None:
+        """Open the last segment for writing, or make the first one."""
+        segment = self.segments.last
+        if segment is None:
+            needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
+            self._adopt(self._create_tail(needed))
+            return
+        files = self.folder.files
+        fd = files.open(self.folder.file(segment.name), "write")
+        tail = self._make_tail(fd, segment.header, end=segment.end, size=files.size(fd))
+        tail.packer.promise(segment.end)  # recovery, or the last rest, synced it
+        self._bare_end = segment.end
+        self._adopt(tail)
+
+    def _adopt(self, tail: Tail) -> None:
+        """Let appends go to this tail."""
+        self._tail = tail
+        self._write_through = isinstance(tail, StagedTail) and self.settings.sync != "always"
+        segment = self.segments.last
+        assert segment is not None
+        if tail.view is not None:
+            segment.adopt_view(tail.view)
+        old, self._packer = self._packer, tail.packer
+        if old is not tail.packer:
+            old.limit = 0
+
+    # -- durability --------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """Return when every entry appended before the call is on disk."""
+        with self._lock:
+            self._check_writable()
+        self._sync()
+
+    def _sync(self) -> None:
+        with self._sync_lock:
+            with self._lock:
+                tail = self._tail
+                if tail is None:
+                    self._dirty = False
+                    return
+                next_seq = self._packer.next_seq  # before `end`, which then covers it
+                self._flush()
+                end = tail.end
+            if end > tail.synced_upto:
+                self._fdatasync(tail)
+            with self._lock:
+                self._synced(tail, end, next_seq)
+            self._close_retired()
+
+    def _synced(self, tail: Tail, end: int, next_seq: int) -> None:
+        self._durable_next_seq = max(self._durable_next_seq, next_seq)
+        if self._tail is tail:
+            # Close the gate, then look: an append in between comes to the lock and waits.
+            self._packer.limit = 0
+            if end > tail.synced_upto:
+                tail.synced_upto = end
+                tail.packer.promise(end)
+            if tail.end + tail.staged_bytes == end:
+                self._dirty = False
+            else:
+                self._on_dirty()
+            if self.settings.sync == "always":
+                self._packer.limit = tail.open_limit
+        if self._waiting:
+            self._arrived.notify_all()
+
+    def _flush(self) -> None:
+        assert self._tail is not None
+        try:
+            self._tail.flush()
+        except OSError as error:
+            raise self._stop(error, "writing") from error
+
+    def _fdatasync(self, tail: Tail) -> None:
+        try:
+            tail.files.fdatasync(tail.fd)
+        except OSError as error:
+            raise self._stop(error, "syncing") from error
+
+    def _close_retired(self) -> None:
+        while self._retired:
+            self._retired.pop().close()
+
+    def rest(self) -> None:
+        """Sync, note on disk that all is synced, and hold no open file until the next append."""
+        with self._lock:
+            self._check_writable()
+        self._rest()
+
+    def _rest(self) -> None:
+        self._sync()
+        with self._sync_lock, self._lock:
+            tail = self._tail
+            if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
+                return  # someone is writing again
+            self._packer.limit = 0
+            try:
+                self._write_closing_checkpoint(tail)
+                tail.trim()
+            except OSError as error:
+                raise self._stop(error, "closing") from error
+            self._fdatasync(tail)
+            segment = self.segments.last
+            assert segment is not None
+            segment.grown_to(tail.end)
+            segment.close()
+            self._let_go(tail)
+
+    def _let_go(self, tail: Tail) -> None:
+        packer = self._packer
+        self._packer = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._tail = None
+        tail.close()
+
+    def _write_closing_checkpoint(self, tail: Tail) -> None:
+        """So that damage to anything written so far is not taken for an unfinished write."""
+        if tail.end == self._bare_end:
+            return
+        packer = tail.packer
+        packer.promise(tail.end)
+        packer.limit = tail.open_limit
+        if packer.write_checkpoint(self._now_ns()):
+            tail.flush()
+        packer.limit = 0
+
+    # -- refusing ----------------------------------------------------------------------------------
+
+    def _check_writable(self) -> None:
+        if self._refusal is not None:
+            raise self._refusal
+
+    def check_readable(self) -> None:
+        """Raise if even reading makes no sense any more."""
+        if self._unreadable is not None:
+            raise self._unreadable
+
+    def refuse(self, reason: PenstockError) -> None:
+        """Take no more writes, for a reason that is given to everyone who tries."""
+        with self._lock:
+            if self._refusal is None:
+                self._refusal = reason
+            self._packer.limit = 0
+            self._arrived.notify_all()
+
+    def _stop(self, error: OSError, doing: str) -> LedgerStopped:
+        stopped = LedgerStopped(
+            f"{self.folder.path}: {doing} failed ({error}). What was not answered may be lost, "
+            f"and a second try could not be trusted: close and reopen, recovery then shows what "
+            f"is on disk."
+        )
+        self._on_stop(stopped)
+        return stopped
+
+    def _typed(self, error: OSError) -> PenstockError:
+        """An error of the system in making room: nothing was written, say what to do."""
+        if error.errno in FULL_ERRORS:
+            return DiskFull(f"{self.folder.path}: no room to grow ({error}); nothing was written")
+        if error.errno in _OUT_OF_FILES:
+            return LedgerError(
+                f"{self.folder.path}: too many open files ({error}); nothing was written. Raise "
+                f"the limit (ulimit -n) or close something."
+            )
+        return self._stop(error, "making room")
+
+    def forked(self, lock: "RLock", reason: PenstockError) -> None:
+        """In a forked child: this handle is the parent's. A thread there may hold the old locks."""
+        self._lock, self._sync_lock = lock, Lock()
+        self._arrived = Condition(lock)
+        self._unreadable = self._refusal = reason
+        # Not only shut: of the pure codec's packer a thread there may hold the lock as well.
+        self._packer = _shut_packer(self._packer.next_seq, self._packer.last_timestamp_ns)
+
+    def close(self, closed: PenstockError) -> None:
+        """Rest, and refuse everything from now on, with that reason."""
+        with self._lock:
+            well = self._refusal is None
+            self.refuse(closed)
+            self._unreadable = closed
+        try:
+            if well:
+                self._rest()
+        finally:
+            with self._sync_lock, self._lock:
+                self._close_retired()
+                if self._tail is not None:
+                    self._let_go(self._tail)
+                self.segments.close()
+
+    # -- for compaction ----------------------------------------------------------------------------
+
+    def drop(self, gone: Sequence[Segment]) -> None:
+        """Forget segments that are being removed."""
+        with self._lock:
+            self._check_writable()
+            names = {segment.base_seq for segment in gone}
+            self.segments.replace(s for s in self.segments.all if s.base_seq not in names)
+
+    def put_in_place(self, run: Sequence[Segment], header: SegmentHeader, end: int) -> Segment:
+        """Let readers see one rewritten segment instead of a run of neighbours."""
+        with self._lock:
+            new = self._segment(header, end)
+            names = {segment.base_seq for segment in run[1:]}
+            self.segments.replace(
+                new if s.base_seq == header.base_seq else s
+                for s in self.segments.all
+                if s.base_seq not in names
+            )
+            return new
+
+    # -- for readers -------------------------------------------------------------------------------
+
+    def publish_tail(self) -> None:
+        """Let readers of the last segment see all that was appended."""
+        tail = self._tail
+        if tail is None:
+            return
+        if tail.staged_bytes:
+            with self._lock:
+                if self._tail is not None and self._refusal is None:
+                    self._flush()
+        segment = self.segments.last
+        if segment is not None and segment.base_seq == tail.header.base_seq:
+            segment.grown_to(tail.end)
+
+    def wait_for(self, seq: int, timeout_s: float | None = None) -> bool:
+        """Wait until the entry `seq` can be read; False if the time is over before."""
+        with self._lock:
+            self._waiting += 1
+            self._packer.limit = 0  # the next append comes through the gate and wakes us
+            try:
+                return self._arrived.wait_for(
+                    lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
+                ) and self.readable_next_seq > seq
+            finally:
+                self._waiting -= 1
+
+
+def _size_of(item: Item) -> int:
+    draft = item if isinstance(item, Draft) else Draft(item)
+    return len(codec.pack(0, 0, draft))
+
+
+def _shut_packer(next_seq: int, last_timestamp_ns: int) -> Packer:
+    """A packer that takes nothing, and remembers where to go on."""
+    return Packer(
+        bytearray(0),
+        position=0,
+        limit=0,
+        next_seq=next_seq,
+        last_timestamp_ns=last_timestamp_ns,
+    )

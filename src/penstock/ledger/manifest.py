@@ -1,0 +1,86 @@
+"""queue.json: who the queue is, its settings, and how far its logs were removed.
+
+Small, checksummed, and replaced as a whole. If it is damaged, identity comes back from the
+segments' headers, and settings are the defaults.
+"""
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from penstock.codec import crc32c
+from penstock.errors import BadEntry, NewerVersion
+from penstock.ledger.folder import Folder
+from penstock.ledger.segment_header import FORMAT_VERSION
+
+MANIFEST_NAME = "queue.json"
+MAX_MANIFEST_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """Of one log: entries below `low` were removed; seqs below `next` were given out."""
+
+    low: int = 1
+    next: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """The content of queue.json."""
+
+    identity: int
+    created_at_ns: int
+    settings: dict[str, Any] = field(default_factory=dict)
+    messages: Marks = Marks()
+    events: Marks = Marks()
+
+    def with_marks(self, log: str, marks: Marks) -> "Manifest":
+        if log == "messages":
+            return replace(self, messages=marks)
+        return replace(self, events=marks)
+
+    def with_settings(self, settings: dict[str, Any]) -> "Manifest":
+        return replace(self, settings=settings)
+
+    def pack(self) -> bytes:
+        content = {
+            "format": FORMAT_VERSION,
+            "identity": self.identity,
+            "created_at_ns": self.created_at_ns,
+            "settings": self.settings,
+            "marks": {
+                "messages": {"low": self.messages.low, "next": self.messages.next},
+                "events": {"low": self.events.low, "next": self.events.next},
+            },
+        }
+        checksum = crc32c(_canonical(content))
+        return (json.dumps({**content, "crc": checksum}, indent=1) + "\n").encode()
+
+    @classmethod
+    def unpack(cls, data: bytes) -> "Manifest":
+        """BadEntry where it is damaged, NewerVersion where we must not guess."""
+        try:
+            content = json.loads(data)
+            checksum = content.pop("crc")
+            if checksum != crc32c(_canonical(content)):
+                raise BadEntry(0, "the checksum of queue.json does not match")
+            if content["format"] > FORMAT_VERSION:
+                raise NewerVersion(0, "queue.json was written by a newer version")
+            marks = content["marks"]
+            return cls(
+                identity=content["identity"],
+                created_at_ns=content["created_at_ns"],
+                settings=content["settings"],
+                messages=Marks(**marks["messages"]),
+                events=Marks(**marks["events"]),
+            )
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise BadEntry(0, f"queue.json cannot be read: {error}") from None
+
+    def save(self, folder: Folder) -> None:
+        folder.replace(MANIFEST_NAME, self.pack())
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

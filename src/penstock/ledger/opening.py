@@ -1,0 +1,285 @@
+"""Opening a log: find its segments, mend what a crash left, and say what is damaged."""
+
+from collections.abc import Callable
+from itertools import zip_longest
+from threading import RLock
+
+from penstock import codec
+from penstock.clock import Clock
+from penstock.errors import BadEntry, NewerVersion, NotALedger
+from penstock.ledger.damage import Damage, DamageDesk
+from penstock.ledger.folder import Folder, read_fully, write_fully
+from penstock.ledger.log import Log
+from penstock.ledger.manifest import Marks
+from penstock.ledger.recovery import LastSegment, examine
+from penstock.ledger.segment import Segment
+from penstock.ledger.segment_header import (
+    HEADER_BYTES,
+    RELATIVE,
+    SegmentHeader,
+    base_seq_of,
+    index_base_seq_of,
+    index_name,
+    segment_name,
+)
+from penstock.ledger.settings import LedgerSettings
+from penstock.ledger.space import Space
+
+_LOOKS = 10  # at a directory that a writer changes
+
+
+class LogOpener:
+    """Opens one log. With `read_only` it looks at the same things and changes nothing."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        label: str,
+        *,
+        kind: int,
+        identity: int,
+        marks: Marks,
+        settings: LedgerSettings,
+        clock: Clock,
+        desk: DamageDesk,
+        read_only: bool,
+    ) -> None:
+        self._folder = folder
+        self._label = label
+        self._kind = kind
+        self._identity = identity
+        self._marks = marks
+        self._settings = settings
+        self._clock = clock
+        self._desk = desk
+        self._read_only = read_only
+        self._floor_seq = marks.next
+
+    def open(
+        self,
+        *,
+        space: Space,
+        lock: "RLock",
+        on_dirty: Callable[[], None],
+        on_stop: Callable[[BaseException], None],
+    ) -> Log:
+        """The log, recovered and (for a writer) durable as far as it can be read."""
+        if not self._read_only:
+            self._folder.sweep()
+        headers = self._headers_beside_a_writer() if self._read_only else self._headers()
+        last = self._last_segment(headers)
+        if not self._read_only:
+            self._folder.sync()
+        log = Log(
+            self._folder,
+            kind=self._kind,
+            identity=self._identity,
+            settings=self._settings,
+            clock=self._clock,
+            space=space,
+            headers=headers,
+            end=last.end if last else 0,
+            next_seq=last.next_seq if last else self._floor_seq,
+            last_timestamp_ns=last.last_timestamp_ns if last else 0,
+            lock=lock,
+            on_hole=self._hole,
+            on_dirty=on_dirty,
+            on_stop=on_stop,
+        )
+        if not self._read_only:
+            log.skip_to(self._floor_seq)
+        return log
+
+    # -- which segments there are ------------------------------------------------------------------
+
+    def _headers_beside_a_writer(self) -> list[SegmentHeader]:
+        """A segment may be removed between listing and opening it: then there is a new list."""
+        for _ in range(_LOOKS):
+            try:
+                return self._headers()
+            except FileNotFoundError:
+                pass
+        return self._headers()
+
+    def _headers(self) -> list[SegmentHeader]:
+        """The headers of the segments that count, in order; the others are removed."""
+        names = self._folder.names()
+        bases = [base for name in names if (base := base_seq_of(name)) is not None]
+        headers: list[SegmentHeader] = []
+        removed = []
+        for base, following in zip_longest(bases, bases[1:]):
+            below_mark = following is not None and following <= self._marks.low
+            merged = bool(headers) and base < headers[-1].end_seq
+            header = None if below_mark or merged else self._header(base, last=following is None)
+            if header is None:
+                removed.append(base)
+            else:
+                headers.append(header)
+        if not self._read_only:
+            kept = {header.base_seq for header in headers}
+            for base in removed:
+                self._folder.remove(segment_name(base))
+            for name in names:
+                base_of_index = index_base_seq_of(name)
+                if base_of_index is not None and base_of_index not in kept:
+                    self._folder.remove(name)
+        return headers
+
+    def _header(self, base: int, *, last: bool) -> SegmentHeader | None:
+        """The header of a segment; guessed where it is damaged, None where there is no segment."""
+        view = self._map(base, first=HEADER_BYTES)
+        try:
+            header = SegmentHeader.unpack(bytes(view))
+        except NewerVersion as error:
+            file = f"{self._label}/{segment_name(base)}"
+            raise NewerVersion(0, f"{file}: {error.reason}; open it with that version") from None
+        except BadEntry as error:
+            return self._guessed_header(base, str(error.reason), last=last)
+        if (header.kind, header.identity) != (self._kind, self._identity):
+            raise NotALedger(
+                f"{self._label}/{segment_name(base)} belongs to another queue or log (identity "
+                f"{header.identity:08x}, here {self._identity:08x}): move it out of the directory"
+            )
+        if header.base_seq != base:
+            return self._guessed_header(base, "the base seq is not that of the name", last=last)
+        return header
+
+    def _guessed_header(self, base: int, reason: str, *, last: bool) -> SegmentHeader | None:
+        view = self._map(base)
+        start = min(HEADER_BYTES, len(view))
+        if last and codec.first_nonzero(view, start, len(view)) < 0:
+            # A segment whose creation did not finish. Nothing was ever in it.
+            self._floor_seq = max(self._floor_seq, base)
+            return None
+        guess = SegmentHeader(self._kind, self._identity, base, 0)
+        first = codec.resync(
+            view,
+            start,
+            len(view),
+            min_seq=0,
+            max_seq=base + len(view) // codec.ENTRY_OVERHEAD_BYTES,
+            max_entry_bytes=self._settings.max_entry_bytes,
+        )
+        if first >= 0 and self._stored_seq(view, first) < base:
+            guess = SegmentHeader(self._kind, self._identity, base, 0, RELATIVE)
+        file = f"{self._label}/{segment_name(base)}"
+        self._desk.report(
+            Damage(file, 0, HEADER_BYTES, base, base - 1, reason), view[:HEADER_BYTES]
+        )
+        if not self._read_only and last:
+            self._write_header(guess)
+        return guess
+
+    def _stored_seq(self, view: memoryview, offset: int) -> int:
+        limit = self._settings.max_entry_bytes
+        return codec.unpack(view, offset, len(view), max_entry_bytes=limit).seq
+
+    def _write_header(self, header: SegmentHeader) -> None:
+        files = self._folder.files
+        fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
+        try:
+            write_fully(files, fd, header.pack(), 0)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+
+    # -- the last one ------------------------------------------------------------------------------
+
+    def _last_segment(self, headers: list[SegmentHeader]) -> LastSegment | None:
+        if not headers:
+            return None
+        header = headers[-1]
+        view = self._map(header.base_seq)
+        last = examine(view, header, max_entry_bytes=self._settings.max_entry_bytes)
+        while self._read_only and last.holes:
+            # Damage, or a writer who wrote between our reading of one page and the next.
+            view = self._map(header.base_seq)
+            before, last = last, examine(
+                view, header, max_entry_bytes=self._settings.max_entry_bytes
+            )
+            if last.holes == before.holes:
+                break
+        file = f"{self._label}/{segment_name(header.base_seq)}"
+        for hole in last.holes:
+            damaged = view[hole.offset : hole.offset + hole.length]
+            self._desk.report(
+                Damage(
+                    file,
+                    hole.offset,
+                    hole.length,
+                    hole.first_lost_seq,
+                    hole.last_lost_seq,
+                    hole.reason,
+                ),
+                damaged,
+            )
+        if last.torn_bytes and not self._read_only:
+            self._desk.report(
+                Damage(
+                    file,
+                    last.end,
+                    last.torn_bytes,
+                    last.next_seq,
+                    last.next_seq - 1,
+                    last.torn_reason,
+                    torn=True,
+                )
+            )
+        size = len(view)
+        del view
+        if not self._read_only:
+            self._cut_and_sync(header, last.end, size)
+        return last
+
+    def _cut_and_sync(self, header: SegmentHeader, end: int, size: int) -> None:
+        """What was read is in the page cache, perhaps nowhere else: make it durable, then trust it."""
+        files = self._folder.files
+        fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
+        try:
+            if size > end:
+                files.truncate(fd, end)
+            files.fdatasync(fd)
+        finally:
+            files.close(fd)
+        # An index of a segment that is written again is of no use and may mislead.
+        if self._folder.has(index_name(header.base_seq)):
+            self._folder.remove(index_name(header.base_seq))
+
+    # -- small things ------------------------------------------------------------------------------
+
+    def _map(self, base: int, *, first: int | None = None) -> memoryview:
+        files = self._folder.files
+        fd = files.open(self._folder.file(segment_name(base)), "read")
+        try:
+            if first is not None:
+                return memoryview(read_fully(files, fd, first, 0))
+            size = files.size(fd)
+            if self._read_only:  # a copy: a writer may cut the file, which breaks a mapping
+                return memoryview(read_fully(files, fd, size, 0))
+            return files.map(fd, size, writable=False).view if size else memoryview(b"")
+        finally:
+            files.close(fd)
+
+    def _hole(
+        self, segment: Segment, offset: int, length: int, first: int, last: int, reason: str
+    ) -> None:
+        damage = Damage(f"{self._label}/{segment.name}", offset, length, first, last, reason)
+        self._desk.report(damage, segment.damaged_bytes(offset, length))
+
+
+def identity_of_segments(root: Folder) -> int | None:
+    """Who the queue is, according to its segments: for when queue.json was lost."""
+    for log in ("messages", "events"):
+        folder = root.child(log)
+        for name in folder.names():
+            if base_seq_of(name) is None:
+                continue
+            fd = folder.files.open(folder.file(name), "read")
+            try:
+                data = read_fully(folder.files, fd, HEADER_BYTES, 0)
+                return SegmentHeader.unpack(data).identity
+            except BadEntry:
+                continue
+            finally:
+                folder.files.close(fd)
+    return None

@@ -1,0 +1,115 @@
+"""Reading a log: one entry, a time, or in order."""
+
+from bisect import bisect_left
+
+from penstock.codec import Entry
+from penstock.codec.layout import TOMBSTONE
+from penstock.errors import BadEntry, EntryGone, InvalidInput, NewerVersion
+from penstock.ledger.log import Log
+from penstock.ledger.segment import Segment
+from penstock.ledger.segment_header import HEADER_BYTES
+
+
+def read_entry(log: Log, seq: int) -> Entry:
+    """The entry with that seq; EntryGone if it is not there (any more, or yet)."""
+    log.check_readable()
+    if seq >= log.next_seq or seq < 1:
+        raise EntryGone(f"{log.folder.path}: seq {seq} was not written; the next is {log.next_seq}")
+    log.publish_tail()
+    segment = log.segments.holding(seq)
+    if segment is None:
+        raise EntryGone(f"{log.folder.path}: seq {seq} was removed; the first is {log.first_seq}")
+    offset = segment.offset_of(seq)
+    if offset >= 0:
+        try:
+            entry = segment.entry_at(offset)
+            if entry.seq == seq and entry.type != TOMBSTONE:
+                return entry
+        except NewerVersion:
+            raise
+        except BadEntry:
+            segment.read(offset, 1)  # passes over the damage, and reports it
+            raise EntryGone(
+                f"{log.folder.path}: seq {seq} lies in a damaged range of {segment.name}"
+            ) from None
+    raise EntryGone(f"{log.folder.path}: seq {seq} was removed, or lies in a damaged range")
+
+
+def seq_at_time(log: Log, timestamp_ns: int) -> int:
+    """The seq of the first entry written at or after that time; `next_seq` if there is none."""
+    log.check_readable()
+    log.publish_tail()
+    segments = log.segments.all
+    # The first segment that starts at or after the time; the entry may be at the end of the one
+    # before it. `created_at` would not do: a rewritten segment keeps it, an adopted one has its own.
+    at = bisect_left(segments, timestamp_ns, key=lambda segment: _starts_at(log, segment))
+    for segment in segments[max(at - 1, 0) :]:
+        offset = log.segments.used(segment).offset_at_time(timestamp_ns)
+        if offset >= 0:
+            return segment.entry_at(offset).seq
+    return log.next_seq
+
+
+def _starts_at(log: Log, segment: Segment) -> int:
+    first = log.segments.used(segment).first_timestamp_ns()
+    return log.last_timestamp_ns + 1 if first is None else first
+
+
+class Cursor:
+    """Reads a log in order, from a seq on, and goes on where it stopped as the log grows."""
+
+    def __init__(self, log: Log, seq: int) -> None:
+        self._log = log
+        self.next_seq = max(seq, 1)  # the lowest seq that was not handed out yet
+        self._segment: Segment | None = None
+        self._offset = 0
+
+    def read(self, max_count: int) -> list[Entry]:
+        """The next entries, at most so many; none at the (present) end of the log."""
+        if max_count < 1:
+            raise InvalidInput(f"max_count is {max_count}; it must be at least 1")
+        log = self._log
+        log.check_readable()
+        log.publish_tail()
+        end_seq = log.readable_next_seq
+        while self.next_seq < end_seq:
+            segment = self._place()
+            if segment is None:
+                return []
+            following = log.segments.after(segment)  # if there is one now, this one is complete
+            entries, after = segment.read(self._offset, max_count)
+            if not entries:
+                if following is None:
+                    return []
+                self._segment, self._offset = following, HEADER_BYTES
+                continue
+            fit = [
+                entry
+                for entry in entries
+                if self.next_seq <= entry.seq < end_seq and entry.type != TOMBSTONE
+            ]
+            if entries[-1].seq >= end_seq:  # written, but not yet for readers
+                if fit:
+                    self._offset = fit[-1].offset + fit[-1].size
+                    self.next_seq = fit[-1].seq + 1
+                return fit
+            self._offset = after
+            self.next_seq = max(self.next_seq, entries[-1].seq + 1)
+            if fit:
+                return fit
+        return []
+
+    def _place(self) -> Segment | None:
+        """The segment to read from, and the offset in it; found anew where files have changed."""
+        segment = self._segment
+        if segment is not None and not segment.gone:
+            return self._log.segments.used(segment)
+        segments = self._log.segments
+        segment = segments.holding(self.next_seq) or (segments.all[0] if segments.all else None)
+        while segment is not None:
+            offset = segment.offset_of(self.next_seq)
+            if offset >= 0:
+                self._segment, self._offset = segment, offset
+                return segment
+            segment = segments.after(segment)
+        return None

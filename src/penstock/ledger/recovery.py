@@ -1,0 +1,148 @@
+"""What the last segment of a log really holds after a crash.
+
+A bad entry there is either a write that never finished (cut off) or damage to something that was
+once promised durable (kept, reported, read around). A later checkpoint that promises more than the
+bad entry's offset tells the two apart.
+"""
+
+from dataclasses import dataclass
+
+from penstock import codec
+from penstock.codec import Skim
+from penstock.errors import BadEntry, NewerVersion
+from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
+
+
+@dataclass(frozen=True, slots=True)
+class Hole:
+    """A damaged range inside the last segment."""
+
+    offset: int
+    length: int
+    first_lost_seq: int
+    last_lost_seq: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class LastSegment:
+    """How far the last segment is good, and what is wrong with it."""
+
+    end: int  # everything before is kept
+    next_seq: int
+    last_timestamp_ns: int
+    holes: tuple[Hole, ...]
+    torn_bytes: int  # written behind `end` and to be cut off; zeros do not count
+    torn_reason: str
+
+
+def examine(
+    view: memoryview, header: SegmentHeader, *, max_entry_bytes: int
+) -> LastSegment:
+    """Read the last segment from its header to its end. Changes nothing."""
+    return _Examination(view, header, max_entry_bytes).run()
+
+
+class _Examination:
+    def __init__(self, view: memoryview, header: SegmentHeader, max_entry_bytes: int) -> None:
+        self._view = view
+        self._seq_base = header.seq_base
+        self._created_at_ns = header.created_at_ns
+        self._max_entry_bytes = max_entry_bytes
+        self._next_seq = header.base_seq
+        self._last_timestamp_ns = 0
+        self._holes: list[Hole] = []
+
+    def run(self) -> LastSegment:
+        start = min(HEADER_BYTES, len(self._view))
+        while True:
+            skim = self._skim(start, whole_batches=True)
+            if skim.newer:
+                raise NewerVersion(skim.stop, skim.problem or "written by a newer version")
+            bad = self._bad_offset(skim)
+            if bad < 0:
+                self._take(skim)
+                return self._result(skim.end, torn_end=skim.end, reason="")
+            reason = skim.problem or "zeros where an entry should be"
+            after, promised = self._look_ahead(bad)
+            if promised <= bad:
+                self._take(skim)
+                return self._result(skim.end, torn_end=self._last_byte(), reason=reason)
+            # Damage: what is whole before it counts, batch or not.
+            self._take(self._skim(start, whole_batches=False, end=bad))
+            first_lost = self._next_seq
+            entry = self._stored_seq(after) + self._seq_base
+            self._holes.append(Hole(bad, after - bad, first_lost, entry - 1, reason))
+            self._next_seq = max(self._next_seq, entry)  # what was lost was given out
+            start = after
+
+    def _skim(self, start: int, *, whole_batches: bool, end: int | None = None) -> Skim:
+        return codec.skim(
+            self._view,
+            start,
+            len(self._view) if end is None else end,
+            whole_batches=whole_batches,
+            seq_base=self._seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+
+    def _take(self, skim: Skim) -> None:
+        self._next_seq = max(self._next_seq, skim.next_seq)
+        self._last_timestamp_ns = max(self._last_timestamp_ns, skim.last_timestamp_ns)
+
+    def _bad_offset(self, skim: Skim) -> int:
+        """Where it stops being good; -1 if only zeros follow."""
+        if skim.problem is not None:
+            return skim.stop
+        return skim.stop if self._nonzero(skim.stop) >= 0 else -1
+
+    def _nonzero(self, start: int) -> int:
+        return codec.first_nonzero(self._view, start, len(self._view))
+
+    def _look_ahead(self, bad: int) -> tuple[int, int]:
+        """The first valid entry behind a bad one, and the highest promise made behind it."""
+        first_after = -1
+        promised = 0
+        end = len(self._view)
+        low = max(self._next_seq - self._seq_base, 0)
+        at = bad
+        while promised <= bad:
+            at = codec.resync(
+                self._view,
+                at + 1,
+                end,
+                min_seq=low,
+                max_seq=low + end // codec.ENTRY_OVERHEAD_BYTES,
+                min_timestamp_ns=self._last_timestamp_ns,
+                max_entry_bytes=self._max_entry_bytes,
+            )
+            if at < 0:
+                break
+            if first_after < 0:
+                first_after = at
+            run = self._skim(at, whole_batches=False)
+            promised = max(promised, run.synced_upto)
+            at = max(run.stop - 1, at)
+        return first_after, promised
+
+    def _stored_seq(self, offset: int) -> int:
+        try:
+            return codec.unpack(
+                self._view, offset, len(self._view), max_entry_bytes=self._max_entry_bytes
+            ).seq
+        except BadEntry:  # whole by its checksum, but not a message we can read
+            return self._next_seq - self._seq_base
+
+    def _last_byte(self) -> int:
+        return len(bytes(self._view).rstrip(b"\0"))
+
+    def _result(self, end: int, *, torn_end: int, reason: str) -> LastSegment:
+        return LastSegment(
+            end=end,
+            next_seq=self._next_seq,
+            # No entry was written before the segment was made: also true of one without entries.
+            last_timestamp_ns=max(self._last_timestamp_ns, self._created_at_ns),
+            holes=tuple(self._holes),
+            torn_bytes=max(torn_end - end, 0),
+            torn_reason=reason,
+        )

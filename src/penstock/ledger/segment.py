@@ -1,0 +1,316 @@
+"""One segment file, for reading: by seq, by time, and in order."""
+
+from collections.abc import Callable
+from threading import RLock
+
+from penstock import codec
+from penstock.codec import Entry
+from penstock.errors import BadEntry, EntryGone, NewerVersion
+from penstock.ledger.folder import Folder
+from penstock.ledger.index import MAX_INDEX_BYTES, SparseIndex
+from penstock.ledger.segment_header import (
+    HEADER_BYTES,
+    SegmentHeader,
+    index_name,
+    segment_name,
+)
+
+# Called with (segment, offset, length, first lost seq, last lost seq, reason).
+HoleListener = Callable[["Segment", int, int, int, int, str], None]
+
+
+class Segment:
+    """A segment, sealed or being written; `end` says how far its bytes may be read."""
+
+    def __init__(
+        self,
+        folder: Folder,
+        header: SegmentHeader,
+        *,
+        end: int | None = None,
+        next_base_seq: Callable[[], int],
+        on_hole: HoleListener,
+        max_entry_bytes: int,
+    ) -> None:
+        self.header = header
+        self.name = segment_name(header.base_seq)
+        self.gone = False  # removed, or replaced by a rewritten one: do not open it again
+        self._folder = folder
+        self._end = end  # None: a sealed one not looked at yet; its whole file
+        self._next_base_seq = next_base_seq
+        self._on_hole = on_hole
+        self._max_entry_bytes = max_entry_bytes
+        self._view: memoryview | None = None
+        self._index: SparseIndex | None = None
+        self._lock = RLock()  # of the index: readers extend it
+        self._holes: dict[int, int] = {}  # offset of a damaged range -> where reading goes on
+
+    @property
+    def base_seq(self) -> int:
+        return self.header.base_seq
+
+    @property
+    def is_open(self) -> bool:
+        return self._view is not None
+
+    @property
+    def end(self) -> int:
+        if self._end is None:
+            self._end = self.file_bytes()
+        return self._end
+
+    def grown_to(self, end: int) -> None:
+        """More was written; it may be read up to there. Never less: who says so may be late."""
+        if self._end is None or end > self._end:
+            self._end = end
+
+    def file_bytes(self) -> int:
+        """How large the file is."""
+        fd = self._open()
+        try:
+            return self._folder.files.size(fd)
+        finally:
+            self._folder.files.close(fd)
+
+    def adopt_view(self, view: memoryview) -> None:
+        """Read through a mapping that the writer made anyway."""
+        self._view = view
+
+    def close(self) -> None:
+        """Give back mapping and index; both come back when needed."""
+        self._view = None
+        self._index = None
+
+    def offset_of(self, seq: int) -> int:
+        """Where the first entry at or above `seq` starts; -1 if it lies behind this segment."""
+        return self._seek(seq=seq)
+
+    def offset_at_time(self, timestamp_ns: int) -> int:
+        """Where the first entry at or after that time starts; -1 if it lies behind."""
+        return self._seek(timestamp_ns=timestamp_ns)
+
+    def entry_at(self, offset: int) -> Entry:
+        """The entry at an offset; BadEntry if the bytes there are damaged."""
+        end, view = self._readable()
+        return codec.unpack(
+            view,
+            offset,
+            end,
+            seq_base=self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+
+    def read(self, offset: int, max_count: int) -> tuple[list[Entry], int]:
+        """Entries from an offset on, and the offset after them; damaged ranges are passed over.
+
+        An empty list means the end of the segment.
+        """
+        end, view = self._readable()
+        while True:
+            try:
+                entries, after = codec.read_entries(
+                    view,
+                    offset,
+                    end,
+                    max_count=max_count,
+                    seq_base=self.header.seq_base,
+                    max_entry_bytes=self._max_entry_bytes,
+                )
+            except NewerVersion:
+                raise
+            except BadEntry as error:
+                offset = self._behind_hole(offset, error.reason)
+                continue
+            if entries or after == offset:
+                if not entries and self._stops_early(offset):
+                    offset = self._behind_hole(offset, "zeros where an entry should be")
+                    continue
+                return entries, after
+            offset = after  # only checkpoints so far
+
+    def first_timestamp_ns(self) -> int | None:
+        """Of its first entry; None if it has none."""
+        entries, _ = self.read(HEADER_BYTES, 1)
+        return entries[0].timestamp_ns if entries else None
+
+    def save_index(self) -> None:
+        """Write the index beside the segment."""
+        with self._lock:
+            self._folder.replace(index_name(self.base_seq), self._indexed().pack())
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _readable(self) -> tuple[int, memoryview]:
+        """How far it may be read, and at least as many bytes. In this order: `end` may grow."""
+        return self.end, self._bytes()
+
+    def _bytes(self) -> memoryview:
+        view = self._view
+        if view is None or len(view) < self.end:
+            view = self._view = self._map()
+        return view
+
+    def _map(self) -> memoryview:
+        files = self._folder.files
+        fd = self._open()
+        try:
+            while True:
+                size = files.size(fd)
+                self._end = size if self._end is None else min(self._end, size)
+                if size == 0:
+                    return memoryview(b"")
+                try:
+                    return files.map(fd, size, writable=False).view
+                except ValueError:
+                    pass  # cut in between: the writer gave zeros back
+        finally:
+            files.close(fd)
+
+    def _open(self) -> int:
+        try:
+            return self._folder.files.open(self._folder.file(self.name), "read")
+        except FileNotFoundError:
+            raise EntryGone(
+                f"{self._folder.file(self.name)} was removed while it was read, because its "
+                f"entries are done with or stand in another segment now: open the queue again"
+            ) from None
+
+    def _indexed(self) -> SparseIndex:
+        end, view = self._readable()
+        index = self._index
+        if index is None:
+            index = self._index = self._load_index() or SparseIndex(covered=HEADER_BYTES)
+        while index.covered < end:
+            covered = index.covered
+            index.extend(
+                view,
+                end,
+                seq_base=self.header.seq_base,
+                max_entry_bytes=self._max_entry_bytes,
+            )
+            if index.covered < end:
+                if not self._stops_early(index.covered):
+                    break  # zeros up to the end
+                index.pass_over(self._behind_hole(index.covered, None))
+            if index.covered == covered:
+                break
+        return index
+
+    def _load_index(self) -> SparseIndex | None:
+        name = index_name(self.base_seq)
+        try:
+            data = self._folder.read(name, max_bytes=MAX_INDEX_BYTES)
+        except (OSError, ValueError):
+            return None
+        return SparseIndex.unpack(data, covered=self.end)
+
+    def _seek(self, *, seq: int = 0, timestamp_ns: int = 0) -> int:
+        with self._lock:
+            start = self._start_of_search(self._indexed(), seq, timestamp_ns)
+            end, view = self._readable()
+            while True:
+                try:
+                    found = codec.seek(
+                        view,
+                        start,
+                        end,
+                        seq=seq,
+                        timestamp_ns=timestamp_ns,
+                        seq_base=self.header.seq_base,
+                        max_entry_bytes=self._max_entry_bytes,
+                    )
+                except BadEntry:
+                    found = -1
+                bad = self._bad_before(found, start, end)
+                if bad < 0:
+                    return found
+                start = self._behind_hole(bad, None)
+
+    def _bad_before(self, found: int, start: int, end: int) -> int:
+        """Seeking trusts each length. What it passed over and found, verified: the first bad one."""
+        passed = codec.skim(
+            self._bytes(),
+            start,
+            end if found < 0 else found,
+            whole_batches=False,
+            seq_base=self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+        if passed.newer:
+            raise NewerVersion(passed.stop, passed.problem or "")
+        if passed.problem is not None:
+            return passed.stop
+        if found < 0:
+            return passed.stop if self._stops_early(passed.stop) else -1
+        try:
+            self.entry_at(found)
+        except NewerVersion:
+            raise
+        except BadEntry:
+            return found
+        return -1
+
+    def _start_of_search(self, index: SparseIndex, seq: int, timestamp_ns: int) -> int:
+        point = index.before_time(timestamp_ns) if timestamp_ns else index.before_seq(seq)
+        if point is None:
+            return HEADER_BYTES
+        try:
+            entry = self.entry_at(point.offset)
+            if (entry.seq, entry.timestamp_ns) == (point.seq, point.timestamp_ns):
+                return point.offset
+        except BadEntry:
+            pass
+        # A stale index, of before a rewrite or from a damaged disk: made anew from the segment.
+        self._index = SparseIndex(covered=HEADER_BYTES)
+        self._indexed()
+        return HEADER_BYTES
+
+    def _stops_early(self, offset: int) -> bool:
+        """Zeros at `offset`: is something written behind them?"""
+        return codec.first_nonzero(self._bytes(), offset, self.end) >= 0
+
+    def _behind_hole(self, offset: int, reason: str | None) -> int:
+        """Where reading goes on behind the bad entry at `offset`; reports it the first time."""
+        known = self._holes.get(offset)
+        if known is not None:
+            return known
+        view = self._bytes()
+        if reason is None:
+            reason = self._reason_at(offset)
+        start = max((go_on for go_on in self._holes.values() if go_on <= offset), default=HEADER_BYTES)
+        before = codec.skim(
+            view, start, offset, whole_batches=False, max_entry_bytes=self._max_entry_bytes
+        )
+        first_stored = max(before.next_seq, self.base_seq - self.header.seq_base)
+        last_stored = self._next_base_seq() - 1 - self.header.seq_base
+        after = codec.resync(
+            view,
+            offset + 1,
+            self.end,
+            min_seq=first_stored,
+            max_seq=max(first_stored, last_stored),
+            min_timestamp_ns=before.last_timestamp_ns,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+        first_lost = first_stored + self.header.seq_base
+        if after < 0:
+            after = self.end
+            last_lost = self._next_base_seq() - 1
+        else:
+            last_lost = self.entry_at(after).seq - 1
+        self._holes[offset] = after
+        self._on_hole(self, offset, after - offset, first_lost, last_lost, reason)
+        return after
+
+    def _reason_at(self, offset: int) -> str:
+        try:
+            self.entry_at(offset)
+        except NewerVersion:
+            raise  # whole, only not for us: nothing to pass over
+        except BadEntry as error:
+            return error.reason
+        return "bytes that are no entry"
+
+    def damaged_bytes(self, offset: int, length: int) -> bytes:
+        """A copy of a damaged range."""
+        return bytes(self._bytes()[offset : offset + length])

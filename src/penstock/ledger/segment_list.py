@@ -1,0 +1,66 @@
+"""The segments of one log, in order, with a bound on how many are open."""
+
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Iterable
+from threading import Lock
+
+from penstock.ledger.segment import Segment
+
+
+class SegmentList:
+    """Readers take `all` as it is; writers put a new tuple in its place."""
+
+    def __init__(self, segments: Iterable[Segment], *, max_open: int) -> None:
+        self.all: tuple[Segment, ...] = tuple(segments)
+        self._bases = [segment.base_seq for segment in self.all]
+        self._max_open = max_open
+        self._open: OrderedDict[int, Segment] = OrderedDict()  # by id, last used last
+        self._lock = Lock()
+
+    @property
+    def last(self) -> Segment | None:
+        return self.all[-1] if self.all else None
+
+    def replace(self, segments: Iterable[Segment]) -> None:
+        """Put other segments in place of all; those that are no longer there are gone."""
+        with self._lock:
+            old, self.all = self.all, tuple(segments)
+            self._bases = [segment.base_seq for segment in self.all]
+            kept = {id(segment) for segment in self.all}
+            for segment in old:
+                if id(segment) not in kept:
+                    segment.gone = True
+                    self._open.pop(id(segment), None)
+
+    def holding(self, seq: int) -> Segment | None:
+        """The segment whose range holds a seq; None if it lies before the first."""
+        with self._lock:
+            at = bisect_right(self._bases, seq)
+            return self._used(self.all[at - 1]) if at else None
+
+    def after(self, segment: Segment) -> Segment | None:
+        """The next one by seq, also where `segment` is no longer in the list."""
+        with self._lock:
+            at = bisect_right(self._bases, segment.base_seq)
+            return self._used(self.all[at]) if at < len(self.all) else None
+
+    def used(self, segment: Segment) -> Segment:
+        """Note that a segment is being read, so that it stays open."""
+        with self._lock:
+            return self._used(segment)
+
+    def close(self) -> None:
+        with self._lock:
+            for segment in self.all:
+                segment.close()
+            self._open.clear()
+
+    def _used(self, segment: Segment) -> Segment:
+        opened = self._open
+        if next(reversed(opened), None) != id(segment):
+            opened[id(segment)] = segment
+            opened.move_to_end(id(segment))
+            if len(opened) > self._max_open:
+                opened.popitem(last=False)[1].close()
+        return segment

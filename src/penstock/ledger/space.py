@@ -1,0 +1,59 @@
+"""Disk space: refuse messages in time, and keep room for what must still be written.
+
+Below the floor new messages are refused, while events (acks above all) go on. Should the disk be
+full to the last block all the same, a ballast file is given back to make room for them.
+"""
+
+import errno
+
+from penstock.errors import DiskFull
+from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.settings import MIB, LedgerSettings
+
+BALLAST_NAME = "ballast"
+_BALLAST_FROM_BYTES = 64 * 1024  # a queue that never grew beyond this pays for no ballast
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+class Space:
+    """The free space of a ledger's file system, asked for before a file grows."""
+
+    def __init__(self, root: Folder, settings: LedgerSettings) -> None:
+        self._root = root
+        self._floor = settings.min_free_bytes
+        self._reserve = settings.reserve_bytes
+
+    def claim(self, size: int, *, essential: bool, log_bytes: int) -> None:
+        """Ask to let a file grow by `size`; DiskFull if messages must wait."""
+        if essential:
+            return
+        free = self._root.files.free_bytes(self._root.path)
+        if free - size < self._floor:
+            raise DiskFull(
+                f"{self._root.path}: {free / MIB:.1f} MB are free and {self._floor / MIB:.1f} MB "
+                f"are kept free (min_free_bytes), so new messages are refused; acks go on. "
+                f"Free some space: publishing goes on by itself."
+            )
+        if log_bytes >= _BALLAST_FROM_BYTES and free - size - self._reserve >= self._floor:
+            self._fill_ballast()
+
+    def give_ballast(self) -> bool:
+        """Make room from the reserve; False if there is none (any more)."""
+        try:
+            self._root.remove(BALLAST_NAME)
+        except OSError:
+            return False
+        return True
+
+    def _fill_ballast(self) -> None:
+        if not self._reserve or self._root.has(BALLAST_NAME):
+            return
+        files = self._root.files
+        try:
+            fd = files.open(self._root.file(BALLAST_NAME), "create")
+            try:
+                write_fully(files, fd, bytes(self._reserve), 0)
+            finally:
+                files.close(fd)
+        except OSError:
+            self.give_ballast()

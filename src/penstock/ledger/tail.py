@@ -1,0 +1,269 @@
+"""The segment being written: where an append's bytes go.
+
+Two ways, behind one small seam, because each is the faster one for its purpose:
+
+- `MappedTail`: the packer writes straight into a shared mapping of the file. The bytes are the
+  kernel's at once, without a system call. For the policies that do not wait for the disk.
+- `StagedTail`: the packer writes into memory; `flush` hands all that is waiting to the file in one
+  pwrite, and fdatasync follows. For `sync="always"`, where nobody is answered before that, and
+  (flushed after each call) where a mapping cannot be had.
+
+The file is filled with zeros ahead of the writing, in steps that double: writing into blocks that
+are there needs no metadata at the next fdatasync, cannot run out of space, and zeros mean
+"nothing yet" to a reader.
+"""
+
+from penstock.codec import Packer
+from penstock.ledger.files import Files
+from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_name
+from penstock.ledger.settings import MIB, LedgerSettings
+
+STAGING_BYTES = 256 * 1024
+_ZEROS = bytes(1 * MIB)
+
+
+class Tail:
+    """What both ways share: the file, its size, and how far it is known durable."""
+
+    packer: Packer
+
+    def __init__(
+        self, files: Files, fd: int, header: SegmentHeader, *, end: int, size: int
+    ) -> None:
+        self.files = files
+        self.fd = fd
+        self.header = header
+        self.size = size  # of the file: zeros from `end` on
+        self.synced_upto = end
+
+    @property
+    def end(self) -> int:
+        """How far the file has entries."""
+        raise NotImplementedError
+
+    @property
+    def open_limit(self) -> int:
+        """What `packer.limit` is while the gate is open."""
+        raise NotImplementedError
+
+    @property
+    def view(self) -> memoryview | None:
+        """The file as memory, where the tail has it so."""
+        return None
+
+    def room_ends_at(self, needed: int) -> int:
+        """The file size at which `needed` more bytes fit."""
+        return self.end + self.staged_bytes + needed
+
+    @property
+    def staged_bytes(self) -> int:
+        """What was written by a caller and is not in the file yet."""
+        return 0
+
+    def flush(self) -> None:
+        """Hand to the file what is not there yet."""
+
+    def grow(self, size: int) -> None:
+        """Fill the file with zeros up to `size`; on an error it is as it was."""
+        old = self.size
+        try:
+            for offset in range(old, size, len(_ZEROS)):
+                chunk = memoryview(_ZEROS)[: min(len(_ZEROS), size - offset)]
+                write_fully(self.files, self.fd, chunk, offset)
+        except OSError:
+            try:
+                self.files.truncate(self.fd, old)
+            except OSError:
+                pass  # zeros that stay behind mean nothing
+            raise
+        self.size = size
+
+    def trim(self) -> None:
+        """Give the zeros back."""
+        if self.size > self.end:
+            self.files.truncate(self.fd, self.end)
+            self.size = self.end
+
+    def close(self) -> None:
+        self.packer.release()
+        self.files.close(self.fd)
+
+
+class MappedTail(Tail):
+    """The packer's buffer is the file."""
+
+    def __init__(
+        self,
+        files: Files,
+        fd: int,
+        header: SegmentHeader,
+        *,
+        end: int,
+        size: int,
+        next_seq: int,
+        last_timestamp_ns: int,
+        max_entry_bytes: int,
+    ) -> None:
+        super().__init__(files, fd, header, end=end, size=size)
+        self._max_entry_bytes = max_entry_bytes
+        self._view = files.map(fd, size, writable=True).view
+        self.packer = Packer(
+            self._view,
+            position=end,
+            limit=end,
+            next_seq=next_seq,
+            last_timestamp_ns=last_timestamp_ns,
+            max_entry_bytes=max_entry_bytes,
+        )
+
+    @property
+    def end(self) -> int:
+        return self.packer.position
+
+    @property
+    def open_limit(self) -> int:
+        return min(len(self._view), self.size)  # a store behind the end of the file is a SIGBUS
+
+    @property
+    def view(self) -> memoryview | None:
+        return self._view
+
+    def grow(self, size: int) -> None:
+        old = self.packer
+        super().grow(size)
+        view = self.files.map(self.fd, size, writable=True).view
+        packer = Packer(
+            view,
+            position=old.position,
+            limit=old.position,
+            next_seq=old.next_seq,
+            last_timestamp_ns=old.last_timestamp_ns,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+        packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
+        if self.synced_upto > HEADER_BYTES:
+            packer.promise(self.synced_upto)  # the old packer may not have written it yet
+        self._view, self.packer = view, packer
+        old.release()
+
+
+class StagedTail(Tail):
+    """The packer's buffer waits for `flush`."""
+
+    def __init__(
+        self,
+        files: Files,
+        fd: int,
+        header: SegmentHeader,
+        *,
+        end: int,
+        size: int,
+        next_seq: int,
+        last_timestamp_ns: int,
+        max_entry_bytes: int,
+    ) -> None:
+        super().__init__(files, fd, header, end=end, size=size)
+        self._max_entry_bytes = max_entry_bytes
+        self._end = end
+        self._buffer = bytearray(STAGING_BYTES)
+        self.packer = Packer(
+            self._buffer,
+            position=0,
+            limit=0,
+            next_seq=next_seq,
+            last_timestamp_ns=last_timestamp_ns,
+            max_entry_bytes=max_entry_bytes,
+        )
+
+    @property
+    def end(self) -> int:
+        return self._end
+
+    @property
+    def staged_bytes(self) -> int:
+        return self.packer.position
+
+    @property
+    def open_limit(self) -> int:
+        return min(len(self._buffer), self.size - self._end)
+
+    def flush(self) -> None:
+        packer = self.packer
+        gate_open = packer.limit > 0
+        packer.limit = 0
+        data = packer.take()
+        end = self._end + len(data)
+        if gate_open:  # what is staged while we write comes behind it, and must fit there
+            packer.limit = min(len(self._buffer), self.size - end)
+        if data:
+            write_fully(self.files, self.fd, data, self._end)
+            self._end = end
+
+    def stage_at_least(self, size: int) -> None:
+        """Make the staging area large enough for a call of `size` bytes. It must be empty."""
+        if size <= len(self._buffer):
+            return
+        old = self.packer
+        self._buffer = bytearray(size)
+        packer = Packer(
+            self._buffer,
+            position=0,
+            limit=0,
+            next_seq=old.next_seq,
+            last_timestamp_ns=old.last_timestamp_ns,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+        packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
+        if self.synced_upto > HEADER_BYTES:
+            packer.promise(self.synced_upto)
+        self.packer = packer
+        old.release()
+
+
+def make_tail(
+    files: Files,
+    fd: int,
+    header: SegmentHeader,
+    settings: LedgerSettings,
+    *,
+    end: int,
+    size: int,
+    next_seq: int,
+    last_timestamp_ns: int,
+) -> Tail:
+    """The tail that suits the sync policy and the file system."""
+    kind: type[MappedTail | StagedTail] = MappedTail
+    if settings.sync == "always" or not settings.mapped:
+        kind = StagedTail
+    return kind(
+        files,
+        fd,
+        header,
+        end=end,
+        size=size,
+        next_seq=next_seq,
+        last_timestamp_ns=last_timestamp_ns,
+        max_entry_bytes=settings.max_entry_bytes,
+    )
+
+
+def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:
+    """Make a segment file of zeros behind its header, durably with its name; the open file."""
+    files, path = folder.files, folder.file(segment_name(header.base_seq))
+    if files.exists(path):
+        files.unlink(path)  # a creation that failed half-way: never had an entry
+        folder.sync()
+    fd = files.open(path, "create")
+    try:
+        write_fully(files, fd, header.pack() + bytes(size - HEADER_BYTES), 0)
+        files.fdatasync(fd)
+        folder.sync()
+    except BaseException:
+        files.close(fd)
+        try:
+            files.unlink(path)
+        except OSError:
+            pass  # the next creation, or recovery, removes it
+        raise
+    return fd

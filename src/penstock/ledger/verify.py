@@ -1,0 +1,143 @@
+"""Reading everything again and saying what is wrong, where. Changes nothing."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from penstock.clock import Clock
+from penstock.errors import PenstockError
+from penstock.ledger.damage import Damage
+from penstock.ledger.files import Files
+from penstock.ledger.ledger import Ledger
+from penstock.ledger.log import Log
+from penstock.ledger.segment import Segment
+from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.settings import LedgerSettings
+from penstock.codec.layout import TOMBSTONE
+
+_CHUNK_ENTRIES = 2000
+
+Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a verification found."""
+
+    entries: int = 0
+    bytes_read: int = 0
+    segments: int = 0
+    snapshots: int = 0
+    problems: list[Damage] = field(default_factory=list)
+
+    @property
+    def is_sound(self) -> bool:
+        return not self.problems
+
+
+def verify(
+    path: str,
+    *,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    settings: LedgerSettings | None = None,
+    on_progress: Progress | None = None,
+) -> VerifyReport:
+    """Read every entry of a queue's directory again; a writer may be at work in it."""
+    report = VerifyReport()
+    ledger = Ledger.open(
+        path,
+        settings,
+        files=files,
+        clock=clock,
+        read_only=True,
+        on_damage=report.problems.append,
+    )
+    with ledger:
+        logs = [("messages", ledger.messages), ("events", ledger.events)]
+        total = sum(segment.end for _, log in logs for segment in log.segments.all)
+        for label, log in logs:
+            _verify_log(log, label, report, lambda done: _tell(on_progress, done, total))
+        for seq in ledger.snapshot_seqs():
+            report.snapshots += 1
+            try:
+                ledger.read_snapshot(seq)
+            except FileNotFoundError:
+                continue  # a writer beside us has newer ones by now
+            except (ValueError, OSError) as error:
+                name = f"snapshots/{seq:020d}.snap"
+                report.problems.append(Damage(name, 0, 0, 1, 0, str(error)))
+    return report
+
+
+def _tell(on_progress: Progress | None, done: int, total: int) -> None:
+    if on_progress is not None:
+        on_progress(done, total)
+
+
+def _verify_log(
+    log: Log, label: str, report: VerifyReport, on_bytes: Callable[[int], None]
+) -> None:
+    expected_seq = log.first_seq
+    for segment in log.segments.all:
+        expected_seq = _verify_segment(log, label, segment, expected_seq, report, on_bytes)
+        report.segments += 1
+
+
+def _verify_segment(
+    log: Log,
+    label: str,
+    segment: Segment,
+    expected_seq: int,
+    report: VerifyReport,
+    on_bytes: Callable[[int], None],
+) -> int:
+    """Read one segment; the seq that must come next."""
+    file = f"{label}/{segment.name}"
+    if segment.base_seq > expected_seq:
+        reason = "a gap: the segment before does not reach to this one"
+        report.problems.append(
+            Damage(file, 0, 0, expected_seq, segment.base_seq - 1, reason)
+        )
+    expected_seq = segment.base_seq
+    offset = HEADER_BYTES
+    log.segments.used(segment)
+    while True:
+        try:
+            entries, after = segment.read(offset, _CHUNK_ENTRIES)
+        except PenstockError as error:
+            report.problems.append(Damage(file, offset, 0, expected_seq, expected_seq - 1, str(error)))
+            return expected_seq
+        if not entries:
+            return max(expected_seq, _end_seq_behind_damage(report, file, expected_seq))
+        for entry in entries:
+            if entry.seq < expected_seq:
+                report.problems.append(
+                    Damage(file, entry.offset, entry.size, entry.seq, entry.seq, "seq is not rising")
+                )
+            elif entry.seq > expected_seq and not _is_explained(
+                report.problems, file, expected_seq, entry.seq
+            ):
+                report.problems.append(
+                    Damage(file, entry.offset, 0, expected_seq, entry.seq - 1, "a gap in the seqs")
+                )
+            last = int.from_bytes(entry.payload, "little") if entry.type == TOMBSTONE else entry.seq
+            expected_seq = max(expected_seq, last + 1)
+            report.entries += entry.type != TOMBSTONE
+        report.bytes_read += after - offset
+        offset = after
+        on_bytes(report.bytes_read)
+
+
+def _is_explained(problems: list[Damage], file: str, first: int, end: int) -> bool:
+    """Is the missing range one that a damage already named?"""
+    return any(
+        problem.file == file and problem.first_lost_seq <= first and end - 1 <= problem.last_lost_seq
+        for problem in problems
+    )
+
+
+def _end_seq_behind_damage(report: VerifyReport, file: str, expected_seq: int) -> int:
+    """Damage at the end of a segment already accounts for the seqs up to the next one."""
+    return max(
+        (p.last_lost_seq + 1 for p in report.problems if p.file == file), default=expected_seq
+    )
