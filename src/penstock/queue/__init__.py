@@ -1,0 +1,9 @@
+"""The queue: one state machine over a ledger, and the embedded library's face."""
+
+from penstock.queue.events import Event, EventType
+from penstock.queue.flight import State
+from penstock.queue.publishing import NewMessage, Published
+from penstock.queue.queue import Queue
+from penstock.queue.settings import QueueSettings
+
+__all__ = ["Event", "EventType", "NewMessage", "Published", "Queue", "QueueSettings", "State"]

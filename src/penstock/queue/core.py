@@ -1,0 +1,211 @@
+"""The heart of an open queue: state, logs, lock and clock, and the one way to change them.
+
+    events = decide(state, command, now)      # by the behaviours beside this file
+    log.append(events); state.apply(events)   # by `record`, under the lock
+
+Behaviours (publishing, delivering, settling, inspecting, operating) are files of their own; each
+works on this core and holds its lock. Waiting for the disk is not done here: whoever called decides
+how to wait (a thread blocks, a task awaits), after the lock is released.
+"""
+
+from collections.abc import Callable, Sequence
+from threading import Condition, RLock
+
+from penstock.clock import Clock
+from penstock.codec import Draft, Entry
+from penstock.errors import EntryGone, NoSuchGroup
+from penstock.ledger import Ledger, read_entry
+from penstock.model import MAIN_GROUP_NAME, Message
+from penstock.queue.events import Cause, Event, EventType, encode
+from penstock.queue.fold import feed_lagging_groups, fold
+from penstock.queue.group import Group
+from penstock.queue.messages import EntryReader, to_message
+from penstock.queue.metrics import Metrics
+from penstock.queue.queue_clock import QueueClock
+from penstock.queue.retry import backoff_ns
+from penstock.queue.settings import QueueSettings
+from penstock.queue.snapshot import dump_state
+from penstock.queue.tags import MAX_ATTEMPTS
+
+
+class QueueCore:
+    """An open queue without its public face."""
+
+    def __init__(self, ledger: Ledger, settings: QueueSettings, clock: QueueClock, raw: Clock) -> None:
+        self.ledger = ledger
+        self.settings = settings
+        self.clock = clock
+        self.lock = RLock()
+        self.arrival = Condition(self.lock)
+        self.waiting_threads = 0
+        self.listeners: list[Callable[[], None]] = []  # of asyncio waiters
+        self.metrics = Metrics()
+        self.state = fold(ledger, dedup_entries=settings.dedup_entries)
+        self.state.rebase(clock.now_ns(), clock.monotonic_ns())
+        self.reader = EntryReader(ledger.messages)
+        self.identity = ledger.identity
+        self._raw_clock = raw
+        self._snapshot_at = self._progress()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def now(self) -> int:
+        """The time, told to the state as well. Hold the lock."""
+        self.state.tell_time(self.clock.monotonic_ns())
+        return self.clock.now_ns()
+
+    def tick(self) -> int:
+        """Let happen what is due by now: messages get ready, leases end. The time. Hold the lock."""
+        now_ns, mono_ns = self.now(), self.clock.monotonic_ns()
+        self.catch_up()
+        events: list[Event] = []
+        for group in self.state.groups.values():
+            group.promote(now_ns)
+            for seq, lease in group.overdue(mono_ns):
+                events.append(
+                    self.failure(group, seq, lease.attempt, now_ns, Cause.TIMEOUT, "lease ran out")
+                )
+            if self.settings.dead_retention_s and group.dead:
+                events += self._stale_dead(group, now_ns)
+        if events:
+            self.record(events)
+        return now_ns
+
+    def _stale_dead(self, group: Group, now_ns: int) -> list[Event]:
+        limit_ns = now_ns - round(self.settings.dead_retention_s * 1e9)
+        stale = []
+        for seq, flight in group.dead.items():
+            if flight.last_failure_ns > limit_ns:
+                break
+            stale.append((seq, 1))
+        return (
+            [Event(EventType.DISCARDED, group=group.number, runs=tuple(stale))] if stale else []
+        )
+
+    def next_wake_ns(self) -> int | None:
+        """In how many nanoseconds something happens by itself. Hold the lock."""
+        now_ns, mono_ns = self.clock.now_ns(), self.clock.monotonic_ns()
+        left = []
+        for group in self.state.groups.values():
+            due_ns, end_ns = group.next_due_ns(), group.next_lease_end_ns()
+            left += [due_ns - now_ns] if due_ns is not None else []
+            left += [end_ns - mono_ns] if end_ns is not None else []
+        return max(min(left), 0) if left else None
+
+    def wait(self, timeout_ns: int) -> None:
+        """Wait for an arrival, or until something happens by itself. Hold the lock."""
+        wake_ns = self.next_wake_ns()
+        timeout_ns = timeout_ns if wake_ns is None else min(timeout_ns, wake_ns)
+        self.waiting_threads += 1
+        try:
+            self._raw_clock.wait(self.arrival, timeout_ns / 1e9)
+        finally:
+            self.waiting_threads -= 1
+
+    def arrived(self) -> None:
+        """Something may be ready now: wake those who wait for it."""
+        if self.waiting_threads:
+            with self.lock:
+                self.arrival.notify_all()
+        for listener in tuple(self.listeners):
+            listener()
+
+    # -- writing -----------------------------------------------------------------------------------
+
+    def record(self, events: Sequence[Event]) -> None:
+        """Write events, all or none, and apply them. Hold the lock."""
+        log = self.ledger.events
+        if len(events) == 1:
+            event_seq = log.append_event(events[0].type, encode(events[0]))
+        else:
+            event_seq = log.append_batch([Draft(encode(event), event.type) for event in events])
+        timestamp_ns = log.last_timestamp_ns
+        for number, event in enumerate(events, event_seq):
+            self.state.apply(event._replace(timestamp_ns=timestamp_ns, event_seq=number))
+        if self.state.unfed_from() is not None:
+            feed_lagging_groups(self.ledger, self.state)
+        if self.waiting_threads or self.listeners:
+            self.arrived()
+        self._snapshot_if_due()
+
+    def catch_up(self) -> None:
+        """Tell the state of the plain messages that were published without its lock."""
+        state, next_seq = self.state, self.ledger.messages.next_seq
+        if state.ingested_upto < next_seq:
+            state.publish_plain(state.ingested_upto, next_seq)
+
+    def failure(
+        self, group: Group, seq: int, attempt: int, now_ns: int, cause: Cause, reason: str,
+        delay_ns: int | None = None,
+    ) -> Event:
+        """What a failed attempt leads to: another one later, or death."""
+        runs = ((seq, 1),)
+        if attempt >= self.max_attempts_of(seq):
+            return Event(
+                EventType.DEAD, group=group.number, attempt=attempt, runs=runs, cause=cause,
+                reason=reason,
+            )
+        if delay_ns is None:
+            delay_ns = backoff_ns(
+                self.settings, identity=self.identity, seq=seq, failures=attempt
+            )
+        kind = EventType.TIMED_OUT if cause is Cause.TIMEOUT else EventType.NACKED
+        return Event(
+            kind, group=group.number, attempt=attempt, runs=runs, retry_at_ns=now_ns + delay_ns,
+            reason=reason,
+        )
+
+    def max_attempts_of(self, seq: int) -> int:
+        try:
+            entry = read_entry(self.ledger.messages, seq)
+        except EntryGone:
+            return self.settings.max_attempts
+        own = entry.attributes.get(MAX_ATTEMPTS) if entry.attributes else None
+        return int.from_bytes(own, "little") if own else self.settings.max_attempts
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def group(self, name: str = MAIN_GROUP_NAME) -> Group:
+        """A consumer group by name."""
+        if name == MAIN_GROUP_NAME:
+            return self.state.groups[0]
+        group = self.state.group_named(name)
+        if group is None:
+            raise NoSuchGroup(f"there is no group {name!r}; make it with groups.create({name!r})")
+        return group
+
+    def published_ns(self, seq: int) -> int:
+        """When a message was published; for lanes that must compare due times."""
+        try:
+            return read_entry(self.ledger.messages, seq).timestamp_ns
+        except EntryGone:
+            return 0  # goes first, is found to be gone, and gets out of the way
+
+    def message(self, entry: Entry) -> Message:
+        return to_message(entry, self.identity, self.settings.max_unpacked_bytes)
+
+    # -- snapshots ---------------------------------------------------------------------------------
+
+    def _progress(self) -> int:
+        return self.ledger.events.next_seq + self.ledger.messages.next_seq
+
+    def _snapshot_if_due(self) -> None:
+        if self._progress() - self._snapshot_at >= self.settings.snapshot_every:
+            self.snapshot()
+
+    def snapshot(self) -> None:
+        """Save the state, so that opening is quick. Hold the lock."""
+        self.catch_up()
+        main = self.state.groups[0]
+        first = min((lane.fresh.first for lane in main.lanes if lane.fresh.first), default=None)
+        self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
+        self.ledger.save_snapshot(self.ledger.events.next_seq - 1, dump_state(self.state))
+        self._snapshot_at = self._progress()
+
+    def close(self) -> None:
+        """Save the state and let go of the files."""
+        with self.lock:
+            if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
+                self.snapshot()
+            self.ledger.close()
+            self.arrival.notify_all()

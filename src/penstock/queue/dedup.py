@@ -1,0 +1,80 @@
+"""Deduplication: which dedup ids were seen, for how long, and as which message.
+
+The record of a dedup id is an attribute of the message itself, so both are one write, and the
+table is a fold over the message log like everything else.
+"""
+
+import hashlib
+import heapq
+import struct
+
+_RECORD = struct.Struct("<32sQ")  # SHA-256 of the dedup id, end of its window
+
+
+def dedup_hash(dedup_id: str) -> bytes:
+    """What stands for a dedup id on disk and in memory."""
+    return hashlib.sha256(dedup_id.encode()).digest()
+
+
+def pack_record(digest: bytes, until_ns: int) -> bytes:
+    return _RECORD.pack(digest, until_ns)
+
+
+def unpack_record(data: bytes) -> tuple[bytes, int]:
+    digest, until_ns = _RECORD.unpack(data)
+    return digest, until_ns
+
+
+class DedupTable:
+    """Bounded: when it is full, the ids that would be forgotten first are forgotten now."""
+
+    def __init__(self, max_entries: int) -> None:
+        self.max_entries = max_entries
+        self.evicted = 0  # forgotten before their window was over
+        self._seen: dict[bytes, tuple[int, int, int]] = {}  # digest -> (until, seq, published)
+        self._by_end: list[tuple[int, bytes]] = []
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def first_with(self, digest: bytes, now_ns: int) -> tuple[int, int] | None:
+        """(seq, published_ns) of the message that has this id within its window."""
+        found = self._seen.get(digest)
+        if found is None or found[0] <= now_ns:
+            return None
+        return found[1], found[2]
+
+    def add(self, digest: bytes, until_ns: int, seq: int, published_ns: int) -> None:
+        """A message with this id was published."""
+        self._forget_before(published_ns)
+        self._seen[digest] = (until_ns, seq, published_ns)
+        heapq.heappush(self._by_end, (until_ns, digest))
+        while len(self._seen) > self.max_entries:
+            self._forget_first()
+            self.evicted += 1
+
+    def items(self) -> list[tuple[bytes, int, int, int]]:
+        """(digest, until_ns, seq, published_ns) of all, in a fixed order."""
+        return sorted((digest, *record) for digest, record in self._seen.items())
+
+    def load(self, items: list[tuple[bytes, int, int, int]]) -> None:
+        self._seen = {digest: (until, seq, at) for digest, until, seq, at in items}
+        self._by_end = [(until, digest) for digest, until, _, _ in items]
+        heapq.heapify(self._by_end)
+
+    def _forget_before(self, now_ns: int) -> None:
+        while self._by_end and self._by_end[0][0] <= now_ns:
+            until_ns, digest = heapq.heappop(self._by_end)
+            if self._is_current(until_ns, digest):
+                del self._seen[digest]
+
+    def _forget_first(self) -> None:
+        while self._by_end:
+            until_ns, digest = heapq.heappop(self._by_end)
+            if self._is_current(until_ns, digest):
+                del self._seen[digest]
+                return
+
+    def _is_current(self, until_ns: int, digest: bytes) -> bool:
+        found = self._seen.get(digest)
+        return found is not None and found[0] == until_ns

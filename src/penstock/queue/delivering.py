@@ -1,0 +1,193 @@
+"""Delivering: choosing what goes next, leasing it, or taking it at once."""
+
+import secrets
+from collections.abc import Iterator, Sequence
+
+from penstock.codec import Draft, Entry
+from penstock.errors import EntryGone, InvalidInput, PayloadUnreadable
+from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
+from penstock.queue.core import QueueCore
+from penstock.queue.events import Cause, Event, EventType
+from penstock.queue.group import Group
+from penstock.queue.runs import as_runs
+from penstock.queue.settings import MAX_LEASE_S
+
+MAX_LEASE_COUNT = 10_000
+_AGEING_CHECKS = 100  # per level: how exactly the age of waiting messages is looked at
+
+
+class Delivering:
+    """The delivering side of a queue."""
+
+    def __init__(self, core: QueueCore, settler: Settler) -> None:
+        self._core = core
+        self._settler = settler
+        self._orders: dict[int, tuple[int, list[int]]] = {}  # group -> (valid until, lane order)
+
+    # -- the two ways out --------------------------------------------------------------------------
+
+    def lease(self, count: int, lease_s: float | None, group_name: str, holder: str) -> list[LeasedMessage]:
+        """Lease up to so many ready messages, now."""
+        core = self._core
+        length_ns = self._length_ns(lease_s)
+        _check_count(count)
+        with core.lock:
+            now_ns = core.tick()
+            group = core.group(group_name)
+            if core.state.paused:
+                return []
+            chosen, events = self._choose(group, count, now_ns)
+            if not chosen:
+                if events:
+                    core.record(events)
+                return []
+            nonce = secrets.randbits(64)
+            deadline_ns = now_ns + length_ns
+            tickets: dict[int, Ticket] = {}
+            by_attempt: dict[int, list[int]] = {}
+            leased = []
+            for message in chosen:
+                flight = group.flights.get(message.seq)
+                attempt = 1 if flight is None else flight.attempt + 1
+                ticket = tickets.get(attempt)
+                if ticket is None:
+                    ticket = tickets[attempt] = Ticket(
+                        core.identity, group.number, group.name, attempt, nonce, deadline_ns,
+                        self._settler,
+                    )
+                    by_attempt[attempt] = []
+                by_attempt[attempt].append(message.seq)
+                leased.append(tuple.__new__(LeasedMessage, (message, ticket)))
+            events += [
+                Event(
+                    EventType.LEASED,
+                    group=group.number,
+                    attempt=attempt,
+                    runs=tuple(as_runs(seqs)),
+                    nonce=nonce,
+                    deadline_ns=deadline_ns,
+                    length_ns=length_ns,
+                    holder=holder,
+                )
+                for attempt, seqs in by_attempt.items()
+            ]
+            core.record(events)
+            self._count(chosen, now_ns)
+            return leased
+
+    def take(self, count: int, group_name: str) -> list[Message]:
+        """Take up to so many ready messages for good: delivered and settled in one event."""
+        core = self._core
+        _check_count(count)
+        with core.lock:
+            now_ns = core.tick()
+            group = core.group(group_name)
+            if core.state.paused:
+                return []
+            chosen, events = self._choose(group, count, now_ns)
+            if chosen:
+                runs = tuple(as_runs([message.seq for message in chosen]))
+                events.append(Event(EventType.TAKEN, group=group.number, attempt=1, runs=runs))
+            if events:
+                core.record(events)
+            self._count(chosen, now_ns)
+            core.metrics.acked += len(chosen)
+            return chosen
+
+    def _count(self, chosen: Sequence[Message], now_ns: int) -> None:
+        metrics = self._core.metrics
+        metrics.leased += len(chosen)
+        if chosen:
+            metrics.wait.add(now_ns - chosen[0].published_ns, len(chosen))
+
+    def _length_ns(self, lease_s: float | None) -> int:
+        if lease_s is None:
+            return round(self._core.settings.lease_s * NS)
+        number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
+        if not number or not 0 < lease_s <= MAX_LEASE_S:
+            raise InvalidInput(f"lease_s is {lease_s!r}; it must be above 0 and at most 7 days")
+        return round(lease_s * NS)
+
+    # -- choosing ----------------------------------------------------------------------------------
+
+    def _choose(
+        self, group: Group, count: int, now_ns: int
+    ) -> tuple[list[Message], list[Event]]:
+        """The next messages, and what was found out on the way: expired, lost, unreadable."""
+        core = self._core
+        chosen: list[Message] = []
+        expired: list[int] = []
+        events: list[Event] = []
+        for seq in self._in_order(group, now_ns):
+            try:
+                entry = core.reader.get(seq)
+            except EntryGone as error:
+                events.append(_about(EventType.LOST, group, [seq], reason=str(error)))
+                continue
+            if 0 < entry.expires_at_ns <= now_ns:
+                expired.append(seq)
+                continue
+            try:
+                chosen.append(core.message(entry))
+            except PayloadUnreadable as error:
+                event = _about(EventType.DEAD, group, [seq], reason=str(error))
+                events.append(event._replace(cause=Cause.UNREADABLE))
+                continue
+            if len(chosen) == count:
+                break
+        if expired:
+            events.append(_about(EventType.EXPIRED, group, expired))
+        return chosen, events
+
+    def _in_order(self, group: Group, now_ns: int) -> Iterator[int]:
+        core = self._core
+        lanes = [priority for priority, lane in enumerate(group.lanes) if len(lane)]
+        if len(lanes) > 1:
+            if not core.settings.starvation_after_s:
+                return group.candidates(reversed(lanes), core.published_ns)
+            return self._aged(group, lanes, now_ns)
+        return group.candidates(lanes, core.published_ns)
+
+    def _aged(self, group: Group, lanes: Sequence[int], now_ns: int) -> Iterator[int]:
+        """As `candidates`, but what has waited long is served as of a higher priority."""
+        core = self._core
+        level_ns = round(core.settings.starvation_after_s * NS)
+        queues = {priority: _Peekable(group.lanes[priority].in_order(core.published_ns)) for priority in lanes}
+        while queues:
+            best, best_rank = -1, (-1, 0, 0)
+            for priority, queue in queues.items():
+                since_ns = self._waiting_since(group, queue.head)
+                level = min(priority + max(now_ns - since_ns, 0) // level_ns, 9)
+                rank = (level, -since_ns, priority)
+                if rank > best_rank:
+                    best, best_rank = priority, rank
+            yield queues[best].take()
+            if queues[best].head is None:
+                del queues[best]
+
+    def _waiting_since(self, group: Group, seq: int | None) -> int:
+        assert seq is not None
+        flight = group.flights.get(seq)
+        return self._core.published_ns(seq) if flight is None else flight.due_ns
+
+
+class _Peekable:
+    """An iterator that shows what comes next."""
+
+    def __init__(self, seqs: Iterator[int]) -> None:
+        self._seqs = seqs
+        self.head = next(seqs, None)
+
+    def take(self) -> int:
+        head, self.head = self.head, next(self._seqs, None)
+        assert head is not None
+        return head
+
+
+def _about(kind: EventType, group: Group, seqs: list[int], reason: str = "") -> Event:
+    return Event(kind, group=group.number, runs=tuple(as_runs(seqs)), reason=reason)
+
+
+def _check_count(count: int) -> None:
+    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_LEASE_COUNT:
+        raise InvalidInput(f"the count is {count!r}; it must be between 1 and {MAX_LEASE_COUNT}")

@@ -1,0 +1,105 @@
+"""Recovery: the state of a queue from its snapshot and what was logged since."""
+
+from penstock.codec import Entry
+from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.errors import BadEntry
+from penstock.ledger import Cursor, Damage, Ledger
+from penstock.queue.events import Event, decode
+from penstock.queue.settlement import settlement_in
+from penstock.queue.snapshot import load_state
+from penstock.queue.state import QueueState
+
+_CHUNK = 1000
+
+
+def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
+    """Everything the logs say, as state. Changes nothing on disk."""
+    state, next_event = QueueState(dedup_entries=dedup_entries), 1
+    snapshot = ledger.load_snapshot()
+    if snapshot is not None:
+        load_state(state, snapshot.blob)
+        next_event = snapshot.event_seq + 1
+    settlements = _feed_new_messages(ledger, state)
+    events = Cursor(ledger.events, next_event)
+    while entries := events.read(_CHUNK):
+        for entry in entries:
+            while settlements and settlements[0][0] <= entry.seq:
+                state.apply(settlements.pop(0)[1])
+            event = _decoded(ledger, entry)
+            if event is not None:
+                apply_and_feed(ledger, state, event)
+    for _, event in settlements:
+        state.apply(event)
+    return state
+
+
+def apply_and_feed(ledger: Ledger, state: QueueState, event: Event) -> None:
+    """Apply an event; if a group must read the log (again) after it, let it."""
+    state.apply(event)
+    if state.unfed_from() is not None:
+        feed_lagging_groups(ledger, state)
+
+
+def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
+    """Feed every group up to the end of what was ingested."""
+    end = state.ingested_upto
+    lagging = [group for group in state.groups.values() if group.fed_upto < end]
+    if not lagging:
+        return
+    cursor = Cursor(ledger.messages, min(group.fed_upto for group in lagging))
+    while (entries := cursor.read(_CHUNK)) and entries[0].seq < end:
+        _publish(state, [entry for entry in entries if entry.seq < end])
+    for group in lagging:
+        group.fed_upto = end
+
+
+def _feed_new_messages(ledger: Ledger, state: QueueState) -> list[tuple[int, Event]]:
+    settlements = []
+    first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
+    cursor = Cursor(ledger.messages, first)
+    known_upto = state.ingested_upto
+    while entries := cursor.read(_CHUNK):
+        _publish(state, entries)
+        for entry in entries:
+            if entry.attributes and entry.seq >= known_upto:
+                found = settlement_in(entry)
+                if found is not None:
+                    settlements.append(found)
+    state.ingested_upto = ledger.messages.next_seq
+    for group in state.groups.values():
+        group.fed_upto = ledger.messages.next_seq
+    return sorted(settlements, key=lambda found: found[0])
+
+
+def _publish(state: QueueState, entries: list[Entry]) -> None:
+    """Tell the state of messages, plain ones in runs."""
+    first = end = 0
+    for entry in entries:
+        if (
+            entry.deliver_at_ns == 0
+            and entry.priority == DEFAULT_PRIORITY
+            and entry.key is None
+            and entry.attributes is None
+        ):
+            if entry.seq != end:
+                if end:
+                    state.publish_plain(first, end)
+                first = entry.seq
+            end = entry.seq + 1
+            continue
+        if end:
+            state.publish_plain(first, end)
+            end = 0
+        state.publish(entry)
+    if end:
+        state.publish_plain(first, end)
+
+
+def _decoded(ledger: Ledger, entry: Entry) -> Event | None:
+    try:
+        return decode(
+            entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
+        )
+    except BadEntry as error:
+        ledger.report(Damage("events", entry.offset, entry.size, entry.seq, entry.seq, str(error)))
+        return None

@@ -1,0 +1,365 @@
+"""Looking: one message, many, the counts, the reason and the history. Nothing here changes anything."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import merge
+
+from penstock import codec
+from penstock.codec import Entry
+from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
+from penstock.ledger import Cursor, read_entry
+from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message, Stats, Why
+from penstock.queue.core import QueueCore
+from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType, decode
+from penstock.queue.flight import Flight, State
+from penstock.queue.group import Group
+from penstock.queue.settlement import settlement_in
+
+STATES = {state.name.lower(): state for state in State}
+_CHUNK = 500
+
+
+class Inspecting:
+    """The looking side of a queue."""
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+
+    # -- one message -------------------------------------------------------------------------------
+
+    def entry(self, id_: str) -> Entry:
+        """The entry of a message id; NoSuchMessage if the id is not one of this queue's."""
+        core = self._core
+        milliseconds, identity, seq = codec.parse_id(id_)
+        if identity != core.identity:
+            raise NoSuchMessage(f"{id_} is the id of a message of another queue")
+        try:
+            entry = read_entry(core.ledger.messages, seq)
+        except EntryGone as error:
+            raise NoSuchMessage(f"there is no message {id_} (any more): {error}") from None
+        if entry.timestamp_ns // 1_000_000 != milliseconds:
+            raise NoSuchMessage(f"there is no message {id_}")
+        return entry
+
+    def get(self, id_: str) -> Message:
+        return self._core.message(self.entry(id_))
+
+    def state_of(self, id_: str, group_name: str) -> str:
+        """The state of a message in a group, as a word."""
+        entry = self.entry(id_)
+        with self._core.lock:
+            return self._state(self._core.group(group_name), entry).name.lower()
+
+    def _state(self, group: Group, entry: Entry) -> State:
+        core = self._core
+        core.catch_up()
+        now_ns = core.clock.now_ns()
+        state = group.state_of(entry.seq, entry.deliver_at_ns, entry.timestamp_ns, now_ns)
+        waits = state in (State.READY, State.SCHEDULED, State.PARKED)
+        return State.EXPIRED if waits and 0 < entry.expires_at_ns <= now_ns else state
+
+    # -- many --------------------------------------------------------------------------------------
+
+    def peek(self, count: int, group_name: str) -> list[Message]:
+        """The messages that would be delivered next."""
+        core = self._core
+        with core.lock:
+            core.catch_up()
+            group = core.group(group_name)
+            now_ns = core.clock.now_ns()
+            group.promote(now_ns)
+            lanes = reversed(range(len(group.lanes)))
+            found: list[Message] = []
+            for seq in group.candidates(lanes, core.published_ns):
+                if len(found) == count:
+                    break
+                message = self._readable(seq)
+                if message is not None and not 0 < message.expires_at_ns <= now_ns:
+                    found.append(message)
+            return found
+
+    def browse(self, state: str | None, group_name: str) -> Iterator[Message]:
+        """Messages by state, in seq order; all that are not done if no state is asked for."""
+        if state is not None and state not in STATES:
+            raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
+        wanted = None if state is None else STATES[state]
+        core = self._core
+        if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
+            yield from self._browse_log(wanted, group_name)
+            return
+        with core.lock:
+            core.catch_up()
+            group = core.group(group_name)
+            group.promote(core.clock.now_ns())
+            runs = self._runs(group, wanted)
+        for first, end in runs:
+            for seq in range(first, end):
+                message = self._readable(seq)
+                if message is not None:
+                    yield message
+
+    def _browse_log(self, wanted: State, group_name: str) -> Iterator[Message]:
+        cursor = Cursor(self._core.ledger.messages, 1)
+        while entries := cursor.read(_CHUNK):
+            for entry in entries:
+                with self._core.lock:
+                    state = self._state(self._core.group(group_name), entry)
+                if state is wanted:
+                    yield self._core.message(entry)
+
+    def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
+        """The seqs in a state (or in any but done), as rising runs."""
+        parts: list[Iterable[tuple[int, int]]] = []
+        if wanted in (None, State.READY):
+            parts += [list(lane.fresh.pairs()) for lane in group.lanes]
+            parts += [[(seq, seq + 1) for _, seq in lane.due_items()] for lane in group.lanes]
+        if wanted in (None, State.SCHEDULED):
+            parts.append([(seq, seq + 1) for _, seq in group.scheduled_items()])
+        if wanted in (None, State.LEASED):
+            parts.append([(seq, seq + 1) for seq in group.leases])
+        if wanted in (None, State.PARKED):
+            parked = [s for s, f in group.flights.items() if f.state is State.PARKED]
+            parts.append([(seq, seq + 1) for seq in parked])
+        if wanted in (None, State.DEAD):
+            parts.append([(seq, seq + 1) for seq in group.dead])
+        return list(merge(*(sorted(part) for part in parts)))
+
+    def _readable(self, seq: int) -> Message | None:
+        try:
+            return self._core.message(read_entry(self._core.ledger.messages, seq))
+        except (EntryGone, PayloadUnreadable):
+            return None
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def dead(self, group_name: str) -> Iterator[DeadLetter]:
+        """The dead letters of a group, oldest death first."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            dead = list(core.group(group_name).dead.items())
+        for seq, flight in dead:
+            letter = self.dead_letter(seq, flight)
+            if letter is not None:
+                yield letter
+
+    def dead_letter(self, seq: int, flight: Flight) -> DeadLetter | None:
+        core = self._core
+        try:
+            entry = read_entry(core.ledger.messages, seq)
+        except EntryGone:
+            return None
+        try:
+            message = core.message(entry)
+        except PayloadUnreadable:
+            message = core.message(entry._replace(compression=0))  # the bytes as they are stored
+        headers = {
+            **message.headers,
+            "dlq.original_msg_id": message.id,
+            "dlq.retry_count": str(flight.attempt),
+            "dlq.failure_reason": flight.reason,
+            "dlq.last_failure": str(flight.last_failure_ns / NS),
+        }
+        return DeadLetter(
+            message._replace(headers=headers),
+            flight.attempt,
+            flight.reason,
+            Cause(flight.cause).name.lower() if flight.cause else "",
+            flight.first_failure_ns,
+            flight.last_failure_ns,
+        )
+
+    # -- counts ------------------------------------------------------------------------------------
+
+    def stats(self) -> Stats:
+        """All counts; none of them is counted, so this costs the same whatever waits."""
+        core = self._core
+        with core.lock:
+            now_ns = core.tick() if not core.ledger.read_only else core.clock.now_ns()
+            core.catch_up()
+            groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
+            ledger = core.ledger
+            main = groups["main"]
+            return Stats(
+                ready=main.ready,
+                scheduled=main.scheduled,
+                leased=main.leased,
+                parked=main.parked,
+                dead=main.dead,
+                published=ledger.messages.next_seq - 1,
+                acked=main.acked,
+                nacked=main.nacked,
+                timed_out=main.timed_out,
+                expired=main.expired,
+                cancelled=main.cancelled,
+                dead_lettered=main.dead_lettered,
+                redriven=main.redriven,
+                deduplicated=core.metrics.deduplicated,
+                dedup_evicted=core.state.dedup.evicted,
+                oldest_ready_age_s=main.oldest_ready_age_s,
+                paused=core.state.paused,
+                next_seq=ledger.messages.next_seq,
+                first_seq=ledger.messages.first_seq,
+                message_log_bytes=sum(s.end for s in ledger.messages.segments.all),
+                event_log_bytes=sum(s.end for s in ledger.events.segments.all),
+                segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
+                damaged=len(ledger.damage),
+                groups=groups,
+            )
+
+    def _group_stats(self, group: Group, now_ns: int) -> GroupStats:
+        total = group.totals
+        heads = [lane.head(self._core.published_ns) for lane in group.lanes if len(lane)]
+        oldest_ns = min((head[0] for head in heads if head), default=now_ns)
+        return GroupStats(
+            ready=group.ready,
+            scheduled=group.scheduled,
+            leased=len(group.leases),
+            parked=group.parked,
+            dead=len(group.dead),
+            acked=total[EventType.ACKED] + total[EventType.TAKEN],
+            nacked=total[EventType.NACKED],
+            timed_out=total[EventType.TIMED_OUT],
+            expired=total[EventType.EXPIRED],
+            cancelled=total[EventType.CANCELLED],
+            dead_lettered=total[EventType.DEAD],
+            redriven=total[EventType.REDRIVEN],
+            oldest_ready_age_s=max(now_ns - oldest_ns, 0) / NS,
+        )
+
+    # -- why and history ---------------------------------------------------------------------------
+
+    def why(self, id_: str, group_name: str) -> Why:
+        """The exact reason why a message is not being delivered now."""
+        core = self._core
+        entry = self.entry(id_)
+        with core.lock:
+            group = core.group(group_name)
+            state = self._state(group, entry)
+            now_ns = core.clock.now_ns()
+            code, sentence, details = self._reason(group, entry, state, now_ns)
+        return Why(id_, group.name, state.name.lower(), code, sentence, details)
+
+    def _reason(
+        self, group: Group, entry: Entry, state: State, now_ns: int
+    ) -> tuple[str, str, Mapping[str, object]]:
+        seq, flight = entry.seq, group.flights.get(entry.seq)
+        if state is State.LEASED:
+            lease = group.leases[seq]
+            left_s = (lease.ends_mono_ns - self._core.clock.monotonic_ns()) / NS
+            who = f" by {lease.holder}" if lease.holder else ""
+            return (
+                "leased",
+                f"It is being worked on{who} (attempt {lease.attempt}); the lease ends in "
+                f"{max(left_s, 0):.1f} s.",
+                {"attempt": lease.attempt, "left_s": max(left_s, 0.0), "holder": lease.holder},
+            )
+        if state is State.SCHEDULED:
+            due_ns = flight.due_ns if flight else entry.deliver_at_ns
+            left_s = (due_ns - now_ns) / NS
+            if flight is not None and flight.attempt:
+                return (
+                    "backing_off",
+                    f"Attempt {flight.attempt} failed ({flight.reason or 'no reason given'}); the "
+                    f"next is due in {left_s:.1f} s.",
+                    {"attempt": flight.attempt, "left_s": left_s, "reason": flight.reason},
+                )
+            return ("delayed", f"It is due in {left_s:.1f} s.", {"left_s": left_s})
+        if state is State.PARKED:
+            assert flight is not None
+            ahead = group.ahead_in_line(seq)
+            return (
+                "key_busy",
+                f"Message {ahead[0]} of the same key {flight.key!r} is not settled; "
+                f"{len(ahead)} of that key are before it.",
+                {"key": flight.key, "ahead": len(ahead), "holder_seq": ahead[0]},
+            )
+        if state is State.DEAD:
+            assert flight is not None
+            return (
+                "dead",
+                f"It is a dead letter after {flight.attempt} attempts: "
+                f"{flight.reason or 'no reason given'}. Redrive it to try again.",
+                {"attempts": flight.attempt, "reason": flight.reason},
+            )
+        if state is State.EXPIRED:
+            return ("expired", "Its time to live is over.", {"expires_at": entry.expires_at_ns / NS})
+        if state is State.READY:
+            return self._reason_ready(group, entry)
+        last = next((e for e in reversed(list(self._events_of(seq, group.number)))), None)
+        what = last.type.name.lower() if last else "settled, or lies before the group's start"
+        return ("done", f"It is done: {what}.", {"last_event": what})
+
+    def _reason_ready(self, group: Group, entry: Entry) -> tuple[str, str, Mapping[str, object]]:
+        if self._core.state.paused:
+            return ("paused", "The queue is paused; resume it.", {})
+        flight = group.flights.get(entry.seq)
+        priority = flight.priority if flight else entry.priority
+        higher = sum(len(lane) for lane in group.lanes[priority + 1 :])
+        same = 0
+        for seq in group.lanes[priority].in_order(self._core.published_ns):
+            if seq == entry.seq:
+                break
+            same += 1
+            if same >= 10_000:
+                break
+        if not higher and not same:
+            return ("next", "It is the next to be delivered, as soon as someone asks.", {})
+        return (
+            "behind_others",
+            f"It is ready; {higher} of a higher priority and {same}{'+' if same >= 10_000 else ''} "
+            f"of its own are before it.",
+            {"higher_priority": higher, "same_priority": same},
+        )
+
+    def history(self, id_: str, group_name: str | None) -> list[HistoryEvent]:
+        """Everything that happened to a message, oldest first."""
+        core = self._core
+        entry = self.entry(id_)
+        with core.lock:
+            names = {number: group.name for number, group in core.state.groups.items()}
+            number = None if group_name is None else core.group(group_name).number
+        found = [HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)]
+        for event in self._events_of(entry.seq, number):
+            found.append(
+                HistoryEvent(
+                    event.type.name.lower(),
+                    event.timestamp_ns,
+                    None if event.group == ALL_GROUPS else names.get(event.group),
+                    event.attempt,
+                    event.reason,
+                    event.holder,
+                    event.retry_at_ns,
+                    event.event_seq,
+                )
+            )
+        return found
+
+    def _events_of(self, seq: int, group: int | None) -> Iterator[Event]:
+        """The events that are about a message; reads the event log, and emitted acks."""
+        core = self._core
+        emitted = [found for found in self._settlements(seq)]
+        cursor = Cursor(core.ledger.events, core.ledger.events.first_seq)
+        while entries := cursor.read(_CHUNK):
+            for entry in entries:
+                event = decode(
+                    entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
+                )
+                while emitted and emitted[0].event_seq <= event.event_seq:
+                    yield emitted.pop(0)
+                if group is not None and event.group not in (group, ALL_GROUPS):
+                    continue
+                by_target = event.type is EventType.PURGED and seq < event.target_seq
+                if by_target or any(first <= seq < first + n for first, n in event.runs):
+                    yield event
+        yield from emitted
+
+    def _settlements(self, seq: int) -> list[Event]:
+        """Acks of a message that came with follow-up messages; those come later in the log."""
+        cursor = Cursor(self._core.ledger.messages, seq + 1)
+        found = []
+        while entries := cursor.read(_CHUNK):
+            for entry in entries:
+                carried = settlement_in(entry) if entry.attributes else None
+                if carried and any(first <= seq < first + n for first, n in carried[1].runs):
+                    found.append(carried[1])
+        return found

@@ -1,0 +1,102 @@
+"""Entries of the message log as messages, and reading them in the order they are asked for."""
+
+from types import MappingProxyType
+
+from penstock import codec
+from penstock.codec import Entry
+from penstock.ledger import read_entry
+from penstock.ledger.log import Log
+from penstock.ledger.segment import Segment
+from penstock.model import Message
+from penstock.queue.compression import decompress
+from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
+
+_NO_HEADERS: MappingProxyType[str, str] = MappingProxyType({})
+_AHEAD_BYTES = 256 * 1024
+_AHEAD_ENTRIES = 128
+
+
+def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
+    """The message in an entry; PayloadUnreadable if it cannot be decompressed."""
+    attributes = entry.attributes
+    payload = entry.payload
+    if entry.compression:
+        payload = decompress(payload, entry.compression, max_bytes=max_unpacked_bytes)
+    content_type, max_attempts = None, 0
+    if attributes:
+        content_type = attributes[CONTENT_TYPE].decode() if CONTENT_TYPE in attributes else None
+        max_attempts = int.from_bytes(attributes.get(MAX_ATTEMPTS, b""), "little")
+    return tuple.__new__(
+        Message,
+        (
+            codec.make_id(entry.timestamp_ns, identity, entry.seq),
+            entry.seq,
+            payload,
+            entry.priority,
+            entry.timestamp_ns,
+            entry.deliver_at_ns,
+            entry.expires_at_ns,
+            None if entry.key is None else entry.key.decode(),
+            _NO_HEADERS if entry.headers is None else entry.headers,
+            content_type,
+            max_attempts,
+        ),
+    )
+
+
+class EntryReader:
+    """Reads entries by seq, and a little ahead: messages are mostly asked for in order."""
+
+    def __init__(self, log: Log) -> None:
+        self._log = log
+        self._ahead: dict[int, Entry] = {}
+        self._segment: Segment | None = None
+        self._offset = 0  # behind the last entry read ahead
+        self._next_seq = 0
+        self._count = 8
+
+    def get(self, seq: int) -> Entry:
+        """The entry with that seq; EntryGone if it is not there."""
+        entry = self._ahead.pop(seq, None)
+        if entry is not None:
+            return entry
+        self._read_on(seq)
+        entry = self._ahead.pop(seq, None)
+        return read_entry(self._log, seq) if entry is None else entry
+
+    def forget(self) -> None:
+        """Read everything anew: segments have changed."""
+        self._ahead.clear()
+        self._segment = None
+
+    def _read_on(self, seq: int) -> None:
+        log = self._log
+        log.check_readable()
+        log.publish_tail()
+        segment = self._segment
+        if segment is None or segment.gone or seq != self._next_seq:
+            segment = log.segments.holding(seq)
+            if segment is None:
+                return
+            self._offset = segment.offset_of(seq)
+            self._count = 8
+            if self._offset < 0:
+                return
+        entries, after = log.segments.used(segment).read(self._offset, self._count)
+        if not entries:
+            following = log.segments.after(segment)
+            self._segment = None
+            if following is not None and following.base_seq <= seq:
+                self._next_seq = 0
+                self._segment = following
+                self._offset = following.offset_of(seq)
+                if self._offset >= 0:
+                    entries, after = following.read(self._offset, self._count)
+                    segment = following
+            if not entries:
+                return
+        self._ahead = {entry.seq: entry for entry in entries}
+        self._segment, self._offset = segment, after
+        self._next_seq = entries[-1].seq + 1
+        size = max(entry.size for entry in entries)
+        self._count = max(min(2 * self._count, _AHEAD_BYTES // size, _AHEAD_ENTRIES), 1)

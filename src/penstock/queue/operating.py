@@ -1,0 +1,242 @@
+"""Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.codec import Entry
+from penstock.errors import InvalidInput, NoSuchGroup, NoSuchMessage, QueueError
+from penstock.ledger import Compactor, seq_at_time
+from penstock.ledger.compaction import CompactionResult, remove_before
+from penstock.model import MAIN_GROUP_NAME, NS, DeadLetter
+from penstock.queue.core import QueueCore
+from penstock.queue.events import ALL_GROUPS, Event, EventType
+from penstock.queue.flight import State
+from penstock.queue.group import Group
+from penstock.queue.inspecting import Inspecting
+from penstock.queue.live import LiveView
+from penstock.queue.runs import as_runs
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
+MAX_GROUPS = 1000
+
+Position = str | int | float  # see `Operating.seek`
+
+
+class Operating:
+    """The operator's side of a queue."""
+
+    def __init__(self, core: QueueCore, inspecting: Inspecting) -> None:
+        self._core = core
+        self._inspecting = inspecting
+        self._compacting = False
+
+    # -- position ----------------------------------------------------------------------------------
+
+    def seek(
+        self,
+        group_name: str,
+        *,
+        to: str | None = None,
+        seq: int | None = None,
+        id: str | None = None,
+        time: float | None = None,
+    ) -> int:
+        """Deliver from there on (again): the seq it came down to."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            group = core.group(group_name)
+            target = self._target(to=to, seq=seq, id=id, time=time)
+            core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
+            return target
+
+    def _target(
+        self, *, to: str | None, seq: int | None, id: str | None, time: float | None
+    ) -> int:
+        given = [value for value in (to, seq, id, time) if value is not None]
+        if len(given) != 1:
+            raise InvalidInput("give one of to ('beginning' or 'end'), seq, id, or time")
+        log = self._core.ledger.messages
+        if to is not None:
+            if to not in ("beginning", "end"):
+                raise InvalidInput(f"to is {to!r}; it must be 'beginning' or 'end'")
+            return log.first_seq if to == "beginning" else log.next_seq
+        if id is not None:
+            return self._inspecting.entry(id).seq
+        if time is not None:
+            if not isinstance(time, int | float) or not 0 <= time < 9e9:
+                raise InvalidInput(f"time is {time!r}; it must be Unix seconds")
+            return seq_at_time(log, round(time * NS))
+        if not isinstance(seq, int) or isinstance(seq, bool) or not 1 <= seq <= log.next_seq:
+            raise InvalidInput(f"seq is {seq!r}; it must be between 1 and {log.next_seq}")
+        return max(seq, log.first_seq)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def cancel(self, id_: str) -> bool:
+        """Take a message out, in every group; False if it is done in all of them already."""
+        core = self._core
+        entry = self._inspecting.entry(id_)
+        with core.lock:
+            core.tick()
+            if not any(self._is_live(group, entry) for group in core.state.groups.values()):
+                return False
+            core.record([Event(EventType.CANCELLED, group=ALL_GROUPS, runs=((entry.seq, 1),))])
+            return True
+
+    def _is_live(self, group: Group, entry: Entry) -> bool:
+        now_ns = self._core.clock.now_ns()
+        state = group.state_of(entry.seq, entry.deliver_at_ns, entry.timestamp_ns, now_ns)
+        return state is not State.DONE
+
+    def purge(self, group_name: str | None) -> int:
+        """Throw away all that waits (not what is leased or dead); how many that were."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            groups = core.state.groups.values() if group_name is None else [core.group(group_name)]
+            before = sum(group.totals[EventType.PURGED] for group in groups)
+            number = ALL_GROUPS if group_name is None else core.group(group_name).number
+            target = core.ledger.messages.next_seq
+            core.record([Event(EventType.PURGED, group=number, target_seq=target)])
+            return sum(group.totals[EventType.PURGED] for group in groups) - before
+
+    def pause(self, paused: bool) -> None:
+        """Stop handing out, or go on. Publishing and settling are not affected."""
+        core = self._core
+        with core.lock:
+            if core.state.paused != paused:
+                kind = EventType.PAUSED if paused else EventType.RESUMED
+                core.record([Event(kind, group=ALL_GROUPS)])
+
+    # -- dead letters ------------------------------------------------------------------------------
+
+    def settle_dead(
+        self,
+        kind: EventType,
+        group_name: str,
+        *,
+        ids: Iterable[str] | None,
+        reason: str | None,
+        since: float | None,
+        until: float | None,
+        limit: int | None,
+    ) -> int:
+        """Redrive or discard dead letters: those named, those that match, or all."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            group = core.group(group_name)
+            seqs = self._dead_seqs(group, ids, reason, since, until)[:limit]
+            if seqs:
+                core.record([Event(kind, group=group.number, runs=tuple(as_runs(seqs)))])
+            return len(seqs)
+
+    def _dead_seqs(
+        self,
+        group: Group,
+        ids: Iterable[str] | None,
+        reason: str | None,
+        since: float | None,
+        until: float | None,
+    ) -> list[int]:
+        if ids is None:
+            wanted = list(group.dead)
+        else:
+            wanted = [self._inspecting.entry(id_).seq for id_ in ids]
+            missing = [seq for seq in wanted if seq not in group.dead]
+            if missing:
+                raise NoSuchMessage(f"message {missing[0]} is not a dead letter of {group.name!r}")
+        found = []
+        for seq in wanted:
+            flight = group.dead[seq]
+            at = flight.last_failure_ns / NS
+            if reason is not None and reason not in flight.reason:
+                continue
+            if (since is not None and at < since) or (until is not None and at >= until):
+                continue
+            found.append(seq)
+        return found
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def create_group(
+        self,
+        name: str,
+        *,
+        to: str | None,
+        seq: int | None,
+        id: str | None,
+        time: float | None,
+    ) -> None:
+        """Make a group that starts there; nothing happens if it exists."""
+        core = self._core
+        if not isinstance(name, str) or not _NAME.fullmatch(name):
+            raise InvalidInput(
+                f"{name!r} is not a group name: 1 to 64 of a-z, 0-9 and -, not starting with -"
+            )
+        with core.lock:
+            core.tick()
+            if core.state.group_named(name) is not None:
+                return
+            if len(core.state.groups) >= MAX_GROUPS:
+                raise QueueError(f"a queue has at most {MAX_GROUPS} groups; delete some")
+            if to is seq is id is time is None:
+                to = "beginning"
+            target = self._target(to=to, seq=seq, id=id, time=time)
+            number = core.state.next_group
+            core.record(
+                [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
+            )
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group and everything about it."""
+        core = self._core
+        if name == MAIN_GROUP_NAME:
+            raise InvalidInput("the group 'main' cannot be deleted")
+        with core.lock:
+            group = core.group(name)
+            core.record([Event(EventType.GROUP_DELETED, group=group.number)])
+
+    # -- compaction --------------------------------------------------------------------------------
+
+    def compact(self) -> CompactionResult:
+        """Give back the disk space of messages that every group is done with, past retention.
+
+        Traffic goes on beside it.
+        """
+        core = self._core
+        with core.lock:
+            if self._compacting:
+                raise QueueError("a compaction is running already")
+            self._compacting = True
+        try:
+            with core.lock:
+                core.tick()
+                core.snapshot()
+                live = LiveView(core.state)
+            compactor = Compactor(
+                core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
+            )
+            result = compactor.run()
+            self._remove_old_events()
+            with core.lock:
+                core.reader.forget()
+            return result
+        finally:
+            self._compacting = False
+
+    def _remove_old_events(self) -> None:
+        """Events below the older snapshot are only history; they go with their messages."""
+        core = self._core
+        snapshots = core.ledger.snapshot_seqs()
+        first = core.ledger.messages.first_seq
+        if len(snapshots) < 2:
+            return
+        with core.lock:
+            oldest_ns = core.published_ns(first) if first < core.ledger.messages.next_seq else None
+            if oldest_ns is None:
+                oldest_ns = core.clock.now_ns()
+            upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
+        remove_before(core.ledger, core.ledger.events, upto)

@@ -1,0 +1,45 @@
+"""The behaviours of a queue, put together over one core; the faces for threads and tasks share it."""
+
+from collections.abc import Iterable, Sequence
+
+from penstock.model import LeasedMessage, Settler
+from penstock.queue.core import QueueCore
+from penstock.queue.delivering import Delivering
+from penstock.queue.inspecting import Inspecting
+from penstock.queue.operating import Operating
+from penstock.queue.publishing import NewMessage, Payload, Publishing
+from penstock.queue.settling import Leased, Settling
+
+
+class Parts:
+    """What a face of the queue needs."""
+
+    def __init__(self, core: QueueCore, settler: Settler) -> None:
+        self.core = core
+        self.publishing = Publishing(core)
+        self.settling = Settling(core, self.publishing)
+        self.delivering = Delivering(core, settler)
+        self.inspecting = Inspecting(core)
+        self.operating = Operating(core, self.inspecting)
+        # The longest payload that may go the short way; -1: none may.
+        plain = self.publishing.plain_is_enough
+        self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
+
+    def all_plain(self, messages: Sequence[Payload | NewMessage]) -> bool:
+        """May a batch go the short way?"""
+        limit = self.max_plain_bytes
+        return (
+            limit >= 0
+            and len(messages) > 0
+            and all(type(message) is bytes and len(message) <= limit for message in messages)
+        )
+
+
+def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
+    """One or many, as many."""
+    return [leased] if isinstance(leased, LeasedMessage | str) else leased
+
+
+def as_new(messages: Iterable[Payload | NewMessage]) -> list[NewMessage]:
+    """Payloads as messages without options."""
+    return [m if isinstance(m, NewMessage) else NewMessage(payload=m) for m in messages]

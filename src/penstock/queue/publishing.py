@@ -1,0 +1,372 @@
+"""Publishing: checks, deduplication, bounds, and the write."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from penstock import codec
+from penstock.codec import Draft, Entry
+from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
+from penstock.errors import InvalidInput, QueueFull, RateLimited, TooLarge
+from penstock.model import NS
+from penstock.queue.compression import compress
+from penstock.queue.core import QueueCore
+from penstock.queue.dedup import dedup_hash, pack_record
+from penstock.queue.events import ALL_GROUPS, Event, EventType
+from penstock.queue.rate import TokenBucket
+from penstock.queue.settings import YEARS_S
+from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
+
+MAX_HEADERS = 256
+MAX_HEADERS_BYTES = 64 * 1024
+MAX_KEY_BYTES = 1024
+MAX_DEDUP_ID_BYTES = 1024
+MAX_BATCH = 100_000
+
+Payload = bytes | bytearray | memoryview | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to be published, with its options. Times are seconds; all are optional."""
+
+    payload: Payload
+    priority: int | None = None
+    delay: float | None = None
+    deliver_at: float | None = None
+    ttl: float | None = None
+    headers: Mapping[str, str] | None = None
+    key: str | None = None
+    dedup_id: str | None = None
+    dedup_window_s: float | None = None
+    max_attempts: int | None = None
+    content_type: str | None = None
+    compression: str | None = None
+
+
+class Published(NamedTuple):
+    """The answer to a publish."""
+
+    id: str
+    duplicate: bool = False  # the id is that of an earlier message with the same dedup id
+
+
+class _Pending(NamedTuple):
+    """An answer whose id is known once the drafts are written."""
+
+    draft: int
+    duplicate: bool
+
+
+class Publishing:
+    """The publishing side of a queue."""
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+        settings = core.settings
+        self._bucket: TokenBucket | None = None
+        if settings.rate_per_s:
+            self._bucket = TokenBucket(
+                rate_per_s=settings.rate_per_s,
+                burst=settings.rate_burst or max(settings.rate_per_s, 1.0),
+                now_ns=core.clock.monotonic_ns(),
+            )
+        # A message without options on a queue without bounds needs nothing of the state: it is
+        # written without its lock, and the state is told when it is next looked at.
+        self.plain_is_enough = (
+            not (settings.max_messages or settings.max_bytes or settings.rate_per_s)
+            and settings.compression == "none"
+            and settings.default_priority == DEFAULT_PRIORITY
+            and not settings.default_ttl_s
+        )
+
+    def publish_plain(self, payload: bytes) -> str:
+        """The short way, for `plain_is_enough` and a payload of bytes within its limit."""
+        core = self._core
+        seq, timestamp_ns = core.ledger.messages.append_stamped(payload)
+        core.metrics.published += 1
+        if core.waiting_threads or core.listeners:
+            core.arrived()
+        return codec.make_id(timestamp_ns, core.identity, seq)
+
+    def publish_plain_batch(self, payloads: Sequence[bytes]) -> list[str]:
+        """The short way for several, which are there together or not at all."""
+        core = self._core
+        first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
+        core.metrics.published += len(payloads)
+        if core.waiting_threads or core.listeners:
+            core.arrived()
+        return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
+
+    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+        """Publish messages, all or none. Duplicates are answered, not written again."""
+        core = self._core
+        if not 0 < len(messages) <= MAX_BATCH:
+            raise InvalidInput(f"a batch has 1 to {MAX_BATCH} messages, not {len(messages)}")
+        with core.lock:
+            now_ns = core.tick()
+            drafts, answers = self._drafts(messages, now_ns)
+            ids: list[str] = []
+            if drafts:
+                self._claim_room(len(drafts), sum(len(draft.payload) for draft in drafts))
+                ids = self.write(drafts)
+            published = [
+                Published(ids[answer.draft], answer.duplicate)
+                if isinstance(answer, _Pending)
+                else answer
+                for answer in answers
+            ]
+            core.metrics.deduplicated += sum(answer.duplicate for answer in published)
+            return published
+
+    def write(self, drafts: Sequence[Draft]) -> list[str]:
+        """Write drafts as one batch and tell the state. Hold the lock."""
+        core = self._core
+        log = core.ledger.messages
+        if len(drafts) == 1:
+            first, timestamp_ns = log.append_draft_stamped(drafts[0])
+        else:
+            first, timestamp_ns = log.append_batch_stamped(drafts)
+        if core.state.ingested_upto < first:  # plain ones, written without the lock meanwhile
+            core.state.publish_plain(core.state.ingested_upto, first)
+        for seq, draft in enumerate(drafts, first):
+            core.state.publish(_entry(draft, seq, timestamp_ns))
+        core.metrics.published += len(drafts)
+        core.arrived()
+        return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
+
+    def drafts(self, messages: Sequence[NewMessage]) -> list[Draft]:
+        """Messages as they will be written; no deduplication. Hold the lock."""
+        now_ns = self._core.clock.now_ns()
+        return [self._draft(message, now_ns, number) for number, message in enumerate(messages)]
+
+    # -- inside ------------------------------------------------------------------------------------
+
+    def _drafts(
+        self, messages: Sequence[NewMessage], now_ns: int
+    ) -> "tuple[list[Draft], list[Published | _Pending]]":
+        """What is to be written, and an answer for each message."""
+        drafts: list[Draft] = []
+        answers: list[Published | _Pending] = []
+        in_this_batch: dict[bytes, int] = {}
+        for number, message in enumerate(messages):
+            draft = self._draft(message, now_ns, number)
+            if message.dedup_id is not None:
+                digest = dedup_hash(message.dedup_id)
+                found = self._core.state.dedup.first_with(digest, now_ns)
+                if found is not None:
+                    seq, published_ns = found
+                    first_id = codec.make_id(published_ns, self._core.identity, seq)
+                    answers.append(Published(first_id, duplicate=True))
+                    continue
+                if digest in in_this_batch:
+                    answers.append(_Pending(in_this_batch[digest], duplicate=True))
+                    continue
+                in_this_batch[digest] = len(drafts)
+            answers.append(_Pending(len(drafts), duplicate=False))
+            drafts.append(draft)
+        return drafts, answers
+
+    def _draft(self, message: NewMessage, now_ns: int, number: int) -> Draft:
+        settings = self._core.settings
+        try:
+            payload = _payload(message.payload, settings.max_payload_bytes)
+            priority = _priority(message.priority, settings.default_priority)
+            deliver_at_ns = _deliver_at_ns(message, now_ns)
+            ttl_s = settings.default_ttl_s if message.ttl is None else message.ttl
+            expires_at_ns = 0
+            if message.ttl is not None or ttl_s:
+                expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
+            payload, compression = compress(
+                payload,
+                settings.compression if message.compression is None else message.compression,
+                level=settings.compression_level,
+                min_bytes=settings.compression_min_bytes,
+            )
+            return Draft(
+                payload,
+                priority=priority,
+                expires_at_ns=expires_at_ns,
+                deliver_at_ns=deliver_at_ns,
+                key=_key(message.key),
+                headers=_headers(message.headers),
+                attributes=self._attributes(message, now_ns),
+                compression=compression,
+            )
+        except InvalidInput as error:
+            if number == 0:
+                raise
+            raise type(error)(f"message {number} of the batch: {error}") from error
+
+    def _attributes(self, message: NewMessage, now_ns: int) -> dict[int, bytes] | None:
+        attributes = {}
+        if message.dedup_id is not None:
+            _text("dedup_id", message.dedup_id, MAX_DEDUP_ID_BYTES)
+            window_s = message.dedup_window_s
+            if window_s is None:
+                window_s = self._core.settings.dedup_window_s
+            until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
+            attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
+        if message.max_attempts is not None:
+            if not _is_int(message.max_attempts) or not 1 <= message.max_attempts <= 1_000_000:
+                raise InvalidInput(
+                    f"max_attempts is {message.max_attempts!r}; it must be between 1 and 1000000"
+                )
+            attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
+        if message.content_type is not None:
+            attributes[CONTENT_TYPE] = _text("content_type", message.content_type, 256)
+        return attributes or None
+
+    def _claim_room(self, count: int, size: int) -> None:
+        """Rate limit and bounds; raises, waits or makes room as the settings say. Hold the lock."""
+        core = self._core
+        if self._bucket is not None:
+            wait_s = self._bucket.take(count, core.clock.monotonic_ns())
+            if wait_s:
+                core.metrics.rejected_rate += count
+                raise RateLimited(
+                    f"the queue takes {self._bucket.rate_per_s:g} messages/s (burst "
+                    f"{self._bucket.burst:g}); try again in {wait_s:.3f} s",
+                    wait_s,
+                )
+        deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
+        while (excess := self._excess(count, size)) > 0:
+            if core.settings.when_full == "drop_oldest" and self._drop_oldest(excess):
+                continue
+            left_ns = deadline_ns - core.clock.monotonic_ns()
+            if core.settings.when_full != "block" or left_ns <= 0:
+                core.metrics.rejected_full += count
+                raise QueueFull(
+                    f"the queue is full ({self._waiting()} messages; max_messages "
+                    f"{core.settings.max_messages}, max_bytes {core.settings.max_bytes}); consume "
+                    f"some, or raise the bound"
+                )
+            core.wait(left_ns)
+            core.tick()
+
+    def _waiting(self) -> int:
+        return max(group.waiting for group in self._core.state.groups.values())
+
+    def _excess(self, count: int, size: int) -> int:
+        """How many messages must go before so many more may come."""
+        settings = self._core.settings
+        if settings.max_messages and (over := self._waiting() + count - settings.max_messages) > 0:
+            return over
+        if settings.max_bytes and self._log_bytes() + size > settings.max_bytes:
+            return 1
+        return 0
+
+    def _log_bytes(self) -> int:
+        segments = self._core.ledger.messages.segments.all
+        return sum(segment.end for segment in segments)
+
+    def _drop_oldest(self, count: int) -> bool:
+        core = self._core
+        oldest: set[int] = set()
+        for group in core.state.groups.values():
+            oldest.update(group.oldest_waiting(count))
+        dropped = sorted(oldest)[:count]
+        if not dropped:
+            return False
+        runs = tuple((seq, 1) for seq in dropped)
+        core.record([Event(EventType.DROPPED, group=ALL_GROUPS, runs=runs)])
+        core.metrics.dropped += len(dropped)
+        return True
+
+
+# -- checking one value ----------------------------------------------------------------------------
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def _payload(payload: Payload, max_bytes: int) -> bytes:
+    if isinstance(payload, str):
+        payload = _text("payload", payload, max_bytes)
+    elif not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidInput(
+            f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
+        )
+    if len(payload) > max_bytes:
+        raise TooLarge(
+            f"the payload has {len(payload)} bytes; the most is {max_bytes} (max_payload_bytes)"
+        )
+    return bytes(payload)
+
+
+def _priority(priority: int | None, default: int) -> int:
+    if priority is None:
+        return default
+    if not _is_int(priority) or not 0 <= priority <= MAX_PRIORITY:
+        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
+    return priority
+
+
+def _duration_ns(name: str, seconds: float) -> int:
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds <= YEARS_S:  # NaN is not
+        raise InvalidInput(f"{name} is {seconds!r}; it must be between 0 and 100 years, in seconds")
+    return round(seconds * NS)
+
+
+def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidInput("give delay or deliver_at, not both")
+    if message.delay is not None:
+        delay_ns = _duration_ns("delay", message.delay)
+        return now_ns + delay_ns if delay_ns else 0
+    if message.deliver_at is not None:
+        return _duration_ns("deliver_at (Unix seconds)", message.deliver_at)
+    return 0
+
+
+def _text(name: str, text: str, max_bytes: int) -> bytes:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} is text, not {type(text).__name__}")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{name} is not valid text: {error.reason}") from None
+    if len(data) > max_bytes:
+        raise TooLarge(f"{name} has {len(data)} bytes; the most is {max_bytes}")
+    return data
+
+
+def _key(key: str | None) -> bytes | None:
+    return None if key is None else _text("key", key, MAX_KEY_BYTES)
+
+
+def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if not headers:
+        return None
+    if len(headers) > MAX_HEADERS:
+        raise TooLarge(f"{len(headers)} headers; the most is {MAX_HEADERS}")
+    total = 0
+    for name, value in headers.items():
+        total += len(_text("a header name", name, MAX_HEADERS_BYTES))
+        total += len(_text(f"header {name!r}", value, MAX_HEADERS_BYTES))
+        if not name or any(bad in text for bad in "\r\n\0" for text in (name, value)):
+            raise InvalidInput(f"header {name!r} is empty or has a line break or NUL in it")
+    if total > MAX_HEADERS_BYTES:
+        raise TooLarge(f"the headers have {total} bytes; the most is {MAX_HEADERS_BYTES}")
+    return dict(headers)
+
+
+def _entry(draft: Draft, seq: int, timestamp_ns: int) -> Entry:
+    """The entry that a draft became; the payload is left out, the state has no use for it."""
+    return Entry(
+        seq,
+        timestamp_ns,
+        draft.type,
+        b"",
+        draft.priority,
+        draft.expires_at_ns,
+        draft.deliver_at_ns,
+        draft.key,
+        None,
+        dict(draft.attributes) if draft.attributes else None,
+        draft.compression,
+        0,
+        0,
+    )

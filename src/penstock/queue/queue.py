@@ -1,0 +1,482 @@
+"""The embedded queue's public face, for threads. `penstock.aio` is the same for asyncio.
+
+Every method does its work on the core and then waits until the work is as durable as the sync
+policy promises.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TypeVar, overload
+
+from penstock.clock import Clock, SystemClock
+from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.ledger import Damage, Ledger
+from penstock.ledger.compaction import CompactionResult
+from penstock.ledger.files import Files
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    NS,
+    DeadLetter,
+    HistoryEvent,
+    LeasedMessage,
+    Message,
+    Stats,
+    Why,
+)
+from penstock.queue.core import QueueCore
+from penstock.queue.events import EventType
+from penstock.queue.groups import Groups
+from penstock.queue.parts import Parts, as_new, several
+from penstock.queue.publishing import NewMessage, Payload, Published
+from penstock.queue.queue_clock import QueueClock
+from penstock.queue.settings import YEARS_S, QueueSettings
+from penstock.queue.settling import Leased
+
+log = logging.getLogger("penstock.queue")
+
+_T = TypeVar("_T")
+_LONGEST_WAIT_S = 86400.0 * 365  # threads cannot wait longer in one go
+
+
+def open_queue(
+    path: str,
+    settings: Mapping[str, object],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    on_damage: Callable[[Damage], None] | None = None,
+    own_lock: bool = True,
+    on_dirty: Callable[[], None] | None = None,
+) -> "Queue":
+    """Open a queue's directory, or make one. Settings given here are stored with the queue."""
+    raw = clock or SystemClock()
+    queue_clock = QueueClock(raw)
+    given = QueueSettings.of(settings)  # refuse bad ones before anything is touched
+    effective = given
+    if not read_only or settings == {}:
+        effective = _stored_settings(path, settings, files)
+    ledger = Ledger.open(
+        path,
+        effective.ledger_settings(),
+        files=files,
+        clock=queue_clock,
+        read_only=read_only,
+        create=create,
+        queue_settings=effective.as_dict(),
+        on_damage=on_damage,
+        own_lock=own_lock,
+        on_dirty=on_dirty,
+    )
+    try:
+        if not read_only and ledger.queue_settings != effective.as_dict():
+            ledger.save_queue_settings(effective.as_dict())
+        queue_clock.start_after(
+            max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
+        )
+        return Queue(QueueCore(ledger, effective, queue_clock, raw))
+    except BaseException:
+        ledger.close()
+        raise
+
+
+def _stored_settings(
+    path: str, settings: Mapping[str, object], files: Files | None
+) -> QueueSettings:
+    """The settings of an existing queue, with those given now on top."""
+    stored = Ledger.stored_queue_settings(path, files=files)
+    return QueueSettings.of(settings, QueueSettings.of_stored(stored))
+
+
+class Queue:
+    """A durable queue in a directory. Thread-safe; a context manager that closes it.
+
+    >>> import penstock, tempfile
+    >>> with penstock.open(tempfile.mkdtemp()) as queue:
+    ...     id = queue.enqueue(b"hello")
+    ...     with queue.lease_one() as job:
+    ...         print(job.payload.decode())
+    hello
+    """
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+        self._ledger = core.ledger
+        self._parts = Parts(core, self)
+        self._max_plain_bytes = self._parts.max_plain_bytes
+        self._publish_plain = self._parts.publishing.publish_plain
+        self._commits = core.settings.sync == "always"
+        self.groups = Groups(self._parts.operating, core, self._commit)
+
+    @property
+    def path(self) -> str:
+        return self._ledger.path
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self._core.settings
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        payload: Payload,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        deliver_at: float | None = None,
+        ttl: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        dedup_window_s: float | None = None,
+        max_attempts: int | None = None,
+        content_type: str | None = None,
+        compression: str | None = None,
+    ) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first."""
+        if (
+            type(payload) is bytes
+            and len(payload) <= self._max_plain_bytes
+            and priority is delay is deliver_at is ttl is headers is key is dedup_id is None
+            and max_attempts is content_type is compression is None
+        ):
+            id_ = self._publish_plain(payload)
+            if self._commits:
+                self._ledger.commit()
+            return id_
+        message = NewMessage(
+            payload=payload,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            headers=headers,
+            key=key,
+            dedup_id=dedup_id,
+            dedup_window_s=dedup_window_s,
+            max_attempts=max_attempts,
+            content_type=content_type,
+            compression=compression,
+        )
+        return self.publish([message])[0].id
+
+    def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+        """Publish several messages, all or none; their ids in the same order."""
+        if self._parts.all_plain(messages):
+            ids = self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            self._commit()
+            return ids
+        return [published.id for published in self.publish(as_new(messages))]
+
+    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+        """As `enqueue_batch`, and says which messages were duplicates."""
+        published = self._parts.publishing.publish(messages)
+        self._commit()
+        return published
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    def lease(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        return self._until(
+            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
+        )
+
+    @contextmanager
+    def lease_one(
+        self,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> Iterator[LeasedMessage | None]:
+        """One message for the length of a `with` block: acked at its end, nacked if it raises.
+
+        None if there was no message.
+        """
+        leased = self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
+        if not leased:
+            yield None
+            return
+        with leased[0] as job:
+            yield job
+
+    def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+        """Take the next message for good, without a lease; None if there is none."""
+        taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
+        return taken[0] if taken else None
+
+    def dequeue_batch(
+        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+    ) -> list[Message]:
+        """Take up to `n` messages for good."""
+        return self._until(wait_s, lambda: self._parts.delivering.take(n, group))
+
+    def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
+        """Try, and wait for an arrival or a due time, until something came or the time is over."""
+        core = self._core
+        with core.lock:
+            ends_ns = core.clock.monotonic_ns() + _wait_ns(wait_s)
+            while not (found := attempt()):
+                left_ns = ends_ns - core.clock.monotonic_ns()
+                if left_ns <= 0:
+                    break
+                core.wait(left_ns)
+                self._ledger.check_open()
+        self._commit()
+        return found
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def ack(
+        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+    ) -> list[str]:
+        """The work is done. With `emit`, follow-up messages are published in the same write."""
+        ids = self._parts.settling.ack(several(leased), as_new(emit))
+        self._commit()
+        return ids
+
+    def nack(
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+    ) -> None:
+        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        self._parts.settling.nack(several(leased), reason, delay)
+        self._commit()
+
+    def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+        """The work takes longer: the lease lasts `lease_s` from now."""
+        self._parts.settling.extend(several(leased), lease_s)
+        self._commit()
+
+    def release(self, leased: Leased | Iterable[Leased]) -> None:
+        """Give back untouched: ready again at once, and no attempt is spent."""
+        self._parts.settling.release(several(leased))
+        self._commit()
+
+    @overload
+    def stream(
+        self,
+        handler: None = None,
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> Iterator[LeasedMessage]: ...
+
+    @overload
+    def stream(
+        self,
+        handler: Callable[[LeasedMessage], object],
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> int: ...
+
+    def stream(
+        self,
+        handler: Callable[[LeasedMessage], object] | None = None,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: float | None = None,
+        idle_s: float | None = None,
+        batch: int = 32,
+    ) -> Iterator[LeasedMessage] | int:
+        """Messages as they come, until nothing came for `idle_s` (None: for ever).
+
+        With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
+        is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
+        """
+        jobs = self._jobs(group, lease_s, idle_s, batch)
+        if handler is None:
+            return jobs
+        succeeded = 0
+        for job in jobs:
+            try:
+                with job:
+                    handler(job)
+                succeeded += 1
+            except ReceiptInvalid:
+                log.warning("message %s was settled elsewhere while it was handled", job.id)
+            except Exception:
+                log.exception("handling message %s failed; it was nacked", job.id)
+        return succeeded
+
+    def _jobs(
+        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+    ) -> Iterator[LeasedMessage]:
+        wait_s = YEARS_S if idle_s is None else idle_s
+        ahead: list[LeasedMessage] = []
+        try:
+            while ahead := self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
+                ahead.reverse()
+                while ahead:
+                    yield ahead.pop()
+        finally:
+            if ahead and not self._ledger.is_stopped:
+                self.release(ahead)  # leased ahead and never handed on
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
+        """The messages that would be delivered next; nothing changes."""
+        return self._parts.inspecting.peek(n, group)
+
+    def browse(self, state: str | None = None, *, group: str = MAIN_GROUP_NAME) -> Iterator[Message]:
+        """Messages by state, without consuming; all that are not done by default."""
+        return self._parts.inspecting.browse(state, group)
+
+    def get(self, id: str) -> Message:
+        """A message by its id, done or not, as long as its bytes are kept."""
+        return self._parts.inspecting.get(id)
+
+    def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
+        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
+        return self._parts.inspecting.state_of(id, group)
+
+    def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
+        """The exact reason why a message is not being delivered now."""
+        return self._parts.inspecting.why(id, group)
+
+    def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
+        """Everything that happened to a message."""
+        return self._parts.inspecting.history(id, group)
+
+    def stats(self) -> Stats:
+        """Counts. They are kept, not counted: it costs the same whatever waits."""
+        return self._parts.inspecting.stats()
+
+    def metrics(self) -> dict[str, object]:
+        """What this handle did since it was opened: counts, and latencies as percentiles."""
+        return self._core.metrics.snapshot()
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(
+        self,
+        to: str | None = None,
+        *,
+        seq: int | None = None,
+        id: str | None = None,
+        time: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time.
+
+        Leases of the group end; dead letters before the place stay dead.
+        """
+        target = self._parts.operating.seek(group, to=to, seq=seq, id=id, time=time)
+        self._commit()
+        return target
+
+    def cancel(self, id: str) -> bool:
+        """Take a message out of every group; False if it is done already."""
+        cancelled = self._parts.operating.cancel(id)
+        self._commit()
+        return cancelled
+
+    def purge(self, *, group: str | None = None) -> int:
+        """Throw away all that waits, in one group or in all; how many deliveries that were."""
+        purged = self._parts.operating.purge(group)
+        self._commit()
+        return purged
+
+    def pause(self) -> None:
+        """Hand nothing out until `resume`. Publishing and settling go on."""
+        self._parts.operating.pause(True)
+        self._commit()
+
+    def resume(self) -> None:
+        """Hand messages out again."""
+        self._parts.operating.pause(False)
+        self._commit()
+
+    def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
+        """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        return self._parts.inspecting.dead(group)
+
+    def redrive(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
+        return self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
+
+    def discard(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Throw dead letters away: those named, those that match, or all."""
+        return self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
+
+    def _settle_dead(
+        self,
+        kind: EventType,
+        ids: str | Iterable[str] | None,
+        reason: str | None,
+        since: float | None,
+        until: float | None,
+        limit: int | None,
+        group: str,
+    ) -> int:
+        named = [ids] if isinstance(ids, str) else ids
+        count = self._parts.operating.settle_dead(
+            kind, group, ids=named, reason=reason, since=since, until=until, limit=limit
+        )
+        self._commit()
+        return count
+
+    def compact(self) -> CompactionResult:
+        """Give back disk space that no group and no retention setting needs."""
+        return self._parts.operating.compact()
+
+    def sync(self) -> None:
+        """Return when everything so far is on disk, whatever the sync policy."""
+        self._ledger.sync()
+
+    def close(self) -> None:
+        """Save a snapshot, sync, let go of the directory. May be called again."""
+        self._core.close()
+
+    def __enter__(self) -> "Queue":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _commit(self) -> None:
+        if self._commits:
+            self._ledger.commit()
+
+
+def _wait_ns(wait_s: float) -> int:
+    number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
+    if not number or not 0 <= wait_s <= YEARS_S:
+        raise InvalidInput(f"wait_s is {wait_s!r}; it must be between 0 and 100 years, in seconds")
+    return round(min(wait_s, _LONGEST_WAIT_S) * NS)

@@ -1,0 +1,164 @@
+"""A rising set of seqs, packed as runs: what waits in a lane costs 16 bytes a run, not a message."""
+
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator
+
+_TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
+
+
+class Runs:
+    """Seqs as [first, end) pairs in one array. Adding at the end and taking from the front are O(1).
+
+    >>> runs = Runs()
+    >>> runs.add(1, 4); runs.add(4, 6); runs.add(9, 10)
+    >>> list(runs), len(runs)
+    ([1, 2, 3, 4, 5, 9], 6)
+    >>> runs.discard(1, 3)
+    >>> list(runs)
+    [3, 4, 5, 9]
+    """
+
+    __slots__ = ("_array", "_count", "_head")
+
+    def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
+        self._array = array("Q")
+        self._head = 0  # index of the first pair that is still there
+        self._count = 0
+        for first, end in pairs:
+            self.add(first, end)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[int]:
+        for first, end in self.pairs():
+            yield from range(first, end)
+
+    def pairs(self) -> Iterator[tuple[int, int]]:
+        """The runs, rising."""
+        pairs = self._array
+        for at in range(self._head, len(pairs), 2):
+            yield pairs[at], pairs[at + 1]
+
+    @property
+    def first(self) -> int | None:
+        """The lowest seq."""
+        return self._array[self._head] if self._count else None
+
+    def add(self, first: int, end: int) -> None:
+        """Add [first, end), which must lie above all that is there, or anywhere not there yet."""
+        pairs = self._array
+        if len(pairs) > self._head and first < pairs[-1]:
+            self._insert(first, end)
+        elif len(pairs) > self._head and first == pairs[-1]:
+            pairs[-1] = end
+        else:
+            pairs.append(first)
+            pairs.append(end)
+        self._count += end - first
+
+    def __contains__(self, seq: int) -> bool:
+        at = self._pair_before(seq)
+        return at >= self._head and seq < self._array[at + 1]
+
+    def holds(self, first: int, end: int) -> bool:
+        """Is all of [first, end) in one run?"""
+        pairs, at = self._array, self._head
+        if at < len(pairs) and pairs[at] <= first:
+            if end <= pairs[at + 1]:
+                return True
+            at = self._pair_before(first)
+            return end <= pairs[at + 1]
+        return False
+
+    def discard(self, first: int, end: int) -> int:
+        """Take out what is there of [first, end); how many that were."""
+        pairs, at = self._array, self._head
+        if at < len(pairs) and pairs[at] == first and end <= pairs[at + 1]:
+            taken = end - first  # the usual case: from the front
+            pairs[at] = end
+            self._count -= taken
+            if pairs[at] == pairs[at + 1]:
+                self._drop_front_pair()
+            return taken
+        return self._discard_anywhere(first, end)
+
+    def count(self, first: int, end: int) -> int:
+        """How many seqs of [first, end) are in it."""
+        return sum(high - low for low, high in self._parts(first, end))
+
+    def within(self, first: int, end: int) -> Iterator[int]:
+        """Those of [first, end), rising."""
+        for low, high in self._parts(first, end):
+            yield from range(low, high)
+
+    def _parts(self, first: int, end: int) -> Iterator[tuple[int, int]]:
+        pairs, at = self._array, max(self._pair_before(first), self._head)
+        while at < len(pairs) and pairs[at] < end:
+            low, high = max(pairs[at], first), min(pairs[at + 1], end)
+            if low < high:
+                yield low, high
+            at += 2
+
+    def _discard_anywhere(self, first: int, end: int) -> int:
+        pairs = self._array
+        at = max(self._pair_before(first), self._head)
+        kept = array("Q")
+        stop, taken = at, 0
+        while stop < len(pairs) and pairs[stop] < end:
+            low, high = pairs[stop], pairs[stop + 1]
+            taken += max(min(high, end) - max(low, first), 0)
+            for part_low, part_high in ((low, min(high, first)), (max(low, end), high)):
+                if part_low < part_high:
+                    kept.extend((part_low, part_high))
+            stop += 2
+        pairs[at:stop] = kept
+        self._count -= taken
+        return taken
+
+    def _insert(self, first: int, end: int) -> None:
+        at = self._pair_before(first) + 2
+        self._array[at:at] = array("Q", (first, end))
+        self._merge_at(at)
+        self._merge_at(at - 2)
+
+    def _merge_at(self, at: int) -> None:
+        """Join a pair with the one behind it where they touch."""
+        pairs = self._array
+        if self._head <= at and at + 2 < len(pairs) and pairs[at + 1] == pairs[at + 2]:
+            del pairs[at + 1 : at + 3]
+
+    def _pair_before(self, seq: int) -> int:
+        """Index of the last pair that starts at or before a seq; `_head - 2` if there is none."""
+        pairs, head = self._array, self._head
+        pair = bisect_right(range((len(pairs) - head) // 2), seq, key=lambda n: pairs[head + 2 * n])
+        return head + 2 * (pair - 1)
+
+    def _drop_front_pair(self) -> None:
+        self._head += 2
+        if self._head == len(self._array):
+            self._array, self._head = array("Q"), 0
+        elif self._head > 2 * _TRIM_AFTER and self._head > len(self._array) // 2:
+            del self._array[: self._head]
+            self._head = 0
+
+
+def as_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
+    """Seqs in any order as rising (first, count) pairs.
+
+    >>> as_runs([5, 3, 4, 9])
+    [(3, 3), (9, 1)]
+    """
+    runs: list[tuple[int, int]] = []
+    first = count = 0
+    for seq in sorted(seqs):
+        if count and seq == first + count:
+            count += 1
+            continue
+        if count:
+            runs.append((first, count))
+        first, count = seq, 1
+    if count:
+        runs.append((first, count))
+    return runs

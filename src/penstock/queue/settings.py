@@ -1,0 +1,152 @@
+"""What can be set about a queue. Stored with it; changing a setting never changes old messages."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal, get_args
+
+from penstock.errors import InvalidInput
+from penstock.ledger import LedgerSettings, Retention
+from penstock.ledger.settings import OnCorruption, SyncPolicy
+
+WhenFull = Literal["reject", "block", "drop_oldest"]
+Compression = Literal["none", "gzip", "zstd"]
+
+YEARS_S = 100 * 365 * 86400.0
+MAX_LEASE_S = 7 * 86400.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueSettings:
+    """The settings of one queue. `docs/settings.md` lists them; a test compares the two."""
+
+    # delivery
+    lease_s: float = 30.0
+    max_attempts: int = 5
+    backoff_base_s: float = 0.1
+    backoff_factor: float = 2.0
+    backoff_max_s: float = 60.0
+    backoff_jitter: float = 0.1  # part of the backoff, up and down
+    starvation_after_s: float = 60.0  # 0: strict priorities
+    # messages
+    default_priority: int = 5
+    default_ttl_s: float = 0.0  # 0: none
+    compression: Compression = "none"
+    compression_level: int = 6
+    compression_min_bytes: int = 1024
+    max_payload_bytes: int = 16 << 20
+    max_unpacked_bytes: int = 100 << 20  # what a compressed payload may unpack to
+    dedup_window_s: float = 300.0
+    dedup_entries: int = 100_000
+    # bounds
+    max_messages: int = 0  # 0: no bound
+    max_bytes: int = 0
+    when_full: WhenFull = "reject"
+    block_s: float = 30.0  # of when_full="block": the longest wait
+    rate_per_s: float = 0.0  # 0: no limit
+    rate_burst: float = 0.0  # 0: as much as a second's worth
+    # keeping
+    retention_s: float = 0.0  # how long what is done with stays for replay; 0: no such limit
+    retention_bytes: int = 0
+    retention_segments: int = 0
+    retention_min_segments: int = 0
+    dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
+    snapshot_every: int = 200_000  # events and messages between snapshots
+    # files
+    sync: SyncPolicy = "interval"
+    sync_interval_s: float = 1.0
+    sync_batch: int = 1000
+    segment_bytes: int = 64 << 20
+    min_free_bytes: int = 100 << 20
+    on_corruption: OnCorruption = "quarantine"
+    allow_network_file_system: bool = False
+
+    def __post_init__(self) -> None:
+        for item in fields(self):
+            _check(item.name, getattr(self, item.name))
+        self.ledger_settings()
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any], base: "QueueSettings | None" = None) -> "QueueSettings":
+        """Settings from names and values; an unknown name is refused with its nearest kin."""
+        known = {item.name for item in fields(cls)}
+        for name in values:
+            if name not in known:
+                raise InvalidInput(
+                    f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}"
+                )
+        return replace(base or cls(), **values)
+
+    @classmethod
+    def of_stored(cls, values: Mapping[str, Any]) -> "QueueSettings":
+        """Settings as they were stored, perhaps by another version: what is unknown is left out."""
+        known = {item.name for item in fields(cls)}
+        return cls.of({name: value for name, value in values.items() if name in known})
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+    def ledger_settings(self) -> LedgerSettings:
+        """The part that is about files."""
+        return LedgerSettings(
+            sync=self.sync,
+            sync_interval_s=self.sync_interval_s,
+            sync_batch=self.sync_batch,
+            segment_bytes=self.segment_bytes,
+            max_entry_bytes=self.max_payload_bytes + (4 << 20),
+            min_free_bytes=self.min_free_bytes,
+            on_corruption=self.on_corruption,
+            allow_network_file_system=self.allow_network_file_system,
+        )
+
+    def retention(self) -> Retention:
+        return Retention(
+            max_age_s=self.retention_s or None,
+            max_bytes=self.retention_bytes or None,
+            max_segments=self.retention_segments or None,
+            min_segments=self.retention_min_segments,
+        )
+
+
+_RANGES: dict[str, tuple[float, float]] = {
+    "lease_s": (0.001, MAX_LEASE_S),
+    "max_attempts": (1, 1_000_000),
+    "backoff_base_s": (0, 86400),
+    "backoff_factor": (1, 100),
+    "backoff_max_s": (0, 30 * 86400),
+    "backoff_jitter": (0, 1),
+    "starvation_after_s": (0, YEARS_S),
+    "default_priority": (0, 9),
+    "default_ttl_s": (0, YEARS_S),
+    "compression_level": (1, 9),
+    "compression_min_bytes": (0, 1 << 30),
+    "max_payload_bytes": (1, 512 << 20),
+    "max_unpacked_bytes": (1, 1 << 40),
+    "dedup_window_s": (0.001, YEARS_S),
+    "dedup_entries": (1, 100_000_000),
+    "max_messages": (0, 1 << 60),
+    "max_bytes": (0, 1 << 60),
+    "block_s": (0, 86400),
+    "rate_per_s": (0, 1e9),
+    "rate_burst": (0, 1e9),
+    "retention_s": (0, YEARS_S),
+    "retention_bytes": (0, 1 << 60),
+    "retention_segments": (0, 1 << 40),
+    "retention_min_segments": (0, 1 << 40),
+    "dead_retention_s": (0, YEARS_S),
+    "snapshot_every": (1, 1 << 40),
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "when_full": get_args(WhenFull),
+    "compression": get_args(Compression),
+}
+
+
+def _check(name: str, value: Any) -> None:
+    if name in _CHOICES and value not in _CHOICES[name]:
+        raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
+    if name in _RANGES:
+        low, high = _RANGES[name]
+        number = isinstance(value, int | float) and not isinstance(value, bool)
+        if not number or not math.isfinite(value) or not low <= value <= high:
+            raise InvalidInput(f"{name} is {value!r}; it must be between {low:g} and {high:g}")

@@ -1,0 +1,200 @@
+"""The state as bytes and back. The same state always gives the same bytes.
+
+A header of JSON (counts, names), then the bulk as packed arrays, each with its length.
+"""
+
+import json
+import struct
+from array import array
+from collections.abc import Iterable
+from typing import Any
+
+from penstock.errors import BadEntry
+from penstock.queue.events import EventType
+from penstock.queue.flight import Flight, Lease, State
+from penstock.queue.group import Group
+from penstock.queue.state import QueueState
+
+_VERSION = 1
+_LENGTH = struct.Struct("<Q")
+_FLIGHT = struct.Struct("<QBBQIQBQQB")
+_DEDUP = struct.Struct("<32sQQQ")
+
+
+def dump_state(state: QueueState) -> bytes:
+    """The state, whole."""
+    writer = _Writer()
+    groups = [state.groups[number] for number in sorted(state.groups)]
+    writer.json(
+        {
+            "version": _VERSION,
+            "ingested_upto": state.ingested_upto,
+            "next_group": state.next_group,
+            "paused": state.paused,
+            "dedup_evicted": state.dedup.evicted,
+            "groups": [_group_header(group) for group in groups],
+        }
+    )
+    writer.bytes(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
+    for group in groups:
+        _dump_group(writer, group)
+    return writer.done()
+
+
+def load_state(state: QueueState, blob: bytes) -> None:
+    """Fill a new state from a snapshot."""
+    reader = _Reader(blob)
+    header = reader.json()
+    if header["version"] > _VERSION:
+        raise BadEntry(0, "the snapshot was written by a newer version")
+    state.ingested_upto = header["ingested_upto"]
+    state.next_group = header["next_group"]
+    state.paused = header["paused"]
+    state.dedup.evicted = header["dedup_evicted"]
+    state.dedup.load(list(_DEDUP.iter_unpack(reader.bytes())))
+    state.groups.clear()
+    for group_header in header["groups"]:
+        group = Group(group_header["number"], group_header["name"], group_header["fed_upto"])
+        for name, total in group_header["totals"].items():
+            group.totals[EventType[name]] = total
+        _load_group(reader, group)
+        state.groups[group.number] = group
+
+
+def _group_header(group: Group) -> dict[str, Any]:
+    totals = {kind.name: total for kind, total in group.totals.items() if total}
+    return {
+        "number": group.number,
+        "name": group.name,
+        "fed_upto": group.fed_upto,
+        "totals": totals,
+    }
+
+
+def _dump_group(writer: "_Writer", group: Group) -> None:
+    for lane in group.lanes:
+        writer.numbers(number for pair in lane.fresh.pairs() for number in pair)
+    # Due and scheduled are one list here: when a message was moved from one to the other is chance.
+    later = sorted(group.waiting_items())
+    writer.numbers(number for item in later for number in item)
+    writer.bytes(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
+    writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
+    writer.numbers(group.dead)
+    leases = sorted(
+        {id(lease): (_held(group, lease), lease) for lease in group.leases.values()}.values(),
+        key=lambda pair: pair[0],
+    )
+    writer.json([_lease_values(seqs, lease) for seqs, lease in leases])
+
+
+def _load_group(reader: "_Reader", group: Group) -> None:
+    for lane in group.lanes:
+        numbers = reader.numbers()
+        for first, end in zip(numbers[::2], numbers[1::2], strict=True):
+            lane.fresh.add(first, end)
+    later = reader.numbers()
+    packed, texts = reader.bytes(), reader.json()
+    for (seq, *numbers), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
+        group.flights[seq] = _flight(numbers, reason, None if key is None else bytes.fromhex(key))
+    group.dead = {seq: group.flights[seq] for seq in reader.numbers()}
+    for values in reader.json():
+        _load_lease(group, values)
+    group.restore_waiting(zip(later[::3], later[1::3], later[2::3], strict=True))
+
+
+def _sorted(group: Group) -> list[tuple[int, Flight]]:
+    return sorted(group.flights.items())
+
+
+def _held(group: Group, lease: Lease) -> list[int]:
+    return [seq for seq in lease.seqs if group.leases.get(seq) is lease]
+
+
+def _flight_numbers(flight: Flight) -> tuple[int, ...]:
+    waits = flight.state in (State.READY, State.SCHEDULED)
+    return (
+        State.SCHEDULED if waits else flight.state,
+        flight.priority,
+        flight.due_ns,
+        flight.attempt,
+        flight.nonce,
+        flight.timed_out,
+        flight.first_failure_ns,
+        flight.last_failure_ns,
+        flight.cause,
+    )
+
+
+def _flight(numbers: list[int], reason: str, key: bytes | None) -> Flight:
+    state, priority, due_ns, attempt, nonce, timed_out, first, last, cause = numbers
+    flight = Flight(State(state), priority, due_ns, key)
+    flight.attempt, flight.nonce, flight.timed_out = attempt, nonce, bool(timed_out)
+    flight.first_failure_ns, flight.last_failure_ns = first, last
+    flight.cause, flight.reason = cause, reason
+    return flight
+
+
+def _lease_values(seqs: list[int], lease: Lease) -> list[Any]:
+    return [
+        seqs,
+        lease.attempt,
+        lease.nonce,
+        lease.deadline_ns,
+        lease.length_ns,
+        lease.holder,
+        lease.priority,
+    ]
+
+
+def _load_lease(group: Group, values: list[Any]) -> None:
+    seqs, attempt, nonce, deadline_ns, length_ns, holder, priority = values
+    lease = Lease(
+        attempt=attempt,
+        nonce=nonce,
+        deadline_ns=deadline_ns,
+        length_ns=length_ns,
+        ends_mono_ns=0,
+        holder=holder,
+        priority=priority,
+        seqs=seqs,
+    )
+    group.leases.update(dict.fromkeys(seqs, lease))
+
+
+class _Writer:
+    def __init__(self) -> None:
+        self._parts: list[bytes] = []
+
+    def bytes(self, data: bytes) -> None:
+        self._parts.append(_LENGTH.pack(len(data)) + data)
+
+    def json(self, value: object) -> None:
+        self.bytes(json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
+
+    def numbers(self, values: Iterable[int]) -> None:
+        self.bytes(array("Q", values).tobytes())
+
+    def done(self) -> "bytes":
+        return b"".join(self._parts)
+
+
+class _Reader:
+    def __init__(self, data: "bytes") -> None:
+        self._data = memoryview(data)
+        self._at = 0
+
+    def bytes(self) -> "bytes":
+        (length,) = _LENGTH.unpack_from(self._data, self._at)
+        start = self._at + _LENGTH.size
+        if start + length > len(self._data):
+            raise BadEntry(self._at, "the snapshot is cut off")
+        self._at = start + length
+        return bytes(self._data[start : self._at])
+
+    def json(self) -> Any:
+        return json.loads(self.bytes())
+
+    def numbers(self) -> "array[int]":
+        numbers = array("Q")
+        numbers.frombytes(self.bytes())
+        return numbers

@@ -1,0 +1,100 @@
+"""The state of a queue: the fold of its two logs. Pure: no file, no clock, no lock.
+
+    state = fold(snapshot, messages, events)
+
+Messages are fed to every group, events are applied. Live and at recovery the same two calls are
+made with the same things, so recovery is a repetition of what happened.
+"""
+
+from collections.abc import Iterable
+
+from penstock.codec import Entry
+from penstock.queue.dedup import DedupTable, unpack_record
+from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
+from penstock.queue.group import Group
+from penstock.queue.tags import DEDUP
+
+MAIN_NAME = "main"
+
+
+class QueueState:
+    """All groups of a queue, its dedup table, and whether it is paused."""
+
+    def __init__(self, *, dedup_entries: int) -> None:
+        self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1)}
+        self.dedup = DedupTable(dedup_entries)
+        self.paused = False
+        self.next_group = MAIN_GROUP + 1
+        self.ingested_upto = 1  # messages below it were looked at for dedup records
+
+    def group_named(self, name: str) -> Group | None:
+        return next((group for group in self.groups.values() if group.name == name), None)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish_plain(self, first: int, end: int) -> None:
+        """Messages that need nothing remembered but that they are there."""
+        for group in self.groups.values():
+            if group.fed_upto <= first:
+                group.feed_plain(first, end)
+            elif group.fed_upto < end:
+                group.feed_plain(group.fed_upto, end)
+        self.ingested_upto = max(self.ingested_upto, end)
+
+    def publish(self, entry: Entry) -> None:
+        """Any message, as it stands in the log."""
+        for group in self.groups.values():
+            if group.fed_upto <= entry.seq:
+                feed_entry(group, entry)
+        if entry.seq >= self.ingested_upto:
+            self.ingested_upto = entry.seq + 1
+            if entry.attributes and DEDUP in entry.attributes:
+                digest, until_ns = unpack_record(entry.attributes[DEDUP])
+                self.dedup.add(digest, until_ns, entry.seq, entry.timestamp_ns)
+
+    # -- events ------------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """The one way in which an event changes the queue."""
+        if event.type is EventType.GROUP_CREATED:
+            self.groups[event.group] = Group(event.group, event.name, event.target_seq)
+            self.next_group = max(self.next_group, event.group + 1)
+        elif event.type is EventType.GROUP_DELETED:
+            self.groups.pop(event.group, None)
+        elif event.type in (EventType.PAUSED, EventType.RESUMED):
+            self.paused = event.type is EventType.PAUSED
+        else:
+            for group in self._groups_of(event):
+                group.apply(event)
+
+    def _groups_of(self, event: Event) -> Iterable[Group]:
+        if event.group == ALL_GROUPS:
+            return list(self.groups.values())
+        group = self.groups.get(event.group)
+        return () if group is None else (group,)
+
+    def tell_time(self, mono_ns: int) -> None:
+        """What the monotonic clock shows: leases that begin now end by it."""
+        for group in self.groups.values():
+            group.mono_ns = mono_ns
+
+    def rebase(self, now_ns: int, mono_ns: int) -> None:
+        """After a restart, give the leases that are still held their time on the new clock."""
+        for group in self.groups.values():
+            group.rebase(now_ns, mono_ns)
+
+    def unfed_from(self) -> int | None:
+        """The lowest seq that some group has not been fed, if it lags behind the others."""
+        positions = {group.fed_upto for group in self.groups.values()}
+        return min(positions) if len(positions) > 1 else None
+
+
+def feed_entry(group: Group, entry: Entry) -> None:
+    """Tell one group of one message."""
+    group.feed(
+        entry.seq,
+        priority=entry.priority,
+        published_ns=entry.timestamp_ns,
+        deliver_at_ns=entry.deliver_at_ns,
+        key=entry.key,
+    )

@@ -1,0 +1,7 @@
+"""The attribute tags of messages. Part of the format: add, never rename or reuse."""
+
+DEDUP = 1  # SHA-256 of the dedup id, and the end of its window (dedup.py)
+MAX_ATTEMPTS = 2  # u32
+CONTENT_TYPE = 3  # UTF-8
+SETTLES = 4  # an event that is one with this batch of messages (settlement.py)
+TRACE = 5  # W3C trace context, UTF-8
