@@ -1,16 +1,17 @@
 """Group commit: everyone who waits for the disk shares one sync.
 
-Whoever finds nobody syncing becomes the leader: syncs for all who wait, wakes them, and hands the
-lead to one of those who came in the meantime. A round covers what was written before it started,
-so a caller who arrives during a round waits for the next. Threads lead themselves; for asyncio
-tasks, which must not block, a helper thread leads, and the tasks of a round share one future.
+Whoever finds nobody syncing becomes the leader: syncs for all who wait, and hands the lead to one
+of those who came in the meantime. A round covers what was written before it started, so a caller
+who arrives during a round waits for the next. Threads lead themselves; for asyncio tasks, which
+must not block, a helper thread leads.
 """
 
 import asyncio
 from collections.abc import Callable
-from threading import Event, Lock, Thread
+from queue import SimpleQueue
+from threading import Lock, Thread
 
-from penstock.errors import LedgerClosed, PenstockError
+from penstock.errors import LedgerClosed, LedgerError, PenstockError
 
 
 class GroupCommit:
@@ -19,9 +20,8 @@ class GroupCommit:
     def __init__(self, sync: Callable[[], None], *, name: str) -> None:
         self._sync = sync
         self._lock = Lock()
-        self._leading = False
-        self._threads: list[_WaitingThread] = []
-        self._tasks: dict[asyncio.AbstractEventLoop, _RoundFuture] = {}
+        self._leading = False  # someone is in a sync, or was told to start one
+        self._gathering = _Round()  # those who wait for the next sync
         self._helper = _Helper(self._lead, name)
         self._closed = False
 
@@ -29,147 +29,181 @@ class GroupCommit:
         """Return when everything written before this call is durable."""
         with self._lock:
             self._check_open()
-            waiter = None
-            if self._leading:
-                waiter = _WaitingThread()
-                self._threads.append(waiter)
-            self._leading = True
-        if waiter is not None and not waiter.wait_is_promoted():
-            return
-        self._lead()
+        self._wait()
 
     def wait_async(self) -> "asyncio.Future[None]":
-        """The same for a task: await what is returned. Cancelling waits for the round's end."""
+        """The same for a task: await what is returned."""
         loop = asyncio.get_running_loop()
+        future = loop.create_future()
         with self._lock:
-            future = self._tasks.get(loop)
-            if future is None:
-                self._check_open()
-                future = self._tasks[loop] = _RoundFuture(loop=loop)
-            if not self._leading:
-                self._leading = True
-                self._helper.ask()
+            self._check_open()
+            tasks = self._gathering.tasks.get(loop)
+            if tasks is not None:
+                tasks.append(future)
+            else:
+                self._gathering.tasks[loop] = [future]
+                # Not at once: the tasks that are ready to run now can share the round.
+                loop.call_soon(self._lead_for_tasks)
         return future
 
     def close(self) -> None:
-        """Take no more waiters and end the helper thread."""
+        """Take no more waiters, answer those there are, and end the helper thread."""
         with self._lock:
             self._closed = True
+        try:
+            self._wait()  # a last round: nobody can come behind it
+        except PenstockError:
+            pass  # those who waited were told
         self._helper.end()
 
     def _check_open(self) -> None:
         if self._closed:
             raise LedgerClosed("the ledger is closed; open it again")
 
-    def _lead(self) -> None:
+    def _wait(self) -> None:
+        with self._lock:
+            mine = self._gathering
+            leads = not self._leading
+            self._leading = True
+            if not leads:
+                mine.threads += 1
+        if leads or self._is_promoted(mine):
+            self._lead(mine)
+        elif mine.error is not None:
+            raise _again(mine.error)
+
+    def _is_promoted(self, mine: "_Round") -> bool:
+        """Wait at the gate of a round; True if it was opened for one, to lead."""
+        try:
+            mine.gate.acquire()
+        except BaseException:  # Ctrl-C
+            self._leave(mine)
+            raise
+        if mine.is_over:
+            mine.gate.release()  # for the next one
+            return False
+        with self._lock:
+            mine.threads -= 1
+        return True
+
+    def _leave(self, mine: "_Round") -> None:
+        with self._lock:
+            mine.threads -= 1
+            if mine.gate.acquire(blocking=False):
+                if mine.is_over:
+                    mine.gate.release()
+                else:
+                    self._pass_lead()  # it was opened for us
+
+    def _lead_for_tasks(self) -> None:
+        with self._lock:
+            if self._gathering.tasks and not self._leading:
+                self._leading = True
+                self._helper.ask(self._gathering)
+
+    def _lead(self, mine: "_Round") -> None:
         """One round, then hand the lead on."""
         with self._lock:
-            threads, self._threads = self._threads, []
-            tasks, self._tasks = self._tasks, {}
-        error: PenstockError | None = None
+            if mine is self._gathering:
+                self._gathering = _Round()
         try:
             self._sync()
-        except PenstockError as failure:
-            error = failure
-        for thread in threads:
-            thread.answer(error)
-        for loop, future in tasks.items():
-            _answer_later(loop, future, error)
+        except Exception as failure:
+            mine.error = failure
+        except BaseException:  # Ctrl-C: the others of the round still wait for a sync
+            self._helper.ask(mine)
+            raise
+        mine.is_over = True
         with self._lock:
-            if self._threads:
-                self._threads.pop(0).promote()
-            elif self._tasks:
-                self._helper.ask()
-            else:
-                self._leading = False
-        if error is not None:
-            raise _again(error)
+            self._pass_lead()  # first: the next sync runs while those of this round wake up
+        mine.gate.release()
+        for loop, tasks in mine.tasks.items():
+            _answer_later(loop, tasks, mine.error)
+        if mine.error is not None:
+            raise mine.error
+
+    def _pass_lead(self) -> None:
+        following = self._gathering
+        if following.threads:
+            following.gate.release()
+        elif following.tasks:
+            self._helper.ask(following)
+        else:
+            self._leading = False
 
 
-class _WaitingThread:
-    """A thread that waits to be answered, or to become the leader."""
+class _Round:
+    """Those who wait for one sync.
 
-    __slots__ = ("_error", "_promoted", "_signal")
+    Threads wait at the gate. It is opened for one of them, to lead; and when the round is over,
+    for all: each lets the next one through, so that they do not all fight for the interpreter.
+    """
+
+    __slots__ = ("error", "gate", "is_over", "tasks", "threads")
 
     def __init__(self) -> None:
-        self._signal = Lock()
-        self._signal.acquire()
-        self._promoted = False
-        self._error: PenstockError | None = None
-
-    def wait_is_promoted(self) -> bool:
-        self._signal.acquire()
-        if self._error is not None:
-            raise _again(self._error)
-        return self._promoted
-
-    def answer(self, error: PenstockError | None) -> None:
-        self._error = error
-        self._signal.release()
-
-    def promote(self) -> None:
-        self._promoted = True
-        self._signal.release()
-
-
-class _RoundFuture(asyncio.Future[None]):
-    """Shared by all tasks of a round, so one task's cancellation must not cancel it."""
-
-    def cancel(self, msg: object = None) -> bool:
-        return False
+        self.gate = Lock()
+        self.gate.acquire()
+        self.threads = 0
+        self.tasks: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+        self.is_over = False
+        self.error: Exception | None = None
 
 
 class _Helper:
-    """A thread that leads rounds for asyncio tasks; started when first needed."""
+    """A thread that leads rounds for those who cannot; started when first needed."""
 
-    def __init__(self, lead: Callable[[], None], name: str) -> None:
+    def __init__(self, lead: Callable[[_Round], None], name: str) -> None:
         self._lead = lead
         self._name = name
-        self._asked = Event()
-        self._ended = False
+        self._asked: SimpleQueue[_Round | None] = SimpleQueue()
         self._thread: Thread | None = None
 
-    def ask(self) -> None:
+    def ask(self, round_: _Round) -> None:
+        """Lead that round. By one caller at a time: whoever has the lead."""
         if self._thread is None:
             self._thread = Thread(target=self._run, name=f"penstock commit {self._name}", daemon=True)
             self._thread.start()
-        self._asked.set()
+        self._asked.put(round_)
 
     def end(self) -> None:
-        self._ended = True
-        self._asked.set()
         if self._thread is not None:
+            self._asked.put(None)
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            if self._ended:
-                return
-            self._asked.clear()
+        while (round_ := self._asked.get()) is not None:
             try:
-                self._lead()
+                self._lead(round_)
             except PenstockError:
-                pass  # the tasks were told
+                pass  # those who waited were told
 
 
 def _answer_later(
-    loop: asyncio.AbstractEventLoop, future: _RoundFuture, error: PenstockError | None
+    loop: asyncio.AbstractEventLoop,
+    tasks: "list[asyncio.Future[None]]",
+    error: Exception | None,
 ) -> None:
-    def answer() -> None:
-        if error is None:
-            future.set_result(None)
-        else:
-            future.set_exception(_again(error))
-
     try:
-        loop.call_soon_threadsafe(answer)
+        loop.call_soon_threadsafe(_answer, tasks, error)
     except RuntimeError:
         pass  # the loop is closed; nobody waits there any more
 
 
-def _again(error: PenstockError) -> PenstockError:
+def _answer(tasks: "list[asyncio.Future[None]]", error: Exception | None) -> None:
+    for future in tasks:
+        if not future.done():  # done: the task was cancelled
+            if error is None:
+                future.set_result(None)
+            else:
+                future.set_exception(_again(error))
+
+
+def _again(error: Exception) -> Exception:
     """The same error for another waiter, each with a traceback of its own."""
-    copy = type(error)(*error.args)
+    if isinstance(error, PenstockError):
+        copy: Exception = type(error)(*error.args)
+    else:
+        copy = LedgerError(f"the sync for this call failed: {error!r}")
     copy.__cause__ = error
     return copy

@@ -7,7 +7,7 @@ Nothing that is live in any group is ever removed, whatever the retention says: 
 decides how long entries that are done with stay for replay.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -17,7 +17,7 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import InvalidInput
 from penstock.ledger.folder import write_fully
-from penstock.ledger.ledger import Ledger
+from penstock.ledger.ledger import Ledger, as_ledger_error
 from penstock.ledger.log import Log
 from penstock.ledger.manifest import Marks
 from penstock.ledger.segment import Segment
@@ -30,6 +30,7 @@ from penstock.ledger.segment_header import (
 
 _CHUNK_ENTRIES = 1000
 _TEMPORARY_NAME = "rewrite.tmp"
+_TOMBSTONE_BYTES = codec.ENTRY_OVERHEAD_BYTES + 8
 
 
 class LiveSeqs(Protocol):
@@ -96,14 +97,17 @@ class Compactor:
 
     def steps(self) -> Iterator[None]:
         """Do one small thing at each `next`."""
-        yield from self._remove_prefix()
-        yield from self._rewrite()
+        try:
+            yield from self._remove_prefix()
+            yield from self._rewrite()
+        except OSError as error:
+            raise as_ledger_error(self._log.folder.path, "compacting", error) from error
 
     # -- removing ----------------------------------------------------------------------------------
 
     def _remove_prefix(self) -> Iterator[None]:
         past = self._past_retention()
-        prefix = []
+        prefix: list[Segment] = []
         for segment, end_seq in past:
             if segment is not self._log.segments.all[len(prefix)]:
                 break
@@ -153,7 +157,9 @@ class Compactor:
             entries = end_seq - segment.base_seq
             live = self._live.count(segment.base_seq, end_seq)
             mostly_dead = live < entries * self._retention.rewrite_below
-            kept_bytes = segment.end * live // max(entries, 1)
+            kept_bytes = (segment.end // max(entries, 1) + _TOMBSTONE_BYTES) * live
+            if segment.header.flags & COMPACTED:
+                kept_bytes = segment.end  # most of what it stands for is not in it any more
             if not mostly_dead or size + kept_bytes > self._log.settings.segment_bytes:
                 yield from self._rewrite_run(run)
                 run, size = [], 0
@@ -182,6 +188,7 @@ class Compactor:
         old_bytes = sum(segment.end for segment in run)
         # The new file replaces the first of the run in one atomic step, and its header says that
         # it stands for the others too: recovery removes those that are still there.
+        first.hold()
         if folder.has(index_name(first.base_seq)):
             folder.remove(index_name(first.base_seq))
         folder.files.rename(folder.file(_TEMPORARY_NAME), folder.file(first.name))
@@ -193,6 +200,7 @@ class Compactor:
                 folder.remove(index_name(segment.base_seq))
         folder.sync()
         new.save_index()
+        new.close()
         self.result.segments_rewritten += len(run)
         self.result.bytes_freed += old_bytes - size
         yield
@@ -201,12 +209,12 @@ class Compactor:
         """Rewritten before, and nothing more died since: leave it."""
         if not segment.header.flags & COMPACTED:
             return False
-        entries = sum(1 for entry in _entries(segment) if entry.type != TOMBSTONE)
+        entries = sum(1 for entry in _entries(self._log, segment) if entry.type != TOMBSTONE)
         return entries <= self._live.count(segment.base_seq, segment.header.end_seq)
 
     def _write_run(
         self, run: Sequence[Segment], header: SegmentHeader, end_seq: int
-    ) -> "Iterator[None]":
+    ) -> Generator[None, None, int]:
         """The live entries of the run, and tombstones for the rest, into a temporary file."""
         files, path = self._log.folder.files, self._log.folder.file(_TEMPORARY_NAME)
         if files.exists(path):
@@ -233,7 +241,7 @@ class Compactor:
         wanted = next(live, None)
         parts: list[bytes] = []
         for segment in run:
-            for entry in _entries(segment):
+            for entry in _entries(self._log, segment):
                 last_timestamp_ns = entry.timestamp_ns
                 while wanted is not None and wanted < entry.seq:
                     wanted = next(live, None)
@@ -266,12 +274,15 @@ def remove_before(
     ledger.sync()
     ledger.save_marks(log, Marks(low=low, next=log.next_seq))
     log.drop([segment for segment, _ in gone])
-    for segment, _ in gone:
-        result.bytes_freed += segment.end
-        log.folder.remove(segment.name)
-        if log.folder.has(index_name(segment.base_seq)):
-            log.folder.remove(index_name(segment.base_seq))
-    log.folder.sync()
+    try:
+        for segment, _ in gone:
+            result.bytes_freed += segment.end
+            log.folder.remove(segment.name)
+            if log.folder.has(index_name(segment.base_seq)):
+                log.folder.remove(index_name(segment.base_seq))
+        log.folder.sync()
+    except OSError as error:
+        raise as_ledger_error(log.folder.path, "removing segments", error) from error
     result.segments_removed += len(gone)
     result.removed_below_seq = low
     return result
@@ -286,10 +297,10 @@ def _sealed(log: Log) -> list[tuple[Segment, int]]:
     ]
 
 
-def _entries(segment: Segment) -> Iterator[Entry]:
+def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
     offset = HEADER_BYTES
     while True:
-        entries, offset = segment.read(offset, _CHUNK_ENTRIES)
+        entries, offset = log.segments.used(segment).read(offset, _CHUNK_ENTRIES)
         if not entries:
             return
         yield from entries

@@ -131,12 +131,12 @@ class Ledger:
             if ledger._directory_lock is not None:
                 ledger._directory_lock.take(clock)
         except OSError as error:
-            raise _typed(path, "opening", error) from error
+            raise as_ledger_error(path, "opening", error) from error
         try:
             ledger._open_files(queue_settings or {})
         except OSError as error:
             ledger._unlock()
-            raise _typed(path, "opening", error) from error
+            raise as_ledger_error(path, "opening", error) from error
         except BaseException:
             ledger._unlock()
             raise
@@ -313,7 +313,7 @@ class Ledger:
             self._snapshots.save(event_seq, blob)
             self._save_metadata()
         except OSError as error:
-            raise _typed(self.path, "saving a snapshot", error) from error
+            raise as_ledger_error(self.path, "saving a snapshot", error) from error
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest snapshot that is whole and does not know more than the event log."""
@@ -348,7 +348,7 @@ class Ledger:
         try:
             manifest.save(self._root)
         except OSError as error:
-            raise _typed(self.path, f"saving {MANIFEST_NAME}", error) from error
+            raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
         self._manifest = manifest
 
     # -- trouble -----------------------------------------------------------------------------------
@@ -377,6 +377,7 @@ class Ledger:
         )
         for log in (self.messages, self.events):
             log.forked(self._lock, reason)
+        self._group = GroupCommit(self._sync_logs, name=self.path)  # a round's leader is not here
         self._group = GroupCommit(self._sync_logs, name=self.path)  # the old one may have a leader
         self._refusal = reason
         self._closed = True
@@ -401,7 +402,7 @@ class Ledger:
             if self._refusal is None:
                 self._save_metadata()
         except OSError as error:
-            raise _typed(self.path, "closing", error) from error
+            raise as_ledger_error(self.path, "closing", error) from error
         finally:
             self._refusal = self._refusal or closed
             self._group.close()
@@ -435,7 +436,7 @@ class Ledger:
         self.close()
 
 
-def _typed(path: str, doing: str, error: OSError) -> LedgerError:
+def as_ledger_error(path: str, doing: str, error: OSError) -> LedgerError:
     """An error of the system, as one of ours."""
     kind = DiskFull if error.errno in FULL_ERRORS else LedgerError
     return kind(f"{path}: {doing} failed: {error}")

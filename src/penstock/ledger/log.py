@@ -593,16 +593,16 @@ class Log:
 
     def publish_tail(self) -> None:
         """Let readers of the last segment see all that was appended."""
-        tail = self._tail
-        if tail is None:
-            return
-        if tail.staged_bytes:
-            with self._lock:
-                if self._tail is not None and self._refusal is None:
-                    self._flush()
-        segment = self.segments.last
-        if segment is not None and segment.base_seq == tail.header.base_seq:
-            segment.grown_to(tail.end)
+        while (tail := self._tail) is not None:
+            if isinstance(tail, StagedTail):
+                with self._lock:  # a writer may have taken its bytes and not written them yet
+                    if self._tail is tail and self._refusal is None:
+                        self._flush()
+            segment = self.segments.last
+            if segment is not None and segment.base_seq == tail.header.base_seq:
+                segment.grown_to(tail.end)
+            if self._tail is tail:
+                return
 
     def wait_for(self, seq: int, timeout_s: float | None = None) -> bool:
         """Wait until the entry `seq` can be read; False if the time is over before."""

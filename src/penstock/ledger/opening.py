@@ -6,7 +6,7 @@ from threading import RLock
 
 from penstock import codec
 from penstock.clock import Clock
-from penstock.errors import BadEntry, NewerVersion, NotALedger
+from penstock.errors import BadEntry, NewerVersion, NotALedger, PenstockError
 from penstock.ledger.damage import Damage, DamageDesk
 from penstock.ledger.folder import Folder, read_fully, write_fully
 from penstock.ledger.log import Log
@@ -61,7 +61,7 @@ class LogOpener:
         space: Space,
         lock: "RLock",
         on_dirty: Callable[[], None],
-        on_stop: Callable[[BaseException], None],
+        on_stop: Callable[[PenstockError], None],
     ) -> Log:
         """The log, recovered and (for a writer) durable as far as it can be read."""
         if not self._read_only:

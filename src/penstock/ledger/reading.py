@@ -1,6 +1,7 @@
 """Reading a log: one entry, a time, or in order."""
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from penstock.codec import Entry
 from penstock.codec.layout import TOMBSTONE
@@ -16,9 +17,20 @@ def read_entry(log: Log, seq: int) -> Entry:
     if seq >= log.next_seq or seq < 1:
         raise EntryGone(f"{log.folder.path}: seq {seq} was not written; the next is {log.next_seq}")
     log.publish_tail()
-    segment = log.segments.holding(seq)
-    if segment is None:
-        raise EntryGone(f"{log.folder.path}: seq {seq} was removed; the first is {log.first_seq}")
+    while True:
+        segment = log.segments.holding(seq)
+        if segment is None:
+            raise EntryGone(
+                f"{log.folder.path}: seq {seq} was removed; the first is {log.first_seq}"
+            )
+        try:
+            return _read_from(log, segment, seq)
+        except EntryGone:
+            if not segment.gone:
+                raise  # else compaction took it away under us: look where the entry is now
+
+
+def _read_from(log: Log, segment: Segment, seq: int) -> Entry:
     offset = segment.offset_of(seq)
     if offset >= 0:
         try:
@@ -39,7 +51,16 @@ def seq_at_time(log: Log, timestamp_ns: int) -> int:
     """The seq of the first entry written at or after that time; `next_seq` if there is none."""
     log.check_readable()
     log.publish_tail()
-    segments = log.segments.all
+    while True:
+        segments = log.segments.all
+        try:
+            return _seq_at_time(log, segments, timestamp_ns)
+        except EntryGone:
+            if not any(segment.gone for segment in segments):
+                raise
+
+
+def _seq_at_time(log: Log, segments: Sequence[Segment], timestamp_ns: int) -> int:
     # The first segment that starts at or after the time; the entry may be at the end of the one
     # before it. `created_at` would not do: a rewritten segment keeps it, an adopted one has its own.
     at = bisect_left(segments, timestamp_ns, key=lambda segment: _starts_at(log, segment))
@@ -77,7 +98,12 @@ class Cursor:
             if segment is None:
                 return []
             following = log.segments.after(segment)  # if there is one now, this one is complete
-            entries, after = segment.read(self._offset, max_count)
+            try:
+                entries, after = segment.read(self._offset, max_count)
+            except EntryGone:
+                if not segment.gone:
+                    raise
+                continue
             if not entries:
                 if following is None:
                     return []

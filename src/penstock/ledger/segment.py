@@ -1,7 +1,7 @@
 """One segment file, for reading: by seq, by time, and in order."""
 
 from collections.abc import Callable
-from threading import RLock
+from threading import Lock, RLock
 
 from penstock import codec
 from penstock.codec import Entry
@@ -41,6 +41,8 @@ class Segment:
         self._on_hole = on_hole
         self._max_entry_bytes = max_entry_bytes
         self._view: memoryview | None = None
+        self._view_lock = Lock()  # of making and dropping the view; the innermost lock
+        self._held = False
         self._index: SparseIndex | None = None
         self._lock = RLock()  # of the index: readers extend it
         self._holes: dict[int, int] = {}  # offset of a damaged range -> where reading goes on
@@ -74,11 +76,18 @@ class Segment:
 
     def adopt_view(self, view: memoryview) -> None:
         """Read through a mapping that the writer made anyway."""
-        self._view = view
+        with self._view_lock:
+            self._view = view
+
+    def hold(self) -> None:
+        """Keep its bytes for those who still read it: its name is about to be another file's."""
+        self._bytes(hold=True)
 
     def close(self) -> None:
         """Give back mapping and index; both come back when needed."""
-        self._view = None
+        with self._view_lock:
+            if not self._held:
+                self._view = None
         self._index = None
 
     def offset_of(self, seq: int) -> int:
@@ -144,11 +153,16 @@ class Segment:
         """How far it may be read, and at least as many bytes. In this order: `end` may grow."""
         return self.end, self._bytes()
 
-    def _bytes(self) -> memoryview:
+    def _bytes(self, *, hold: bool = False) -> memoryview:
         view = self._view
-        if view is None or len(view) < self.end:
-            view = self._view = self._map()
-        return view
+        if view is not None and len(view) >= self.end and not hold:
+            return view
+        with self._view_lock:
+            view = self._view
+            if view is None or len(view) < self.end:
+                view = self._view = self._map()
+            self._held = self._held or hold
+            return view
 
     def _map(self) -> memoryview:
         files = self._folder.files

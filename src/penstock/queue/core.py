@@ -8,10 +8,10 @@ works on this core and holds its lock. Waiting for the disk is not done here: wh
 how to wait (a thread blocks, a task awaits), after the lock is released.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from threading import Condition, RLock
 
-from penstock.clock import Clock
 from penstock.codec import Draft, Entry
 from penstock.errors import EntryGone, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
@@ -31,7 +31,7 @@ from penstock.queue.tags import MAX_ATTEMPTS
 class QueueCore:
     """An open queue without its public face."""
 
-    def __init__(self, ledger: Ledger, settings: QueueSettings, clock: QueueClock, raw: Clock) -> None:
+    def __init__(self, ledger: Ledger, settings: QueueSettings, clock: QueueClock) -> None:
         self.ledger = ledger
         self.settings = settings
         self.clock = clock
@@ -44,7 +44,6 @@ class QueueCore:
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
-        self._raw_clock = raw
         self._snapshot_at = self._progress()
 
     # -- time --------------------------------------------------------------------------------------
@@ -92,15 +91,21 @@ class QueueCore:
             left += [end_ns - mono_ns] if end_ns is not None else []
         return max(min(left), 0) if left else None
 
-    def wait(self, timeout_ns: int) -> None:
-        """Wait for an arrival, or until something happens by itself. Hold the lock."""
-        wake_ns = self.next_wake_ns()
-        timeout_ns = timeout_ns if wake_ns is None else min(timeout_ns, wake_ns)
+    @contextmanager
+    def expecting(self) -> Iterator[None]:
+        """While a thread tries and waits. Begins before the first try: a message that is published
+        without the lock right after that try must know that someone is waiting. Hold the lock."""
         self.waiting_threads += 1
         try:
-            self._raw_clock.wait(self.arrival, timeout_ns / 1e9)
+            yield
         finally:
             self.waiting_threads -= 1
+
+    def wait(self, timeout_ns: int) -> None:
+        """Wait for an arrival, or until something happens by itself. Within `expecting`."""
+        wake_ns = self.next_wake_ns()
+        timeout_ns = timeout_ns if wake_ns is None else min(timeout_ns, wake_ns)
+        self.clock.wait(self.arrival, timeout_ns / 1e9)
 
     def arrived(self) -> None:
         """Something may be ready now: wake those who wait for it."""

@@ -3,17 +3,16 @@
 import secrets
 from collections.abc import Iterator, Sequence
 
-from penstock.codec import Draft, Entry
-from penstock.errors import EntryGone, InvalidInput, PayloadUnreadable
+from penstock.checking import check_number, check_whole
+from penstock.errors import EntryGone, PayloadUnreadable
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group
 from penstock.queue.runs import as_runs
-from penstock.queue.settings import MAX_LEASE_S
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
-_AGEING_CHECKS = 100  # per level: how exactly the age of waiting messages is looked at
 
 
 class Delivering:
@@ -22,7 +21,6 @@ class Delivering:
     def __init__(self, core: QueueCore, settler: Settler) -> None:
         self._core = core
         self._settler = settler
-        self._orders: dict[int, tuple[int, list[int]]] = {}  # group -> (valid until, lane order)
 
     # -- the two ways out --------------------------------------------------------------------------
 
@@ -102,11 +100,8 @@ class Delivering:
 
     def _length_ns(self, lease_s: float | None) -> int:
         if lease_s is None:
-            return round(self._core.settings.lease_s * NS)
-        number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
-        if not number or not 0 < lease_s <= MAX_LEASE_S:
-            raise InvalidInput(f"lease_s is {lease_s!r}; it must be above 0 and at most 7 days")
-        return round(lease_s * NS)
+            lease_s = self._core.settings.lease_s
+        return round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
 
     # -- choosing ----------------------------------------------------------------------------------
 
@@ -189,5 +184,4 @@ def _about(kind: EventType, group: Group, seqs: list[int], reason: str = "") -> 
 
 
 def _check_count(count: int) -> None:
-    if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= MAX_LEASE_COUNT:
-        raise InvalidInput(f"the count is {count!r}; it must be between 1 and {MAX_LEASE_COUNT}")
+    check_whole("n", count, 1, MAX_LEASE_COUNT)

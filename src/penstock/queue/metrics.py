@@ -14,11 +14,11 @@ _BUCKETS = 220
 class Percentiles(NamedTuple):
     """In seconds."""
 
-    count: int
+    samples: int
     p50: float
     p95: float
     p99: float
-    max: float
+    longest: float
 
 
 class Histogram:

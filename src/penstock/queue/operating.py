@@ -1,14 +1,14 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
 
+from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
-from penstock.errors import InvalidInput, NoSuchGroup, NoSuchMessage, QueueError
+from penstock.errors import InvalidInput, NoSuchMessage, QueueError
 from penstock.ledger import Compactor, seq_at_time
 from penstock.ledger.compaction import CompactionResult, remove_before
-from penstock.model import MAIN_GROUP_NAME, NS, DeadLetter
+from penstock.model import MAIN_GROUP_NAME, NS
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.flight import State
@@ -19,8 +19,6 @@ from penstock.queue.runs import as_runs
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
-
-Position = str | int | float  # see `Operating.seek`
 
 
 class Operating:
@@ -65,12 +63,8 @@ class Operating:
         if id is not None:
             return self._inspecting.entry(id).seq
         if time is not None:
-            if not isinstance(time, int | float) or not 0 <= time < 9e9:
-                raise InvalidInput(f"time is {time!r}; it must be Unix seconds")
-            return seq_at_time(log, round(time * NS))
-        if not isinstance(seq, int) or isinstance(seq, bool) or not 1 <= seq <= log.next_seq:
-            raise InvalidInput(f"seq is {seq!r}; it must be between 1 and {log.next_seq}")
-        return max(seq, log.first_seq)
+            return seq_at_time(log, round(check_number("time", time, 0, 9e9) * NS))
+        return max(check_whole("seq", seq, 1, log.next_seq), log.first_seq)
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -182,7 +176,7 @@ class Operating:
                 return
             if len(core.state.groups) >= MAX_GROUPS:
                 raise QueueError(f"a queue has at most {MAX_GROUPS} groups; delete some")
-            if to is seq is id is time is None:
+            if to is None and seq is None and id is None and time is None:
                 to = "beginning"
             target = self._target(to=to, seq=seq, id=id, time=time)
             number = core.state.next_group

@@ -2,13 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.model import LeasedMessage, Settler
+from penstock.checking import check_number
+from penstock.model import NS, LeasedMessage, Settler
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
 from penstock.queue.publishing import NewMessage, Payload, Publishing
+from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
+
+_LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
 
 
 class Parts:
@@ -43,3 +47,8 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
 def as_new(messages: Iterable[Payload | NewMessage]) -> list[NewMessage]:
     """Payloads as messages without options."""
     return [m if isinstance(m, NewMessage) else NewMessage(payload=m) for m in messages]
+
+
+def wait_ns_of(wait_s: float) -> int:
+    """How long a caller is ready to wait, checked."""
+    return round(min(check_number("wait_s", wait_s, 0, YEARS_S), _LONGEST_WAIT_S) * NS)

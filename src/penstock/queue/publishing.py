@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock import codec
+from penstock.checking import check_number, check_whole
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.errors import InvalidInput, QueueFull, RateLimited, TooLarge
@@ -208,10 +209,7 @@ class Publishing:
             until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
             attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
         if message.max_attempts is not None:
-            if not _is_int(message.max_attempts) or not 1 <= message.max_attempts <= 1_000_000:
-                raise InvalidInput(
-                    f"max_attempts is {message.max_attempts!r}; it must be between 1 and 1000000"
-                )
+            check_whole("max_attempts", message.max_attempts, 1, 1_000_000)
             attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
         if message.content_type is not None:
             attributes[CONTENT_TYPE] = _text("content_type", message.content_type, 256)
@@ -241,7 +239,8 @@ class Publishing:
                     f"{core.settings.max_messages}, max_bytes {core.settings.max_bytes}); consume "
                     f"some, or raise the bound"
                 )
-            core.wait(left_ns)
+            with core.expecting():
+                core.wait(left_ns)
             core.tick()
 
     def _waiting(self) -> int:
@@ -277,10 +276,6 @@ class Publishing:
 # -- checking one value ----------------------------------------------------------------------------
 
 
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
 def _payload(payload: Payload, max_bytes: int) -> bytes:
     if isinstance(payload, str):
         payload = _text("payload", payload, max_bytes)
@@ -298,16 +293,11 @@ def _payload(payload: Payload, max_bytes: int) -> bytes:
 def _priority(priority: int | None, default: int) -> int:
     if priority is None:
         return default
-    if not _is_int(priority) or not 0 <= priority <= MAX_PRIORITY:
-        raise InvalidInput(f"priority is {priority!r}; it must be a whole number from 0 to 9")
-    return priority
+    return check_whole("priority", priority, 0, MAX_PRIORITY)
 
 
 def _duration_ns(name: str, seconds: float) -> int:
-    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    if not number or not 0 <= seconds <= YEARS_S:  # NaN is not
-        raise InvalidInput(f"{name} is {seconds!r}; it must be between 0 and 100 years, in seconds")
-    return round(seconds * NS)
+    return round(check_number(name, seconds, 0, YEARS_S) * NS)
 
 
 def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
@@ -317,7 +307,7 @@ def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
         delay_ns = _duration_ns("delay", message.delay)
         return now_ns + delay_ns if delay_ns else 0
     if message.deliver_at is not None:
-        return _duration_ns("deliver_at (Unix seconds)", message.deliver_at)
+        return _duration_ns("deliver_at", message.deliver_at)
     return 0
 
 

@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from typing import TypeVar, overload
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import ReceiptInvalid
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.compaction import CompactionResult
 from penstock.ledger.files import Files
 from penstock.model import (
     MAIN_GROUP_NAME,
-    NS,
     DeadLetter,
     HistoryEvent,
     LeasedMessage,
@@ -27,7 +26,7 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.groups import Groups
-from penstock.queue.parts import Parts, as_new, several
+from penstock.queue.parts import Parts, as_new, several, wait_ns_of
 from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.settings import YEARS_S, QueueSettings
@@ -36,7 +35,6 @@ from penstock.queue.settling import Leased
 log = logging.getLogger("penstock.queue")
 
 _T = TypeVar("_T")
-_LONGEST_WAIT_S = 86400.0 * 365  # threads cannot wait longer in one go
 
 
 def open_queue(
@@ -48,16 +46,37 @@ def open_queue(
     files: Files | None = None,
     clock: Clock | None = None,
     on_damage: Callable[[Damage], None] | None = None,
-    own_lock: bool = True,
-    on_dirty: Callable[[], None] | None = None,
 ) -> "Queue":
     """Open a queue's directory, or make one. Settings given here are stored with the queue."""
-    raw = clock or SystemClock()
-    queue_clock = QueueClock(raw)
-    given = QueueSettings.of(settings)  # refuse bad ones before anything is touched
-    effective = given
-    if not read_only or settings == {}:
-        effective = _stored_settings(path, settings, files)
+    return Queue(
+        open_core(
+            path,
+            settings,
+            read_only=read_only,
+            create=create,
+            files=files,
+            clock=clock,
+            on_damage=on_damage,
+        )
+    )
+
+
+def open_core(
+    path: str,
+    settings: Mapping[str, object],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    on_damage: Callable[[Damage], None] | None = None,
+    own_lock: bool = True,
+    on_dirty: Callable[[], None] | None = None,
+) -> QueueCore:
+    """As `open_queue`, without a face: for those that bring their own."""
+    queue_clock = QueueClock(clock or SystemClock())
+    stored = Ledger.stored_queue_settings(path, files=files)
+    effective = QueueSettings.of(settings, QueueSettings.of_stored(stored))
     ledger = Ledger.open(
         path,
         effective.ledger_settings(),
@@ -76,18 +95,10 @@ def open_queue(
         queue_clock.start_after(
             max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
         )
-        return Queue(QueueCore(ledger, effective, queue_clock, raw))
+        return QueueCore(ledger, effective, queue_clock)
     except BaseException:
         ledger.close()
         raise
-
-
-def _stored_settings(
-    path: str, settings: Mapping[str, object], files: Files | None
-) -> QueueSettings:
-    """The settings of an existing queue, with those given now on top."""
-    stored = Ledger.stored_queue_settings(path, files=files)
-    return QueueSettings.of(settings, QueueSettings.of_stored(stored))
 
 
 class Queue:
@@ -140,8 +151,16 @@ class Queue:
         if (
             type(payload) is bytes
             and len(payload) <= self._max_plain_bytes
-            and priority is delay is deliver_at is ttl is headers is key is dedup_id is None
-            and max_attempts is content_type is compression is None
+            and priority is None
+            and delay is None
+            and deliver_at is None
+            and ttl is None
+            and headers is None
+            and key is None
+            and dedup_id is None
+            and max_attempts is None
+            and content_type is None
+            and compression is None
         ):
             id_ = self._publish_plain(payload)
             if self._commits:
@@ -226,15 +245,18 @@ class Queue:
 
     def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
         """Try, and wait for an arrival or a due time, until something came or the time is over."""
-        core = self._core
-        with core.lock:
-            ends_ns = core.clock.monotonic_ns() + _wait_ns(wait_s)
-            while not (found := attempt()):
-                left_ns = ends_ns - core.clock.monotonic_ns()
-                if left_ns <= 0:
-                    break
-                core.wait(left_ns)
-                self._ledger.check_open()
+        core, wait_ns = self._core, wait_ns_of(wait_s)
+        if not wait_ns:
+            found = attempt()
+        else:
+            with core.lock, core.expecting():
+                ends_ns = core.clock.monotonic_ns() + wait_ns
+                while not (found := attempt()):
+                    left_ns = ends_ns - core.clock.monotonic_ns()
+                    if left_ns <= 0:
+                        break
+                    core.wait(left_ns)
+                    self._ledger.check_open()
         self._commit()
         return found
 
@@ -473,10 +495,3 @@ class Queue:
     def _commit(self) -> None:
         if self._commits:
             self._ledger.commit()
-
-
-def _wait_ns(wait_s: float) -> int:
-    number = isinstance(wait_s, int | float) and not isinstance(wait_s, bool)
-    if not number or not 0 <= wait_s <= YEARS_S:
-        raise InvalidInput(f"wait_s is {wait_s!r}; it must be between 0 and 100 years, in seconds")
-    return round(min(wait_s, _LONGEST_WAIT_S) * NS)

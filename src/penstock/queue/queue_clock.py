@@ -17,6 +17,7 @@ class QueueClock:
         self._clock = clock
         self._offset_ns = clock.now_ns() - clock.monotonic_ns()
         self.monotonic_ns = clock.monotonic_ns
+        self.wait = clock.wait
 
     def start_after(self, timestamp_ns: int) -> None:
         """Go on from the newest time on record, should the wall clock be behind it."""

@@ -1,10 +1,10 @@
 """What can be set about a queue. Stored with it; changing a setting never changes old messages."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
+from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
 from penstock.ledger import LedgerSettings, Retention
 from penstock.ledger.settings import OnCorruption, SyncPolicy
@@ -13,6 +13,7 @@ WhenFull = Literal["reject", "block", "drop_oldest"]
 Compression = Literal["none", "gzip", "zstd"]
 
 YEARS_S = 100 * 365 * 86400.0
+MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
 
 
@@ -109,7 +110,7 @@ class QueueSettings:
 
 
 _RANGES: dict[str, tuple[float, float]] = {
-    "lease_s": (0.001, MAX_LEASE_S),
+    "lease_s": (MIN_LEASE_S, MAX_LEASE_S),
     "max_attempts": (1, 1_000_000),
     "backoff_base_s": (0, 86400),
     "backoff_factor": (1, 100),
@@ -143,10 +144,7 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 def _check(name: str, value: Any) -> None:
-    if name in _CHOICES and value not in _CHOICES[name]:
-        raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(_CHOICES[name])}")
+    if name in _CHOICES:
+        check_choice(name, value, _CHOICES[name])
     if name in _RANGES:
-        low, high = _RANGES[name]
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not number or not math.isfinite(value) or not low <= value <= high:
-            raise InvalidInput(f"{name} is {value!r}; it must be between {low:g} and {high:g}")
+        check_number(name, value, *_RANGES[name])

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.codec import Draft
+from penstock.checking import check_number
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, Receipt
 from penstock.queue.core import QueueCore
@@ -11,7 +11,7 @@ from penstock.queue.flight import State
 from penstock.queue.group import Group
 from penstock.queue.publishing import NewMessage, Publishing
 from penstock.queue.runs import as_runs
-from penstock.queue.settings import MAX_LEASE_S, YEARS_S
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
 from penstock.queue.settlement import pack_settlement
 from penstock.queue.tags import SETTLES
 
@@ -60,7 +60,7 @@ class Settling:
     def nack(self, leased: Iterable[Leased], reason: str = "", delay: float | None = None) -> None:
         """The work failed: try again after the backoff (or `delay`), or give up after too many."""
         core = self._core
-        delay_ns = None if delay is None else _delay_ns(delay)
+        delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
         with core.lock:
             core.catch_up()
             now_ns = core.now()
@@ -84,10 +84,7 @@ class Settling:
     def extend(self, leased: Iterable[Leased], lease_s: float) -> None:
         """More time, from now."""
         core = self._core
-        number = isinstance(lease_s, int | float) and not isinstance(lease_s, bool)
-        if not number or not 0 < lease_s <= MAX_LEASE_S:
-            raise InvalidInput(f"lease_s is {lease_s!r}; it must be above 0 and at most 7 days")
-        length_ns = round(lease_s * NS)
+        length_ns = round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
         with core.lock:
             core.catch_up()
             now_ns = core.now()
@@ -195,10 +192,3 @@ def _by_group_and_attempt(receipts: Iterable[Receipt]) -> dict[tuple[int, int], 
     for receipt in receipts:
         grouped.setdefault((receipt.group, receipt.attempt), []).append(receipt.seq)
     return grouped
-
-
-def _delay_ns(delay: float) -> int:
-    number = isinstance(delay, int | float) and not isinstance(delay, bool)
-    if not number or not 0 <= delay <= YEARS_S:
-        raise InvalidInput(f"delay is {delay!r}; it must be between 0 and 100 years, in seconds")
-    return round(delay * NS)

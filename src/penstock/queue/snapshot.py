@@ -35,7 +35,7 @@ def dump_state(state: QueueState) -> bytes:
             "groups": [_group_header(group) for group in groups],
         }
     )
-    writer.bytes(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
+    writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
     for group in groups:
         _dump_group(writer, group)
     return writer.done()
@@ -51,7 +51,7 @@ def load_state(state: QueueState, blob: bytes) -> None:
     state.next_group = header["next_group"]
     state.paused = header["paused"]
     state.dedup.evicted = header["dedup_evicted"]
-    state.dedup.load(list(_DEDUP.iter_unpack(reader.bytes())))
+    state.dedup.load(list(_DEDUP.iter_unpack(reader.blob())))
     state.groups.clear()
     for group_header in header["groups"]:
         group = Group(group_header["number"], group_header["name"], group_header["fed_upto"])
@@ -77,7 +77,7 @@ def _dump_group(writer: "_Writer", group: Group) -> None:
     # Due and scheduled are one list here: when a message was moved from one to the other is chance.
     later = sorted(group.waiting_items())
     writer.numbers(number for item in later for number in item)
-    writer.bytes(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
+    writer.blob(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
     writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
     writer.numbers(group.dead)
     leases = sorted(
@@ -93,9 +93,9 @@ def _load_group(reader: "_Reader", group: Group) -> None:
         for first, end in zip(numbers[::2], numbers[1::2], strict=True):
             lane.fresh.add(first, end)
     later = reader.numbers()
-    packed, texts = reader.bytes(), reader.json()
-    for (seq, *numbers), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
-        group.flights[seq] = _flight(numbers, reason, None if key is None else bytes.fromhex(key))
+    packed, texts = reader.blob(), reader.json()
+    for (seq, *values), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
+        group.flights[seq] = _flight(values, reason, None if key is None else bytes.fromhex(key))
     group.dead = {seq: group.flights[seq] for seq in reader.numbers()}
     for values in reader.json():
         _load_lease(group, values)
@@ -165,25 +165,25 @@ class _Writer:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
 
-    def bytes(self, data: bytes) -> None:
+    def blob(self, data: bytes) -> None:
         self._parts.append(_LENGTH.pack(len(data)) + data)
 
     def json(self, value: object) -> None:
-        self.bytes(json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
+        self.blob(json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
 
     def numbers(self, values: Iterable[int]) -> None:
-        self.bytes(array("Q", values).tobytes())
+        self.blob(array("Q", values).tobytes())
 
-    def done(self) -> "bytes":
+    def done(self) -> bytes:
         return b"".join(self._parts)
 
 
 class _Reader:
-    def __init__(self, data: "bytes") -> None:
+    def __init__(self, data: bytes) -> None:
         self._data = memoryview(data)
         self._at = 0
 
-    def bytes(self) -> "bytes":
+    def blob(self) -> bytes:
         (length,) = _LENGTH.unpack_from(self._data, self._at)
         start = self._at + _LENGTH.size
         if start + length > len(self._data):
@@ -192,9 +192,9 @@ class _Reader:
         return bytes(self._data[start : self._at])
 
     def json(self) -> Any:
-        return json.loads(self.bytes())
+        return json.loads(self.blob())
 
     def numbers(self) -> "array[int]":
         numbers = array("Q")
-        numbers.frombytes(self.bytes())
+        numbers.frombytes(self.blob())
         return numbers

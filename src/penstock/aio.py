@@ -1,0 +1,489 @@
+"""The queue for asyncio: the same methods, awaitable, over the same core.
+
+    queue = await penstock.aio.open("./orders")
+    async with queue:
+        await queue.enqueue(b"hello")
+
+Many tasks that wait for the disk share one sync. What may take long (opening, compaction, reading a
+message's history) runs in a thread.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from os import PathLike, fspath
+from typing import Any, TypeVar
+
+from penstock.errors import ReceiptInvalid
+from penstock.ledger.compaction import CompactionResult
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    NS,
+    DeadLetter,
+    HistoryEvent,
+    LeasedMessage,
+    Message,
+    Stats,
+    Why,
+)
+from penstock.queue.core import QueueCore
+from penstock.queue.events import EventType
+from penstock.queue.parts import Parts, as_new, several, wait_ns_of
+from penstock.queue.publishing import NewMessage, Payload, Published
+from penstock.queue.queue import open_core
+from penstock.queue.settings import YEARS_S, QueueSettings
+from penstock.queue.settling import Leased
+
+_T = TypeVar("_T")
+
+
+async def open(  # noqa: A001
+    path: str | PathLike[str], *, read_only: bool = False, **settings: Any
+) -> "AsyncQueue":
+    """Open the queue in a directory, or make one there; see `penstock.open`."""
+    core = await asyncio.to_thread(
+        open_core, fspath(path), settings, read_only=read_only, create=not read_only
+    )
+    return AsyncQueue(core)
+
+
+class AsyncQueue:
+    """A durable queue in a directory, for tasks. `async with` closes it."""
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+        self._ledger = core.ledger
+        self._parts = Parts(core, _NoSettler())
+        self.groups = AsyncGroups(self)
+
+    @property
+    def path(self) -> str:
+        return self._ledger.path
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self._core.settings
+
+    async def _durable(self, result: _T) -> _T:
+        """The result, when it is as durable as the sync policy promises."""
+        waiting = self._ledger.commit_async()
+        if waiting is not None:
+            await waiting
+        return result
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    async def enqueue(
+        self,
+        payload: Payload,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        deliver_at: float | None = None,
+        ttl: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        dedup_window_s: float | None = None,
+        max_attempts: int | None = None,
+        content_type: str | None = None,
+        compression: str | None = None,
+    ) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first."""
+        if (
+            type(payload) is bytes
+            and len(payload) <= self._parts.max_plain_bytes
+            and priority is None
+            and delay is None
+            and deliver_at is None
+            and ttl is None
+            and headers is None
+            and key is None
+            and dedup_id is None
+            and max_attempts is None
+            and content_type is None
+            and compression is None
+        ):
+            id_ = self._parts.publishing.publish_plain(payload)
+            waiting = self._ledger.commit_async()
+            if waiting is not None:
+                await waiting
+            return id_
+        message = NewMessage(
+            payload=payload,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            headers=headers,
+            key=key,
+            dedup_id=dedup_id,
+            dedup_window_s=dedup_window_s,
+            max_attempts=max_attempts,
+            content_type=content_type,
+            compression=compression,
+        )
+        return (await self.publish([message]))[0].id
+
+    async def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+        """Publish several messages, all or none; their ids in the same order."""
+        if self._parts.all_plain(messages):
+            return await self._durable(
+                self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            )
+        return [published.id for published in await self.publish(as_new(messages))]
+
+    async def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+        """As `enqueue_batch`, and says which messages were duplicates."""
+        if self.settings.when_full == "block":  # may wait for room
+            return await self._durable(
+                await asyncio.to_thread(self._parts.publishing.publish, messages)
+            )
+        return await self._durable(self._parts.publishing.publish(messages))
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    async def lease(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        leased = await self._until(
+            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
+        )
+        try:
+            return await self._durable(leased)
+        except asyncio.CancelledError:
+            if leased:  # nobody will ever see them: give them back
+                self._parts.settling.release(leased)
+            raise
+
+    @asynccontextmanager
+    async def lease_one(
+        self,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> AsyncIterator[LeasedMessage | None]:
+        """One message for the length of an `async with` block: acked at its end, nacked if it
+        raises. None if there was no message."""
+        leased = await self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
+        if not leased:
+            yield None
+            return
+        try:
+            yield leased[0]
+        except BaseException as error:
+            await self.nack(leased[0], f"{type(error).__name__}: {error}")
+            raise
+        await self.ack(leased[0])
+
+    async def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+        """Take the next message for good, without a lease; None if there is none."""
+        taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
+        return taken[0] if taken else None
+
+    async def dequeue_batch(
+        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+    ) -> list[Message]:
+        """Take up to `n` messages for good."""
+        taken = await self._until(wait_s, lambda: self._parts.delivering.take(n, group))
+        return await self._durable(taken)
+
+    async def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
+        """Try, and wait for an arrival or a due time, until something came or the time is over."""
+        core, wait_ns = self._core, wait_ns_of(wait_s)
+        if not wait_ns:
+            return attempt()
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(woken.set)
+
+        core.listeners.append(wake)  # before the first try: see QueueCore.expecting
+        try:
+            ends_ns = core.clock.monotonic_ns() + wait_ns
+            while True:
+                woken.clear()
+                with core.lock:
+                    found = attempt()
+                    wake_ns = core.next_wake_ns()
+                left_ns = ends_ns - core.clock.monotonic_ns()
+                if found or left_ns <= 0:
+                    return found
+                timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
+                try:
+                    async with asyncio.timeout(timeout_ns / NS):
+                        await woken.wait()
+                except TimeoutError:
+                    pass
+                self._ledger.check_open()
+        finally:
+            core.listeners.remove(wake)
+
+    async def stream(
+        self,
+        handler: Callable[[LeasedMessage], Awaitable[object]],
+        *,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: float | None = None,
+        idle_s: float | None = None,
+        batch: int = 32,
+    ) -> int:
+        """Call a handler for each message as they come: acked if it returns, nacked if it raises.
+
+        Ends when nothing came for `idle_s` (None: never); how many succeeded.
+        """
+        succeeded = 0
+        async for job in self.jobs(group=group, lease_s=lease_s, idle_s=idle_s, batch=batch):
+            try:
+                await handler(job)
+            except Exception as error:
+                await self.nack(job, f"{type(error).__name__}: {error}")
+                continue
+            try:
+                await self.ack(job)
+            except ReceiptInvalid:
+                continue  # its lease ran out while it was handled; it goes to someone else
+            succeeded += 1
+        return succeeded
+
+    async def jobs(
+        self,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: float | None = None,
+        idle_s: float | None = None,
+        batch: int = 32,
+    ) -> AsyncIterator[LeasedMessage]:
+        """Leased messages as they come; settle each. What was leased ahead is given back."""
+        wait_s = YEARS_S if idle_s is None else idle_s
+        ahead: list[LeasedMessage] = []
+        try:
+            while ahead := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
+                ahead.reverse()
+                while ahead:
+                    yield ahead.pop()
+        finally:
+            if ahead and not self._ledger.is_stopped:
+                self._parts.settling.release(ahead)
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    async def ack(
+        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+    ) -> list[str]:
+        """The work is done. With `emit`, follow-up messages are published in the same write."""
+        return await self._durable(self._parts.settling.ack(several(leased), as_new(emit)))
+
+    async def nack(
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+    ) -> None:
+        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        self._parts.settling.nack(several(leased), reason, delay)
+        await self._durable(None)
+
+    async def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+        """The work takes longer: the lease lasts `lease_s` from now."""
+        self._parts.settling.extend(several(leased), lease_s)
+        await self._durable(None)
+
+    async def release(self, leased: Leased | Iterable[Leased]) -> None:
+        """Give back untouched: ready again at once, and no attempt is spent."""
+        self._parts.settling.release(several(leased))
+        await self._durable(None)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    async def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
+        """The messages that would be delivered next; nothing changes."""
+        return self._parts.inspecting.peek(n, group)
+
+    async def browse(
+        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
+    ) -> AsyncIterator[Message]:
+        """Messages by state, without consuming; all that are not done by default."""
+        for message in self._parts.inspecting.browse(state, group):
+            yield message
+
+    async def get(self, id: str) -> Message:
+        """A message by its id, done or not, as long as its bytes are kept."""
+        return self._parts.inspecting.get(id)
+
+    async def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
+        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
+        return self._parts.inspecting.state_of(id, group)
+
+    async def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
+        """The exact reason why a message is not being delivered now."""
+        return await asyncio.to_thread(self._parts.inspecting.why, id, group)
+
+    async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
+        """Everything that happened to a message."""
+        return await asyncio.to_thread(self._parts.inspecting.history, id, group)
+
+    async def stats(self) -> Stats:
+        """Counts. They are kept, not counted: it costs the same whatever waits."""
+        return self._parts.inspecting.stats()
+
+    def metrics(self) -> dict[str, object]:
+        """What this handle did since it was opened: counts, and latencies as percentiles."""
+        return self._core.metrics.snapshot()
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    async def seek(
+        self,
+        to: str | None = None,
+        *,
+        seq: int | None = None,
+        id: str | None = None,
+        time: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
+
+        def seek() -> int:
+            return self._parts.operating.seek(group, to=to, seq=seq, id=id, time=time)
+
+        return await self._durable(await asyncio.to_thread(seek))
+
+    async def cancel(self, id: str) -> bool:
+        """Take a message out of every group; False if it is done already."""
+        return await self._durable(self._parts.operating.cancel(id))
+
+    async def purge(self, *, group: str | None = None) -> int:
+        """Throw away all that waits, in one group or in all; how many deliveries that were."""
+        return await self._durable(self._parts.operating.purge(group))
+
+    async def pause(self) -> None:
+        """Hand nothing out until `resume`. Publishing and settling go on."""
+        self._parts.operating.pause(True)
+        await self._durable(None)
+
+    async def resume(self) -> None:
+        """Hand messages out again."""
+        self._parts.operating.pause(False)
+        await self._durable(None)
+
+    async def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
+        """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        for letter in self._parts.inspecting.dead(group):
+            yield letter
+
+    async def redrive(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
+        return await self._durable(
+            self._parts.operating.settle_dead(
+                EventType.REDRIVEN,
+                group,
+                ids=[ids] if isinstance(ids, str) else ids,
+                reason=reason,
+                since=since,
+                until=until,
+                limit=limit,
+            )
+        )
+
+    async def discard(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Throw dead letters away: those named, those that match, or all."""
+        return await self._durable(
+            self._parts.operating.settle_dead(
+                EventType.DISCARDED,
+                group,
+                ids=[ids] if isinstance(ids, str) else ids,
+                reason=reason,
+                since=since,
+                until=until,
+                limit=limit,
+            )
+        )
+
+    async def compact(self) -> CompactionResult:
+        """Give back disk space that no group and no retention setting needs."""
+        return await asyncio.to_thread(self._parts.operating.compact)
+
+    async def sync(self) -> None:
+        """Return when everything so far is on disk, whatever the sync policy."""
+        await asyncio.to_thread(self._ledger.sync)
+
+    async def close(self) -> None:
+        """Save a snapshot, sync, let go of the directory. May be called again."""
+        await asyncio.to_thread(self._core.close)
+
+    async def __aenter__(self) -> "AsyncQueue":
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+
+class AsyncGroups:
+    """The consumer groups of a queue; `async for` is not needed: names are in memory."""
+
+    def __init__(self, queue: AsyncQueue) -> None:
+        self._queue = queue
+
+    async def create(
+        self,
+        name: str,
+        *,
+        to: str | None = None,
+        seq: int | None = None,
+        id: str | None = None,
+        time: float | None = None,
+    ) -> None:
+        """Make a group that starts at the beginning (the default), the end, a seq, id or time."""
+        parts = self._queue._parts
+
+        def create() -> None:
+            parts.operating.create_group(name, to=to, seq=seq, id=id, time=time)
+
+        await asyncio.to_thread(create)
+        await self._queue._durable(None)
+
+    async def delete(self, name: str) -> None:
+        """Forget a group and everything about it; `main` always stays."""
+        self._queue._parts.operating.delete_group(name)
+        await self._queue._durable(None)
+
+    def names(self) -> list[str]:
+        core = self._queue._core
+        with core.lock:
+            return [group.name for group in core.state.groups.values()]
+
+
+class _NoSettler:
+    """A leased message of an async queue cannot settle itself in a plain `with`."""
+
+    def ack(self, leased: LeasedMessage, /) -> None:
+        raise TypeError("use `async with queue.lease_one()`, or `await queue.ack(job)`")
+
+    def nack(self, leased: LeasedMessage, /, reason: str = "") -> None:
+        raise TypeError("use `async with queue.lease_one()`, or `await queue.nack(job)`")

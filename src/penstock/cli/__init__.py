@@ -1,0 +1,21 @@
+"""The `penstock` command. What it needs beyond the library is the extra `cli`."""
+
+import sys
+from collections.abc import Sequence
+
+_NEEDED = frozenset(["rich", "typer"])
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run one command line and exit with its code."""
+    try:
+        from penstock.cli.app import run
+    except ModuleNotFoundError as error:
+        if error.name not in _NEEDED:
+            raise
+        sys.stderr.write(
+            f"penstock: the command line needs the package {error.name!r}, which is not installed; "
+            f"run: pip install 'penstock[cli]'\n"
+        )
+        sys.exit(2)
+    sys.exit(run(arguments))

@@ -1,0 +1,96 @@
+"""Writing to the terminal: tables for people, JSON for programs, complaints for both."""
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeElapsedColumn,
+)
+from rich.table import Table
+from rich.text import Text
+
+# What is shown comes from messages: it is never taken for markup.
+out = Console(markup=False, emoji=False, highlight=False)
+err = Console(markup=False, emoji=False, highlight=False, stderr=True)
+
+
+def complain(sentence: str) -> None:
+    """One sentence on stderr."""
+    err.print(Text(f"penstock: {sentence}"), soft_wrap=True)
+
+
+def write_json(document: Any) -> None:
+    """One JSON document."""
+    sys.stdout.write(json.dumps(document, indent=2) + "\n")
+
+
+def write_json_line(value: Any) -> None:
+    """One line of JSON lines."""
+    sys.stdout.write(json.dumps(value) + "\n")
+
+
+def write_line(text: str) -> None:
+    """One line of plain text, never wrapped."""
+    sys.stdout.write(text + "\n")
+
+
+def table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
+    """An empty table; `numbers` stand right, `whole` columns are never cut."""
+    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
+    right, uncut = frozenset(numbers), frozenset(whole)
+    for name in columns:
+        made.add_column(
+            name,
+            justify="right" if name in right else "left",
+            no_wrap=True,
+            overflow="ellipsis",
+            min_width=26 if name == "id" else None,
+            style="bold" if name in uncut else None,
+        )
+    return made
+
+
+def show_table(made: Table, title: str = "") -> None:
+    if title:
+        out.print(Text(title, style="bold cyan"))
+    out.print(made)
+
+
+def show_facts(facts: Sequence[tuple[str, str]]) -> None:
+    """Names and values, below each other."""
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column(overflow="fold")
+    for name, value in facts:
+        grid.add_row(Text(name), Text(value))
+    out.print(grid)
+
+
+def byte_progress() -> Progress:
+    """A bar over bytes, on stderr; nothing where that is no terminal."""
+    return _progress(BarColumn(), DownloadColumn(binary_units=True))
+
+
+def open_progress() -> Progress:
+    """A bar for work whose length is not known."""
+    return _progress(BarColumn())
+
+
+def _progress(*columns: ProgressColumn) -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        *columns,
+        TimeElapsedColumn(),
+        console=err,
+        transient=True,
+        disable=not err.is_terminal,
+    )
