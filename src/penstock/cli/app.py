@@ -1,7 +1,7 @@
-"""All commands, put together. To add one: a file beside this one, and a line in `_COMMANDS`."""
+"""All commands, put together. To add one: a file beside this one, and its name in a line below."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated
 
 import typer
@@ -22,11 +22,13 @@ from penstock.cli.verify import verify
 from penstock.cli.why import why
 from penstock.errors import PenstockError, QueueError
 
+_Command = Callable[..., None]
+
 NO = 1  # nothing there, a problem found, or the queue's answer is no
 CANNOT = 2  # wrong usage, or the files cannot be opened or written
 
-_LOOKING = (stats, inspect, peek, tail, why, history, verify)
-_CHANGING = (enqueue, dequeue, redrive, seek, compact)
+_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, history, verify)
+_CHANGING: tuple[_Command, ...] = (enqueue, dequeue, redrive, seek, compact)
 
 app = typer.Typer(
     name="penstock",
@@ -57,8 +59,8 @@ def penstock_command(
 ) -> None:
     """Look into a queue's directory, and work on it, from the shell.
 
-    Exit codes: 0, done; 1, nothing there, a problem found, or the queue says no; 2, wrong usage, or
-    the files cannot be opened or written.
+    Exit codes: 0 done; 1 nothing there, a problem found, or the queue says no;
+    2 wrong usage, or the files cannot be opened or written.
     """
 
 

@@ -43,18 +43,24 @@ def write_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def table(*columns: str, numbers: Iterable[str] = (), whole: Iterable[str] = ()) -> Table:
-    """An empty table; `numbers` stand right, `whole` columns are never cut."""
-    made = Table(box=box.SIMPLE_HEAD, pad_edge=False, header_style="bold", show_edge=False)
-    right, uncut = frozenset(numbers), frozenset(whole)
+def table(*columns: str, right: Iterable[str] = (), rest: str = "") -> Table:
+    """An empty table. Columns in `right` stand right; `rest` is cut to what the others leave."""
+    made = Table(
+        box=box.SIMPLE_HEAD,
+        padding=(0, 1, 0, 0),
+        pad_edge=False,
+        show_edge=False,
+        header_style="bold",
+        expand=bool(rest),
+    )
+    to_the_right = frozenset(right)
     for name in columns:
         made.add_column(
             name,
-            justify="right" if name in right else "left",
+            justify="right" if name in to_the_right else "left",
             no_wrap=True,
             overflow="ellipsis",
-            min_width=26 if name == "id" else None,
-            style="bold" if name in uncut else None,
+            ratio=1 if name == rest else None,
         )
     return made
 

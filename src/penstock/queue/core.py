@@ -17,7 +17,7 @@ from penstock.errors import EntryGone, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
 from penstock.model import MAIN_GROUP_NAME, Message
 from penstock.queue.events import Cause, Event, EventType, encode
-from penstock.queue.fold import feed_lagging_groups, fold
+from penstock.queue.fold import MOVES_A_GROUP, feed_lagging_groups, fold
 from penstock.queue.group import Group
 from penstock.queue.messages import EntryReader, to_message
 from penstock.queue.metrics import Metrics
@@ -45,20 +45,24 @@ class QueueCore:
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
         self._snapshot_at = self._progress()
+        self._snapshot_due = self._snapshot_at + settings.snapshot_every
 
     # -- time --------------------------------------------------------------------------------------
 
     def now(self) -> int:
         """The time, told to the state as well. Hold the lock."""
-        self.state.tell_time(self.clock.monotonic_ns())
-        return self.clock.now_ns()
+        now_ns, self.state.moment.mono_ns = self.clock.read()
+        return now_ns
 
     def tick(self) -> int:
         """Let happen what is due by now: messages get ready, leases end. The time. Hold the lock."""
-        now_ns, mono_ns = self.now(), self.clock.monotonic_ns()
+        now_ns, mono_ns = self.clock.read()
+        self.state.moment.mono_ns = mono_ns
         self.catch_up()
         events: list[Event] = []
         for group in self.state.groups.values():
+            if group.is_quiet(now_ns, mono_ns) and not self.settings.dead_retention_s:
+                continue
             group.promote(now_ns)
             for seq, lease in group.overdue(mono_ns):
                 events.append(
@@ -126,12 +130,17 @@ class QueueCore:
             event_seq = log.append_batch([Draft(encode(event), event.type) for event in events])
         timestamp_ns = log.last_timestamp_ns
         for number, event in enumerate(events, event_seq):
-            self.state.apply(event._replace(timestamp_ns=timestamp_ns, event_seq=number))
-        if self.state.unfed_from() is not None:
-            feed_lagging_groups(self.ledger, self.state)
+            self.state.apply(event.recorded(timestamp_ns, number))
+            if event.type in MOVES_A_GROUP:
+                feed_lagging_groups(self.ledger, self.state)
+        self.recorded()
+
+    def recorded(self) -> None:
+        """After each record: wake who waits for a change, save the state now and then."""
         if self.waiting_threads or self.listeners:
             self.arrived()
-        self._snapshot_if_due()
+        if self.ledger.events.next_seq + self.state.ingested_upto >= self._snapshot_due:
+            self.snapshot()
 
     def catch_up(self) -> None:
         """Tell the state of the plain messages that were published without its lock."""
@@ -194,10 +203,6 @@ class QueueCore:
     def _progress(self) -> int:
         return self.ledger.events.next_seq + self.ledger.messages.next_seq
 
-    def _snapshot_if_due(self) -> None:
-        if self._progress() - self._snapshot_at >= self.settings.snapshot_every:
-            self.snapshot()
-
     def snapshot(self) -> None:
         """Save the state, so that opening is quick. Hold the lock."""
         self.catch_up()
@@ -206,6 +211,7 @@ class QueueCore:
         self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
         self.ledger.save_snapshot(self.ledger.events.next_seq - 1, dump_state(self.state))
         self._snapshot_at = self._progress()
+        self._snapshot_due = self._snapshot_at + self.settings.snapshot_every
 
     def close(self) -> None:
         """Save the state and let go of the files."""

@@ -1,6 +1,7 @@
 """Delivering: choosing what goes next, leasing it, or taking it at once."""
 
 import secrets
+from array import array
 from collections.abc import Iterator, Sequence
 
 from penstock.checking import check_number, check_whole
@@ -9,6 +10,7 @@ from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group
+from penstock.queue.messages import to_message
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
@@ -21,6 +23,7 @@ class Delivering:
     def __init__(self, core: QueueCore, settler: Settler) -> None:
         self._core = core
         self._settler = settler
+        self._nonces = _Nonces()
 
     # -- the two ways out --------------------------------------------------------------------------
 
@@ -39,22 +42,28 @@ class Delivering:
                 if events:
                     core.record(events)
                 return []
-            nonce = secrets.randbits(64)
+            nonce = self._nonces.next()
             deadline_ns = now_ns + length_ns
             tickets: dict[int, Ticket] = {}
             by_attempt: dict[int, list[int]] = {}
             leased = []
+            flights = group.flights
             for message in chosen:
-                flight = group.flights.get(message.seq)
-                attempt = 1 if flight is None else flight.attempt + 1
+                seq = message.seq
+                attempt = flights[seq].attempt + 1 if seq in flights else 1
                 ticket = tickets.get(attempt)
                 if ticket is None:
                     ticket = tickets[attempt] = Ticket(
-                        core.identity, group.number, group.name, attempt, nonce, deadline_ns,
+                        core.identity,
+                        group.number,
+                        group.name,
+                        attempt,
+                        nonce,
+                        deadline_ns,
                         self._settler,
                     )
                     by_attempt[attempt] = []
-                by_attempt[attempt].append(message.seq)
+                by_attempt[attempt].append(seq)
                 leased.append(tuple.__new__(LeasedMessage, (message, ticket)))
             events += [
                 Event(
@@ -110,6 +119,10 @@ class Delivering:
     ) -> tuple[list[Message], list[Event]]:
         """The next messages, and what was found out on the way: expired, lost, unreadable."""
         core = self._core
+        if not group.special:
+            plain = self._choose_plain(group, count)
+            if plain is not None:
+                return plain, []
         chosen: list[Message] = []
         expired: list[int] = []
         events: list[Event] = []
@@ -133,6 +146,23 @@ class Delivering:
         if expired:
             events.append(_about(EventType.EXPIRED, group, expired))
         return chosen, events
+
+    def _choose_plain(self, group: Group, count: int) -> list[Message] | None:
+        """The short way where nothing but plain messages wait: the next run of them, whole.
+
+        None where it must be looked at one by one, because something may be expired or unreadable.
+        """
+        first, end = group.plain.first_run(count)
+        if first == end:
+            return []
+        try:
+            entries = self._core.reader.get_run(first, end - first)
+            if any([entry.expires_at_ns or entry.compression for entry in entries]):
+                return None
+            identity = self._core.identity
+            return [to_message(entry, identity, 0) for entry in entries]
+        except EntryGone:
+            return None
 
     def _in_order(self, group: Group, now_ns: int) -> Iterator[int]:
         core = self._core
@@ -164,6 +194,18 @@ class Delivering:
         assert seq is not None
         flight = group.flights.get(seq)
         return self._core.published_ns(seq) if flight is None else flight.due_ns
+
+
+class _Nonces:
+    """Unguessable numbers, fetched from the system many at a time."""
+
+    def __init__(self) -> None:
+        self._pool = array("Q")
+
+    def next(self) -> int:
+        if not self._pool:
+            self._pool.frombytes(secrets.token_bytes(4096))
+        return self._pool.pop()
 
 
 class _Peekable:

@@ -75,11 +75,19 @@ class Event(NamedTuple):
     @property
     def seqs(self) -> Iterable[int]:
         """The messages it is about."""
+        if len(self.runs) == 1:
+            first, count = self.runs[0]
+            return range(first, first + count)
         return (seq for first, count in self.runs for seq in range(first, first + count))
+
+    def recorded(self, timestamp_ns: int, event_seq: int) -> "Event":
+        """The event as it stands in the log."""
+        return tuple.__new__(Event, (self[0], timestamp_ns, event_seq, *self[3:]))
 
 
 _HEAD = struct.Struct("<HHH")
 _RUN = struct.Struct("<QI")
+_HEAD_AND_RUN = struct.Struct("<HHHQI")
 _NUMBER_FIELDS = {
     "nonce": struct.Struct("<Q"),
     "deadline_ns": struct.Struct("<Q"),
@@ -105,9 +113,16 @@ MAX_RUNS = 0xFFFF
 
 def encode(event: Event) -> bytes:
     """The body of an event; its type and time are the entry's own."""
-    parts = [_HEAD.pack(event.group, event.attempt, len(event.runs))]
-    parts += [_RUN.pack(first, count) for first, count in event.runs]
-    for name in _EXTRA.get(event.type, ()):
+    kind, _, _, group, attempt, runs, *_ = event
+    if len(runs) == 1:
+        head = _HEAD_AND_RUN.pack(group, attempt, 1, *runs[0])
+    else:
+        head = _HEAD.pack(group, attempt, len(runs)) + b"".join([_RUN.pack(*run) for run in runs])
+    names = _EXTRA.get(kind)
+    if names is None:
+        return head
+    parts = [head]
+    for name in names:
         value: Any = getattr(event, name)
         if name in _NUMBER_FIELDS:
             parts.append(_NUMBER_FIELDS[name].pack(value))

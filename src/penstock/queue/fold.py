@@ -4,12 +4,13 @@ from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Damage, Ledger
-from penstock.queue.events import Event, decode
+from penstock.queue.events import Event, EventType, decode
 from penstock.queue.settlement import settlement_in
 from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
 
 _CHUNK = 1000
+MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
@@ -36,7 +37,7 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
 def apply_and_feed(ledger: Ledger, state: QueueState, event: Event) -> None:
     """Apply an event; if a group must read the log (again) after it, let it."""
     state.apply(event)
-    if state.unfed_from() is not None:
+    if event.type in MOVES_A_GROUP:
         feed_lagging_groups(ledger, state)
 
 

@@ -26,19 +26,30 @@ def _pack_scheduled(due_ns: int, priority: int, seq: int) -> int:
     return due_ns << _DUE_SHIFT | priority << _PRIORITY_SHIFT | seq
 
 
+class Moment:
+    """What the monotonic clock shows; told by the caller, before it lets anything happen."""
+
+    __slots__ = ("mono_ns",)
+
+    def __init__(self) -> None:
+        self.mono_ns = 0
+
+
 class Group:
     """The fold of one group's events."""
 
-    def __init__(self, number: int, name: str, start_seq: int) -> None:
+    def __init__(self, number: int, name: str, start_seq: int, moment: Moment) -> None:
         self.number = number
         self.name = name
         self.fed_upto = start_seq  # messages below it were fed, or are not this group's
         self.lanes = [Lane() for _ in range(MAX_PRIORITY + 1)]
+        self.plain = self.lanes[DEFAULT_PRIORITY].fresh
+        self.special = 0  # how many wait in the lanes otherwise than in `plain`
         self.leases: dict[int, Lease] = {}
         self.flights: dict[int, Flight] = {}
         self.dead: dict[int, Flight] = {}  # those of the flights that are dead, oldest first
         self.parked = 0
-        self.mono_ns = 0  # told by the caller: what the monotonic clock shows
+        self._moment = moment
         self.totals: dict[EventType, int] = dict.fromkeys(EventType, 0)
         self.scheduled = 0
         # A heap. An item may be stale: of a flight that is no longer scheduled for that time, or
@@ -53,7 +64,7 @@ class Group:
 
     @property
     def ready(self) -> int:
-        return sum(map(len, self.lanes))
+        return len(self.plain) + self.special
 
     @property
     def waiting(self) -> int:
@@ -64,7 +75,7 @@ class Group:
 
     def feed_plain(self, first: int, end: int) -> None:
         """Messages of the default priority, due at once, without key."""
-        self.lanes[DEFAULT_PRIORITY].fresh.add(first, end)
+        self.plain.add(first, end)
         self.fed_upto = end
 
     def feed(
@@ -79,7 +90,11 @@ class Group:
             heapq.heappush(self._scheduled, _pack_scheduled(due_ns, priority, seq))
             self.scheduled += 1
         else:
-            self.lanes[priority].fresh.add(seq, seq + 1)
+            self._add_fresh(priority, seq)
+
+    def _add_fresh(self, priority: int, seq: int) -> None:
+        self.lanes[priority].fresh.add(seq, seq + 1)
+        self.special += priority != DEFAULT_PRIORITY
 
     def _feed_keyed(self, seq: int, flight: Flight) -> None:
         self.flights[seq] = flight
@@ -94,6 +109,18 @@ class Group:
 
     # -- choosing ----------------------------------------------------------------------------------
 
+    def is_quiet(self, now_ns: int, mono_ns: int) -> bool:
+        """Is nothing due by now, neither a message nor the end of a lease?"""
+        scheduled, ends = self._scheduled, self._lease_ends
+        return (not scheduled or scheduled[0] >> _DUE_SHIFT > now_ns) and (
+            not ends or ends[0][0] > mono_ns
+        )
+
+    @property
+    def has_timers(self) -> bool:
+        """May something ever happen by itself?"""
+        return bool(self._scheduled or self._lease_ends)
+
     def promote(self, now_ns: int) -> None:
         """Let what has become due wait in its lane."""
         scheduled, limit = self._scheduled, (now_ns + 1) << _DUE_SHIFT
@@ -103,6 +130,7 @@ class Group:
                 seq = item & _SEQ_MASK
                 self.lanes[item >> _PRIORITY_SHIFT & 0xF].add_due(item >> _DUE_SHIFT, seq)
                 self.scheduled -= 1
+                self.special += 1
                 if seq in self.flights:
                     self.flights[seq].state = State.READY
 
@@ -143,6 +171,7 @@ class Group:
         for seq, flight in parked:
             self._lines[flight.key or b""].append(seq)
         self.parked = len(parked)
+        self.special = sum(map(len, self.lanes)) - len(self.plain)
 
     def oldest_waiting(self, count: int) -> list[int]:
         """The lowest seqs that wait and are handed to nobody."""
@@ -217,6 +246,15 @@ class Group:
         _HANDLERS[event.type](self, event)
 
     def _leased(self, event: Event) -> None:
+        if len(event.runs) == 1 and event.attempt == 1:
+            first, run = event.runs[0]
+            if self.plain.holds(first, first + run):  # the usual case, all at once
+                self.plain.discard(first, first + run)
+                given = self._new_lease(event, DEFAULT_PRIORITY)
+                given.seqs.extend(range(first, first + run))
+                self.leases.update(dict.fromkeys(given.seqs, given))
+                self.totals[EventType.LEASED] += run
+                return
         shared: dict[int, Lease] = {}
         count = 0
         for seq in event.seqs:
@@ -244,7 +282,7 @@ class Group:
             nonce=event.nonce,
             deadline_ns=event.deadline_ns,
             length_ns=event.length_ns,
-            ends_mono_ns=self.mono_ns + event.length_ns,
+            ends_mono_ns=self._moment.mono_ns + event.length_ns,
             holder=event.holder,
             priority=priority,
             seqs=[],
@@ -263,16 +301,20 @@ class Group:
 
     def _taken(self, event: Event) -> None:
         done = 0
-        fresh = self.lanes[DEFAULT_PRIORITY].fresh
         for first, count in event.runs:
-            if fresh.holds(first, first + count):
-                done += fresh.discard(first, first + count)
+            if self.plain.holds(first, first + count):
+                self.take_plain(first, first + count)
                 continue
             for seq in range(first, first + count):
                 if self._take_waiting(seq) is not None:
                     self._finish(seq)
                     done += 1
         self.totals[EventType.TAKEN] += done
+
+    def take_plain(self, first: int, end: int) -> None:
+        """What a TAKEN event does to a run of plain messages."""
+        self.plain.discard(first, end)
+        self.totals[EventType.TAKEN] += end - first
 
     def _acked(self, event: Event) -> None:
         leases, flights = self.leases, self.flights
@@ -348,7 +390,7 @@ class Group:
                 continue
             flight = self.flights.get(seq)
             if flight is None:
-                self.lanes[lease.priority].fresh.add(seq, seq + 1)
+                self._add_fresh(lease.priority, seq)
             else:
                 flight.attempt = lease.attempt - 1  # this delivery does not count
                 flight.nonce = 0
@@ -383,10 +425,12 @@ class Group:
     def _purged(self, event: Event) -> None:
         target = event.target_seq
         for lane in self.lanes:
-            self.totals[EventType.PURGED] += lane.fresh.discard(0, target)
+            purged = lane.fresh.discard(0, target)
+            self.totals[EventType.PURGED] += purged
+            self.special -= purged if lane.fresh is not self.plain else 0
             for due_ns, seq in list(lane.due_items()):
                 if seq < target:
-                    lane.remove_due(due_ns, seq)
+                    self.special -= lane.remove_due(due_ns, seq)
                     self._finish(seq)
                     self.totals[EventType.PURGED] += 1
         for _, seq in self.scheduled_items():
@@ -405,6 +449,8 @@ class Group:
         target = event.target_seq
         kept = {seq: flight for seq, flight in self.dead.items() if seq < target}
         self.lanes = [Lane() for _ in range(MAX_PRIORITY + 1)]
+        self.plain = self.lanes[DEFAULT_PRIORITY].fresh
+        self.special = 0
         self.leases.clear()
         self.flights = dict(kept)
         self.dead = kept
@@ -424,23 +470,25 @@ class Group:
         flight = self.flights.get(seq)
         if flight is not None:
             if flight.state is State.READY:
-                self.lanes[flight.priority].remove_due(flight.due_ns, seq)
+                self.special -= self.lanes[flight.priority].remove_due(flight.due_ns, seq)
             elif flight.state is State.SCHEDULED:
                 self._unscheduled.add(seq)  # should the flight be forgotten before the heap is
                 self.scheduled -= 1
             else:
                 return None
             return flight.priority, flight.due_ns, False
-        default = self.lanes[DEFAULT_PRIORITY]
-        if default.fresh.discard(seq, seq + 1):
+        if self.plain.discard(seq, seq + 1):
             return DEFAULT_PRIORITY, 0, True
-        for priority, lane in enumerate(self.lanes):
-            if lane.fresh.discard(seq, seq + 1):
-                return priority, 0, True
-        for priority, lane in enumerate(self.lanes):
-            due_ns = lane.take_due(seq)
-            if due_ns is not None:
-                return priority, due_ns, False
+        if self.special:
+            for priority, lane in enumerate(self.lanes):
+                if lane.fresh.discard(seq, seq + 1):
+                    self.special -= 1
+                    return priority, 0, True
+            for priority, lane in enumerate(self.lanes):
+                due_ns = lane.take_due(seq)
+                if due_ns is not None:
+                    self.special -= 1
+                    return priority, due_ns, False
         item = self._find_scheduled(seq)
         if item is None:
             return None
@@ -503,7 +551,6 @@ class Group:
 
     def rebase(self, now_ns: int, mono_ns: int) -> None:
         """After a restart: a lease ends at its stored deadline, or its length from now if earlier."""
-        self.mono_ns = mono_ns
         self._lease_ends = []
         for lease in dict.fromkeys(self.leases.values()):
             left_ns = max(min(lease.deadline_ns - now_ns, lease.length_ns), 0)

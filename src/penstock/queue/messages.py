@@ -4,6 +4,7 @@ from types import MappingProxyType
 
 from penstock import codec
 from penstock.codec import Entry
+from penstock.errors import EntryGone
 from penstock.ledger import read_entry
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
@@ -18,10 +19,23 @@ _AHEAD_ENTRIES = 128
 
 def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
     """The message in an entry; PayloadUnreadable if it cannot be decompressed."""
-    attributes = entry.attributes
-    payload = entry.payload
-    if entry.compression:
-        payload = decompress(payload, entry.compression, max_bytes=max_unpacked_bytes)
+    (
+        seq,
+        timestamp_ns,
+        _,
+        payload,
+        priority,
+        expires_at_ns,
+        deliver_at_ns,
+        key,
+        headers,
+        attributes,
+        compression,
+        _,
+        _,
+    ) = entry
+    if compression:
+        payload = decompress(payload, compression, max_bytes=max_unpacked_bytes)
     content_type, max_attempts = None, 0
     if attributes:
         content_type = attributes[CONTENT_TYPE].decode() if CONTENT_TYPE in attributes else None
@@ -29,15 +43,15 @@ def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
     return tuple.__new__(
         Message,
         (
-            codec.make_id(entry.timestamp_ns, identity, entry.seq),
-            entry.seq,
+            codec.make_id(timestamp_ns, identity, seq),
+            seq,
             payload,
-            entry.priority,
-            entry.timestamp_ns,
-            entry.deliver_at_ns,
-            entry.expires_at_ns,
-            None if entry.key is None else entry.key.decode(),
-            _NO_HEADERS if entry.headers is None else entry.headers,
+            priority,
+            timestamp_ns,
+            deliver_at_ns,
+            expires_at_ns,
+            None if key is None else key.decode(),
+            _NO_HEADERS if headers is None else headers,
             content_type,
             max_attempts,
         ),
@@ -63,6 +77,25 @@ class EntryReader:
         self._read_on(seq)
         entry = self._ahead.pop(seq, None)
         return read_entry(self._log, seq) if entry is None else entry
+
+    def put_back(self, entry: Entry) -> None:
+        """It was only looked at."""
+        self._ahead[entry.seq] = entry
+
+    def get_run(self, first: int, count: int) -> list[Entry]:
+        """Entries with seqs in a row, as many as are found at once; at least one, or EntryGone."""
+        found = [self.get(first)]
+        pop = self._ahead.pop
+        for seq in range(first + 1, first + count):
+            entry = pop(seq, None)
+            if entry is None:
+                try:
+                    entry = self.get(seq)
+                except EntryGone:
+                    break
+                pop = self._ahead.pop
+            found.append(entry)
+        return found
 
     def forget(self) -> None:
         """Read everything anew: segments have changed."""

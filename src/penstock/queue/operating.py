@@ -1,7 +1,7 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
@@ -195,7 +195,9 @@ class Operating:
 
     # -- compaction --------------------------------------------------------------------------------
 
-    def compact(self) -> CompactionResult:
+    def compact(
+        self, on_progress: Callable[[CompactionResult], None] | None = None
+    ) -> CompactionResult:
         """Give back the disk space of messages that every group is done with, past retention.
 
         Traffic goes on beside it.
@@ -213,11 +215,13 @@ class Operating:
             compactor = Compactor(
                 core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
             )
-            result = compactor.run()
+            for _ in compactor.steps():
+                if on_progress is not None:
+                    on_progress(compactor.result)
             self._remove_old_events()
             with core.lock:
                 core.reader.forget()
-            return result
+            return compactor.result
         finally:
             self._compacting = False
 

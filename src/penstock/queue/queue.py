@@ -26,6 +26,7 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.groups import Groups
+from penstock.queue.hot import HotTake
 from penstock.queue.parts import Parts, as_new, several, wait_ns_of
 from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue_clock import QueueClock
@@ -118,6 +119,7 @@ class Queue:
         self._parts = Parts(core, self)
         self._max_plain_bytes = self._parts.max_plain_bytes
         self._publish_plain = self._parts.publishing.publish_plain
+        self._take = HotTake(core).take
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self._parts.operating, core, self._commit)
 
@@ -234,6 +236,12 @@ class Queue:
 
     def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
+        if group is MAIN_GROUP_NAME:
+            message = self._take()
+            if message is not None:
+                if self._commits:
+                    self._ledger.commit()
+                return message
         taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
@@ -474,9 +482,11 @@ class Queue:
         self._commit()
         return count
 
-    def compact(self) -> CompactionResult:
+    def compact(
+        self, *, on_progress: Callable[[CompactionResult], None] | None = None
+    ) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
-        return self._parts.operating.compact()
+        return self._parts.operating.compact(on_progress)
 
     def sync(self) -> None:
         """Return when everything so far is on disk, whatever the sync policy."""

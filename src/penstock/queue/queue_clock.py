@@ -14,7 +14,7 @@ class QueueClock:
     """Unix time that never goes back, over a clock that may."""
 
     def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+        self._mono_ns, self._wall_ns = clock.monotonic_ns, clock.now_ns
         self._offset_ns = clock.now_ns() - clock.monotonic_ns()
         self.monotonic_ns = clock.monotonic_ns
         self.wait = clock.wait
@@ -26,9 +26,13 @@ class QueueClock:
             self._offset_ns += behind_ns
 
     def now_ns(self) -> int:
-        now_ns = self._clock.monotonic_ns() + self._offset_ns
-        wall_ns = self._clock.now_ns()
+        return self.read()[0]
+
+    def read(self) -> tuple[int, int]:
+        """This time, and that of the monotonic clock, of the same moment."""
+        mono_ns, wall_ns = self._mono_ns(), self._wall_ns()
+        now_ns = mono_ns + self._offset_ns
         if wall_ns - now_ns > _STEP_NS:
             self._offset_ns += wall_ns - now_ns
-            return wall_ns
-        return now_ns
+            now_ns = wall_ns
+        return now_ns, mono_ns

@@ -46,6 +46,14 @@ class Runs:
         """The lowest seq."""
         return self._array[self._head] if self._count else None
 
+    def first_run(self, count: int) -> tuple[int, int]:
+        """The lowest seqs that are neighbours, at most so many, as [first, end)."""
+        pairs, at = self._array, self._head
+        if at == len(pairs):
+            return 0, 0
+        first = pairs[at]
+        return first, min(pairs[at + 1], first + count)
+
     def add(self, first: int, end: int) -> None:
         """Add [first, end), which must lie above all that is there, or anywhere not there yet."""
         pairs = self._array
@@ -150,9 +158,12 @@ def as_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
     >>> as_runs([5, 3, 4, 9])
     [(3, 3), (9, 1)]
     """
+    ordered = sorted(seqs)
+    if ordered and ordered[-1] - ordered[0] == len(ordered) - 1:
+        return [(ordered[0], len(ordered))]
     runs: list[tuple[int, int]] = []
     first = count = 0
-    for seq in sorted(seqs):
+    for seq in ordered:
         if count and seq == first + count:
             count += 1
             continue

@@ -1,10 +1,11 @@
 """Settling: ack, nack, extend, release, each of one or many leased messages."""
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from penstock.checking import check_number
 from penstock.errors import InvalidInput, ReceiptInvalid
-from penstock.model import NS, LeasedMessage, Receipt
+from penstock.model import NS, LeasedMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.flight import State
@@ -29,24 +30,25 @@ class Settling:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
         core = self._core
         with core.lock:
-            core.catch_up()
             now_ns = core.now()
-            receipts = self._valid(leased, late_is_fine=True)
-            events = [
-                Event(EventType.ACKED, group=group, attempt=attempt, runs=tuple(as_runs(seqs)))
-                for (group, attempt), seqs in _by_group_and_attempt(receipts).items()
-            ]
-            self._count_work(receipts, now_ns)
-            core.metrics.acked += len(receipts)
-            if not emit:
+            held = self._held(leased, late_is_fine=True)
+            events = [_about(EventType.ACKED, lot) for lot in held]
+            if emit:
+                if len(events) != 1:
+                    raise InvalidInput(
+                        "ack with emit settles messages of one group and one attempt"
+                    )
+                ids = self._ack_and_emit(events[0], emit)
+            else:
+                self._count_work(held[0], now_ns)
                 core.record(events)
-                return []
-            if len(events) != 1:
-                raise InvalidInput("ack with emit settles messages of one group and one attempt")
-            return self._ack_and_emit(events[0], emit)
+                ids = []
+            core.metrics.acked += sum(len(lot.seqs) for lot in held)
+            return ids
 
     def _ack_and_emit(self, event: Event, emit: Sequence[NewMessage]) -> list[str]:
         core = self._core
+        core.catch_up()
         drafts = self._publishing.drafts(emit)
         next_event_seq = core.ledger.events.next_seq
         settles = {SETTLES: pack_settlement(event, next_event_seq)}
@@ -62,44 +64,29 @@ class Settling:
         core = self._core
         delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
         with core.lock:
-            core.catch_up()
             now_ns = core.now()
-            receipts = self._valid(leased)
+            held = self._held(leased)
             core.record(
                 [
-                    core.failure(
-                        core.state.groups[receipt.group],
-                        receipt.seq,
-                        receipt.attempt,
-                        now_ns,
-                        Cause.NACK,
-                        reason,
-                        delay_ns,
-                    )
-                    for receipt in receipts
+                    core.failure(lot.group, seq, lot.attempt, now_ns, Cause.NACK, reason, delay_ns)
+                    for lot in held
+                    for seq in lot.seqs
                 ]
             )
-            core.metrics.nacked += len(receipts)
+            core.metrics.nacked += sum(len(lot.seqs) for lot in held)
 
     def extend(self, leased: Iterable[Leased], lease_s: float) -> None:
         """More time, from now."""
         core = self._core
         length_ns = round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
         with core.lock:
-            core.catch_up()
-            now_ns = core.now()
-            receipts = self._valid(leased)
+            deadline_ns = core.now() + length_ns
             core.record(
                 [
-                    Event(
-                        EventType.EXTENDED,
-                        group=group,
-                        attempt=attempt,
-                        runs=tuple(as_runs(seqs)),
-                        deadline_ns=now_ns + length_ns,
-                        length_ns=length_ns,
+                    _about(EventType.EXTENDED, lot)._replace(
+                        deadline_ns=deadline_ns, length_ns=length_ns
                     )
-                    for (group, attempt), seqs in _by_group_and_attempt(receipts).items()
+                    for lot in self._held(leased)
                 ]
             )
 
@@ -107,88 +94,96 @@ class Settling:
         """Give back untouched: ready again at once, and the attempt does not count."""
         core = self._core
         with core.lock:
-            core.catch_up()
             core.now()
-            receipts = self._valid(leased)
-            core.record(
-                [
-                    Event(
-                        EventType.RELEASED, group=group, attempt=attempt, runs=tuple(as_runs(seqs))
-                    )
-                    for (group, attempt), seqs in _by_group_and_attempt(receipts).items()
-                ]
-            )
+            core.record([_about(EventType.RELEASED, lot) for lot in self._held(leased)])
 
     # -- fencing -----------------------------------------------------------------------------------
 
-    def _valid(self, leased: Iterable[Leased], *, late_is_fine: bool = False) -> list[Receipt]:
-        """The receipts, each of which holds its message now; ReceiptInvalid says why not."""
-        core = self._core
-        receipts = []
-        for item in [leased] if isinstance(leased, LeasedMessage | str) else leased:
+    def _held(self, leased: Iterable[Leased], *, late_is_fine: bool = False) -> "list[_Lot]":
+        """What is held by those receipts now, by group and attempt; ReceiptInvalid says why not."""
+        lots: dict[tuple[int, int], _Lot] = {}
+        seen: set[tuple[int, int]] = set()
+        ticket: Ticket | None = None
+        lot: _Lot | None = None
+        for item in leased:
             if isinstance(item, LeasedMessage):
-                ticket = item.ticket
-                receipt = Receipt(
-                    ticket.identity, ticket.group, ticket.attempt, item.message.seq, ticket.nonce
-                )
+                seq = item.message.seq
+                if item.ticket is not ticket or lot is None:
+                    ticket = item.ticket
+                    lot = self._lot(lots, ticket.identity, ticket.group, ticket.attempt)
+                nonce = ticket.nonce
             else:
                 receipt = Receipt.unpack(item)
-            group = core.state.groups.get(receipt.group)
-            if receipt.identity != core.identity or group is None:
-                raise ReceiptInvalid("the receipt is of another queue, or its group was deleted")
-            lease = group.leases.get(receipt.seq)
-            held = (
-                lease is not None
-                and lease.nonce == receipt.nonce
-                and lease.attempt == receipt.attempt
-            )
-            if not held and not (late_is_fine and _is_late_but_free(group, receipt)):
-                raise ReceiptInvalid(_why_not(group, receipt))
-            receipts.append(receipt)
-        if not receipts:
+                seq, nonce, ticket = receipt.seq, receipt.nonce, None
+                lot = self._lot(lots, receipt.identity, receipt.group, receipt.attempt)
+            lease = lot.group.leases.get(seq)
+            if (lease is None or lease.nonce != nonce or lease.attempt != lot.attempt) and not (
+                late_is_fine and _is_late_but_free(lot, seq, nonce)
+            ):
+                raise ReceiptInvalid(_why_not(lot, seq))
+            seen.add((lot.group.number, seq))
+            lot.seqs.append(seq)
+        if not lots:
             raise InvalidInput("nothing to settle: give a leased message, a receipt, or several")
-        if len(set(receipts)) != len(receipts):
+        if len(seen) != sum(len(lot.seqs) for lot in lots.values()):
             raise InvalidInput("the same receipt is there twice")
-        return receipts
+        return list(lots.values())
 
-    def _count_work(self, receipts: Sequence[Receipt], now_ns: int) -> None:
-        for receipt in receipts[:1]:
-            lease = self._core.state.groups[receipt.group].leases.get(receipt.seq)
-            if lease is not None:
-                started_ns = lease.deadline_ns - lease.length_ns
-                self._core.metrics.work.add(max(now_ns - started_ns, 0), len(receipts))
+    def _lot(
+        self, lots: "dict[tuple[int, int], _Lot]", identity: int, number: int, attempt: int
+    ) -> "_Lot":
+        group = self._core.state.groups.get(number)
+        if identity != self._core.identity or group is None:
+            raise ReceiptInvalid("the receipt is of another queue, or its group was deleted")
+        lot = lots.get((number, attempt))
+        if lot is None:
+            lot = lots[number, attempt] = _Lot(group, attempt, [])
+        return lot
+
+    def _count_work(self, lot: "_Lot", now_ns: int) -> None:
+        lease = lot.group.leases.get(lot.seqs[0])
+        if lease is not None:
+            started_ns = lease.deadline_ns - lease.length_ns
+            self._core.metrics.work.add(max(now_ns - started_ns, 0), len(lot.seqs))
 
 
-def _is_late_but_free(group: Group, receipt: Receipt) -> bool:
+class _Lot(NamedTuple):
+    """Messages that are settled by one event."""
+
+    group: Group
+    attempt: int
+    seqs: list[int]
+
+
+def _about(kind: EventType, lot: _Lot) -> Event:
+    return Event(
+        kind, group=lot.group.number, attempt=lot.attempt, runs=tuple(as_runs(lot.seqs))
+    )
+
+
+def _is_late_but_free(lot: _Lot, seq: int, nonce: int) -> bool:
     """The lease ran out, and the message was given to nobody since."""
-    flight = group.flights.get(receipt.seq)
+    flight = lot.group.flights.get(seq)
     return (
         flight is not None
         and flight.timed_out
         and flight.state in (State.READY, State.SCHEDULED, State.DEAD)
-        and flight.nonce == receipt.nonce
-        and flight.attempt == receipt.attempt
+        and flight.nonce == nonce
+        and flight.attempt == lot.attempt
     )
 
 
-def _why_not(group: Group, receipt: Receipt) -> str:
-    lease = group.leases.get(receipt.seq)
-    flight = group.flights.get(receipt.seq)
+def _why_not(lot: _Lot, seq: int) -> str:
+    lease = lot.group.leases.get(seq)
+    flight = lot.group.flights.get(seq)
     if lease is not None:
         return (
-            f"message {receipt.seq} was given to another holder since (attempt {lease.attempt}, "
-            f"this receipt is of attempt {receipt.attempt}): its outcome is theirs now"
+            f"message {seq} was given to another holder since (attempt {lease.attempt}, this "
+            f"receipt is of attempt {lot.attempt}): its outcome is theirs now"
         )
     if flight is not None:
         return (
-            f"message {receipt.seq} is {flight.state.name.lower()} after attempt "
-            f"{flight.attempt}: this receipt was already used, or its lease ran out"
+            f"message {seq} is {flight.state.name.lower()} after attempt {flight.attempt}: this "
+            f"receipt was already used, or its lease ran out"
         )
-    return f"message {receipt.seq} is settled, was cancelled, or was never leased with this receipt"
-
-
-def _by_group_and_attempt(receipts: Iterable[Receipt]) -> dict[tuple[int, int], list[int]]:
-    grouped: dict[tuple[int, int], list[int]] = {}
-    for receipt in receipts:
-        grouped.setdefault((receipt.group, receipt.attempt), []).append(receipt.seq)
-    return grouped
+    return f"message {seq} is settled, was cancelled, or was never leased with this receipt"

@@ -54,7 +54,9 @@ def load_state(state: QueueState, blob: bytes) -> None:
     state.dedup.load(list(_DEDUP.iter_unpack(reader.blob())))
     state.groups.clear()
     for group_header in header["groups"]:
-        group = Group(group_header["number"], group_header["name"], group_header["fed_upto"])
+        group = Group(
+            group_header["number"], group_header["name"], group_header["fed_upto"], state.moment
+        )
         for name, total in group_header["totals"].items():
             group.totals[EventType[name]] = total
         _load_group(reader, group)

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from penstock.codec import Entry
 from penstock.queue.dedup import DedupTable, unpack_record
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
-from penstock.queue.group import Group
+from penstock.queue.group import Group, Moment
 from penstock.queue.tags import DEDUP
 
 MAIN_NAME = "main"
@@ -21,7 +21,8 @@ class QueueState:
     """All groups of a queue, its dedup table, and whether it is paused."""
 
     def __init__(self, *, dedup_entries: int) -> None:
-        self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1)}
+        self.moment = Moment()
+        self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1, self.moment)}
         self.dedup = DedupTable(dedup_entries)
         self.paused = False
         self.next_group = MAIN_GROUP + 1
@@ -57,7 +58,9 @@ class QueueState:
     def apply(self, event: Event) -> None:
         """The one way in which an event changes the queue."""
         if event.type is EventType.GROUP_CREATED:
-            self.groups[event.group] = Group(event.group, event.name, event.target_seq)
+            self.groups[event.group] = Group(
+                event.group, event.name, event.target_seq, self.moment
+            )
             self.next_group = max(self.next_group, event.group + 1)
         elif event.type is EventType.GROUP_DELETED:
             self.groups.pop(event.group, None)
@@ -73,20 +76,11 @@ class QueueState:
         group = self.groups.get(event.group)
         return () if group is None else (group,)
 
-    def tell_time(self, mono_ns: int) -> None:
-        """What the monotonic clock shows: leases that begin now end by it."""
-        for group in self.groups.values():
-            group.mono_ns = mono_ns
-
     def rebase(self, now_ns: int, mono_ns: int) -> None:
         """After a restart, give the leases that are still held their time on the new clock."""
+        self.moment.mono_ns = mono_ns
         for group in self.groups.values():
             group.rebase(now_ns, mono_ns)
-
-    def unfed_from(self) -> int | None:
-        """The lowest seq that some group has not been fed, if it lags behind the others."""
-        positions = {group.fed_upto for group in self.groups.values()}
-        return min(positions) if len(positions) > 1 else None
 
 
 def feed_entry(group: Group, entry: Entry) -> None:

@@ -1,0 +1,41 @@
+"""Opening a queue for a command: to look, or to change something."""
+
+from collections.abc import Callable
+
+from penstock.cli.terminal import complain
+from penstock.cli.words import plain
+from penstock.ledger import Damage, Ledger
+from penstock.queue import Queue, QueueSettings
+from penstock.queue.queue import open_queue
+
+
+def looking(path: str) -> Queue:
+    """The queue, read-only: nothing on disk changes, and a writer may be at work."""
+    return open_queue(path, {}, read_only=True, create=False, on_damage=warn)
+
+
+def writing(path: str, *, create: bool = False) -> Queue:
+    """The queue, as its one writer."""
+    return open_queue(path, {}, create=create, on_damage=warn)
+
+
+def stored_settings(path: str) -> QueueSettings:
+    """The settings that were stored with a queue."""
+    return QueueSettings.of_stored(Ledger.stored_queue_settings(path))
+
+
+def looking_at_files(path: str, *, on_damage: Callable[[Damage], None] | None = None) -> Ledger:
+    """Only the files, read-only: what the messages have become is not worked out."""
+    return Ledger.open(
+        path,
+        stored_settings(path).ledger_settings(),
+        read_only=True,
+        create=False,
+        on_damage=on_damage or warn,
+    )
+
+
+def warn(damage: Damage) -> None:
+    """Tell of damage on stderr; the command goes on around it."""
+    if not damage.torn:  # an unfinished write at the end: what a writer at work looks like
+        complain(f"warning: {plain(str(damage))}")

@@ -1,0 +1,96 @@
+"""`penstock verify`: read everything again, and say what is wrong where."""
+
+from dataclasses import replace
+
+import typer
+from rich.text import Text
+
+from penstock import ledger
+from penstock.cli.opening import stored_settings
+from penstock.cli.parameters import AsJson, QueuePath
+from penstock.cli.terminal import byte_progress, out, show_table, table, write_json
+from penstock.cli.words import number, plain, size
+from penstock.ledger import Damage, VerifyReport
+
+
+def verify(path: QueuePath, json: AsJson = False) -> None:
+    """Read every entry and snapshot again, check its checksum, and say what is wrong where.
+
+    A writer may be at work meanwhile. Exits with 1 if anything is wrong.
+    """
+    report = _read_everything(path)
+    if json:
+        write_json(_report_json(path, report))
+    else:
+        _show(path, report)
+    if not report.is_sound:
+        raise typer.Exit(1)
+
+
+def _read_everything(path: str) -> VerifyReport:
+    # All damage is to be found, also where the queue itself would stop at the first.
+    settings = replace(stored_settings(path).ledger_settings(), on_corruption="quarantine")
+    with byte_progress() as progress:
+        task = progress.add_task("reading", total=None)
+        return ledger.verify(
+            path,
+            settings=settings,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+
+
+def _show(path: str, report: VerifyReport) -> None:
+    read = (
+        f"{number(report.entries)} entries in {report.segments} segments "
+        f"({size(report.bytes_read)}), {report.snapshots} snapshots"
+    )
+    if report.is_sound:
+        out.print(f"{path} is sound: {read}.", soft_wrap=True)
+        return
+    made = table(
+        "file", "offset", "bytes", "lost seqs", "what", right=["offset", "bytes"], rest="what"
+    )
+    for problem in report.problems:
+        made.add_row(
+            problem.file,
+            number(problem.offset),
+            number(problem.length),
+            _lost(problem),
+            Text(("unfinished write: " if problem.torn else "") + plain(problem.reason)),
+        )
+    show_table(made)
+    out.line()
+    count = len(report.problems)
+    out.print(
+        f"{path} has {count} problem{'s' if count > 1 else ''}; read: {read}.", soft_wrap=True
+    )
+
+
+def _lost(problem: Damage) -> str:
+    first, last = problem.first_lost_seq, problem.last_lost_seq
+    if problem.torn or first > last:
+        return "none"
+    return number(first) if first == last else f"{number(first)}–{number(last)}"
+
+
+def _report_json(path: str, report: VerifyReport) -> dict[str, object]:
+    return {
+        "path": path,
+        "sound": report.is_sound,
+        "entries": report.entries,
+        "segments": report.segments,
+        "snapshots": report.snapshots,
+        "bytes_read": report.bytes_read,
+        "problems": [
+            {
+                "file": problem.file,
+                "offset": problem.offset,
+                "length": problem.length,
+                "first_lost_seq": None if _lost(problem) == "none" else problem.first_lost_seq,
+                "last_lost_seq": None if _lost(problem) == "none" else problem.last_lost_seq,
+                "torn": problem.torn,
+                "reason": problem.reason,
+            }
+            for problem in report.problems
+        ],
+    }
