@@ -10,15 +10,15 @@ from penstock.cli.words import number, size, span
 from penstock.model import GroupStats, Stats
 
 _NOW = ("ready", "scheduled", "leased", "parked", "dead")
-_TOTALS = (
-    "acked",
-    "nacked",
-    "timed_out",
-    "expired",
-    "cancelled",
-    "dead_lettered",
-    "redriven",
-)
+_TOTALS = {  # field: head of its column
+    "acked": "acked",
+    "nacked": "nacked",
+    "timed_out": "timed out",
+    "expired": "expired",
+    "cancelled": "cancelled",
+    "dead_lettered": "died",
+    "redriven": "redriven",
+}
 
 
 def stats(path: QueuePath, json: AsJson = False) -> None:
@@ -43,7 +43,7 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
     out.line()
     show_groups(found.groups)
     out.line()
-    made = table("since it was made", *map(_words, _TOTALS), right=map(_words, _TOTALS))
+    made = table("so far", *_TOTALS.values(), right=_TOTALS.values())
     for name, group in found.groups.items():
         made.add_row(name, *(number(getattr(group, total)) for total in _TOTALS))
     show_table(made)
@@ -65,7 +65,3 @@ def stats_json(found: Stats) -> dict[str, Any]:
         del document[of_this_handle]
     document["groups"] = {name: group._asdict() for name, group in found.groups.items()}
     return document
-
-
-def _words(name: str) -> str:
-    return name.replace("_", " ")

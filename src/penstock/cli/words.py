@@ -19,7 +19,7 @@ def seconds_of(text: str) -> float:
     found = _DURATION.fullmatch(text.strip())
     if found is None:
         raise typer.BadParameter(
-            f"{text!r} is not a duration; write seconds, or a number with a unit: 90, 250ms, 10m, 2h"
+            f"{text!r} is not a duration; write seconds, or with a unit: 90, 250ms, 10m, 2h"
         )
     return float(found[1]) * _UNITS_S[found[2] or "s"]
 

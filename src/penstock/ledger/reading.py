@@ -79,8 +79,11 @@ def _starts_at(log: Log, segment: Segment) -> int:
 class Cursor:
     """Reads a log in order, from a seq on, and goes on where it stopped as the log grows."""
 
-    def __init__(self, log: Log, seq: int) -> None:
+    def __init__(self, log: Log, seq: int, *, unsynced: bool = False) -> None:
+        """With `unsynced`, also what is not durable yet where readers must not see that: for the
+        owner of the log, who answers nobody before it is."""
         self._log = log
+        self._unsynced = unsynced
         self.next_seq = max(seq, 1)  # the lowest seq that was not handed out yet
         self._segment: Segment | None = None
         self._offset = 0
@@ -92,7 +95,7 @@ class Cursor:
         log = self._log
         log.check_readable()
         log.publish_tail()
-        end_seq = log.readable_next_seq
+        end_seq = log.next_seq if self._unsynced else log.readable_next_seq
         while self.next_seq < end_seq:
             segment = self._place()
             if segment is None:

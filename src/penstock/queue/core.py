@@ -26,6 +26,7 @@ from penstock.queue.retry import backoff_ns
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import dump_state
 from penstock.queue.tags import MAX_ATTEMPTS
+from penstock.queue.tidying import Tidying
 
 
 class QueueCore:
@@ -40,6 +41,7 @@ class QueueCore:
         self.waiting_threads = 0
         self.listeners: list[Callable[[], None]] = []  # of asyncio waiters
         self.metrics = Metrics()
+        self.tidying: Tidying | None = None
         self.state = fold(ledger, dedup_entries=settings.dedup_entries)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
         self.reader = EntryReader(ledger.messages)
@@ -70,7 +72,7 @@ class QueueCore:
                 )
             if self.settings.dead_retention_s and group.dead:
                 events += self._stale_dead(group, now_ns)
-        if events:
+        if events and not self.ledger.read_only:  # a reader leaves it to the writer
             self.record(events)
         return now_ns
 
@@ -141,6 +143,8 @@ class QueueCore:
             self.arrived()
         if self.ledger.events.next_seq + self.state.ingested_upto >= self._snapshot_due:
             self.snapshot()
+            if self.tidying is not None:
+                self.tidying.ask()
 
     def catch_up(self) -> None:
         """Tell the state of the plain messages that were published without its lock."""
@@ -195,6 +199,14 @@ class QueueCore:
         except EntryGone:
             return 0  # goes first, is found to be gone, and gets out of the way
 
+    def due_ns(self, seq: int) -> int:
+        """Since when a message that was never leased has been ready."""
+        try:
+            entry = read_entry(self.ledger.messages, seq)
+        except EntryGone:
+            return 0
+        return max(entry.timestamp_ns, entry.deliver_at_ns)
+
     def message(self, entry: Entry) -> Message:
         return to_message(entry, self.identity, self.settings.max_unpacked_bytes)
 
@@ -215,6 +227,8 @@ class QueueCore:
 
     def close(self) -> None:
         """Save the state and let go of the files."""
+        if self.tidying is not None:
+            self.tidying.end()
         with self.lock:
             if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
                 self.snapshot()

@@ -1,10 +1,12 @@
 """Delivering: choosing what goes next, leasing it, or taking it at once."""
 
+import heapq
 import secrets
 from array import array
 from collections.abc import Iterator, Sequence
 
 from penstock.checking import check_number, check_whole
+from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import EntryGone, PayloadUnreadable
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
@@ -177,23 +179,25 @@ class Delivering:
         """As `candidates`, but what has waited long is served as of a higher priority."""
         core = self._core
         level_ns = round(core.settings.starvation_after_s * NS)
-        queues = {priority: _Peekable(group.lanes[priority].in_order(core.published_ns)) for priority in lanes}
-        while queues:
-            best, best_rank = -1, (-1, 0, 0)
-            for priority, queue in queues.items():
-                since_ns = self._waiting_since(group, queue.head)
-                level = min(priority + max(now_ns - since_ns, 0) // level_ns, 9)
-                rank = (level, -since_ns, priority)
-                if rank > best_rank:
-                    best, best_rank = priority, rank
-            yield queues[best].take()
-            if queues[best].head is None:
-                del queues[best]
+        heads: list[tuple[tuple[int, int, int], int, Iterator[int]]] = []
 
-    def _waiting_since(self, group: Group, seq: int | None) -> int:
-        assert seq is not None
+        def take_head(priority: int, seqs: Iterator[int]) -> None:
+            seq = next(seqs, None)
+            if seq is not None:
+                since_ns = self._waiting_since(group, seq)
+                level = min(priority + max(now_ns - since_ns, 0) // level_ns, MAX_PRIORITY)
+                heapq.heappush(heads, ((-level, since_ns, -priority), seq, seqs))
+
+        for priority in lanes:
+            take_head(priority, group.lanes[priority].in_order(core.published_ns))
+        while heads:
+            (_, _, negative), seq, seqs = heapq.heappop(heads)
+            yield seq
+            take_head(-negative, seqs)
+
+    def _waiting_since(self, group: Group, seq: int) -> int:
         flight = group.flights.get(seq)
-        return self._core.published_ns(seq) if flight is None else flight.due_ns
+        return self._core.due_ns(seq) if flight is None else flight.due_ns
 
 
 class _Nonces:
@@ -206,19 +210,6 @@ class _Nonces:
         if not self._pool:
             self._pool.frombytes(secrets.token_bytes(4096))
         return self._pool.pop()
-
-
-class _Peekable:
-    """An iterator that shows what comes next."""
-
-    def __init__(self, seqs: Iterator[int]) -> None:
-        self._seqs = seqs
-        self.head = next(seqs, None)
-
-    def take(self) -> int:
-        head, self.head = self.head, next(self._seqs, None)
-        assert head is not None
-        return head
 
 
 def _about(kind: EventType, group: Group, seqs: list[int], reason: str = "") -> Event:

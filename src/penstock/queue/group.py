@@ -67,9 +67,9 @@ class Group:
         return len(self.plain) + self.special
 
     @property
-    def waiting(self) -> int:
-        """All that is not done: what a bounded queue counts."""
-        return self.ready + self.scheduled + self.parked + len(self.leases) + len(self.dead)
+    def undelivered(self) -> int:
+        """All that is neither done nor dead: what a bounded queue counts."""
+        return self.ready + self.scheduled + self.parked + len(self.leases)
 
     # -- publishing --------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ something to do, the answer is None and the caller goes the general way.
 
 import struct
 
+from penstock.errors import EntryGone
 from penstock.model import Message
 from penstock.queue.core import QueueCore
 from penstock.queue.events import MAIN_GROUP, EventType
@@ -41,7 +42,10 @@ class HotTake:
             seq, end = group.plain.first_run(1)
             if seq == end:
                 return None
-            entry = core.reader.get(seq)
+            try:
+                entry = core.reader.get(seq)
+            except EntryGone:
+                return None
             if entry.expires_at_ns or entry.compression:
                 core.reader.put_back(entry)
                 return None

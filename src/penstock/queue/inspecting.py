@@ -174,8 +174,7 @@ class Inspecting:
         """All counts; none of them is counted, so this costs the same whatever waits."""
         core = self._core
         with core.lock:
-            now_ns = core.tick() if not core.ledger.read_only else core.clock.now_ns()
-            core.catch_up()
+            now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
             main = groups["main"]

@@ -11,6 +11,7 @@ from penstock.queue.operating import Operating
 from penstock.queue.publishing import NewMessage, Payload, Publishing
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
+from penstock.queue.tidying import Tidying
 
 _LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
 
@@ -25,6 +26,8 @@ class Parts:
         self.delivering = Delivering(core, settler)
         self.inspecting = Inspecting(core)
         self.operating = Operating(core, self.inspecting)
+        if core.settings.auto_compact and not core.ledger.read_only:
+            core.tidying = Tidying(self.operating.compact, core.ledger.path)
         # The longest payload that may go the short way; -1: none may.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1

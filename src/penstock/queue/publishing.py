@@ -244,7 +244,7 @@ class Publishing:
             core.tick()
 
     def _waiting(self) -> int:
-        return max(group.waiting for group in self._core.state.groups.values())
+        return max(group.undelivered for group in self._core.state.groups.values())
 
     def _excess(self, count: int, size: int) -> int:
         """How many messages must go before so many more may come."""

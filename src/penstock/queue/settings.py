@@ -53,6 +53,7 @@ class QueueSettings:
     retention_min_segments: int = 0
     dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
     snapshot_every: int = 200_000  # events and messages between snapshots
+    auto_compact: bool = True  # compact in the background after a snapshot
     # files
     sync: SyncPolicy = "interval"
     sync_interval_s: float = 1.0
