@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from os import PathLike, fspath
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from penstock.errors import ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
@@ -229,21 +229,53 @@ class AsyncQueue:
         finally:
             core.listeners.remove(wake)
 
-    async def stream(
+    @overload
+    def stream(
+        self,
+        handler: None = None,
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> AsyncIterator[LeasedMessage]: ...
+
+    @overload
+    def stream(
         self,
         handler: Callable[[LeasedMessage], Awaitable[object]],
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> Awaitable[int]: ...
+
+    def stream(
+        self,
+        handler: Callable[[LeasedMessage], Awaitable[object]] | None = None,
         *,
         group: str = MAIN_GROUP_NAME,
         lease_s: float | None = None,
         idle_s: float | None = None,
         batch: int = 32,
-    ) -> int:
-        """Call a handler for each message as they come: acked if it returns, nacked if it raises.
+    ) -> AsyncIterator[LeasedMessage] | Awaitable[int]:
+        """Messages as they come, until nothing came for `idle_s` (None: for ever).
 
-        Ends when nothing came for `idle_s` (None: never); how many succeeded.
+        With a handler, await it: the handler is called for each message, which is acked if it
+        returns and nacked if it raises; the answer is how many succeeded. Without, iterate over it
+        (`async for`) and settle each message.
         """
+        jobs = self._jobs(group, lease_s, idle_s, batch)
+        return jobs if handler is None else self._handle(jobs, handler)
+
+    async def _handle(
+        self,
+        jobs: AsyncIterator[LeasedMessage],
+        handler: Callable[[LeasedMessage], Awaitable[object]],
+    ) -> int:
         succeeded = 0
-        async for job in self.jobs(group=group, lease_s=lease_s, idle_s=idle_s, batch=batch):
+        async for job in jobs:
             try:
                 await handler(job)
             except Exception as error:
@@ -256,15 +288,10 @@ class AsyncQueue:
             succeeded += 1
         return succeeded
 
-    async def jobs(
-        self,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
-        batch: int = 32,
+    async def _jobs(
+        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
     ) -> AsyncIterator[LeasedMessage]:
-        """Leased messages as they come; settle each. What was leased ahead is given back."""
+        """Leased messages as they come; what was leased ahead is given back."""
         wait_s = YEARS_S if idle_s is None else idle_s
         ahead: list[LeasedMessage] = []
         try:
@@ -378,6 +405,18 @@ class AsyncQueue:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
         for letter in self._parts.inspecting.dead(group):
             yield letter
+
+    async def lease_dead(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
+        them dead."""
+        return await self._durable(self._parts.dead_letters.lease(n, lease_s, group, holder))
 
     async def redrive(
         self,

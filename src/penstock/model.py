@@ -7,12 +7,14 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from penstock.errors import ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
 NS = 1_000_000_000
+NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
 

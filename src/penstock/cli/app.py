@@ -1,6 +1,8 @@
 """All commands, put together. To add one: a file beside this one, and its name in a line below."""
 
 import logging
+import os
+import sys
 from collections.abc import Callable, Sequence
 from typing import Annotated
 
@@ -20,6 +22,7 @@ from penstock.cli.tail import tail
 from penstock.cli.terminal import complain
 from penstock.cli.verify import verify
 from penstock.cli.why import why
+from penstock.cli.words import plain
 from penstock.errors import PenstockError, QueueError
 
 _Command = Callable[..., None]
@@ -65,14 +68,29 @@ def penstock_command(
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; its exit code. Usage errors and `--help` leave by SystemExit."""
+    """Run one command line; its exit code."""
     logging.getLogger("penstock").addHandler(logging.NullHandler())  # commands say it themselves
     try:
-        app(arguments, prog_name="penstock")
-    except QueueError as error:
-        complain(str(error))
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever read our output has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return NO
-    except (PenstockError, OSError) as error:
-        complain(str(error))
+    return code
+
+
+def _run(arguments: Sequence[str] | None) -> int:
+    try:
+        app(arguments, prog_name="penstock")
+    except SystemExit as leaving:
+        return leaving.code if isinstance(leaving.code, int) else 0
+    except QueueError as error:
+        complain(plain(str(error)))
+        return NO
+    except PenstockError as error:
+        complain(plain(str(error)))
+        return CANNOT
+    except OSError as error:
+        complain(plain(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
         return CANNOT
     return 0

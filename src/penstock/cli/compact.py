@@ -2,7 +2,7 @@
 
 from penstock.cli.opening import writing
 from penstock.cli.parameters import AsJson, QueuePath
-from penstock.cli.terminal import open_progress, out, write_json
+from penstock.cli.terminal import open_progress, say, write_json
 from penstock.cli.words import number, size
 
 
@@ -27,8 +27,7 @@ def compact(path: QueuePath, json: AsJson = False) -> None:
             }
         )
         return
-    out.print(
-        f"{size(result.bytes_freed)} freed: {number(result.segments_removed)} segments removed, "
-        f"{number(result.segments_rewritten)} rewritten.",
-        soft_wrap=True,
+    say(
+        f"{size(result.bytes_freed)} freed: {number(result.segments_removed, 'segment')} removed, "
+        f"{number(result.segments_rewritten)} rewritten."
     )

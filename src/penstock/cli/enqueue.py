@@ -1,8 +1,8 @@
 """`penstock enqueue`: publish messages."""
 
-import os
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from enum import StrEnum
 from io import BytesIO
@@ -34,7 +34,7 @@ def enqueue(
     path: QueuePath,
     payload: Annotated[
         str | None,
-        typer.Argument(metavar="[PAYLOAD|-]", help="The payload; - reads it from standard input."),
+        typer.Argument(metavar="PAYLOAD", help="The payload; - reads it from standard input."),
     ] = None,
     file: Annotated[
         Path | None,
@@ -116,7 +116,7 @@ def _open(path: str, *, create: bool) -> Queue:
         raise NotALedger(f"{error}; --create makes a queue there") from None
 
 
-def _input(payload: str | None, file: Path | None) -> BinaryIO:
+def _input(payload: str | None, file: Path | None) -> AbstractContextManager[BinaryIO]:
     """Where the payload comes from: exactly one of argument, standard input and file."""
     if (payload is None) == (file is None):
         raise typer.BadParameter(
@@ -126,7 +126,7 @@ def _input(payload: str | None, file: Path | None) -> BinaryIO:
         return file.open("rb")
     assert payload is not None
     if payload == "-":
-        return os.fdopen(os.dup(sys.stdin.fileno()), "rb")
+        return nullcontext(sys.stdin.buffer)  # not ours to close
     return BytesIO(payload.encode(errors="surrogateescape"))
 
 
@@ -152,7 +152,7 @@ def _publish(queue: Queue, messages: list[NewMessage], *, json: bool) -> None:
 
 def _publish_lines(queue: Queue, template: NewMessage, source: BinaryIO, *, json: bool) -> None:
     done = 0
-    with open_progress() as progress:
+    with open_progress(beside_output=True) as progress:
         task = progress.add_task("publishing", total=None)
         while batch := list(islice(_lines(source), _LINES_AT_A_TIME)):
             _publish(queue, [replace(template, payload=line) for line in batch], json=json)

@@ -29,20 +29,15 @@ def history(
         for event in events:
             write_json_line(event_json(event))
         return
-    made = table(
-        "when", "after", "event", "group", "try", "details", right=["after"], rest="details"
-    )
-    last = events[0].at
+    made = table("when", "event", "group", "attempt", "details", rest="details", wrap_rest=True)
     for event in events:
         made.add_row(
             moment(event.at),
-            f"+{span(max(event.at - last, 0))}",
             event.event.replace("_", " "),
             event.group or "",
             str(event.attempt or ""),
             Text(_details(event)),
         )
-        last = event.at
     show_table(made)
 
 

@@ -10,7 +10,7 @@ import typer
 from penstock.cli.opening import looking, looking_at_files
 from penstock.cli.parameters import AsJson, QueuePath
 from penstock.cli.stats import show_groups, stats_json
-from penstock.cli.terminal import out, show_facts, show_table, table, write_json
+from penstock.cli.terminal import out, say, show_facts, show_table, table, write_json
 from penstock.cli.words import moment, number, plain, size
 from penstock.ledger import Ledger
 from penstock.ledger.segment_header import COMPACTED
@@ -125,7 +125,7 @@ def _show_segments(segments: list[Json]) -> None:
     made = table("segment", "seqs", "used", "file", "state", right=["seqs", "used", "file"])
     for segment in segments[-_SEGMENTS_SHOWN:]:
         seqs = f"{number(segment['first_seq'])}–{number(segment['last_seq'] or 0)}"
-        state = "sealed" if segment["sealed"] else "being written"
+        state = "sealed" if segment["sealed"] else "active"
         made.add_row(
             segment["file"],
             seqs if segment["last_seq"] else "none",
@@ -135,7 +135,7 @@ def _show_segments(segments: list[Json]) -> None:
         )
     show_table(made)
     if len(segments) > _SEGMENTS_SHOWN:
-        out.print(f"and {number(len(segments) - _SEGMENTS_SHOWN)} before; --json has them all")
+        say(f"and {number(len(segments) - _SEGMENTS_SHOWN)} before; --json has them all")
 
 
 def _show_other_files(document: Json) -> None:
@@ -161,7 +161,7 @@ def _show_settings(settings: Json, *, all_settings: bool) -> None:
     ]
     out.line()
     if not changed and not all_settings:
-        out.print("All settings are at their defaults; --all-settings shows them.")
+        say("All settings are at their defaults; --all-settings shows them.")
         return
     made = table("setting", "value", "default", right=["value", "default"])
     for item in fields(defaults):

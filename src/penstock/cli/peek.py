@@ -12,9 +12,12 @@ from penstock.cli.as_json import dead_letter_json, message_json
 from penstock.cli.opening import looking
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
 from penstock.cli.terminal import complain, show_table, table, write_json_line
-from penstock.cli.words import moment, plain, preview
+from penstock.cli.words import plain, preview, span
+from penstock.clock import SystemClock
 from penstock.model import NS, DeadLetter, Message
 from penstock.queue import State
+
+_KEY_WIDTH = 16
 
 StateName = StrEnum("StateName", [state.name for state in State])  # type: ignore[misc]
 
@@ -53,13 +56,15 @@ def _show_messages(messages: Sequence[Message], *, json: bool) -> None:
         for message in messages:
             write_json_line(message_json(message))
     elif messages:
-        made = table("id", "published", "pri", "key", "payload", right=["pri"], rest="payload")
+        keyed = ["key"] if any(message.key is not None for message in messages) else []
+        made = table("id", "age", "pri", *keyed, "payload", right=["age", "pri"], rest="payload")
         for message in messages:
+            key = [Text(_cut(plain(message.key or "")))] if keyed else []
             made.add_row(
                 message.id,
-                moment(message.published_at),
+                _ago(message.published_ns),
                 str(message.priority),
-                Text(plain(message.key or "")[:12]),
+                *key,
                 Text(preview(message.payload)),
             )
         show_table(made)
@@ -71,12 +76,22 @@ def show_dead_letters(letters: Sequence[DeadLetter], *, json: bool) -> None:
         for letter in letters:
             write_json_line(dead_letter_json(letter))
     elif letters:
-        made = table("id", "last failure", "tries", "reason", right=["tries"], rest="reason")
+        made = table(
+            "id", "failed", "attempts", "reason", right=["failed", "attempts"], rest="reason"
+        )
         for letter in letters:
             made.add_row(
                 letter.id,
-                moment(letter.last_failure_ns / NS),
+                f"{_ago(letter.last_failure_ns)} ago",
                 str(letter.attempts),
                 Text(plain(letter.reason)),
             )
         show_table(made)
+
+
+def _ago(at_ns: int) -> str:
+    return span(max(SystemClock().now_ns() - at_ns, 0) / NS)
+
+
+def _cut(key: str) -> str:
+    return key if len(key) <= _KEY_WIDTH else f"{key[: _KEY_WIDTH - 1]}…"

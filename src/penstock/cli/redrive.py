@@ -8,7 +8,7 @@ import typer
 from penstock.cli.opening import looking, writing
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath, Since, Until
 from penstock.cli.peek import show_dead_letters
-from penstock.cli.terminal import complain, out, write_json
+from penstock.cli.terminal import complain, say, write_json
 from penstock.cli.words import number
 from penstock.errors import NoSuchMessage
 from penstock.model import NS, DeadLetter
@@ -19,7 +19,7 @@ def redrive(
     path: QueuePath,
     ids: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[ID]...", help="Dead letters by id.", show_default=False),
+        typer.Argument(metavar="ID", help="Dead letters by id.", show_default=False),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All dead letters.")] = False,
     reason: Annotated[
@@ -58,7 +58,7 @@ def redrive(
         if json:
             write_json({"group": group, "redriven": count})
         elif count:
-            out.print(f"{number(count)} redriven: ready again in group {group!r}.", soft_wrap=True)
+            say(f"{number(count)} redriven: ready again in group {group!r}.")
     if not count:
         complain(f"no dead letter of group {group!r} matches")
         raise typer.Exit(1)

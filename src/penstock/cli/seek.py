@@ -7,7 +7,7 @@ import typer
 
 from penstock.cli.opening import writing
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
-from penstock.cli.terminal import out, write_json
+from penstock.cli.terminal import say, write_json
 from penstock.cli.words import number, time_of
 
 
@@ -45,7 +45,4 @@ def seek(
     if json:
         write_json({"group": group, "seq": target, "ready": ready})
         return
-    out.print(
-        f"Group {group!r} goes on at message {number(target)}; {number(ready)} are ready.",
-        soft_wrap=True,
-    )
+    say(f"Group {group!r} goes on at message {number(target)}; {number(ready)} are ready.")

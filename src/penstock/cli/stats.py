@@ -32,11 +32,11 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
     show_facts(
         [
             ("queue", path + paused),
-            ("published", f"{number(found.published)} messages"),
+            ("published", number(found.published, "message")),
             (
                 "on disk",
                 f"{size(found.message_log_bytes)} messages, {size(found.event_log_bytes)} events, "
-                f"{found.segments} segments",
+                f"{number(found.segments, 'segment')}",
             ),
         ]
     )

@@ -11,7 +11,7 @@ from penstock.cli.as_json import message_json
 from penstock.cli.opening import looking_at_files, stored_settings, warn
 from penstock.cli.parameters import AsJson, QueuePath
 from penstock.cli.terminal import out, write_json_line
-from penstock.cli.words import moment, plain, preview, seconds_of
+from penstock.cli.words import clock_time, plain, preview, seconds_of
 from penstock.codec import Entry
 from penstock.errors import PayloadUnreadable
 from penstock.ledger import Cursor, Damage
@@ -98,7 +98,7 @@ def _show(message: Message, *, json: bool) -> None:
     if json:
         write_json_line(message_json(message))
         return
-    line = Text(moment(message.published_at), style="dim")
+    line = Text(clock_time(message.published_at), style="dim")
     line.append(f"  {message.id}", style="cyan")
     line.append(f"  {message.priority}  ", style="dim")
     if message.key is not None:

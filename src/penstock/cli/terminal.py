@@ -25,7 +25,7 @@ err = Console(markup=False, emoji=False, highlight=False, stderr=True)
 
 def complain(sentence: str) -> None:
     """One sentence on stderr."""
-    err.print(Text(f"penstock: {sentence}"), soft_wrap=True)
+    err.print(Text(f"penstock: {sentence}"), soft_wrap=not err.is_terminal)
 
 
 def write_json(document: Any) -> None:
@@ -43,8 +43,15 @@ def write_line(text: str) -> None:
     sys.stdout.write(text + "\n")
 
 
-def table(*columns: str, right: Iterable[str] = (), rest: str = "") -> Table:
-    """An empty table. Columns in `right` stand right; `rest` is cut to what the others leave."""
+def say(sentence: str) -> None:
+    """A sentence for people."""
+    out.print(Text(sentence), soft_wrap=not out.is_terminal)
+
+
+def table(
+    *columns: str, right: Iterable[str] = (), rest: str = "", wrap_rest: bool = False
+) -> Table:
+    """An empty table. Columns in `right` stand right; `rest` gets what the others leave."""
     made = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -58,16 +65,14 @@ def table(*columns: str, right: Iterable[str] = (), rest: str = "") -> Table:
         made.add_column(
             name,
             justify="right" if name in to_the_right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
+            no_wrap=not (wrap_rest and name == rest),
+            overflow="fold" if wrap_rest else "ellipsis",
             ratio=1 if name == rest else None,
         )
     return made
 
 
-def show_table(made: Table, title: str = "") -> None:
-    if title:
-        out.print(Text(title, style="bold cyan"))
+def show_table(made: Table) -> None:
     out.print(made)
 
 
@@ -86,17 +91,22 @@ def byte_progress() -> Progress:
     return _progress(BarColumn(), DownloadColumn(binary_units=True))
 
 
-def open_progress() -> Progress:
-    """A bar for work whose length is not known."""
-    return _progress(BarColumn())
+def open_progress(*, beside_output: bool = False) -> Progress:
+    """A bar for work whose length is not known.
+
+    `beside_output`: lines are written meanwhile; on the same terminal, they are enough.
+    """
+    return _progress(BarColumn(), shown=not (beside_output and out.is_terminal))
 
 
-def _progress(*columns: ProgressColumn) -> Progress:
+def _progress(*columns: ProgressColumn, shown: bool = True) -> Progress:
     return Progress(
         TextColumn("{task.description}"),
         *columns,
         TimeElapsedColumn(),
         console=err,
         transient=True,
-        disable=not err.is_terminal,
+        disable=not (shown and err.is_terminal),
+        redirect_stdout=False,  # rich would send what is written there to stderr
+        redirect_stderr=False,
     )

@@ -8,7 +8,7 @@ from rich.text import Text
 from penstock import ledger
 from penstock.cli.opening import stored_settings
 from penstock.cli.parameters import AsJson, QueuePath
-from penstock.cli.terminal import byte_progress, out, show_table, table, write_json
+from penstock.cli.terminal import byte_progress, out, say, show_table, table, write_json
 from penstock.cli.words import number, plain, size
 from penstock.ledger import Damage, VerifyReport
 
@@ -41,14 +41,21 @@ def _read_everything(path: str) -> VerifyReport:
 
 def _show(path: str, report: VerifyReport) -> None:
     read = (
-        f"{number(report.entries)} entries in {report.segments} segments "
-        f"({size(report.bytes_read)}), {report.snapshots} snapshots"
+        f"{number(report.entries)} entries in {number(report.segments, 'segment')} "
+        f"({size(report.bytes_read)}), {number(report.snapshots, 'snapshot')}"
     )
     if report.is_sound:
-        out.print(f"{path} is sound: {read}.", soft_wrap=True)
+        say(f"{path} is sound: {read}.")
         return
     made = table(
-        "file", "offset", "bytes", "lost seqs", "what", right=["offset", "bytes"], rest="what"
+        "file",
+        "offset",
+        "bytes",
+        "lost seqs",
+        "what",
+        right=["offset", "bytes"],
+        rest="what",
+        wrap_rest=True,
     )
     for problem in report.problems:
         made.add_row(
@@ -60,10 +67,7 @@ def _show(path: str, report: VerifyReport) -> None:
         )
     show_table(made)
     out.line()
-    count = len(report.problems)
-    out.print(
-        f"{path} has {count} problem{'s' if count > 1 else ''}; read: {read}.", soft_wrap=True
-    )
+    say(f"{path} has {number(len(report.problems), 'problem')}; read: {read}.")
 
 
 def _lost(problem: Damage) -> str:

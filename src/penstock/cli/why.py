@@ -2,7 +2,7 @@
 
 from penstock.cli.opening import looking
 from penstock.cli.parameters import MAIN, AsJson, InGroup, MessageId, QueuePath
-from penstock.cli.terminal import out, show_facts, write_json
+from penstock.cli.terminal import out, say, show_facts, write_json
 from penstock.cli.words import plain
 
 
@@ -13,7 +13,7 @@ def why(path: QueuePath, message: MessageId, group: InGroup = MAIN, json: AsJson
     if json:
         write_json({**answer._asdict(), "details": dict(answer.details)})
         return
-    out.print(plain(answer.sentence), soft_wrap=True)
+    say(plain(answer.sentence))
     out.line()
     show_facts(
         [

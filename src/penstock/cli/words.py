@@ -10,13 +10,13 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
 _PREVIEW_BYTES = 400
 
 
-def seconds_of(text: str) -> float:
+def seconds_of(text: str | float) -> float:
     """A duration: seconds, or a number with one of ms, s, m, h, d.
 
     >>> [seconds_of(text) for text in ("30", "0.5", "250ms", "10m", "2h", "7d")]
     [30.0, 0.5, 0.25, 600.0, 7200.0, 604800.0]
     """
-    found = _DURATION.fullmatch(text.strip())
+    found = _DURATION.fullmatch(str(text))  # an option's default comes as it is: a number
     if found is None:
         raise typer.BadParameter(
             f"{text!r} is not a duration; write seconds, or with a unit: 90, 250ms, 10m, 2h"
@@ -61,8 +61,8 @@ def span(seconds: float) -> str:
     >>> [span(seconds) for seconds in (0, 0.0123, 4.25, 95, 7300, 200_000, 4e7)]
     ['0 s', '12 ms', '4.2 s', '1 m 35 s', '2 h 1 m', '2 d 7 h', '462 d 23 h']
     """
-    if seconds == 0:
-        return "0 s"
+    if seconds < 0.001:
+        return "<1 ms" if seconds else "0 s"
     if seconds < 1:
         return f"{seconds * 1000:.0f} ms"
     if seconds < 60:
@@ -80,13 +80,20 @@ def moment(unix_s: float) -> str:
     return datetime.fromtimestamp(unix_s).astimezone().strftime("%Y-%m-%d %H:%M:%S")
 
 
-def number(value: int) -> str:
-    """With thousands apart.
+def clock_time(unix_s: float) -> str:
+    """Only the time of day."""
+    return datetime.fromtimestamp(unix_s).astimezone().strftime("%H:%M:%S")
 
-    >>> number(1234567)
-    '1,234,567'
+
+def number(value: int, noun: str = "") -> str:
+    """With thousands apart, and of what, one or many.
+
+    >>> number(1234567), number(1, "segment"), number(0, "segment")
+    ('1,234,567', '1 segment', '0 segments')
     """
-    return f"{value:,}"
+    if not noun:
+        return f"{value:,}"
+    return f"{value:,} {noun}{'' if value == 1 else 's'}"
 
 
 def plain(text: str) -> str:

@@ -53,9 +53,11 @@ if TYPE_CHECKING:
         pack,
         parse_id,
         read_entries,
+        read_messages,
         resync,
         seek,
         skim,
+        skip_plain,
         unpack,
     )
 else:
@@ -70,9 +72,11 @@ else:
     pack = _body.pack
     parse_id = _body.parse_id
     read_entries = _body.read_entries
+    read_messages = _body.read_messages
     resync = _body.resync
     seek = _body.seek
     skim = _body.skim
+    skip_plain = _body.skip_plain
     unpack = _body.unpack
 
 __all__ = [
@@ -92,8 +96,10 @@ __all__ = [
     "pack",
     "parse_id",
     "read_entries",
+    "read_messages",
     "resync",
     "seek",
     "skim",
+    "skip_plain",
     "unpack",
 ]

@@ -11,9 +11,11 @@ from penstock.codec.codec_py import (
     pack,
     parse_id,
     read_entries,
+    read_messages,
     resync,
     seek,
     skim,
+    skip_plain,
     unpack,
 )
 
@@ -33,8 +35,10 @@ __all__ = [
     "pack",
     "parse_id",
     "read_entries",
+    "read_messages",
     "resync",
     "seek",
     "skim",
+    "skip_plain",
     "unpack",
 ]

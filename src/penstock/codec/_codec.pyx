@@ -48,6 +48,7 @@ from penstock.codec import layout
 from penstock.codec.entry import COLUMN_NAMES, Columns, Draft, Entry, Skim
 from penstock.codec.ids_py import parse_id
 from penstock.errors import BadEntry, InvalidInput, NewerVersion, TooLarge
+from penstock.model import NO_HEADERS, Message
 
 IMPLEMENTATION = "compiled"
 
@@ -67,6 +68,7 @@ cdef extern from "little_endian.h" nogil:
     void store_u32(uint8_t *at, uint32_t value)
     void store_u64(uint8_t *at, uint64_t value)
     void publish_u32(uint8_t *at, uint32_t value)
+    uint32_t load_published_u32(const uint8_t *at)
 
 cdef extern from "Python.h":
     long long PyLong_AsLongLongAndOverflow(object value, int *overflow) except? -1
@@ -84,3 +86,4 @@ include "_scan.pxi"
 include "_resync.pxi"
 include "_columns.pxi"
 include "_ids.pxi"
+include "_messages.pxi"

@@ -33,6 +33,8 @@ def make_ids(timestamp_ns, identity, first_seq, Py_ssize_t count):
     cdef Py_ssize_t number
     cdef uint64_t milliseconds = <uint64_t>(<int64_t>timestamp_ns // 1000000)
     cdef uint32_t who = <uint32_t>(<uint64_t>identity)
-    if not 0 <= first <= MAX_ID_SEQ - count:
-        raise InvalidInput(f"seq {first_seq + max(count - 1, 0)} does not fit into an id")
+    if count > 0 and not 0 <= first <= MAX_ID_SEQ - (count - 1):
+        if first < 0 or first > MAX_ID_SEQ:
+            raise InvalidInput(f"seq {first_seq} does not fit into an id")
+        raise InvalidInput(f"seq {MAX_ID_SEQ + 1} does not fit into an id")
     return [id_text(milliseconds, who, first + number) for number in range(count)]

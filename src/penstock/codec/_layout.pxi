@@ -77,7 +77,7 @@ def _check_layout():
         "INDEX_POINT_BYTES": INDEX_POINT_BYTES,
     }
     for name, value in compiled.items():
-        if getattr(layout, name) != value:
+        if getattr(layout, name, None) != value:
             raise ImportError(
                 f"the compiled codec was built for another format ({name} is {value} in it); "
                 "build it again"

@@ -154,6 +154,14 @@ cdef bytes kept_copy(Scratch *scratch, object value):
     return copy
 
 
+cdef inline void begin_piece(Piece *piece, uint8_t type) noexcept:
+    # An entry without any option.
+    piece.type = type
+    piece.flags = 0
+    piece.fields_at = 0
+    piece.fields_bytes = 0
+
+
 cdef inline int gather_payload(Piece *piece, Scratch *scratch, object payload) except -1:
     if not PyBytes_Check(payload):
         payload = kept_copy(scratch, payload)
@@ -222,10 +230,7 @@ cdef inline int gather(Piece *piece, Scratch *scratch, object item) except -1:
     # An item of a batch: a Draft, or the payload of a plain message.
     if not PyBytes_Check(item) and isinstance(item, DRAFT):
         return gather_draft(piece, scratch, <tuple>item)
-    piece.type = DATA
-    piece.flags = 0
-    piece.fields_at = 0
-    piece.fields_bytes = 0
+    begin_piece(piece, DATA)
     return gather_payload(piece, scratch, item)
 
 

@@ -1,5 +1,5 @@
 # Appending. Safe between threads because from the first look at the Packer's numbers to the last
-# byte there is no Python code and no release of the interpreter lock: items are gathered first, then
+# byte no Python code runs and the interpreter lock is not released: items are gathered first, then
 # placed in one go. Safe in memory because position and limit can only be set inside the buffer.
 
 
@@ -73,42 +73,89 @@ cdef class Packer:
 
     def append(self, payload, timestamp_ns):
         """Write a plain message (no options)."""
+        cdef int64_t stored_ns
+        return self._append(payload, timestamp_ns, &stored_ns)
+
+    def append_draft(self, draft, timestamp_ns):
+        """Write one entry with options."""
+        cdef int64_t stored_ns
+        return self._append_draft(draft, timestamp_ns, &stored_ns)
+
+    def append_batch(self, items, timestamp_ns):
+        """Write entries that belong together, in a frame if there are several."""
+        cdef int64_t stored_ns
+        return self._append_batch(items, timestamp_ns, &stored_ns)
+
+    def append_stamped(self, payload, timestamp_ns):
+        """As `append`, but answers (seq, timestamp as stored), None where that answers -1."""
+        cdef int64_t stored_ns
+        cdef int64_t seq = self._append(payload, timestamp_ns, &stored_ns)
+        return None if seq < 0 else (seq, stored_ns)
+
+    def append_draft_stamped(self, draft, timestamp_ns):
+        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
+        cdef int64_t stored_ns
+        cdef int64_t seq = self._append_draft(draft, timestamp_ns, &stored_ns)
+        return None if seq < 0 else (seq, stored_ns)
+
+    def append_batch_stamped(self, items, timestamp_ns):
+        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
+        cdef int64_t stored_ns
+        cdef int64_t seq = self._append_batch(items, timestamp_ns, &stored_ns)
+        return None if seq < 0 else (seq, stored_ns)
+
+    def append_event(self, type_, body, timestamp_ns):
+        """Write an event: an entry of its type without any option."""
+        cdef int64_t stored_ns
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        cdef int64_t number = bounded(type_)
+        cdef Piece piece
+        if not (FIRST_EVENT <= number <= LAST_EVENT and PyBytes_Check(body)):
+            return self._append_draft(Draft(body, type_), timestamp_ns, &stored_ns)
+        begin_piece(&piece, <uint8_t>number)
+        piece.payload = <const uint8_t *>PyBytes_AS_STRING(body)
+        piece.payload_bytes = PyBytes_GET_SIZE(body)
+        return self._place_one(&piece, NULL, time_ns, &stored_ns)
+
+    # The three ways to write. `stored_ns` becomes the timestamp as stored: read from the packer
+    # after the call it could be another's, since letting go of an item can run its code.
+
+    @cython.final
+    cdef int64_t _append(self, object payload, object timestamp_ns, int64_t *stored_ns) except -2:
         cdef Py_buffer held
         cdef int64_t time_ns = checked_timestamp(timestamp_ns)
         cdef Piece piece
-        piece.type = DATA
-        piece.flags = 0
-        piece.fields_at = 0
-        piece.fields_bytes = 0
+        begin_piece(&piece, DATA)
         if PyBytes_Check(payload):
             piece.payload = <const uint8_t *>PyBytes_AS_STRING(payload)
             piece.payload_bytes = PyBytes_GET_SIZE(payload)
-            self._check_piece(&piece)
-            return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
+            return self._place_one(&piece, NULL, time_ns, stored_ns)
         PyObject_GetBuffer(payload, &held, PyBUF_SIMPLE)
         try:
             piece.payload = <const uint8_t *>held.buf
             piece.payload_bytes = held.len
-            self._check_piece(&piece)
-            return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
+            return self._place_one(&piece, NULL, time_ns, stored_ns)
         finally:
             PyBuffer_Release(&held)
 
-    def append_draft(self, draft, timestamp_ns):
-        """Write one entry with options."""
+    @cython.final
+    cdef int64_t _append_draft(
+        self, object draft, object timestamp_ns, int64_t *stored_ns
+    ) except -2:
         cdef Piece piece
         cdef Scratch scratch
         cdef int64_t time_ns = checked_timestamp(timestamp_ns)
         begin_scratch(&scratch)
         try:
             gather(&piece, &scratch, draft)
-            self._check_piece(&piece)
-            return self._place(&piece, 1, scratch.data, piece_bytes(&piece), time_ns)
+            return self._place_one(&piece, scratch.data, time_ns, stored_ns)
         finally:
             end_scratch(&scratch)
 
-    def append_batch(self, items, timestamp_ns):
-        """Write entries that belong together, in a frame if there are several."""
+    @cython.final
+    cdef int64_t _append_batch(
+        self, object items, object timestamp_ns, int64_t *stored_ns
+    ) except -2:
         cdef tuple held = tuple(items)  # keeps the items, whatever happens to the caller's list
         cdef Py_ssize_t count = len(held)
         cdef Py_ssize_t number
@@ -128,41 +175,10 @@ cdef class Packer:
                 gather(&pieces[number], &scratch, <object>PyTuple_GET_ITEM(held, number))
                 self._check_piece(&pieces[number])
                 batch_bytes += piece_bytes(&pieces[number])
-            return self._place(pieces, count, scratch.data, batch_bytes, time_ns)
+            return self._place(pieces, count, scratch.data, batch_bytes, time_ns, stored_ns)
         finally:
             end_scratch(&scratch)
             PyMem_Free(pieces)
-
-    def append_stamped(self, payload, timestamp_ns):
-        """As `append`, but answers (seq, timestamp as stored), None where that answers -1."""
-        return self._stamped(self.append(payload, timestamp_ns))
-
-    def append_draft_stamped(self, draft, timestamp_ns):
-        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
-        return self._stamped(self.append_draft(draft, timestamp_ns))
-
-    def append_batch_stamped(self, items, timestamp_ns):
-        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
-        return self._stamped(self.append_batch(items, timestamp_ns))
-
-    def append_event(self, int type_, body, timestamp_ns):
-        """Write an event: an entry of its type without any option."""
-        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
-        cdef Piece piece
-        if not (FIRST_EVENT <= type_ <= LAST_EVENT and PyBytes_Check(body)):
-            return self.append_draft(Draft(body, type_), timestamp_ns)
-        piece.type = type_
-        piece.flags = 0
-        piece.fields_at = 0
-        piece.fields_bytes = 0
-        piece.payload = <const uint8_t *>PyBytes_AS_STRING(body)
-        piece.payload_bytes = PyBytes_GET_SIZE(body)
-        self._check_piece(&piece)
-        return self._place(&piece, 1, NULL, piece_bytes(&piece), time_ns)
-
-    cdef inline object _stamped(self, seq):
-        # No Python code ran since the entry was placed, so the timestamp is still this entry's.
-        return None if <int64_t>seq < 0 else (seq, self.last_timestamp_ns)
 
     def promise(self, synced_upto):
         """Let the next call begin with a checkpoint: the file is durable up to that offset."""
@@ -213,6 +229,13 @@ cdef class Packer:
             )
         return 0
 
+    cdef inline int64_t _place_one(
+        self, const Piece *piece, const uint8_t *fields, int64_t time_ns, int64_t *stored_ns
+    ) except -2:
+        self._check_piece(piece)
+        return self._place(piece, 1, fields, piece_bytes(piece), time_ns, stored_ns)
+
+    @cython.final
     cdef int64_t _place(
         self,
         const Piece *pieces,
@@ -220,6 +243,7 @@ cdef class Packer:
         const uint8_t *fields,
         int64_t batch_bytes,
         int64_t time_ns,
+        int64_t *stored_ns,
     ) except -2:
         cdef int64_t first_seq = self.next_seq
         cdef int64_t head_bytes = 0
@@ -260,7 +284,7 @@ cdef class Packer:
         self._position += head_bytes + batch_bytes
         self._synced_upto = -1
         self.next_seq = first_seq + count
-        self.last_timestamp_ns = time_ns
+        self.last_timestamp_ns = stored_ns[0] = time_ns
         return first_seq
 
     cdef uint32_t _write_checkpoint(

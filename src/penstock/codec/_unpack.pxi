@@ -1,5 +1,5 @@
-# Entries as Python objects. Safe because only what `_verify.pxi` found good is built, and an Entry is
-# filled before anyone can see it. The interpreter lock is held throughout.
+# Entries as Python objects. Safe because only what `_verify.pxi` found good is built, and an Entry
+# is filled before anyone can see it. The interpreter lock is held throughout.
 
 cdef object next_sized(const uint8_t *entry, const Head *head, int64_t *at, bint as_text):
     # The sized field at `at`, which steps over it. Checked again: others may write these pages.

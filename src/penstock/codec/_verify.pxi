@@ -54,7 +54,9 @@ cdef struct Fields:  # where the fields are, from the entry's start
     uint8_t compression
 
 
-cdef str reason_of(Verdict verdict, const Head *head, const Fields *fields, int64_t max_entry_bytes):
+cdef str reason_of(
+    Verdict verdict, const Head *head, const Fields *fields, int64_t max_entry_bytes
+):
     if verdict == ZEROS:
         return "nothing written here"
     if verdict == CUT_LENGTH:
@@ -126,7 +128,7 @@ cdef inline Verdict read_frame(
             if at[left]:
                 return CUT_LENGTH
         return ZEROS
-    head.length = load_u32(at)
+    head.length = load_published_u32(at)
     if head.length == 0:
         return ZEROS
     head.size = LENGTH_BYTES + <int64_t>head.length

@@ -11,6 +11,7 @@ timestamp, the fields one after another; header text comes last, and only if it 
 from penstock.codec.checksum_py import Buffer, crc32c
 from penstock.codec.columns_py import decode_columns
 from penstock.codec.ids_py import make_id, make_ids, parse_id
+from penstock.codec.messages_py import read_messages, skip_plain
 from penstock.codec.pack_py import pack
 from penstock.codec.packer_py import Packer
 from penstock.codec.scan_py import first_nonzero, resync, seek, skim
@@ -30,8 +31,10 @@ __all__ = [
     "pack",
     "parse_id",
     "read_entries",
+    "read_messages",
     "resync",
     "seek",
     "skim",
+    "skip_plain",
     "unpack",
 ]

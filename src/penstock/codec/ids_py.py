@@ -11,6 +11,7 @@ _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 _VALUES.update({letter.lower(): value for letter, value in _VALUES.items()})
 _ID_LENGTH = 26
+MAX_ID_SEQ = (1 << 48) - 1
 _MASK_48 = (1 << 48) - 1
 
 
@@ -20,7 +21,7 @@ def make_id(timestamp_ns: int, identity: int, seq: int) -> str:
     >>> make_id(1_700_000_000_000_000_000, 0xCAFE, 42)
     '01HF7YAT00000CNZG00000001A'
     """
-    if not 0 <= seq <= _MASK_48:
+    if not 0 <= seq <= MAX_ID_SEQ:
         raise InvalidInput(f"seq {seq} does not fit into an id")
     number = ((timestamp_ns // 1_000_000) & _MASK_48) << 80 | (identity & 0xFFFFFFFF) << 48 | seq
     return "".join([_PAIRS[number >> shift & 0x3FF] for shift in range(120, -1, -10)])

@@ -1,7 +1,8 @@
 """The constants of the format, one place for both codecs and the ledger.
 
-To change the format: add a new flag, attribute tag or entry type here; teach `codec_py.py`, then
-`_codec.pyx`; extend `docs/format.md` and its worked example; never rename or reuse a number. A
+To change the format: add a new flag, attribute tag or entry type here; teach the pure codec
+(`*_py.py`), then the compiled one (`_layout.pxi` has these numbers again, the other `_*.pxi` use
+them); extend `docs/format.md` and its worked example; never rename or reuse a number. A
 reader that meets a number it does not know must say "written by a newer version", so old readers
 stay safe.
 """

@@ -50,4 +50,14 @@ static inline void publish_u32(uint8_t *at, uint32_t value)
     store_u32(at, value);
 }
 
+/* Load a length before anything it covers: the other side of publish_u32. */
+static inline uint32_t load_published_u32(const uint8_t *at)
+{
+    uint32_t value = load_u32(at);
+#if defined(__GNUC__)
+    __atomic_thread_fence(__ATOMIC_ACQUIRE);
+#endif
+    return value;
+}
+
 #endif

@@ -175,7 +175,7 @@ def header_texts(head: Head, headers: list[tuple[bytes, bytes]]) -> dict[str, st
         raise BadEntry(head.offset, "a header is not UTF-8") from None
 
 
-def _entry_of(view: memoryview, head: Head) -> Entry:
+def entry_of(view: memoryview, head: Head) -> Entry:
     fields = read_fields(view, head)
     return Entry(
         seq=head.seq,
@@ -208,7 +208,7 @@ def unpack(
         head = read_head(view, offset, end, seq_base, max_entry_bytes)
         if head is None:
             raise BadEntry(offset, "nothing written here")
-        return _entry_of(view, head)
+        return entry_of(view, head)
 
 
 def read_entries(
@@ -234,7 +234,7 @@ def read_entries(
                 head = read_head(view, offset, end, seq_base, max_entry_bytes)
                 if head is None:
                     break
-                entry = _entry_of(view, head)
+                entry = entry_of(view, head)
             except BadEntry:
                 if offset == start:
                     raise

@@ -97,6 +97,7 @@ class Compactor:
 
     def steps(self) -> Iterator[None]:
         """Do one small thing at each `next`."""
+        self._ledger.check_writable()
         try:
             yield from self._remove_prefix()
             yield from self._rewrite()

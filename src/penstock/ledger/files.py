@@ -52,6 +52,12 @@ class Files(Protocol):
     def fdatasync(self, fd: int) -> None:
         """Make content and size durable."""
 
+    def start_writing(self, fd: int, offset: int, length: int) -> None:
+        """Have the system begin to write a range out, so that a later sync is short. A hint."""
+
+    def drop_cached(self, fd: int) -> None:
+        """Have the system forget what it holds of a file in memory; the next read asks the disk."""
+
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         """The first `size` bytes as shared memory; the file must be that large."""
 
@@ -124,6 +130,13 @@ class OsFiles:
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def start_writing(self, fd: int, offset: int, length: int) -> None:
+        # "Not needed" starts the writing of what is dirty. What is mapped stays in memory.
+        os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
+
+    def drop_cached(self, fd: int) -> None:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         return _OsMapping(fd, size, writable=writable)

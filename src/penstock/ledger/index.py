@@ -5,7 +5,8 @@ A cache: it is checked against the segment when it is used, and made anew where 
 
 import struct
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import islice
+from operator import lt
 from typing import NamedTuple
 
 from penstock import codec
@@ -31,8 +32,7 @@ class SparseIndex:
     """Points (seq, timestamp, offset) in rising order, extended as the segment grows."""
 
     def __init__(self, points: bytes = b"", *, covered: int) -> None:
-        self._points = bytearray(points)
-        self._words = memoryview(b"").cast("Q")
+        self._points = bytes(points)
         self.covered = covered  # the segment is indexed up to this offset
         self._cast()
 
@@ -53,7 +53,6 @@ class SparseIndex:
             max_entry_bytes=max_entry_bytes,
         )
         if found.points:
-            self._words.release()
             self._points += found.points
             self._cast()
         self.covered = found.end
@@ -64,14 +63,14 @@ class SparseIndex:
 
     def before_seq(self, seq: int) -> Point | None:
         """The last point at or before a seq: where to start looking for it."""
-        return self._last_point(0, seq)
+        return self._point(bisect_right(self._seqs, seq))
 
     def before_time(self, timestamp_ns: int) -> Point | None:
         """The last point before a time; entries of that very time may lie before a point of it."""
-        return self._last_point(1, timestamp_ns - 1)
+        return self._point(bisect_right(self._times, timestamp_ns - 1))
 
     def pack(self) -> bytes:
-        return _HEADER.pack(_MAGIC, _VERSION, len(self)) + bytes(self._points)
+        return _HEADER.pack(_MAGIC, _VERSION, len(self)) + self._points
 
     @classmethod
     def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
@@ -92,17 +91,18 @@ class SparseIndex:
 
     def _cast(self) -> None:
         self._words = memoryview(self._points).cast("Q")
+        # By themselves, so that a search is one call and no Python code for each step.
+        self._seqs, self._times = self._words[0::3], self._words[1::3]
 
     def _next_point_offset(self) -> int:
         if not len(self._words):
             return 0
         return self._words[len(self._words) - 1] + INDEX_STEP_BYTES
 
-    def _last_point(self, field: int, value: int) -> Point | None:
-        words = self._words
-        at = bisect_right(range(len(self)), value, key=lambda point: words[3 * point + field])
-        return Point(*words[3 * at - 3 : 3 * at]) if at else None
+    def _point(self, count: int) -> Point | None:
+        """The last of the first `count` points."""
+        return Point(*self._words[3 * count - 3 : 3 * count]) if count else None
 
 
 def _is_rising(values: list[int]) -> bool:
-    return all(a < b for a, b in pairwise(values))
+    return all(map(lt, values, islice(values, 1, None)))

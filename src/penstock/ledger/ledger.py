@@ -81,6 +81,7 @@ class Ledger:
         self._listener = on_damage
         self._desk = DamageDesk(root, self._damaged, keep_bytes=not read_only)
         self._directory_lock = DirectoryLock(root) if own_lock and not read_only else None
+        self._space = Space(root, settings)
         self._snapshots = Snapshots(root.child("snapshots"))
         self._group = GroupCommit(self._sync_logs, name=root.path)
         self._background: BackgroundSync | None = None
@@ -153,6 +154,12 @@ class Ledger:
         except (OSError, BadEntry, ValueError):
             return {}
 
+    def check_writable(self) -> None:
+        """Raise if the ledger takes no writes: read-only, stopped or closed."""
+        if self._refusal is not None:
+            raise self._refusal
+        self.messages.check_readable()
+
     def check_open(self) -> None:
         """Raise if the ledger was closed or stopped meanwhile."""
         self.messages.check_readable()
@@ -193,13 +200,12 @@ class Ledger:
         if not self.read_only:
             self._root.sync()
             self._root.child("snapshots").sweep()
-        space = Space(self._root, self.settings)
-        self.messages = self._open_log("messages", MESSAGES, self._manifest.messages, space)
-        self.events = self._open_log("events", EVENTS, self._manifest.events, space)
+        self.messages = self._open_log("messages", MESSAGES, self._manifest.messages)
+        self.events = self._open_log("events", EVENTS, self._manifest.events)
         if self._refusal is not None:
             self._stop(self._refusal)
 
-    def _open_log(self, name: str, kind: int, marks: Marks, space: Space) -> Log:
+    def _open_log(self, name: str, kind: int, marks: Marks) -> Log:
         opener = LogOpener(
             self._root.child(name),
             name,
@@ -212,7 +218,7 @@ class Ledger:
             read_only=self.read_only,
         )
         return opener.open(
-            space=space, lock=self._lock, on_dirty=self._on_dirty, on_stop=self._stop
+            space=self._space, lock=self._lock, on_dirty=self._on_dirty, on_stop=self._stop
         )
 
     def _load_manifest(self, queue_settings: dict[str, Any]) -> Manifest:
@@ -346,7 +352,9 @@ class Ledger:
         if self._refusal is not None:
             raise self._refusal
         try:
-            manifest.save(self._root)
+            self._space.essential(
+                lambda: manifest.save(self._root), lambda: manifest.save(self._root)
+            )
         except OSError as error:
             raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
         self._manifest = manifest

@@ -27,7 +27,7 @@ from penstock.errors import (
 )
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment import HoleListener, Segment
-from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, SegmentHeader
+from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, RELATIVE, SegmentHeader
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import FULL_ERRORS, Space
@@ -117,12 +117,16 @@ class Log:
         return self._packer.next_seq
 
     # -- appending ---------------------------------------------------------------------------------
+    # What is retried gets its arguments as defaults: a name that a lambda takes from around it is
+    # slower to use for the whole function, also where the lambda is never made.
 
     def append(self, payload: bytes) -> int:
         """Write a message without options; its seq."""
         seq = self._packer.append(payload, self._now_ns())
         if seq < 0:
-            return self._write([payload], lambda packer, now: packer.append(payload, now))
+            return self._write(
+                [payload], lambda packer, now, item=payload: packer.append(item, now)
+            )
         return seq
 
     def append_draft(self, draft: Draft) -> int:
@@ -143,9 +147,13 @@ class Log:
         """Write one event; its seq."""
         seq = self._packer.append_event(type_, body, self._now_ns())
         if seq < 0:
-            items = [Draft(body, type_)]
-            return self._write(items, lambda packer, now: packer.append_event(type_, body, now))
+            return self._write_event(type_, body)
         return seq
+
+    def _write_event(self, type_: int, body: bytes) -> int:
+        return self._write(
+            [Draft(body, type_)], lambda packer, now: packer.append_event(type_, body, now)
+        )
 
     # The same, for callers that must know the timestamp under which the entry was stored.
 
@@ -153,7 +161,9 @@ class Log:
         """As `append`; (seq, timestamp_ns)."""
         stamped = self._packer.append_stamped(payload, self._now_ns())
         if stamped is None:
-            return self._write([payload], lambda packer, now: packer.append_stamped(payload, now))
+            return self._write(
+                [payload], lambda packer, now, item=payload: packer.append_stamped(item, now)
+            )
         return stamped
 
     def append_draft_stamped(self, draft: Draft) -> tuple[int, int]:
@@ -169,7 +179,9 @@ class Log:
         """As `append_batch`; (first seq, timestamp_ns)."""
         stamped = self._packer.append_batch_stamped(items, self._now_ns())
         if stamped is None:
-            return self._write(items, lambda packer, now: packer.append_batch_stamped(items, now))
+            return self._write(
+                items, lambda packer, now, held=items: packer.append_batch_stamped(held, now)
+            )
         return stamped
 
     def skip_to(self, seq: int) -> None:
@@ -263,6 +275,7 @@ class Log:
             if tail.end + needed > tail.size:
                 self._grow(tail, needed)
             self._adopt(tail)
+            tail.write_behind()
 
     def _must_rotate(self, tail: Tail, needed: int, count: int) -> bool:
         packer, base = self._packer, tail.header.base_seq
@@ -281,14 +294,10 @@ class Log:
         step = min(max(tail.size, settings.first_step_bytes), settings.largest_step_bytes)
         size = max(wanted, min(tail.size + step, settings.segment_bytes))
         self._claim(size - tail.size)
-        try:
+        if self.kind == EVENTS:
+            self._space.essential(lambda: tail.grow(size), lambda: tail.grow(wanted))
+        else:
             tail.grow(size)
-        except OSError as error:
-            if error.errno not in FULL_ERRORS or self.kind != EVENTS:
-                raise
-            if not self._space.give_ballast():
-                raise
-            tail.grow(wanted)
 
     def _claim(self, size: int) -> None:
         tail = self._tail
@@ -337,11 +346,22 @@ class Log:
         size = max(self.settings.first_step_bytes, HEADER_BYTES + needed)
         size = max(HEADER_BYTES + needed, min(size, self.settings.segment_bytes))
         self._claim(size)
-        fd = create_segment(self.folder, header, size)
+        fd, size = self._create_segment(header, size, at_least=HEADER_BYTES + needed)
         tail = self._make_tail(fd, header, end=HEADER_BYTES, size=size)
         self._bare_end = HEADER_BYTES
         self.segments.replace([*self.segments.all, self._segment(header, HEADER_BYTES)])
         return tail
+
+    def _create_segment(
+        self, header: SegmentHeader, size: int, *, at_least: int
+    ) -> tuple[int, int]:
+        """The open file, and how large it is."""
+        if self.kind != EVENTS:
+            return create_segment(self.folder, header, size), size
+        return self._space.essential(
+            lambda: (create_segment(self.folder, header, size), size),
+            lambda: (create_segment(self.folder, header, at_least), at_least),
+        )
 
     def _make_tail(self, fd: int, header: SegmentHeader, *, end: int, size: int) -> Tail:
         packer = self._packer
@@ -382,7 +402,8 @@ class Log:
     def _wake_tail(self, items: Sequence[Item]) -> None:
         """Open the last segment for writing, or make the first one."""
         segment = self.segments.last
-        if segment is None:
+        if segment is None or segment.header.flags & RELATIVE:
+            # None yet, or one that was written elsewhere and counts its seqs by itself.
             needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
             self._adopt(self._create_tail(needed))
             return
@@ -441,7 +462,7 @@ class Log:
                 self._dirty = False
             else:
                 self._on_dirty()
-            if self.settings.sync == "always":
+            if self.settings.sync == "always" and self._refusal is None:
                 self._packer.limit = tail.open_limit
         if self._waiting:
             self._arrived.notify_all()
@@ -468,14 +489,15 @@ class Log:
         with self._lock:
             self._check_writable()
         self._rest()
+        self.segments.close()
 
     def _rest(self) -> None:
         self._sync()
         with self._sync_lock, self._lock:
+            self._packer.limit = 0  # from here on nobody writes, so it can be said who did
             tail = self._tail
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
                 return  # someone is writing again
-            self._packer.limit = 0
             try:
                 self._write_closing_checkpoint(tail)
                 tail.trim()

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.codec import crc32c
-from penstock.errors import BadEntry, NewerVersion
+from penstock.errors import BadEntry, NewerVersion, TooLarge
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment_header import FORMAT_VERSION
 
@@ -79,7 +79,14 @@ class Manifest:
             raise BadEntry(0, f"queue.json cannot be read: {error}") from None
 
     def save(self, folder: Folder) -> None:
-        folder.replace(MANIFEST_NAME, self.pack())
+        """Write it in place of the old one; InvalidInput if it would be too large to be read."""
+        data = self.pack()
+        if len(data) > MAX_MANIFEST_BYTES:
+            raise TooLarge(
+                f"the settings make {MANIFEST_NAME} {len(data)} bytes long; the most is "
+                f"{MAX_MANIFEST_BYTES}"
+            )
+        folder.replace(MANIFEST_NAME, data)
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

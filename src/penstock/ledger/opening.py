@@ -189,6 +189,8 @@ class LogOpener:
         if not headers:
             return None
         header = headers[-1]
+        if not self._read_only:
+            self._ask_the_disk(header)
         view = self._map(header.base_seq)
         last = examine(view, header, max_entry_bytes=self._settings.max_entry_bytes)
         while self._read_only and last.holes:
@@ -228,19 +230,33 @@ class LogOpener:
         size = len(view)
         del view
         if not self._read_only:
-            self._cut_and_sync(header, last.end, size)
+            self._cut(header, last.end, size)
         return last
 
-    def _cut_and_sync(self, header: SegmentHeader, end: int, size: int) -> None:
-        """What was read is in the page cache, perhaps nowhere else: make it durable, then trust it."""
+    def _ask_the_disk(self, header: SegmentHeader) -> None:
+        """Have what is in the page cache, perhaps nowhere else, on disk before it is trusted.
+
+        And the other way round: after an fdatasync that failed, the cache still shows what the disk
+        does not have, and calls it clean. So the file is read from the disk, not from the cache.
+        """
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
         try:
-            if size > end:
-                files.truncate(fd, end)
             files.fdatasync(fd)
+            files.drop_cached(fd)
         finally:
             files.close(fd)
+
+    def _cut(self, header: SegmentHeader, end: int, size: int) -> None:
+        """Take off, durably, what is not good; zeros as well."""
+        if size > end:
+            files = self._folder.files
+            fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
+            try:
+                files.truncate(fd, end)
+                files.fdatasync(fd)
+            finally:
+                files.close(fd)
         # An index of a segment that is written again is of no use and may mislead.
         if self._folder.has(index_name(header.base_seq)):
             self._folder.remove(index_name(header.base_seq))

@@ -31,7 +31,10 @@ def read_entry(log: Log, seq: int) -> Entry:
 
 
 def _read_from(log: Log, segment: Segment, seq: int) -> Entry:
+    following = log.segments.after(segment)
     offset = segment.offset_of(seq)
+    if offset < 0 and following is not None and not segment.gone:
+        segment.check_end(seq, following.base_seq)
     if offset >= 0:
         try:
             entry = segment.entry_at(offset)
@@ -76,6 +79,13 @@ def _starts_at(log: Log, segment: Segment) -> int:
     return log.last_timestamp_ns + 1 if first is None else first
 
 
+def next_seq_after(entry: Entry) -> int:
+    """The seq that must come behind an entry. A tombstone stands for a range of them."""
+    if entry.type != TOMBSTONE:
+        return entry.seq + 1
+    return max(entry.seq, int.from_bytes(entry.payload, "little")) + 1
+
+
 class Cursor:
     """Reads a log in order, from a seq on, and goes on where it stopped as the log grows."""
 
@@ -93,9 +103,7 @@ class Cursor:
         if max_count < 1:
             raise InvalidInput(f"max_count is {max_count}; it must be at least 1")
         log = self._log
-        log.check_readable()
-        log.publish_tail()
-        end_seq = log.next_seq if self._unsynced else log.readable_next_seq
+        end_seq = self._begin()
         while self.next_seq < end_seq:
             segment = self._place()
             if segment is None:
@@ -110,23 +118,55 @@ class Cursor:
             if not entries:
                 if following is None:
                     return []
+                if not segment.gone:
+                    segment.check_end(self.next_seq, following.base_seq)
                 self._segment, self._offset = following, HEADER_BYTES
                 continue
-            fit = [
-                entry
-                for entry in entries
-                if self.next_seq <= entry.seq < end_seq and entry.type != TOMBSTONE
-            ]
-            if entries[-1].seq >= end_seq:  # written, but not yet for readers
-                if fit:
-                    self._offset = fit[-1].offset + fit[-1].size
-                    self.next_seq = fit[-1].seq + 1
-                return fit
-            self._offset = after
-            self.next_seq = max(self.next_seq, entries[-1].seq + 1)
-            if fit:
+            fit, self._offset = self._fitting(entries, after, end_seq)
+            if fit or self._offset != after:
                 return fit
         return []
+
+    def _fitting(
+        self, entries: Sequence[Entry], after: int, end_seq: int
+    ) -> tuple[list[Entry], int]:
+        """Those of the entries that come next, and the offset behind them."""
+        fit = []
+        for entry in entries:
+            if entry.seq >= end_seq:  # written, but not yet for readers
+                return fit, entry.offset
+            if entry.seq >= self.next_seq:  # else a copy that stands in a wrong place
+                self.next_seq = next_seq_after(entry)
+                if entry.type != TOMBSTONE:
+                    fit.append(entry)
+        return fit, after
+
+    def skip_plain(self, end_seq: int) -> tuple[int, int]:
+        """Pass over the plain messages that come next, as [first, end), up to a seq.
+
+        (0, 0) where something else is next.
+        """
+        end_seq = min(end_seq, self._begin())
+        segment = self._place() if self.next_seq < end_seq else None
+        if segment is None:
+            return 0, 0
+        try:
+            first, end, self._offset = segment.skip_plain(self._offset, end_seq)
+        except EntryGone:
+            if not segment.gone:
+                raise
+            return 0, 0
+        first = max(first, self.next_seq)
+        if first >= end:
+            return 0, 0
+        self.next_seq = end
+        return first, end
+
+    def _begin(self) -> int:
+        log = self._log
+        log.check_readable()
+        log.publish_tail()
+        return log.next_seq if self._unsynced else log.readable_next_seq
 
     def _place(self) -> Segment | None:
         """The segment to read from, and the offset in it; found anew where files have changed."""
@@ -136,9 +176,17 @@ class Cursor:
         segments = self._log.segments
         segment = segments.holding(self.next_seq) or (segments.all[0] if segments.all else None)
         while segment is not None:
-            offset = segment.offset_of(self.next_seq)
+            following = segments.after(segment)
+            try:
+                offset = segment.offset_of(self.next_seq)
+            except EntryGone:
+                if not segment.gone:
+                    raise
+                return self._place()
             if offset >= 0:
                 self._segment, self._offset = segment, offset
                 return segment
-            segment = segments.after(segment)
+            if following is not None and not segment.gone:
+                segment.check_end(self.next_seq, following.base_seq)
+            segment = following
         return None

@@ -109,7 +109,7 @@ class _Examination:
         while promised <= bad:
             at = codec.resync(
                 self._view,
-                at + 1,
+                min(at + 1, end),  # a batch may lack its end at the very end of the file
                 end,
                 min_seq=low,
                 max_seq=low + end // codec.ENTRY_OVERHEAD_BYTES,

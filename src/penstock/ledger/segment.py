@@ -4,7 +4,7 @@ from collections.abc import Callable
 from threading import Lock, RLock
 
 from penstock import codec
-from penstock.codec import Entry
+from penstock.codec import Entry, Skim
 from penstock.errors import BadEntry, EntryGone, NewerVersion
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import MAX_INDEX_BYTES, SparseIndex
@@ -14,6 +14,7 @@ from penstock.ledger.segment_header import (
     index_name,
     segment_name,
 )
+from penstock.model import Message
 
 # Called with (segment, offset, length, first lost seq, last lost seq, reason).
 HoleListener = Callable[["Segment", int, int, int, int, str], None]
@@ -136,6 +137,46 @@ class Segment:
                     continue
                 return entries, after
             offset = after  # only checkpoints so far
+
+    def read_messages(
+        self, offset: int, max_count: int, identity: int
+    ) -> tuple[list[Message], int]:
+        """Messages without options from an offset on, and the offset after them.
+
+        An empty list means that something else is there, or the end.
+        """
+        end, view = self._readable()
+        return codec.read_messages(
+            view,
+            offset,
+            end,
+            max_count=max_count,
+            identity=identity,
+            seq_base=self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+
+    def skip_plain(self, offset: int, end_seq: int) -> tuple[int, int, int]:
+        """The run of plain messages at an offset, [first, end), and the offset after it."""
+        end, view = self._readable()
+        return codec.skip_plain(
+            view,
+            offset,
+            end,
+            end_seq=end_seq,
+            seq_base=self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+
+    def check_end(self, next_seq: int, end_seq: int) -> None:
+        """For who came to the end of a sealed one before `end_seq`, where the next begins."""
+        end = self.end
+        if next_seq >= end_seq or end in (*self._holes, *self._holes.values()):
+            return
+        first_lost = max(self._skim_upto(end).next_seq, self.base_seq)
+        if first_lost < end_seq:
+            self._holes[end] = end
+            self._on_hole(self, end, 0, first_lost, end_seq - 1, "the rest is missing")
 
     def first_timestamp_ns(self) -> int | None:
         """Of its first entry; None if it has none."""
@@ -291,11 +332,8 @@ class Segment:
         view = self._bytes()
         if reason is None:
             reason = self._reason_at(offset)
-        start = max((go_on for go_on in self._holes.values() if go_on <= offset), default=HEADER_BYTES)
-        before = codec.skim(
-            view, start, offset, whole_batches=False, max_entry_bytes=self._max_entry_bytes
-        )
-        first_stored = max(before.next_seq, self.base_seq - self.header.seq_base)
+        before = self._skim_upto(offset)
+        first_stored = max(before.next_seq, self.base_seq) - self.header.seq_base
         last_stored = self._next_base_seq() - 1 - self.header.seq_base
         after = codec.resync(
             view,
@@ -315,6 +353,18 @@ class Segment:
         self._holes[offset] = after
         self._on_hole(self, offset, after - offset, first_lost, last_lost, reason)
         return after
+
+    def _skim_upto(self, offset: int) -> Skim:
+        """The entries between the last known damage before an offset and it."""
+        go_on = (after for after in self._holes.values() if after <= offset)
+        return codec.skim(
+            self._bytes(),
+            max(go_on, default=HEADER_BYTES),
+            offset,
+            whole_batches=False,
+            seq_base=self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
 
     def _reason_at(self, offset: int) -> str:
         try:

@@ -31,7 +31,7 @@ class LedgerSettings:
     reserve_bytes: int = 1 * MIB  # held back for events, for when the disk is full
     first_step_bytes: int = 16 * KIB  # the first claim of disk; each next one doubles it
     largest_step_bytes: int = 8 * MIB
-    max_open_segments: int = 16
+    max_open_segments: int = 64  # each costs a descriptor and its index, 0.6 % of its size
     mapped: bool = True  # False: write(2) instead of a shared mapping
     on_corruption: OnCorruption = "quarantine"
     allow_network_file_system: bool = False

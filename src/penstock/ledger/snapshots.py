@@ -7,6 +7,7 @@ import struct
 from typing import NamedTuple
 
 from penstock.codec import crc32c
+from penstock.errors import NewerVersion, TooLarge
 from penstock.ledger.folder import Folder
 
 SNAPSHOTS_KEPT = 2
@@ -34,6 +35,8 @@ class Snapshots:
 
     def save(self, event_seq: int, blob: bytes) -> None:
         """Write one, durably, and remove all but the newest two."""
+        if len(blob) > MAX_SNAPSHOT_BYTES - _HEAD.size - _CRC.size:
+            raise TooLarge(f"a snapshot of {len(blob)} bytes; the most is {MAX_SNAPSHOT_BYTES}")
         head = _HEAD.pack(_MAGIC, _VERSION, event_seq, len(blob))
         checksum = crc32c(blob, crc32c(head))
         self._folder.replace(_name(event_seq), head + blob + _CRC.pack(checksum))
@@ -71,8 +74,10 @@ class Snapshots:
         if crc32c(body) != _CRC.unpack(data[-_CRC.size :])[0]:
             raise ValueError("the checksum does not match")
         magic, version, seq, length = _HEAD.unpack_from(data)
-        if magic != _MAGIC or version > _VERSION or seq != event_seq:
-            raise ValueError("not a snapshot of this event, or of a newer version")
+        if magic != _MAGIC or seq != event_seq:
+            raise ValueError("not a snapshot of this event")
+        if version > _VERSION:
+            raise NewerVersion(0, f"snapshot {event_seq} was written by a newer version")
         if length != len(body) - _HEAD.size:
             raise ValueError("the length does not match")
         return Snapshot(seq, bytes(body[_HEAD.size :]))

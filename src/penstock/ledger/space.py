@@ -5,6 +5,8 @@ full to the last block all the same, a ballast file is given back to make room f
 """
 
 import errno
+from collections.abc import Callable
+from typing import TypeVar
 
 from penstock.errors import DiskFull
 from penstock.ledger.folder import Folder, write_fully
@@ -13,6 +15,8 @@ from penstock.ledger.settings import MIB, LedgerSettings
 BALLAST_NAME = "ballast"
 _BALLAST_FROM_BYTES = 64 * 1024  # a queue that never grew beyond this pays for no ballast
 FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+T = TypeVar("T")
 
 
 class Space:
@@ -36,6 +40,16 @@ class Space:
             )
         if log_bytes >= _BALLAST_FROM_BYTES and free - size - self._reserve >= self._floor:
             self._fill_ballast()
+
+    def essential(self, do: Callable[[], T], with_less: Callable[[], T]) -> T:
+        """Do what must go on when the disk is full: then again, in the room of the ballast."""
+        try:
+            return do()
+        except OSError as error:
+            if error.errno not in FULL_ERRORS:
+                raise
+            self.give_ballast()
+        return with_less()
 
     def give_ballast(self) -> bool:
         """Make room from the reserve; False if there is none (any more)."""

@@ -20,6 +20,7 @@ from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_
 from penstock.ledger.settings import MIB, LedgerSettings
 
 STAGING_BYTES = 256 * 1024
+WRITE_BEHIND_BYTES = 1 * MIB  # from so much on it is worth telling the system
 _ZEROS = bytes(1 * MIB)
 
 
@@ -36,6 +37,7 @@ class Tail:
         self.header = header
         self.size = size  # of the file: zeros from `end` on
         self.synced_upto = end
+        self._started_upto = end  # the system was asked to write out what is before it
 
     @property
     def end(self) -> int:
@@ -78,6 +80,17 @@ class Tail:
                 pass  # zeros that stay behind mean nothing
             raise
         self.size = size
+
+    def write_behind(self) -> None:
+        """Let the disk begin with what waits for a sync, so that sealing does not wait for it all."""
+        start = max(self._started_upto, self.synced_upto)
+        if self.end - start < WRITE_BEHIND_BYTES:
+            return
+        try:
+            self.files.start_writing(self.fd, start, self.end - start)
+        except OSError:
+            pass  # a hint: the sync reports what matters
+        self._started_upto = self.end
 
     def trim(self) -> None:
         """Give the zeros back."""
@@ -130,9 +143,13 @@ class MappedTail(Tail):
         return self._view
 
     def grow(self, size: int) -> None:
-        old = self.packer
+        old, old_size = self.packer, self.size
         super().grow(size)
-        view = self.files.map(self.fd, size, writable=True).view
+        try:
+            view = self.files.map(self.fd, size, writable=True).view
+        except BaseException:
+            self.size = old_size  # zeros that stay behind mean nothing
+            raise
         packer = Packer(
             view,
             position=old.position,

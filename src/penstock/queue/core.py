@@ -8,18 +8,19 @@ works on this core and holds its lock. Waiting for the disk is not done here: wh
 how to wait (a thread blocks, a task awaits), after the lock is released.
 """
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition, RLock
 
 from penstock.codec import Draft, Entry
-from penstock.errors import EntryGone, NoSuchGroup
+from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
 from penstock.model import MAIN_GROUP_NAME, Message
-from penstock.queue.events import Cause, Event, EventType, encode
+from penstock.queue.events import MAX_RUNS, Cause, Event, EventType, encode, in_parts
 from penstock.queue.fold import MOVES_A_GROUP, feed_lagging_groups, fold
 from penstock.queue.group import Group
-from penstock.queue.messages import EntryReader, to_message
+from penstock.queue.messages import EntryReader, MessageReader, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.retry import backoff_ns
@@ -27,6 +28,11 @@ from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import dump_state
 from penstock.queue.tags import MAX_ATTEMPTS
 from penstock.queue.tidying import Tidying
+
+logger = logging.getLogger("penstock.queue")
+
+_PLAIN_PER_EVENT = 25  # passing over so many plain messages takes as long as replaying an event
+_BYTES_PER_EVENT = 128  # saving so many bytes of a snapshot as well
 
 
 class QueueCore:
@@ -46,8 +52,9 @@ class QueueCore:
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
+        self.messages = MessageReader(ledger.messages, self.identity)
         self._snapshot_at = self._progress()
-        self._snapshot_due = self._snapshot_at + settings.snapshot_every
+        self._plan_snapshot(settings.snapshot_every)
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -126,6 +133,8 @@ class QueueCore:
     def record(self, events: Sequence[Event]) -> None:
         """Write events, all or none, and apply them. Hold the lock."""
         log = self.ledger.events
+        if any(len(event.runs) > MAX_RUNS for event in events):
+            events = [part for event in events for part in in_parts(event)]
         if len(events) == 1:
             event_seq = log.append_event(events[0].type, encode(events[0]))
         else:
@@ -141,10 +150,8 @@ class QueueCore:
         """After each record: wake who waits for a change, save the state now and then."""
         if self.waiting_threads or self.listeners:
             self.arrived()
-        if self.ledger.events.next_seq + self.state.ingested_upto >= self._snapshot_due:
-            self.snapshot()
-            if self.tidying is not None:
-                self.tidying.ask()
+        if self.ledger.events.next_seq >= self.snapshot_event:
+            self.snapshot_if_due()
 
     def catch_up(self) -> None:
         """Tell the state of the plain messages that were published without its lock."""
@@ -158,7 +165,9 @@ class QueueCore:
     ) -> Event:
         """What a failed attempt leads to: another one later, or death."""
         runs = ((seq, 1),)
-        if attempt >= self.max_attempts_of(seq):
+        flight = group.flights.get(seq)
+        was_dead = flight is not None and flight.cause > 0
+        if was_dead or attempt >= self.max_attempts_of(seq):
             return Event(
                 EventType.DEAD, group=group.number, attempt=attempt, runs=runs, cause=cause,
                 reason=reason,
@@ -215,15 +224,44 @@ class QueueCore:
     def _progress(self) -> int:
         return self.ledger.events.next_seq + self.ledger.messages.next_seq
 
+    def _plan_snapshot(self, every: int) -> None:
+        self.snapshot_event = self.ledger.events.next_seq + every
+        self.snapshot_seq = self.ledger.messages.next_seq + every * _PLAIN_PER_EVENT
+
+    def weigh(self, count: int) -> None:
+        """So many messages with options were published: to replay one takes as long as an event."""
+        self.snapshot_event -= count
+
+    def snapshot_if_due(self) -> None:
+        """Save the state now and then. What was recorded is recorded, even if that fails."""
+        with self.lock:
+            log = self.ledger
+            if (
+                log.events.next_seq < self.snapshot_event
+                and log.messages.next_seq < self.snapshot_seq
+            ):
+                return
+            try:
+                self.snapshot()
+            except LedgerStopped:
+                raise
+            except LedgerError as error:  # the disk is full, say
+                logger.warning("no snapshot of %s was saved: %s", log.path, error)
+                self._plan_snapshot(self.settings.snapshot_every)
+            if self.tidying is not None:
+                self.tidying.ask()
+
     def snapshot(self) -> None:
         """Save the state, so that opening is quick. Hold the lock."""
         self.catch_up()
         main = self.state.groups[0]
         first = min((lane.fresh.first for lane in main.lanes if lane.fresh.first), default=None)
         self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
-        self.ledger.save_snapshot(self.ledger.events.next_seq - 1, dump_state(self.state))
+        blob = dump_state(self.state)
+        self.ledger.save_snapshot(self.ledger.events.next_seq - 1, blob)
         self._snapshot_at = self._progress()
-        self._snapshot_due = self._snapshot_at + self.settings.snapshot_every
+        # A large state is saved less often, so that saving it never is most of the work.
+        self._plan_snapshot(max(self.settings.snapshot_every, len(blob) // _BYTES_PER_EVENT))
 
     def close(self) -> None:
         """Save the state and let go of the files."""

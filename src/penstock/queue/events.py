@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from penstock.errors import BadEntry
+from penstock.errors import BadEntry, InvalidInput
 
 ALL_GROUPS = 0xFFFF
 MAIN_GROUP = 0
@@ -43,6 +43,7 @@ class EventType(IntEnum):
     RESUMED = 33
     DROPPED = 34  # made room for a newer one
     LOST = 35  # its bytes are damaged or gone
+    DEAD_LEASED = 36  # a dead letter was handed out
 
 
 class Cause(IntEnum):
@@ -98,6 +99,7 @@ _NUMBER_FIELDS = {
 }
 _EXTRA: dict[EventType, tuple[str, ...]] = {
     EventType.LEASED: ("nonce", "deadline_ns", "length_ns", "holder"),
+    EventType.DEAD_LEASED: ("nonce", "deadline_ns", "length_ns", "holder"),
     EventType.NACKED: ("retry_at_ns", "reason"),
     EventType.TIMED_OUT: ("retry_at_ns",),
     EventType.DEAD: ("cause", "reason"),
@@ -109,6 +111,20 @@ _EXTRA: dict[EventType, tuple[str, ...]] = {
 }
 MAX_TEXT_BYTES = 4096  # of a reason or holder; longer ones are cut
 MAX_RUNS = 0xFFFF
+
+
+def as_written(name: str, text: object) -> str:
+    """A reason or holder as the event log will give it back: live and after a restart the same."""
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} is text, not {type(text).__name__}")
+    return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")
+
+
+def in_parts(event: Event) -> list[Event]:
+    """An event about more runs than fit into one, as several that are written together."""
+    runs = event.runs
+    starts = range(0, len(runs) or 1, MAX_RUNS)
+    return [event._replace(runs=runs[start : start + MAX_RUNS]) for start in starts]
 
 
 def encode(event: Event) -> bytes:

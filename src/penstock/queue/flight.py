@@ -32,7 +32,6 @@ class Lease:
 
     def __init__(
         self,
-        *,
         attempt: int,
         nonce: int,
         deadline_ns: int,
@@ -80,4 +79,4 @@ class Flight:
         self.first_failure_ns = 0
         self.last_failure_ns = 0
         self.reason = ""
-        self.cause = 0  # of being dead: events.Cause
+        self.cause = 0  # of being dead (events.Cause); a dead letter that is leased keeps it

@@ -50,7 +50,7 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
     cursor = Cursor(
         ledger.messages, min(group.fed_upto for group in lagging), unsynced=True
     )
-    while (entries := cursor.read(_CHUNK)) and entries[0].seq < end:
+    while (entries := _read_on(cursor, state, end)) and entries[0].seq < end:
         _publish(state, [entry for entry in entries if entry.seq < end])
     for group in lagging:
         group.fed_upto = end
@@ -61,7 +61,7 @@ def _feed_new_messages(ledger: Ledger, state: QueueState) -> list[tuple[int, Eve
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
     cursor = Cursor(ledger.messages, first)
     known_upto = state.ingested_upto
-    while entries := cursor.read(_CHUNK):
+    while entries := _read_on(cursor, state, ledger.messages.next_seq):
         _publish(state, entries)
         for entry in entries:
             if entry.attributes and entry.seq >= known_upto:
@@ -72,6 +72,13 @@ def _feed_new_messages(ledger: Ledger, state: QueueState) -> list[tuple[int, Eve
     for group in state.groups.values():
         group.fed_upto = ledger.messages.next_seq
     return sorted(settlements, key=lambda found: found[0])
+
+
+def _read_on(cursor: Cursor, state: QueueState, end: int) -> list[Entry]:
+    """The next entries, behind plain messages, of which the state is told as runs."""
+    while (run := cursor.skip_plain(end)) != (0, 0):
+        state.publish_plain(*run)
+    return cursor.read(_CHUNK)
 
 
 def _publish(state: QueueState, entries: list[Entry]) -> None:

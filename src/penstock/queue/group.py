@@ -19,6 +19,7 @@ _PRIORITY_SHIFT = 64
 _DUE_SHIFT = 68
 _SEQ_MASK = (1 << 64) - 1
 _SPARE_LEASE_ENDS = 1024
+_LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 
 
 def _pack_scheduled(due_ns: int, priority: int, seq: int) -> int:
@@ -166,7 +167,7 @@ class Group:
         for seq, flight in sorted(self.flights.items()):
             if flight.state is State.PARKED:
                 parked.append((seq, flight))
-            elif flight.key is not None and flight.state is not State.DEAD:
+            elif flight.key is not None and not flight.cause:  # a dead letter is in no line
                 self._lines[flight.key] = deque([seq])
         for seq, flight in parked:
             self._lines[flight.key or b""].append(seq)
@@ -248,12 +249,15 @@ class Group:
     def _leased(self, event: Event) -> None:
         if len(event.runs) == 1 and event.attempt == 1:
             first, run = event.runs[0]
-            if self.plain.holds(first, first + run):  # the usual case, all at once
-                self.plain.discard(first, first + run)
-                given = self._new_lease(event, DEFAULT_PRIORITY)
-                given.seqs.extend(range(first, first + run))
-                self.leases.update(dict.fromkeys(given.seqs, given))
-                self.totals[EventType.LEASED] += run
+            if self.plain.holds(first, first + run):
+                self.lease_plain(
+                    first,
+                    first + run,
+                    event.nonce,
+                    event.deadline_ns,
+                    event.length_ns,
+                    event.holder,
+                )
                 return
         shared: dict[int, Lease] = {}
         count = 0
@@ -275,6 +279,32 @@ class Group:
             self.leases[seq] = lease
             count += 1
         self.totals[EventType.LEASED] += count
+
+    def _dead_leased(self, event: Event) -> None:
+        for seq in event.seqs:
+            flight = self.dead.pop(seq, None)
+            if flight is None:
+                continue
+            flight.state = State.LEASED
+            flight.attempt, flight.nonce, flight.timed_out = event.attempt, event.nonce, False
+            lease = self._new_lease(event, flight.priority)
+            lease.seqs.append(seq)
+            self.leases[seq] = lease
+            self.totals[EventType.DEAD_LEASED] += 1
+
+    def lease_plain(
+        self, first: int, end: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
+    ) -> None:
+        """What a LEASED event does to a run of plain messages."""
+        self.plain.discard(first, end)
+        seqs = list(range(first, end))
+        ends_mono_ns = self._moment.mono_ns + length_ns
+        lease = Lease(
+            1, nonce, deadline_ns, length_ns, ends_mono_ns, holder, DEFAULT_PRIORITY, seqs
+        )
+        self._watch(lease)
+        self.leases.update(dict.fromkeys(seqs, lease))
+        self.totals[_LEASED] += end - first
 
     def _new_lease(self, event: Event, priority: int) -> Lease:
         lease = Lease(
@@ -314,7 +344,12 @@ class Group:
     def take_plain(self, first: int, end: int) -> None:
         """What a TAKEN event does to a run of plain messages."""
         self.plain.discard(first, end)
-        self.totals[EventType.TAKEN] += end - first
+        self.totals[_TAKEN] += end - first
+
+    def ack_plain(self, seq: int) -> None:
+        """What an ACKED event does to a leased message that has no flight."""
+        del self.leases[seq]
+        self.totals[_ACKED] += 1
 
     def _acked(self, event: Event) -> None:
         leases, flights = self.leases, self.flights
@@ -329,6 +364,9 @@ class Group:
                 # also one that came with follow-up messages, before its lease was replayed.
                 done += 1
                 self._finish(seq)
+            elif seq in flights and flights[seq].state is State.PARKED:  # late as well
+                done += 1
+                self._leave_line(seq, flights.pop(seq))
         self.totals[EventType.ACKED] += done
 
     def _nacked(self, event: Event) -> None:
@@ -345,6 +383,7 @@ class Group:
             flight = self._note_failure(seq, lease, event, reason())
             flight.timed_out = timed_out
             self._schedule(seq, flight, event.retry_at_ns)
+            self._keep_line_in_order(flight)
             self.totals[event.type] += 1
 
     def _note_failure(self, seq: int, lease: Lease, event: Event, reason: str) -> Flight:
@@ -391,10 +430,15 @@ class Group:
             flight = self.flights.get(seq)
             if flight is None:
                 self._add_fresh(lease.priority, seq)
+            elif flight.cause:
+                flight.attempt, flight.nonce = lease.attempt - 1, 0
+                flight.state = State.DEAD
+                self.dead[seq] = flight
             else:
                 flight.attempt = lease.attempt - 1  # this delivery does not count
                 flight.nonce = 0
                 self._schedule(seq, flight, flight.due_ns)
+                self._keep_line_in_order(flight)
             self.totals[EventType.RELEASED] += 1
 
     def _redriven(self, event: Event) -> None:
@@ -406,7 +450,7 @@ class Group:
             self.flights[seq] = fresh
             self.totals[EventType.REDRIVEN] += 1
             if flight.key is not None:
-                self._back_in_line(seq, fresh)
+                self._back_in_line(seq, fresh, flight.key)
             else:
                 self._schedule(seq, fresh, event.timestamp_ns)
 
@@ -424,6 +468,11 @@ class Group:
 
     def _purged(self, event: Event) -> None:
         target = event.target_seq
+        # The parked ones first: when those before them go, they would not be parked any more.
+        parked = [s for s, f in self.flights.items() if s < target and f.state is State.PARKED]
+        for seq in parked:
+            self._leave_line(seq, self.flights.pop(seq))
+        self.totals[EventType.PURGED] += len(parked)
         for lane in self.lanes:
             purged = lane.fresh.discard(0, target)
             self.totals[EventType.PURGED] += purged
@@ -439,15 +488,16 @@ class Group:
                 self.scheduled -= 1
                 self._finish(seq)
                 self.totals[EventType.PURGED] += 1
-        waiting = [s for s, f in self.flights.items() if s < target and f.state is State.PARKED]
-        for seq in waiting:
-            self._leave_line(seq, self.flights.pop(seq))
-            self.totals[EventType.PURGED] += 1
 
     def _sought(self, event: Event) -> None:
         """Everything from the target on is to be delivered (again), nothing before it."""
         target = event.target_seq
         kept = {seq: flight for seq, flight in self.dead.items() if seq < target}
+        for seq in self.leases:
+            flight = self.flights.get(seq)
+            if flight is not None and flight.cause and seq < target:  # a dead letter, handed out
+                flight.state = State.DEAD
+                kept[seq] = flight
         self.lanes = [Lane() for _ in range(MAX_PRIORITY + 1)]
         self.plain = self.lanes[DEFAULT_PRIORITY].fresh
         self.special = 0
@@ -533,21 +583,40 @@ class Group:
         self._lines[flight.key or b""].remove(seq)
         self.parked -= 1
 
-    def _back_in_line(self, seq: int, flight: Flight) -> None:
-        """A redriven message: behind the one whose turn it is, before those that came later."""
-        line = self._lines.get(flight.key or b"")
+    def _back_in_line(self, seq: int, flight: Flight, key: bytes) -> None:
+        """A redriven message: behind the one being worked on, before those that came later."""
+        line = self._lines.get(key)
         if line is None:
-            self._lines[flight.key or b""] = deque([seq])
+            self._lines[key] = deque([seq])
             self._schedule(seq, flight, flight.due_ns)
             return
-        at = next((n for n, other in enumerate(line) if n and other > seq), len(line))
-        line.insert(at, seq)
+        line.insert(next((n for n, other in enumerate(line) if n and other > seq), len(line)), seq)
         flight.state = State.PARKED
         self.parked += 1
+        self._keep_line_in_order(flight)
+
+    def _keep_line_in_order(self, flight: Flight) -> None:
+        """Whoever is first in line is being worked on, or is the lowest.
+
+        So it makes no difference whether the later ones of the key are not published yet, as live,
+        or known already, as at recovery.
+        """
+        line = self._lines.get(flight.key) if flight.key is not None else None
+        if line is None or len(line) == 1 or line[0] < line[1] or line[0] in self.leases:
+            return
+        first = line.popleft()
+        self._take_waiting(first)
+        self.flights[first].state = State.PARKED
+        line.insert(next((n for n, other in enumerate(line) if other > first), len(line)), first)
+        following = self.flights[line[0]]
+        self._schedule(line[0], following, following.due_ns)
 
     def _holds_any(self, lease: Lease) -> bool:
-        leases = self.leases
-        return any(leases.get(seq) is lease for seq in lease.seqs)
+        held = self.leases.get
+        for seq in lease.seqs:  # not any(): it is asked for every lease there was
+            if held(seq) is lease:
+                return True
+        return False
 
     def rebase(self, now_ns: int, mono_ns: int) -> None:
         """After a restart: a lease ends at its stored deadline, or its length from now if earlier."""
@@ -565,6 +634,7 @@ _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {
     EventType.NACKED: Group._nacked,
     EventType.TIMED_OUT: Group._timed_out,
     EventType.DEAD: Group._died,
+    EventType.DEAD_LEASED: Group._dead_leased,
     EventType.EXTENDED: Group._extended,
     EventType.RELEASED: Group._released,
     EventType.REDRIVEN: Group._redriven,

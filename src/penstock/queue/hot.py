@@ -1,61 +1,118 @@
-"""The short way through a dequeue: the same record and the same change, with fewer steps.
+"""The short ways: dequeue, lease and ack of one plain message. The same record, the same change.
 
-Taking one plain message is what an embedded queue does most. Done by the general behaviours it
-passes through some eighty calls, most of which find nothing to do: no priorities, nothing due, no
-lease over, nothing expired. Here they are asked for once, together; where any of them has
-something to do, the answer is None and the caller goes the general way.
+They are what a queue does most. Done by the general behaviours, each passes through some hundred
+calls, most of which find nothing to do: no priorities, nothing due, no lease over, nothing expired,
+one message in one run of one attempt. Here all that is asked for once, together; where any of it
+is otherwise, the answer says so and the caller goes the general way. What is written is what
+`events.encode` would write, and the group changes by the methods that its handlers call.
 """
 
 import struct
 
-from penstock.errors import EntryGone
-from penstock.model import Message
+from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
+from penstock.queue.delivering import Nonces
 from penstock.queue.events import MAIN_GROUP, EventType
-from penstock.queue.messages import to_message
+from penstock.queue.group import Group
 
-_TAKEN_BODY = struct.Struct("<HHHQI")  # events.encode of a TAKEN event with one run
+_pack_one = struct.Struct("<HHHQI").pack  # group, attempt, one run: seq, 1
+_pack_lease = struct.Struct("<HHHQIQQQH").pack  # and nonce, deadline, length, no holder
+_LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _SAMPLED = 63  # one latency in 64 is measured here
 
 
-class HotTake:
-    """Takes one plain message of group `main`."""
+class ShortWays:
+    """One plain message of group `main` out, or one message of any group settled."""
 
-    def __init__(self, core: QueueCore) -> None:
+    def __init__(self, core: QueueCore, settler: Settler, nonces: Nonces) -> None:
         self._core = core
-        self._log = core.ledger.messages
+        self._settler = settler
+        self._next_nonce = nonces.next
         self._append_event = core.ledger.events.append_event
-        self._pack = _TAKEN_BODY.pack
-        self._taken = int(EventType.TAKEN)
+        self._length_ns = round(core.settings.lease_s * NS)
+        self._discards_dead = core.settings.dead_retention_s > 0
 
     def take(self) -> Message | None:
-        """A message, or None where the general way must be gone (also where there is none)."""
+        """A message, for good; None where the general way must be gone, or where there is none."""
         core = self._core
         with core.lock:
-            state = core.state
-            next_seq = self._log.next_seq
-            if state.ingested_upto < next_seq:
-                state.publish_plain(state.ingested_upto, next_seq)
-            group = state.groups[MAIN_GROUP]
-            if group.special or group.has_timers or state.paused:
+            group = core.state.groups[MAIN_GROUP]
+            if (group.leases or group.scheduled) and not group.is_quiet(*core.clock.read()):
                 return None
-            seq, end = group.plain.first_run(1)
-            if seq == end:
+            message = self._next_of(group)
+            if message is None:
                 return None
-            try:
-                entry = core.reader.get(seq)
-            except EntryGone:
-                return None
-            if entry.expires_at_ns or entry.compression:
-                core.reader.put_back(entry)
-                return None
-            message = to_message(entry, core.identity, 0)
-            self._append_event(self._taken, self._pack(MAIN_GROUP, 1, 1, seq, 1))
-            group.take_plain(seq, end)
+            seq = message[1]
+            event_seq = self._append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
+            group.take_plain(seq, seq + 1)
             metrics = core.metrics
             metrics.leased += 1
             metrics.acked += 1
             if not metrics.leased & _SAMPLED:
                 metrics.wait.add(core.clock.now_ns() - message.published_ns, _SAMPLED + 1)
-            core.recorded()
+            if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
+                core.recorded()
             return message
+
+    def lease(self) -> LeasedMessage | None:
+        """A message, for the queue's `lease_s`; None as above."""
+        core = self._core
+        with core.lock:
+            group = core.state.groups[MAIN_GROUP]
+            now_ns, mono_ns = core.clock.read()
+            if not group.is_quiet(now_ns, mono_ns):
+                return None
+            message = self._next_of(group)
+            if message is None:
+                return None
+            seq = message[1]
+            nonce, length_ns = self._next_nonce(), self._length_ns
+            deadline_ns = now_ns + length_ns
+            body = _pack_lease(MAIN_GROUP, 1, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
+            event_seq = self._append_event(_LEASED, body)
+            core.state.moment.mono_ns = mono_ns
+            group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, "")
+            metrics = core.metrics
+            metrics.leased += 1
+            if not metrics.leased & _SAMPLED:
+                metrics.wait.add(now_ns - message.published_ns, _SAMPLED + 1)
+            if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
+                core.recorded()
+            ticket = (
+                core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler,
+            )
+            return tuple.__new__(LeasedMessage, (message, tuple.__new__(Ticket, ticket)))
+
+    def ack(self, leased: LeasedMessage) -> bool:
+        """The work is done; False where the general way must be gone, and may say what is wrong."""
+        core = self._core
+        message, (identity, number, _, attempt, nonce, _, _) = leased
+        seq = message[1]
+        with core.lock:
+            group = core.state.groups.get(number)
+            if group is None or identity != core.identity or seq in group.flights:
+                return False
+            lease = group.leases.get(seq)
+            if lease is None or lease.nonce != nonce or lease.attempt != attempt:
+                return False
+            event_seq = self._append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
+            group.ack_plain(seq)
+            metrics = core.metrics
+            metrics.acked += 1
+            if not metrics.acked & _SAMPLED:
+                started_ns = lease.deadline_ns - lease.length_ns
+                metrics.work.add(max(core.clock.now_ns() - started_ns, 0), _SAMPLED + 1)
+            if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
+                core.recorded()
+            return True
+
+    def _next_of(self, group: Group) -> Message | None:
+        """The next message, if nothing but plain ones wait and it is one. Hold the lock."""
+        core = self._core
+        if group.special or core.state.paused or (self._discards_dead and group.dead):
+            return None
+        seq = group.plain.first
+        if seq is None:
+            core.catch_up()  # what was published since comes behind; it matters only now
+            seq = group.plain.first
+        return None if seq is None else core.messages.get(seq)

@@ -12,6 +12,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType, decode
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
+from penstock.queue.order import in_order
 from penstock.queue.settlement import settlement_in
 
 STATES = {state.name.lower(): state for state in State}
@@ -67,9 +68,8 @@ class Inspecting:
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
             group.promote(now_ns)
-            lanes = reversed(range(len(group.lanes)))
             found: list[Message] = []
-            for seq in group.candidates(lanes, core.published_ns):
+            for seq in in_order(core, group, now_ns):
                 if len(found) == count:
                     break
                 message = self._readable(seq)

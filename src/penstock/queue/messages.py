@@ -1,20 +1,17 @@
 """Entries of the message log as messages, and reading them in the order they are asked for."""
 
-from types import MappingProxyType
-
 from penstock import codec
 from penstock.codec import Entry
-from penstock.errors import EntryGone
 from penstock.ledger import read_entry
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
-from penstock.model import Message
+from penstock.model import NO_HEADERS, Message
 from penstock.queue.compression import decompress
 from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 
-_NO_HEADERS: MappingProxyType[str, str] = MappingProxyType({})
 _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
+_FIRST_AHEAD = 8
 
 
 def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
@@ -51,7 +48,7 @@ def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
             deliver_at_ns,
             expires_at_ns,
             None if key is None else key.decode(),
-            _NO_HEADERS if headers is None else headers,
+            NO_HEADERS if headers is None else headers,
             content_type,
             max_attempts,
         ),
@@ -77,25 +74,6 @@ class EntryReader:
         self._read_on(seq)
         entry = self._ahead.pop(seq, None)
         return read_entry(self._log, seq) if entry is None else entry
-
-    def put_back(self, entry: Entry) -> None:
-        """It was only looked at."""
-        self._ahead[entry.seq] = entry
-
-    def get_run(self, first: int, count: int) -> list[Entry]:
-        """Entries with seqs in a row, as many as are found at once; at least one, or EntryGone."""
-        found = [self.get(first)]
-        pop = self._ahead.pop
-        for seq in range(first + 1, first + count):
-            entry = pop(seq, None)
-            if entry is None:
-                try:
-                    entry = self.get(seq)
-                except EntryGone:
-                    break
-                pop = self._ahead.pop
-            found.append(entry)
-        return found
 
     def forget(self) -> None:
         """Read everything anew: segments have changed."""
@@ -133,3 +111,85 @@ class EntryReader:
         self._next_seq = entries[-1].seq + 1
         size = max(entry.size for entry in entries)
         self._count = max(min(2 * self._count, _AHEAD_BYTES // size, _AHEAD_ENTRIES), 1)
+
+
+class MessageReader:
+    """Reads messages without options, those with headers among them, in the order they came.
+
+    Without the detour over an entry, and ahead: it is how most messages are delivered. What it
+    does not find is not lost; it may have options, and is for the EntryReader.
+    """
+
+    def __init__(self, log: Log, identity: int) -> None:
+        self._log = log
+        self._identity = identity
+        self._ahead: list[Message] = []  # the next one last
+        self._segment: Segment | None = None
+        self._offset = 0  # behind the last message read
+        self._next_seq = 0
+        self._count = _FIRST_AHEAD
+
+    def get(self, seq: int) -> Message | None:
+        """The message with that seq, if it is one of those."""
+        ahead = self._ahead
+        if ahead and ahead[-1][1] == seq:
+            return ahead.pop()
+        ahead = self._read_on(seq, self._count)
+        if not ahead:
+            return None
+        ahead.reverse()
+        self._ahead = ahead
+        return ahead.pop()
+
+    def get_run(self, first: int, count: int) -> list[Message] | None:
+        """Messages with seqs in a row; None if not all of them are such."""
+        found: list[Message] = []
+        if self._ahead and self._ahead[-1][1] == first:
+            found = self._ahead[-count:]
+            del self._ahead[-count:]
+            found.reverse()
+        while len(found) < count:
+            more = self._read_on(first + len(found), count - len(found))
+            if not more:
+                return None
+            found += more
+        return found
+
+    def forget(self) -> None:
+        """Read everything anew: segments have changed."""
+        self._ahead.clear()
+        self._segment = None
+
+    def _read_on(self, seq: int, count: int) -> list[Message]:
+        log = self._log
+        log.check_readable()
+        log.publish_tail()
+        self._ahead = []
+        if seq != self._next_seq or self._segment is None or self._segment.gone:
+            self._count = _FIRST_AHEAD
+            if not self._find(seq):
+                return []
+        messages = self._read(count)
+        if not messages and self._find(seq):  # in the next segment, perhaps
+            messages = self._read(count)
+        if not messages or messages[0].seq != seq or messages[-1].seq != seq + len(messages) - 1:
+            self._segment = None
+            return []
+        self._next_seq = seq + len(messages)
+        return messages
+
+    def _find(self, seq: int) -> bool:
+        segment = self._log.segments.holding(seq)
+        offset = -1 if segment is None else segment.offset_of(seq)
+        self._segment, self._offset = segment, offset
+        return offset >= 0
+
+    def _read(self, count: int) -> list[Message]:
+        assert self._segment is not None
+        start = self._offset
+        messages, self._offset = self._log.segments.used(self._segment).read_messages(
+            start, count, self._identity
+        )
+        size = (self._offset - start) // max(len(messages), 1)
+        self._count = max(min(2 * self._count, _AHEAD_BYTES // max(size, 1), _AHEAD_ENTRIES), 1)
+        return messages

@@ -221,6 +221,7 @@ class Operating:
             self._remove_old_events()
             with core.lock:
                 core.reader.forget()
+                core.messages.forget()
             return compactor.result
         finally:
             self._compacting = False

@@ -5,7 +5,9 @@ from collections.abc import Iterable, Sequence
 from penstock.checking import check_number
 from penstock.model import NS, LeasedMessage, Settler
 from penstock.queue.core import QueueCore
-from penstock.queue.delivering import Delivering
+from penstock.queue.dead_letters import DeadLetters
+from penstock.queue.delivering import Delivering, Nonces
+from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
 from penstock.queue.publishing import NewMessage, Payload, Publishing
@@ -13,6 +15,7 @@ from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying
 
+_ONLY_BYTES = {bytes}
 _LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
 
 
@@ -23,9 +26,12 @@ class Parts:
         self.core = core
         self.publishing = Publishing(core)
         self.settling = Settling(core, self.publishing)
-        self.delivering = Delivering(core, settler)
+        nonces = Nonces()
+        self.delivering = Delivering(core, settler, nonces)
+        self.short_ways = ShortWays(core, settler, nonces)
         self.inspecting = Inspecting(core)
         self.operating = Operating(core, self.inspecting)
+        self.dead_letters = DeadLetters(core, self.inspecting, self.delivering)
         if core.settings.auto_compact and not core.ledger.read_only:
             core.tidying = Tidying(self.operating.compact, core.ledger.path)
         # The longest payload that may go the short way; -1: none may.
@@ -38,7 +44,8 @@ class Parts:
         return (
             limit >= 0
             and len(messages) > 0
-            and all(type(message) is bytes and len(message) <= limit for message in messages)
+            and set(map(type, messages)) == _ONLY_BYTES
+            and max(map(len, messages)) <= limit  # type: ignore[arg-type]
         )
 
 

@@ -88,6 +88,8 @@ class Publishing:
         core.metrics.published += 1
         if core.waiting_threads or core.listeners:
             core.arrived()
+        if seq >= core.snapshot_seq:
+            core.snapshot_if_due()
         return codec.make_id(timestamp_ns, core.identity, seq)
 
     def publish_plain_batch(self, payloads: Sequence[bytes]) -> list[str]:
@@ -97,6 +99,8 @@ class Publishing:
         core.metrics.published += len(payloads)
         if core.waiting_threads or core.listeners:
             core.arrived()
+        if first >= core.snapshot_seq:
+            core.snapshot_if_due()
         return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
 
     def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
@@ -111,6 +115,7 @@ class Publishing:
             if drafts:
                 self._claim_room(len(drafts), sum(len(draft.payload) for draft in drafts))
                 ids = self.write(drafts)
+                core.snapshot_if_due()
             published = [
                 Published(ids[answer.draft], answer.duplicate)
                 if isinstance(answer, _Pending)
@@ -134,6 +139,7 @@ class Publishing:
             core.state.publish(_entry(draft, seq, timestamp_ns))
         core.metrics.published += len(drafts)
         core.arrived()
+        core.weigh(len(drafts))
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
     def drafts(self, messages: Sequence[NewMessage]) -> list[Draft]:
@@ -307,7 +313,8 @@ def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
         delay_ns = _duration_ns("delay", message.delay)
         return now_ns + delay_ns if delay_ns else 0
     if message.deliver_at is not None:
-        return _duration_ns("deliver_at", message.deliver_at)
+        latest = now_ns / NS + YEARS_S
+        return round(check_number("deliver_at", message.deliver_at, 0, latest) * NS)
     return 0
 
 

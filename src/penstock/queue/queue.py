@@ -26,7 +26,6 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.groups import Groups
-from penstock.queue.hot import HotTake
 from penstock.queue.parts import Parts, as_new, several, wait_ns_of
 from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue_clock import QueueClock
@@ -119,7 +118,7 @@ class Queue:
         self._parts = Parts(core, self)
         self._max_plain_bytes = self._parts.max_plain_bytes
         self._publish_plain = self._parts.publishing.publish_plain
-        self._take = HotTake(core).take
+        self._short_ways = self._parts.short_ways
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self._parts.operating, core, self._commit)
 
@@ -210,6 +209,12 @@ class Queue:
         holder: str = "",
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:
+            leased = self._short_ways.lease()
+            if leased is not None:
+                if self._commits:
+                    self._ledger.commit()
+                return [leased]
         return self._until(
             wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
         )
@@ -237,7 +242,7 @@ class Queue:
     def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
         if group is MAIN_GROUP_NAME:
-            message = self._take()
+            message = self._short_ways.take()
             if message is not None:
                 if self._commits:
                     self._ledger.commit()
@@ -274,6 +279,10 @@ class Queue:
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
+        if type(leased) is LeasedMessage and not emit and self._short_ways.ack(leased):
+            if self._commits:
+                self._ledger.commit()
+            return []
         ids = self._parts.settling.ack(several(leased), as_new(emit))
         self._commit()
         return ids
@@ -438,6 +447,20 @@ class Queue:
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
         return self._parts.inspecting.dead(group)
+
+    def lease_dead(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
+        them dead."""
+        leased = self._parts.dead_letters.lease(n, lease_s, group, holder)
+        self._commit()
+        return leased
 
     def redrive(
         self,

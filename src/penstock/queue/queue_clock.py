@@ -7,6 +7,7 @@ is followed, so that what is due at nine is delivered at nine.
 
 from penstock.clock import Clock
 
+_LOOK_EVERY_NS = 1_000_000
 _STEP_NS = 1_000_000_000  # smaller differences are drift, not steps
 
 
@@ -16,6 +17,7 @@ class QueueClock:
     def __init__(self, clock: Clock) -> None:
         self._mono_ns, self._wall_ns = clock.monotonic_ns, clock.now_ns
         self._offset_ns = clock.now_ns() - clock.monotonic_ns()
+        self._look_at_ns = 0  # when the wall clock is next compared, on the monotonic clock
         self.monotonic_ns = clock.monotonic_ns
         self.wait = clock.wait
 
@@ -26,7 +28,12 @@ class QueueClock:
             self._offset_ns += behind_ns
 
     def now_ns(self) -> int:
-        return self.read()[0]
+        """This time. May follow a step a little later than `read` does; never before it."""
+        mono_ns = self._mono_ns()
+        if mono_ns >= self._look_at_ns:
+            self._look_at_ns = mono_ns + _LOOK_EVERY_NS
+            return self.read()[0]
+        return mono_ns + self._offset_ns
 
     def read(self) -> tuple[int, int]:
         """This time, and that of the monotonic clock, of the same moment."""

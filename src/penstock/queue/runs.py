@@ -83,11 +83,11 @@ class Runs:
     def discard(self, first: int, end: int) -> int:
         """Take out what is there of [first, end); how many that were."""
         pairs, at = self._array, self._head
-        if at < len(pairs) and pairs[at] == first and end <= pairs[at + 1]:
+        if at < len(pairs) and pairs[at] == first and end <= (run_end := pairs[at + 1]):
             taken = end - first  # the usual case: from the front
             pairs[at] = end
             self._count -= taken
-            if pairs[at] == pairs[at + 1]:
+            if end == run_end:
                 self._drop_front_pair()
             return taken
         return self._discard_anywhere(first, end)

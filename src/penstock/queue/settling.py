@@ -1,13 +1,13 @@
 """Settling: ack, nack, extend, release, each of one or many leased messages."""
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from penstock.checking import check_number
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
-from penstock.queue.events import Cause, Event, EventType
+from penstock.queue.events import Cause, Event, EventType, as_written
 from penstock.queue.flight import State
 from penstock.queue.group import Group
 from penstock.queue.publishing import NewMessage, Publishing
@@ -17,6 +17,7 @@ from penstock.queue.settlement import pack_settlement
 from penstock.queue.tags import SETTLES
 
 Leased = LeasedMessage | str  # a leased message, or its receipt
+_ONLY_LEASED = {LeasedMessage}
 
 
 class Settling:
@@ -62,6 +63,7 @@ class Settling:
     def nack(self, leased: Iterable[Leased], reason: str = "", delay: float | None = None) -> None:
         """The work failed: try again after the backoff (or `delay`), or give up after too many."""
         core = self._core
+        reason = as_written("reason", reason)
         delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
         with core.lock:
             now_ns = core.now()
@@ -101,6 +103,10 @@ class Settling:
 
     def _held(self, leased: Iterable[Leased], *, late_is_fine: bool = False) -> "list[_Lot]":
         """What is held by those receipts now, by group and attempt; ReceiptInvalid says why not."""
+        leased = list(leased)
+        together = self._held_together(leased)
+        if together is not None:
+            return [together]
         lots: dict[tuple[int, int], _Lot] = {}
         seen: set[tuple[int, int]] = set()
         ticket: Ticket | None = None
@@ -128,6 +134,25 @@ class Settling:
         if len(seen) != sum(len(lot.seqs) for lot in lots.values()):
             raise InvalidInput("the same receipt is there twice")
         return list(lots.values())
+
+    def _held_together(self, leased: list[Leased]) -> "_Lot | None":
+        """The usual case, at once: messages of one lease call, all still held by it."""
+        if set(map(type, leased)) != _ONLY_LEASED:
+            return None
+        jobs = cast("list[LeasedMessage]", leased)
+        ticket = jobs[0].ticket
+        seqs = [message.seq for message, own in jobs if own is ticket]
+        if len(set(seqs)) != len(leased):
+            return None
+        lot = self._lot({}, ticket.identity, ticket.group, ticket.attempt)
+        held = lot.group.leases
+        lease = held.get(seqs[0])
+        if lease is None or (lease.nonce, lease.attempt) != (ticket.nonce, ticket.attempt):
+            return None
+        if [held.get(seq) for seq in seqs].count(lease) != len(seqs):
+            return None
+        lot.seqs.extend(seqs)
+        return lot
 
     def _lot(
         self, lots: "dict[tuple[int, int], _Lot]", identity: int, number: int, attempt: int
@@ -167,7 +192,7 @@ def _is_late_but_free(lot: _Lot, seq: int, nonce: int) -> bool:
     return (
         flight is not None
         and flight.timed_out
-        and flight.state in (State.READY, State.SCHEDULED, State.DEAD)
+        and flight.state is not State.LEASED
         and flight.nonce == nonce
         and flight.attempt == lot.attempt
     )

@@ -1,0 +1,293 @@
+"""The ledger against its peers and the machine: `make bench`, or see README.md beside this file."""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from measure import Contender, Outcome, Round, Row, Runner, Target, machine_facts, version_of
+from report import as_dict, as_markdown, as_table
+
+from penstock.codec import IMPLEMENTATION
+from penstock.ledger.files import OsFiles
+
+HERE = Path(__file__).resolve().parent
+WORKLOADS = HERE / "ledger_workloads.py"
+RESULTS = HERE / "results"
+
+ENOUGH_BATCHED = 5_000_000  # entries/s
+SHARE_OF_COPYING = 0.6
+SETTLE_MIB = 512  # more than any workload writes in one run
+
+
+def rate(name: str) -> Callable[[Round], float]:
+    return lambda one: one[name]["rate"]
+
+
+def ratio(name: str, to: str) -> Callable[[Round], float]:
+    return lambda one: one[name]["rate"] / one[to]["rate"]
+
+
+def batched_enough(one: Round) -> float:
+    """Of the lesser of the two demands: 1 is enough."""
+    copying = SHARE_OF_COPYING * one["memcpy + CRC"]["rate"]
+    return one["penstock"]["rate"] / min(ENOUGH_BATCHED, copying)
+
+
+def rows(*, quick: bool) -> list[Row]:
+    """Every row. A quick run does a hundredth of the work: it shows that all of it runs."""
+
+    def size(full: int) -> int:
+        return full // 100 if quick else full
+
+    return [
+        Row(
+            name="append",
+            title="single append, no sync, kill-safe",
+            unit="entries/s",
+            contenders=[
+                Contender(
+                    name="penstock",
+                    workload="append",
+                    arguments={"count": size(1_100_000), "mapped": True},
+                    does="checksummed entry into a shared mapping; two segments sealed meanwhile",
+                ),
+                Contender(
+                    name="twin",
+                    workload="append",
+                    arguments={"count": size(50_000), "mapped": False},
+                    codec="python",
+                    does="the same in pure Python with one write(2) each; no segment sealed",
+                ),
+                Contender(
+                    name="queuelib",
+                    workload="append_queuelib",
+                    arguments={"count": size(300_000)},
+                    peer="queuelib",
+                    does="one write(2) each; no checksum, seq or time; index only at close",
+                ),
+            ],
+            targets=[
+                Target(
+                    says="of the twin, at least 4", judge=ratio("penstock", "twin"), at_least=4
+                ),
+                Target(
+                    says="of queuelib's push, at least 3",
+                    judge=ratio("penstock", "queuelib"),
+                    at_least=3,
+                ),
+            ],
+        ),
+        Row(
+            name="batch",
+            title="batches of 100, no sync, kill-safe",
+            unit="entries/s",
+            contenders=[
+                Contender(
+                    name="penstock",
+                    workload="append_batches",
+                    arguments={"count": size(1_600_000)},
+                    does="atomic batches into a shared mapping; three segments sealed meanwhile",
+                ),
+                Contender(
+                    name="memcpy + CRC",
+                    workload="copy_and_checksum",
+                    arguments={"count": size(10_000_000)},
+                    does="the same bytes, 12.6 KB at a time, in memory: no file, no batch of Python"
+                    " objects",
+                ),
+            ],
+            targets=[
+                Target(
+                    says="of 5 M/s, or of 60 % of memcpy + CRC if that is less, at least 1",
+                    judge=batched_enough,
+                    at_least=1,
+                ),
+            ],
+        ),
+        Row(
+            name="read",
+            title="sequential read, checksum verified",
+            unit="entries/s",
+            prepare=Contender(
+                name="fill", workload="fill", arguments={"count": size(1_000_000)}
+            ),
+            contenders=[
+                Contender(
+                    name="penstock",
+                    workload="read_in_order",
+                    arguments={"count": size(1_000_000)},
+                    does="Cursor, 1,000 entries a call, each a Python object",
+                ),
+                Contender(
+                    name="twin",
+                    workload="read_in_order",
+                    arguments={"count": size(50_000)},
+                    codec="python",
+                    does="the same in pure Python",
+                ),
+                Contender(
+                    name="columns",
+                    workload="read_columns",
+                    arguments={"all_columns": False},
+                    does="seq, timestamp and payload to Arrow-ready buffers, one core",
+                ),
+                Contender(
+                    name="all columns",
+                    workload="read_columns",
+                    arguments={"all_columns": True},
+                    does="the same with all thirteen columns",
+                ),
+            ],
+            targets=[
+                Target(
+                    says="of the twin, at least 5", judge=ratio("penstock", "twin"), at_least=5
+                ),
+                Target(
+                    says="columns, at least 8 M/s", judge=rate("columns"), at_least=8_000_000
+                ),
+            ],
+        ),
+        Row(
+            name="durable",
+            title="durable append (sync=always)",
+            unit="entries/s",
+            often=3,
+            contenders=[
+                Contender(
+                    name="machine",
+                    workload="durable_loop",
+                    arguments={"count": size(1_000)},
+                    does="write(2) at the end of a file, fdatasync, again: 126 bytes each",
+                ),
+                Contender(
+                    name="1 thread",
+                    workload="durable_one",
+                    arguments={"count": size(1_000)},
+                    does="append, commit, again",
+                ),
+                Contender(
+                    name="64 threads",
+                    workload="durable_threads",
+                    arguments={"count": size(19_200), "threads": 64},
+                    does="each: append, commit, again",
+                ),
+                Contender(
+                    name="1,000 tasks",
+                    workload="durable_tasks",
+                    arguments={"count": size(100_000), "tasks": 1_000},
+                    does="asyncio, one thread; each: append, await commit, again",
+                ),
+            ],
+            targets=[
+                Target(
+                    says="one thread, of the machine's own loop, at least 0.9",
+                    judge=ratio("1 thread", "machine"),
+                    at_least=0.9,
+                ),
+                Target(
+                    says="64 threads, of one, at least 7",
+                    judge=ratio("64 threads", "1 thread"),
+                    at_least=7,
+                ),
+                Target(
+                    says="1,000 tasks, of one thread, at least 30",
+                    judge=ratio("1,000 tasks", "1 thread"),
+                    at_least=30,
+                ),
+            ],
+        ),
+        Row(
+            name="random",
+            title="read by seq at random over 10 million entries",
+            unit="µs",
+            prepare=Contender(
+                name="fill", workload="fill", arguments={"count": size(10_000_000)}
+            ),
+            contenders=[
+                Contender(
+                    name="penstock",
+                    workload="read_at_random",
+                    arguments={"count": size(100_000)},
+                    does="read_entry: sparse index, a scan of at most 4 KB, checksum; page cache"
+                    " warm",
+                ),
+            ],
+            targets=[
+                Target(
+                    says="median, at most 20 µs",
+                    judge=lambda one: one["penstock"]["median_us"],
+                    at_most=20,
+                ),
+            ],
+        ),
+    ]
+
+
+def main() -> int:
+    arguments = _arguments()
+    every = rows(quick=arguments.quick)
+    chosen = [row for row in every if not arguments.only or row.name in arguments.only]
+    directory = Path(tempfile.mkdtemp(prefix=".work-", dir=arguments.dir))
+    try:
+        facts = _facts(directory)
+        if facts["file_system"] == "tmpfs":
+            print("note: this is memory, not a disk; the durable row means nothing here\n")
+        outcomes = _measure(chosen, directory, arguments)
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
+    print(as_table(outcomes))
+    complete = len(chosen) == len(every) and not arguments.quick
+    out = arguments.out or (RESULTS if complete else None)
+    if out is not None:
+        _write(out, facts, arguments.rounds, outcomes)
+    missed = any(v.outcome == "MISSED" for outcome in outcomes for v in outcome.verdicts)
+    return 1 if missed and not arguments.quick else 0
+
+
+def _measure(chosen: list[Row], directory: Path, arguments: argparse.Namespace) -> list[Outcome]:
+    runner = Runner(WORKLOADS, directory, settle_mib=0 if arguments.quick else SETTLE_MIB)
+    outcomes = []
+    for row in chosen:
+        print(f"{row.name} ", end="", file=sys.stderr, flush=True)
+        outcomes.append(
+            runner.measure(row, arguments.rounds, lambda: print(".", end="", file=sys.stderr, flush=True))
+        )
+        print(file=sys.stderr)
+    return outcomes
+
+
+def _write(out: Path, facts: dict[str, str | int], rounds: int, outcomes: list[Outcome]) -> None:
+    out.mkdir(parents=True, exist_ok=True)
+    found = as_dict("ledger", facts, rounds, outcomes)
+    (out / "ledger.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (out / "ledger.md").write_text(as_markdown("The ledger, measured", facts, outcomes))
+
+
+def _facts(directory: Path) -> dict[str, str | int]:
+    return {
+        "penstock": version_of("penstock") or "not installed",
+        "codec": IMPLEMENTATION,
+        "queuelib": version_of("queuelib") or "not installed",
+        **machine_facts(OsFiles().file_system(str(directory))),
+    }
+
+
+def _arguments() -> argparse.Namespace:
+    names = [row.name for row in rows(quick=True)]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="+", choices=names, help="these rows, not all of them")
+    parser.add_argument("--rounds", type=int, default=7, help="how often each row runs (7)")
+    parser.add_argument("--quick", action="store_true", help="little work, to see that it runs")
+    parser.add_argument("--dir", type=Path, default=HERE, help="where to work: on a real disk")
+    parser.add_argument(
+        "--out", type=Path, help="where ledger.json and ledger.md go (a whole run: results/)"
+    )
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,225 @@
+"""Measuring things side by side: each in its own process, in interleaved rounds, by medians.
+
+A round runs every contender of a row once, in an order that changes from round to round, so that
+whatever else the machine does meets all of them alike. A target is judged in each round, on
+figures taken seconds apart, and the median over the rounds counts.
+"""
+
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+from time import perf_counter
+
+Figures = dict[str, float]  # what one run of a workload found, by name: "rate", "p99_us"
+Round = Mapping[str, Figures]  # the figures of each contender of a row, in one round
+
+_RUN_LIMIT_S = 600
+_SETTLE_TRIES = 4
+_SETTLED_MIB_PER_S = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contender:
+    """One thing to time: a workload with its arguments, run in a fresh process."""
+
+    name: str
+    workload: str
+    arguments: Mapping[str, int | str | bool] = field(default_factory=dict)
+    codec: str = "compiled"
+    peer: str | None = None  # the package it needs; the contender is left out where it is missing
+    does: str = ""  # what it does, and what it does not
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """A number that a row must reach; `judge` finds it from the figures of one round."""
+
+    says: str
+    judge: Callable[[Round], float]
+    at_least: float | None = None
+    at_most: float | None = None
+
+    def is_met(self, value: float) -> bool:
+        if self.at_least is not None and value < self.at_least:
+            return False
+        return self.at_most is None or value <= self.at_most
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """Contenders that are compared with each other, and what is asked of them."""
+
+    name: str
+    title: str
+    unit: str
+    contenders: Sequence[Contender]
+    targets: Sequence[Target]
+    often: int = 1  # so many times the rounds: for what depends on something noisier than the CPU
+    prepare: Contender | None = None  # run once; its directory is handed to every contender
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """How a target came out; `value` is None where a peer was missing."""
+
+    target: Target
+    value: float | None
+
+    @property
+    def outcome(self) -> str:
+        if self.value is None:
+            return "skipped"
+        return "met" if self.target.is_met(self.value) else "MISSED"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """All that a row's rounds found."""
+
+    row: Row
+    rounds: Sequence[Round]
+
+    @property
+    def verdicts(self) -> list[Verdict]:
+        return [Verdict(target, self._value(target)) for target in self.row.targets]
+
+    def median(self, contender: Contender) -> Figures | None:
+        """Each of its figures, the median over the rounds; None if it did not run."""
+        found = [one[contender.name] for one in self.rounds if contender.name in one]
+        if not found:
+            return None
+        return {name: statistics.median(figures[name] for figures in found) for name in found[0]}
+
+    def _value(self, target: Target) -> float | None:
+        try:
+            return statistics.median(target.judge(one) for one in self.rounds)
+        except KeyError:
+            return None
+
+
+class Runner:
+    """Runs the workloads of one script in processes of their own, in a directory on a real disk."""
+
+    def __init__(self, script: Path, directory: Path, *, settle_mib: int) -> None:
+        self._script = script
+        self._directory = directory
+        self._settle_mib = settle_mib
+        self._runs = 0
+
+    def measure(self, row: Row, rounds: int, on_round: Callable[[], None]) -> Outcome:
+        """Run a row. Contenders whose peer is not installed are left out."""
+        prepared = self._fresh_directory() if row.prepare else None
+        if row.prepare and prepared:
+            self._run(row.prepare, prepared)
+        present = [one for one in row.contenders if one.peer is None or version_of(one.peer)]
+        found = []
+        try:
+            for number in range(rounds * row.often):
+                turn = number % len(present)
+                order = [*present[turn:], *present[:turn]]
+                found.append({one.name: self._run_once(one, prepared) for one in order})
+                on_round()
+        finally:
+            if prepared:
+                shutil.rmtree(prepared, ignore_errors=True)
+        return Outcome(row, found)
+
+    def _run_once(self, contender: Contender, prepared: Path | None) -> Figures:
+        if prepared is not None:
+            return self._run(contender, prepared)
+        directory = self._fresh_directory()
+        try:
+            return self._run(contender, directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    def _run(self, contender: Contender, directory: Path) -> Figures:
+        arguments = {**contender.arguments, "directory": str(directory)}
+        done = subprocess.run(
+            [
+                sys.executable,
+                str(self._script),
+                contender.workload,
+                json.dumps(arguments),
+                str(self._settle_mib),
+            ],
+            env={**os.environ, "PENSTOCK_CODEC": contender.codec},
+            stdout=subprocess.PIPE,
+            text=True,
+            timeout=_RUN_LIMIT_S,
+            check=True,
+        )
+        figures: Figures = json.loads(done.stdout)
+        return figures
+
+    def _fresh_directory(self) -> Path:
+        self._runs += 1
+        return self._directory / f"run-{self._runs}"
+
+
+def run_workload(workloads: Mapping[str, Callable[..., Figures]]) -> None:
+    """The main function of a workload script: run the one that is named, print its figures."""
+    name, arguments_json, settle_mib = sys.argv[1:]
+    arguments = json.loads(arguments_json)
+    settle(Path(arguments["directory"]).parent, int(settle_mib))
+    print(json.dumps(workloads[name](**arguments)))
+
+
+def settle(directory: Path, mib: int) -> None:
+    """Let what was written before reach the disk, and have memory at hand for files.
+
+    The host of a virtual machine takes back memory that lies free, within seconds; getting a page
+    of it again takes ten times as long as filling it. Whoever runs first would pay for that. So
+    files are written and removed before anything is timed, until that goes at memory's own speed.
+    """
+    os.sync()
+    for _ in range(_SETTLE_TRIES if mib else 0):
+        start = perf_counter()
+        with tempfile.TemporaryFile(dir=directory) as file:
+            for _ in range(mib):
+                file.write(bytes(1 << 20))
+        if mib / (perf_counter() - start) > _SETTLED_MIB_PER_S:
+            return
+
+
+def rate_of(count: int, work: Callable[[], object]) -> Figures:
+    """How many of `count` things a second the work does."""
+    start = perf_counter()
+    work()
+    return {"rate": count / (perf_counter() - start)}
+
+
+def version_of(package: str) -> str | None:
+    """The version of an installed package; None if it is not there."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def machine_facts(file_system: str) -> dict[str, str | int]:
+    """What the figures depend on; nothing that names the machine."""
+    return {
+        "python": platform.python_version(),
+        "kernel": f"{platform.system()} {platform.release()}",
+        "file_system": file_system,
+        "architecture": platform.machine(),
+        "cpu": _cpu_model(),
+        "cpu_count": len(os.sched_getaffinity(0)),
+    }
+
+
+def _cpu_model() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return ""

@@ -1,0 +1,114 @@
+"""What a benchmark found, for people (an aligned table, a Markdown page) and for tools (JSON)."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from measure import Contender, Figures, Outcome, Target
+
+_UNITS = ((1e6, " M"), (1e3, " k"))
+
+
+def as_dict(
+    benchmark: str, facts: dict[str, Any], rounds: int, outcomes: Sequence[Outcome]
+) -> dict[str, Any]:
+    """Everything, for JSON."""
+    return {
+        "benchmark": benchmark,
+        "facts": facts,
+        "rounds": rounds,
+        "rows": [_row_as_dict(outcome) for outcome in outcomes],
+    }
+
+
+def _row_as_dict(outcome: Outcome) -> dict[str, Any]:
+    row = outcome.row
+    return {
+        "name": row.name,
+        "title": row.title,
+        "unit": row.unit,
+        "contenders": [
+            {
+                "name": one.name,
+                "does": one.does,
+                "median": _rounded(outcome.median(one)),
+                "rounds": [_rounded(r[one.name]) for r in outcome.rounds if one.name in r],
+            }
+            for one in row.contenders
+        ],
+        "targets": [
+            {
+                "says": verdict.target.says,
+                "value": None if verdict.value is None else round(verdict.value, 3),
+                "at_least": verdict.target.at_least,
+                "at_most": verdict.target.at_most,
+                "outcome": verdict.outcome,
+            }
+            for verdict in outcome.verdicts
+        ],
+    }
+
+
+def as_table(outcomes: Sequence[Outcome]) -> str:
+    """The figures of each row, then its targets; plain text."""
+    lines = []
+    for outcome in outcomes:
+        row = outcome.row
+        lines.append(f"{row.title}, {row.unit}")
+        width = max(len(one.name) for one in row.contenders)
+        for one in row.contenders:
+            lines.append(f"    {one.name:<{width}}  {_figures(outcome.median(one)):>12}")
+        for verdict in outcome.verdicts:
+            value = "" if verdict.value is None else _value(verdict.target, verdict.value)
+            lines.append(f"  {verdict.outcome:>7}  {value:>9}   {verdict.target.says}")
+        lines.append("")
+    return "\n".join(lines)
+
+
+def as_markdown(title: str, facts: dict[str, Any], outcomes: Sequence[Outcome]) -> str:
+    """A page to keep beside the JSON."""
+    lines = [f"# {title}", "", "| | |", "|---|---|"]
+    lines += [f"| {name.replace('_', ' ')} | {value} |" for name, value in facts.items()]
+    lines += ["", "## Targets", "", "| row | target | measured | |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        for verdict in outcome.verdicts:
+            value = "" if verdict.value is None else _value(verdict.target, verdict.value)
+            lines.append(
+                f"| {outcome.row.title} | {verdict.target.says} | {value} | {verdict.outcome} |"
+            )
+    lines += ["", "## Figures", "", "| row | what | median | it does |", "|---|---|---|---|"]
+    for outcome in outcomes:
+        for one in outcome.row.contenders:
+            figures = _figures(outcome.median(one))
+            lines.append(f"| {outcome.row.name}, {outcome.row.unit} | {_cells(one, figures)} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cells(contender: Contender, figures: str) -> str:
+    return f"{contender.name} | {figures} | {contender.does}"
+
+
+def _figures(figures: Figures | None) -> str:
+    if figures is None:
+        return "not installed"
+    if "rate" in figures:
+        return _short(figures["rate"])
+    return ", ".join(f"{name.removesuffix('_us')} {value:.1f}" for name, value in figures.items())
+
+
+def _value(target: Target, value: float) -> str:
+    if target.at_most is not None or value >= 1000:
+        return _short(value)
+    return f"{value:.2f} x"
+
+
+def _short(value: float) -> str:
+    for size, unit in _UNITS:
+        if value >= size:
+            return f"{value / size:.2f}{unit}"
+    return f"{value:.1f}"
+
+
+def _rounded(figures: Figures | None) -> Figures | None:
+    if figures is None:
+        return None
+    return {name: round(value, 3) for name, value in figures.items()}

@@ -1,0 +1,71 @@
+"""Handing out dead letters: the dead-letter queue as a queue.
+
+A dead letter stays where it is, with its id; leasing it is a state of the same message. An ack
+settles it for good; a nack, a release or the end of the lease make it dead again, at once.
+"""
+
+from penstock.model import LeasedMessage, Ticket
+from penstock.queue.core import QueueCore
+from penstock.queue.delivering import Delivering, check_count
+from penstock.queue.events import Event, EventType, as_written
+from penstock.queue.inspecting import Inspecting
+from penstock.queue.runs import as_runs
+
+
+class DeadLetters:
+    """Leases of dead letters."""
+
+    def __init__(self, core: QueueCore, inspecting: Inspecting, delivering: Delivering) -> None:
+        self._core = core
+        self._inspecting = inspecting
+        self._delivering = delivering
+
+    def lease(
+        self, count: int, lease_s: float | None, group_name: str, holder: str
+    ) -> list[LeasedMessage]:
+        """Lease up to so many dead letters, oldest first."""
+        core = self._core
+        check_count(count)
+        length_ns = self._delivering.length_ns(lease_s)
+        holder = as_written("holder", holder)
+        with core.lock:
+            now_ns = core.tick()
+            group = core.group(group_name)
+            nonce = self._delivering.nonce()
+            leased: list[LeasedMessage] = []
+            by_attempt: dict[int, list[int]] = {}
+            for seq, flight in group.dead.items():
+                if len(leased) == count:
+                    break
+                letter = self._inspecting.dead_letter(seq, flight)
+                if letter is None:
+                    continue  # its bytes are gone; there is nothing to hand out
+                attempt = flight.attempt + 1
+                by_attempt.setdefault(attempt, []).append(seq)
+                ticket = Ticket(
+                    core.identity,
+                    group.number,
+                    group.name,
+                    attempt,
+                    nonce,
+                    now_ns + length_ns,
+                    self._delivering.settler,
+                )
+                leased.append(LeasedMessage(letter.message, ticket))
+            if leased:
+                core.record(
+                    [
+                        Event(
+                            EventType.DEAD_LEASED,
+                            group=group.number,
+                            attempt=attempt,
+                            runs=tuple(as_runs(seqs)),
+                            nonce=nonce,
+                            deadline_ns=now_ns + length_ns,
+                            length_ns=length_ns,
+                            holder=holder,
+                        )
+                        for attempt, seqs in by_attempt.items()
+                    ]
+                )
+            return leased

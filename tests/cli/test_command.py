@@ -1,0 +1,67 @@
+"""The command as a whole: its help, its version, and what it says where it cannot run."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.cli.app import app
+from tests.cli.command_line import CommandLine
+
+NAMES = sorted(info.callback.__name__ for info in app.registered_commands if info.callback)
+
+
+def test_all_commands_are_there() -> None:
+    wanted = "stats inspect peek enqueue dequeue tail seek compact verify redrive why history"
+    assert sorted(wanted.split()) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_command_has_help_and_json(command: CommandLine, name: str) -> None:
+    answer = command(name, "--help")
+    assert answer.code == 0
+    assert "--json" in answer.text
+
+
+def test_help_and_version(command: CommandLine) -> None:
+    assert all(name in command("--help").text for name in NAMES)
+    assert command("--version").text == f"penstock {penstock.__version__}\n"
+
+
+@pytest.mark.parametrize("line", [["nonsense"], ["stats"], ["stats", ".", "--nonsense"]])
+def test_wrong_usage_is_exit_code_2(command: CommandLine, line: list[str]) -> None:
+    answer = command(*line)
+    assert (answer.code, answer.out) == (2, b"")
+    assert "Usage: penstock" in answer.err
+
+
+def test_not_a_queue_is_one_sentence(command: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("not a queue")
+    answer = command("stats", tmp_path)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "is not a queue" in answer.err
+
+
+@pytest.mark.parametrize("missing", ["typer", "rich"])
+def test_missing_package_is_named_with_the_way_to_get_it(missing: str) -> None:
+    program = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from penstock.cli import main\n"
+        "main(['stats', '.'])"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 2
+    assert "pip install 'penstock[cli]'" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_the_library_itself_needs_neither() -> None:
+    program = (
+        "import sys, penstock, penstock.aio, penstock.cli\n"
+        "assert not {'typer', 'rich'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -1,0 +1,24 @@
+"""What every test shares: the hypothesis profiles and the meaning of the `root` marker."""
+
+import os
+
+import pytest
+from hypothesis import settings
+
+# The default profile is the same run every time, on every machine; the long one goes looking.
+settings.register_profile(
+    "default", deadline=None, derandomize=True, print_blob=True, max_examples=200
+)
+settings.register_profile(
+    "long", deadline=None, derandomize=False, print_blob=True, max_examples=10_000
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.geteuid() == 0:
+        return
+    skip = pytest.mark.skip(reason="needs root: run the tests as root to include it")
+    for item in items:
+        if item.get_closest_marker("root") is not None:
+            item.add_marker(skip)

@@ -1,0 +1,128 @@
+"""The format page is true: its example is a real file, its numbers are those of the code."""
+
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.codec import Draft, layout
+from penstock.ledger import Ledger, LedgerSettings, segment_header
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.index import SparseIndex
+from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.snapshots import SNAPSHOTS_KEPT, Snapshots
+from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted
+
+PAGE = "format.md"
+IDENTITY = 0x0A0B0C0D
+CREATED_AT_S = 1_700_000_000
+SECOND_NS = 1_000_000_000
+
+
+def write_example(path: Path) -> bytes:
+    """The segment that the page takes apart."""
+    clock = ManualClock(now_s=CREATED_AT_S)
+    Manifest(IDENTITY, clock.now_ns()).save(Folder(OsFiles(), str(path)))
+    with Ledger.open(str(path), LedgerSettings(sync="never", min_free_bytes=0), clock=clock) as it:
+        it.messages.append_draft(
+            Draft(
+                b"hello",
+                expires_at_ns=clock.now_ns() + 60 * SECOND_NS,
+                headers={"kind": "order"},
+                priority=9,
+                key=b"k7",
+                attributes={255: b"ab"},
+            )
+        )
+        it.sync()
+        clock.advance(1)
+        it.messages.append_batch([b"one", b"two"])
+        clock.advance(1)
+    return (path / "messages" / segment_header.segment_name(1)).read_bytes()
+
+
+def test_worked_example_is_the_file_that_the_ledger_writes(tmp_path: Path) -> None:
+    example = rows_with(PAGE, "offset", "bytes")
+    in_page = b""
+    for row in example:
+        assert int(row["offset"]) == len(in_page), row
+        in_page += bytes.fromhex(unquoted(row["bytes"]))
+    assert in_page.hex(" ") == write_example(tmp_path).hex(" ")
+    assert f"has these {len(in_page)} bytes" in (DOCS / PAGE).read_text()
+
+
+def test_queue_json_in_the_page_is_whole() -> None:
+    text = (DOCS / PAGE).read_text().partition("```json\n")[2].partition("```")[0]
+    assert Manifest.unpack(text.encode()) == Manifest(IDENTITY, CREATED_AT_S * SECOND_NS)
+    assert (
+        f"**`{MANIFEST_NAME}`**, at most {MAX_MANIFEST_BYTES >> 20} MiB"
+        in (DOCS / PAGE).read_text()
+    )
+
+
+def constants(module: ModuleType) -> dict[str, int | str]:
+    return {
+        name: value for name, value in vars(module).items() if name.isupper() and name[0] != "_"
+    }
+
+
+@pytest.mark.parametrize("module", [layout, segment_header])
+def test_every_constant_is_in_the_page_with_its_value(module: ModuleType) -> None:
+    named = {
+        unquoted(row["constant"]): row["value"] for row in rows_with(PAGE, "constant", "value")
+    }
+    for name, value in constants(module).items():
+        assert name in named, f"{name} is not in {PAGE}"
+        stated = named[name] if isinstance(value, str) else quantity(named[name])
+        assert stated == value, name
+
+
+def test_the_page_names_no_constant_that_is_gone() -> None:
+    known = {**constants(layout), **constants(segment_header)}
+    named = {unquoted(row["constant"]) for row in rows_with(PAGE, "constant", "value")}
+    assert named - set(known) == set()
+
+
+def test_offsets_and_sizes_of_each_table_add_up() -> None:
+    for table in tables(PAGE):
+        offset = 0
+        for row in table:
+            if not (row.get("offset", "").isdigit() and row.get("size", "").isdigit()):
+                break
+            assert int(row["offset"]) == offset, row
+            offset += int(row["size"])
+
+
+def test_layout_tables_have_the_sizes_of_the_code(tmp_path: Path) -> None:
+    def size_of(first_field: str) -> int:
+        table = next(t for t in tables(PAGE) if t[0].get("field") == first_field)
+        return sum(int(row["size"]) for row in table if row["size"].isdigit())
+
+    folder = Folder(OsFiles(), str(tmp_path))
+    for event_seq in range(SNAPSHOTS_KEPT + 1):
+        Snapshots(folder).save(event_seq, b"")
+    sizes = [len(folder.read(name, max_bytes=100)) for name in folder.names()]
+    snapshot_overhead = 28
+    assert sizes == [snapshot_overhead] * 2, "the page says that two are kept"
+    assert size_of("length") == layout.ENTRY_OVERHEAD_BYTES
+    assert size_of("synced_upto") == layout.CHECKPOINT_BYTES - layout.ENTRY_OVERHEAD_BYTES
+    assert size_of("seq") == layout.INDEX_POINT_BYTES
+    headers = [t for t in tables(PAGE) if t[0].get("field") == "magic" and "size" in t[0]]
+    found = [sum(int(row["size"]) for row in t if row["size"].isdigit()) for t in headers]
+    index_header = len(SparseIndex(covered=0).pack())
+    assert found == [segment_header.HEADER_BYTES, index_header, snapshot_overhead]
+
+
+def test_magic_numbers_are_those_of_the_page(tmp_path: Path) -> None:
+    folder = Folder(OsFiles(), str(tmp_path))
+    Snapshots(folder).save(4711, b"")
+    (name,) = folder.names()
+    assert f"snapshots/{name}" in (DOCS / PAGE).read_text()
+    header = segment_header.SegmentHeader(segment_header.MESSAGES, IDENTITY, 1, 0)
+    files = [header.pack(), SparseIndex(covered=0).pack(), folder.read(name, max_bytes=100)]
+    stated = [
+        row["content"] for row in rows_with(PAGE, "field", "content") if row["field"] == "magic"
+    ]
+    assert [unquoted(magic).encode() for magic in stated] == [file[:4] for file in files]

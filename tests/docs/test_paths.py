@@ -1,0 +1,33 @@
+"""Every file and test that a page names is there, and every ring has its line."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import DOCS, rows_with, unquoted
+
+ROOT = DOCS.parent
+ROOTS = (ROOT, ROOT / "src" / "penstock")
+FIRST_PARTS = ("src", "tests", "scripts", "benchmarks", "codec", "ledger")
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
+def test_every_file_a_page_names_exists(page: Path) -> None:
+    named = re.findall(rf"`((?:{'|'.join(FIRST_PARTS)})/[\w./*-]+)", page.read_text())
+    missing = [name for name in named if not any(any(root.glob(name)) for root in ROOTS)]
+    assert missing == []
+
+
+def test_every_ring_has_a_line_on_the_testing_page() -> None:
+    named = {unquoted(row["where"]) for row in rows_with("testing.md", "ring", "where")}
+    rings = {f"tests/rings/{path.name}" for path in (ROOT / "tests/rings").glob("test_*.py")}
+    assert rings - named == set()
+
+
+@pytest.mark.parametrize(
+    "test", [unquoted(row["test"]) for row in rows_with("scoreboard.md", "symptom", "test")]
+)
+def test_every_test_on_the_scoreboard_exists(test: str) -> None:
+    path, _, name = test.partition("::")
+    assert f"def {name}(" in (ROOT / path).read_text()

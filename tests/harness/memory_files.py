@@ -1,0 +1,286 @@
+"""A file system in memory behind the Files seam.
+
+It does what the operating system does, error numbers included, as far as the seam can show it;
+`tests/ledger/test_files.py` holds the two together.
+"""
+
+import errno
+import os
+from dataclasses import dataclass
+from functools import lru_cache
+
+from penstock.ledger.files import Mapping, OpenMode
+from tests.harness.memory_node import (
+    BLOCK_BYTES,
+    DirectoryNode,
+    FileNode,
+    Image,
+    Node,
+    blocks_between,
+    image_of,
+)
+
+UNLIMITED_BYTES = 1 << 40
+
+
+def failure(number: int, path: str | None = None) -> OSError:
+    """The OSError (of the right subclass) that the system raises for an error number."""
+    return OSError(number, os.strerror(number), path)
+
+
+@lru_cache(maxsize=4096)
+def _parts(path: str) -> tuple[str, ...]:
+    return tuple(part for part in path.split("/") if part)
+
+
+@dataclass(slots=True)
+class _Handle:
+    node: FileNode
+    writable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMapping:
+    """A window on a file's own memory."""
+
+    view: memoryview
+
+
+class MemoryFiles:
+    """Files whose disk is this object.
+
+    `capacity_bytes` can be set at any time; writes that need new blocks beyond it meet ENOSPC.
+    """
+
+    def __init__(self, image: Image | None = None, *, mapped_room_bytes: int = 1 << 28) -> None:
+        image = Image() if image is None else image
+        self.capacity_bytes: int | None = None
+        self._mapped_room_bytes = mapped_room_bytes
+        self._root = image.tree()
+        self._top_number = image.top()
+        self._handles: dict[int, _Handle] = {}
+        self._top_fd = 2
+
+    # -- open files ----------------------------------------------------------------------------
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if mode == "create":
+            if node is not None:
+                raise failure(errno.EEXIST, path)
+            node = FileNode(self._new_number())
+            directory.entries[name] = node
+        elif node is None:
+            raise failure(errno.ENOENT, path)
+        elif isinstance(node, DirectoryNode):
+            raise failure(errno.EISDIR, path)
+        self._top_fd += 1  # never used again, so that a use after close is always seen
+        self._handles[self._top_fd] = _Handle(node, mode != "read")
+        return self._top_fd
+
+    def close(self, fd: int) -> None:
+        node = self._handle(fd).node
+        del self._handles[fd]
+        if node.lock_holder == fd:
+            node.lock_holder = None
+
+    def size(self, fd: int) -> int:
+        return self._handle(fd).node.size
+
+    def pread(self, fd: int, length: int, offset: int) -> bytes:
+        handle = self._handle(fd)
+        if length < 0 or offset < 0:
+            raise failure(errno.EINVAL)
+        return handle.node.read(offset, length)
+
+    def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+        node = self._writable(fd, errno.EBADF)
+        if offset < 0:
+            raise failure(errno.EINVAL)
+        data = data[: self._allowed(node, offset, len(data))]
+        if data:
+            node.write(offset, data)
+        return len(data)
+
+    def truncate(self, fd: int, size: int) -> None:
+        node = self._writable(fd, errno.EINVAL)
+        if size < 0:
+            raise failure(errno.EINVAL)
+        node.resize(size)
+
+    def fdatasync(self, fd: int) -> None:
+        self._handle(fd)
+
+    def drop_cached(self, fd: int) -> None:
+        self._handle(fd)
+
+    def start_writing(self, fd: int, offset: int, length: int) -> None:
+        self._handle(fd)
+
+    def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
+        handle = self._handle(fd)
+        if writable and not handle.writable:
+            raise failure(errno.EACCES)
+        if not 0 < size <= handle.node.size:
+            raise ValueError("mmap length is greater than file size")
+        view = handle.node.view(size, self._mapped_room_bytes)
+        return MemoryMapping(view if writable else view.toreadonly())
+
+    def lock(self, fd: int) -> bool:
+        node = self._handle(fd).node
+        if node.lock_holder is None:
+            node.lock_holder = fd
+        return node.lock_holder == fd
+
+    # -- names ---------------------------------------------------------------------------------
+
+    def make_directory(self, path: str) -> None:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if isinstance(node, FileNode):
+            raise failure(errno.EEXIST, path)
+        if node is None:
+            directory.entries[name] = DirectoryNode(self._new_number())
+
+    def names(self, path: str) -> list[str]:
+        return sorted(self._directory(path).entries)
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except OSError:
+            return False
+        return True
+
+    def rename(self, source: str, target: str) -> None:
+        source_directory, source_name = self._parent(source)
+        target_directory, target_name = self._parent(target)
+        node = source_directory.entries.get(source_name)
+        replaced = target_directory.entries.get(target_name)
+        if node is None:
+            raise failure(errno.ENOENT, source)
+        if replaced is node:
+            return
+        if isinstance(node, DirectoryNode) and isinstance(replaced, FileNode):
+            raise failure(errno.ENOTDIR, target)
+        if isinstance(node, FileNode) and isinstance(replaced, DirectoryNode):
+            raise failure(errno.EISDIR, target)
+        if isinstance(replaced, DirectoryNode) and replaced.entries:
+            raise failure(errno.ENOTEMPTY, target)
+        del source_directory.entries[source_name]
+        target_directory.entries[target_name] = node
+
+    def unlink(self, path: str) -> None:
+        directory, name = self._parent(path)
+        node = directory.entries.get(name)
+        if node is None:
+            raise failure(errno.ENOENT, path)
+        if isinstance(node, DirectoryNode):
+            raise failure(errno.EISDIR, path)
+        del directory.entries[name]
+
+    def remove_directory(self, path: str) -> None:
+        if self._directory(path).entries:
+            raise failure(errno.ENOTEMPTY, path)
+        directory, name = self._parent(path)
+        del directory.entries[name]
+
+    def sync_directory(self, path: str) -> None:
+        self._directory(path)
+
+    def join(self, directory: str, name: str) -> str:
+        if name in ("", ".", "..") or "/" in name or "\0" in name:
+            raise ValueError(f"{name!r} is not a plain file name")
+        return f"{directory.rstrip('/')}/{name}"
+
+    # -- the file system -----------------------------------------------------------------------
+
+    def free_bytes(self, path: str) -> int:
+        self._find(path)
+        return self._free_blocks() * BLOCK_BYTES
+
+    def file_system(self, path: str) -> str:
+        return "memory"
+
+    def holder_name(self) -> tuple[int, str]:
+        return 4711, "memory"
+
+    def image(self) -> Image:
+        """All that is there now, as values."""
+        return image_of(self._root)
+
+    def allocated_bytes(self, path: str) -> int:
+        """How much of a file has space of its own: a mapped store into a hole may find none."""
+        node = self._find(path)
+        assert isinstance(node, FileNode)
+        return len(node.blocks) * BLOCK_BYTES
+
+    # -- inside --------------------------------------------------------------------------------
+
+    def _handle(self, fd: int) -> _Handle:
+        try:
+            return self._handles[fd]
+        except KeyError:
+            raise failure(errno.EBADF) from None
+
+    def _writable(self, fd: int, otherwise: int) -> FileNode:
+        handle = self._handle(fd)
+        if not handle.writable:
+            raise failure(otherwise)
+        return handle.node
+
+    def _find(self, path: str) -> Node:
+        node: Node = self._root
+        for part in _parts(path):
+            if isinstance(node, FileNode):
+                raise failure(errno.ENOTDIR, path)
+            try:
+                node = node.entries[part]
+            except KeyError:
+                raise failure(errno.ENOENT, path) from None
+        return node
+
+    def _directory(self, path: str) -> DirectoryNode:
+        node = self._find(path)
+        if isinstance(node, FileNode):
+            raise failure(errno.ENOTDIR, path)
+        return node
+
+    def _parent(self, path: str) -> tuple[DirectoryNode, str]:
+        parent, _, name = path.rstrip("/").rpartition("/")
+        return self._directory(parent), name
+
+    def _new_number(self) -> int:
+        self._top_number += 1
+        return self._top_number
+
+    def _allowed(self, node: FileNode, offset: int, length: int) -> int:
+        """How many of the bytes there is room for; ENOSPC if for none."""
+        if self.capacity_bytes is None or length == 0:
+            return length
+        free = self._free_blocks()
+        for block in blocks_between(offset, offset + length):
+            if block in node.blocks:
+                continue
+            if free == 0:
+                allowed = block * BLOCK_BYTES - offset
+                if allowed <= 0:
+                    raise failure(errno.ENOSPC)
+                return allowed
+            free -= 1
+        return length
+
+    def _free_blocks(self) -> int:
+        if self.capacity_bytes is None:
+            return UNLIMITED_BYTES // BLOCK_BYTES
+        nodes = {handle.node for handle in self._handles.values()}
+        waiting = [self._root]
+        while waiting:
+            for node in waiting.pop().entries.values():
+                if isinstance(node, DirectoryNode):
+                    waiting.append(node)
+                else:
+                    nodes.add(node)
+        used = sum(len(node.blocks) for node in nodes)
+        return max(0, self.capacity_bytes // BLOCK_BYTES - used)

@@ -1,0 +1,386 @@
+"""Every command of a queue as a rule, done to the real one and to the reference, and compared."""
+
+from typing import Any
+
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.errors import NoSuchMessage, ReceiptInvalid
+from penstock.model import LeasedMessage, Message
+from penstock.queue import NewMessage
+from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader
+from tests.harness.queue_store import QueueStore
+
+DEDUP_WINDOW_S = 20
+SETTINGS = {
+    "segment_bytes": 1024,
+    "backoff_jitter": 0.0,
+    "max_attempts": MAX_ATTEMPTS,
+    "dedup_window_s": DEDUP_WINDOW_S,
+    "snapshot_every": 40,
+}
+
+new_messages = st.builds(
+    NewMessage,
+    payload=st.just(b"payload"),
+    priority=st.none() | st.integers(0, 9),
+    delay=st.none() | st.sampled_from([0, 1, 5, 90]),
+    ttl=st.none() | st.none() | st.sampled_from([0, 3, 30]),
+    key=st.none() | st.sampled_from(["a", "b"]),
+    dedup_id=st.none() | st.none() | st.sampled_from(["x", "y"]),
+    max_attempts=st.sampled_from([1, None, 2, 4]),
+)
+group_names = st.sampled_from(["main", "main", "main", "audit", "other"])
+picks = st.integers(0, 1 << 16)
+outcomes = st.sampled_from(["nack", "nack", "nack_later", "ack", "emit", "extend", "release"])
+# What throws much away comes seldom, or nothing would ever grow old.
+operations = st.sampled_from(
+    ["redrive"] * 4
+    + ["lease_dead"] * 2
+    + ["discard", "cancel", "cancel", "purge", "seek", "create_group", "create_group"]
+    + ["delete_group", "pause", "resume", "resume", "compact", "compact", "check"]
+)
+
+
+class QueueMachine(RuleBasedStateMachine):
+    """What both kinds of crash share; a subclass says how it crashes."""
+
+    steps_done = 0
+    recorded = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        sync = "always" if self.recorded else "never"
+        self.store = QueueStore({**SETTINGS, "sync": sync}, recorded=self.recorded)
+        self.queue = self.store.queue
+        self.posts: list[Post] = []
+        self.bytes_gone: set[int] = set()
+        self.readers = {"main": Reader()}
+        self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
+        self.paused = False
+        self.handed_out: list[tuple[str, LeasedMessage]] = []
+
+    def teardown(self) -> None:
+        self.check_everything()
+        self.store.close()
+
+    # -- time --------------------------------------------------------------------------------------
+
+    @property
+    def now(self) -> int:
+        return self.queue._core.clock.now_ns()
+
+    def tick(self) -> None:
+        """Let the ends of leases happen on both sides."""
+        self.queue.stats()
+        for reader in self.readers.values():
+            reader.end_leases(self.now, self.store.clock.monotonic_ns())
+
+    @rule(seconds=st.sampled_from([0.05, 0.1, 0.2, 0.4, 1, 4, 30, 100]))
+    def time_passes(self, seconds: float) -> None:
+        before = self.now
+        self.store.clock.advance(seconds)
+        assert self.now >= before + round(seconds * NS)
+        self.tick()
+
+    @rule(seconds=st.sampled_from([-1000, -3, 0.5, 5, 200]))
+    def the_wall_clock_jumps(self, seconds: float) -> None:
+        before = self.now
+        self.store.clock.jump(seconds)
+        assert self.now >= before
+        self.tick()
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    @rule(count=st.integers(2, 5), in_batch=st.booleans())
+    def enqueue_plain(self, count: int, in_batch: bool) -> None:
+        payloads = [b"plain"] * count
+        if in_batch:
+            ids = self.queue.enqueue_batch(payloads)
+        else:
+            ids = [self.queue.enqueue(payload) for payload in payloads]
+        for id_ in ids:
+            self.published(id_, NewMessage(payload=b"plain"))
+
+    @rule(new=st.lists(new_messages, min_size=2, max_size=6))
+    def publish(self, new: list[NewMessage]) -> None:
+        now = self.now
+        answers = self.queue.publish(new)
+        for message, answer in zip(new, answers, strict=True):
+            until, first = self.seen.get(message.dedup_id or "", (0, ""))
+            duplicate = until > now
+            assert answer.duplicate == duplicate
+            if duplicate:
+                assert answer.id == first
+                continue
+            self.published(answer.id, message)
+            if message.dedup_id is not None:
+                self.seen[message.dedup_id] = (now + DEDUP_WINDOW_S * NS, answer.id)
+
+    def published(self, id_: str, new: NewMessage) -> None:
+        now = self.now
+        deliver_at = now + round(new.delay * NS) if new.delay else 0
+        post = Post(
+            id=id_,
+            seq=len(self.posts) + 1,
+            published=now,
+            priority=5 if new.priority is None else new.priority,
+            deliver_at=deliver_at,
+            expires=0 if new.ttl is None else max(now, deliver_at) + round(new.ttl * NS),
+            key=new.key,
+            max_attempts=new.max_attempts or MAX_ATTEMPTS,
+        )
+        assert self.queue.get(id_).seq == post.seq
+        self.posts.append(post)
+        for reader in self.readers.values():
+            reader.add(post)
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    @rule(group=group_names, count=st.integers(1, 5), length_s=st.sampled_from([3, 10, 40]))
+    def lease(self, group: str, count: int, length_s: int) -> None:
+        if group in self.readers:
+            self.leased(group, count, length_s)
+
+    def leased(self, group: str, count: int, length_s: int) -> list[tuple[str, LeasedMessage]]:
+        found = self.queue.lease(count, lease_s=length_s, group=group)
+        for leased, place in zip(found, self.delivered(group, count, found), strict=True):
+            self.hand_out(group, leased, place, length_s)
+        return [(group, leased) for leased in found]
+
+    def hand_out(self, group: str, leased: LeasedMessage, place: Place, length_s: int) -> None:
+        place.state, place.timed_out = "leased", False
+        place.attempt += 1
+        assert leased.attempt == place.attempt
+        place.receipt = leased.receipt
+        place.length = length_s * NS
+        place.deadline = self.now + place.length
+        place.ends = self.store.clock.monotonic_ns() + place.length
+        self.handed_out = [*self.handed_out[-30:], (group, leased)]
+
+    @rule(group=group_names, count=st.integers(1, 3), outcome=outcomes)
+    def work(self, group: str, count: int, outcome: str) -> None:
+        if group in self.readers:
+            for pair in self.leased(group, count, 10):
+                self.settle_as(outcome, pair)
+
+    @rule(group=group_names, count=st.integers(1, 2))
+    def dequeue(self, group: str, count: int) -> None:
+        if group in self.readers:
+            found = self.queue.dequeue_batch(count, group=group)
+            self.readers[group].forget(self.delivered(group, count, found))
+
+    def delivered(
+        self, group: str, count: int, found: "list[Message] | list[LeasedMessage]"
+    ) -> list[Place]:
+        """The places of what was delivered: exactly what was to come next, or the first of it."""
+        reader = self.readers[group]
+        chosen: list[Place] = []
+        while not self.paused:
+            chosen, expired = reader.next_ones(count, self.now)
+            assert bool(found) == bool(chosen) or expired
+            if 0 < len(found) < len(chosen):
+                chosen, expired = reader.next_ones(len(found), self.now)
+            reader.forget(expired)
+            if chosen or not expired:
+                break
+        assert [message.seq for message in found] == [place.post.seq for place in chosen]
+        return chosen
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    @rule(pick=picks, outcome=outcomes)
+    def settle(self, pick: int, outcome: str) -> None:
+        """Settle something by a receipt of now, or by an old one."""
+        held = {p.receipt for r in self.readers.values() for p in r.places.values()}
+        receipts = [pair for pair in self.handed_out if pair[1].receipt in held][-8:]
+        receipts += self.handed_out[-3:]
+        if receipts:
+            self.settle_as(outcome, receipts[pick % len(receipts)])
+
+    def settle_as(self, outcome: str, handed_out: tuple[str, LeasedMessage]) -> None:
+        group, leased = handed_out
+        reader = self.readers.get(group, Reader())
+        late_is_fine = outcome in ("ack", "emit")
+        place = reader.holder_of(leased.receipt, late_is_fine=late_is_fine)
+        try:
+            emitted = self.do_settle(outcome, leased)
+        except ReceiptInvalid:
+            assert place is None
+            return
+        assert place is not None
+        match outcome:
+            case "nack":
+                reader.fail(place, self.now)
+            case "nack_later":
+                reader.fail(place, self.now, 2 * NS)
+            case "ack" | "emit":
+                reader.forget([place])
+            case "extend":
+                place.length = 50 * NS
+                place.deadline = self.now + place.length
+                place.ends = self.store.clock.monotonic_ns() + place.length
+            case "release":
+                place.state, place.receipt = "dead" if place.was_dead else "waiting", ""
+                place.attempt -= 1
+        for id_ in emitted:
+            self.published(id_, NewMessage(payload=b"follow-up", key="a"))
+
+    def do_settle(self, outcome: str, leased: LeasedMessage) -> list[str]:
+        one = leased if leased.seq % 2 else leased.receipt
+        match outcome:
+            case "nack":
+                self.queue.nack(one, "it failed")
+            case "nack_later":
+                self.queue.nack([one], "it failed", delay=2)
+            case "ack":
+                self.queue.ack(one)
+            case "emit":
+                return self.queue.ack(one, emit=[NewMessage(payload=b"", key="a")] * 2)
+            case "extend":
+                self.queue.extend(one, 50)
+            case "release":
+                self.queue.release([one])
+        return []
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    @rule(operation=operations, group=group_names, pick=st.none() | picks)
+    def operate(self, operation: str, group: str, pick: int | None) -> None:
+        reader = self.readers.get(group)
+        match operation:
+            case "redrive" | "discard" if reader is not None:
+                self.settle_dead(group, reader, pick, redrive=operation == "redrive")
+            case "lease_dead" if reader is not None:
+                self.lease_dead(group, reader)
+            case "cancel" if self.kept_posts():
+                self.cancel(self.kept_posts()[(pick or 0) % len(self.kept_posts())])
+            case "purge" if pick is None or reader is not None:
+                self.purge(None if pick is None else group)
+            case "seek" if reader is not None:
+                target = max(len(self.posts) + 1 - (pick or 0) % 12, 1)
+                target = self.queue.seek(seq=target, group=group)
+                reader.seek(target, self.kept_posts())
+            case "create_group" if reader is None:
+                self.create_group(group, pick)
+            case "delete_group" if reader is not None and group != "main":
+                self.queue.groups.delete(group)
+                del self.readers[group]
+            case "pause":
+                self.queue.pause()
+                self.paused = True
+            case "resume":
+                self.queue.resume()
+                self.paused = False
+            case "compact":
+                self.compact()
+            case "check":
+                self.check_everything()
+
+    def settle_dead(self, group: str, reader: Reader, pick: int | None, *, redrive: bool) -> None:
+        dead = [p for p in reader.places.values() if p.state == "dead"]
+        assert {letter.id for letter in self.queue.dead(group=group)} == {p.post.id for p in dead}
+        if pick is not None:
+            dead = dead[pick % len(dead) :][:1] if dead else []
+        ids = None if pick is None else [place.post.id for place in dead]
+        settle = self.queue.redrive if redrive else self.queue.discard
+        assert settle(ids, group=group) == len(dead)
+        reader.forget(dead)
+        if redrive:
+            for place in dead:
+                reader.places[place.post.seq] = Place(place.post, self.now)
+
+    def lease_dead(self, group: str, reader: Reader) -> None:
+        dead = [p.post.seq for p in reader.places.values() if p.state == "dead"]
+        found = self.queue.lease_dead(2, lease_s=10, group=group)
+        assert len(found) == min(2, len(dead))
+        for leased in found:
+            assert leased.seq in dead
+            self.hand_out(group, leased, reader.places[leased.seq], 10)
+
+    def cancel(self, post: Post) -> None:
+        places = [reader.places.pop(post.seq, None) for reader in self.readers.values()]
+        assert self.queue.cancel(post.id) == any(places)
+
+    def purge(self, group: str | None) -> None:
+        purged = 0
+        for name, reader in self.readers.items():
+            if group in (None, name):
+                waiting = [p for p in reader.places.values() if p.state == "waiting"]
+                reader.forget(waiting)
+                purged += len(waiting)
+        assert self.queue.purge(group=group) == purged
+
+    def create_group(self, group: str, pick: int | None) -> None:
+        target = 1 if pick is None else max(len(self.posts) + 1 - pick % 12, 1)
+        options: dict[str, Any] = {"to": "beginning"} if pick is None else {"seq": target}
+        self.queue.groups.create(group, **options)
+        self.readers[group] = Reader()
+        self.readers[group].seek(target, self.kept_posts())
+
+    def compact(self) -> None:
+        self.queue.compact()
+        for post in self.kept_posts():
+            try:
+                self.queue.get(post.id)
+            except NoSuchMessage:
+                needed = [name for name, r in self.readers.items() if post.seq in r.places]
+                assert not needed, f"message {post.seq} is gone, and {needed} need it"
+                self.bytes_gone.add(post.seq)
+
+    def kept_posts(self) -> list[Post]:
+        return [post for post in self.posts if post.seq not in self.bytes_gone]
+
+    # -- dying -------------------------------------------------------------------------------------
+
+    @rule(by_itself=st.booleans())
+    def die(self, by_itself: bool) -> None:
+        if by_itself:
+            self.store.reopen()
+        else:
+            self.store.kill()
+        self.reopened()
+
+    def reopened(self) -> None:
+        self.queue = self.store.queue
+        mono = self.store.clock.monotonic_ns()
+        now = self.now
+        assert now >= max((post.published for post in self.posts), default=0)
+        for reader in self.readers.values():
+            for place in reader.places.values():
+                if place.state == "leased":
+                    place.ends = mono + max(min(place.deadline - now, place.length), 0)
+        self.tick()
+        self.check_everything()
+
+    # -- comparing ---------------------------------------------------------------------------------
+
+    @invariant()
+    def counts_agree(self) -> None:
+        type(self).steps_done += 1
+        stats = self.queue.stats()
+        assert stats.paused == self.paused
+        assert stats.published == len(self.posts)
+        assert set(stats.groups) == set(self.readers)
+        for name, reader in self.readers.items():
+            counts = reader.counts(self.now)
+            found = stats.groups[name]
+            assert {state: getattr(found, state) for state in counts} == counts, name
+
+    def check_everything(self) -> None:
+        now = self.now
+        for name, reader in self.readers.items():
+            expected = {}
+            states = reader.states(now)
+            for post in self.kept_posts():
+                state = states.get(post.seq, "done")
+                over = state in ("ready", "scheduled", "parked") and 0 < post.expires <= now
+                expected[post.id] = "expired" if over else state
+            found = {id_: self.queue.state(id_, group=name) for id_ in expected}
+            assert found == expected, name
+            live = [m.seq for m in self.queue.browse(group=name)]
+            assert live == sorted(reader.places), name
+            if not self.paused:
+                chosen, _ = reader.next_ones(3, now)
+                peeked = [m.seq for m in self.queue.peek(3, group=name)]
+                assert peeked == [p.post.seq for p in chosen], name

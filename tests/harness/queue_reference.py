@@ -1,0 +1,134 @@
+"""A queue in plain Python to hold the real one against: slow, obvious, and nothing of it shared.
+
+Times are nanoseconds. It is told the time, and what the real queue's ids and receipts are; all it
+decides is which message is where.
+"""
+
+from dataclasses import dataclass, field
+
+NS = 1_000_000_000
+LEVEL_NS = 60 * NS  # ageing: so long a wait counts as one priority more
+BACKOFF_BASE_NS = NS // 10
+BACKOFF_MAX_NS = 60 * NS
+MAX_ATTEMPTS = 2
+
+
+@dataclass(frozen=True)
+class Post:
+    """A message as it was published."""
+
+    id: str
+    seq: int
+    published: int
+    priority: int = 5
+    deliver_at: int = 0
+    expires: int = 0
+    key: str | None = None
+    max_attempts: int = MAX_ATTEMPTS
+
+
+@dataclass
+class Place:
+    """Where a message that is not done stands in a group."""
+
+    post: Post
+    due: int
+    state: str = "waiting"  # or leased, or dead
+    attempt: int = 0
+    receipt: str = ""
+    ends: int = 0  # of the lease, on the monotonic clock
+    deadline: int = 0  # of the lease, on the queue's clock
+    length: int = 0
+    timed_out: bool = False
+    was_dead: bool = False  # a dead letter, also while it is handed out
+
+
+@dataclass
+class Reader:
+    """One consumer group."""
+
+    places: dict[int, Place] = field(default_factory=dict)
+
+    def add(self, post: Post) -> None:
+        self.places[post.seq] = Place(post, max(post.published, post.deliver_at))
+
+    def fronts(self) -> dict[str, Place]:
+        """Of each key, the message whose turn it is: one being worked on, or else the lowest."""
+        fronts: dict[str, Place] = {}
+        for _, place in sorted(self.places.items()):
+            key = place.post.key
+            first = key is not None and place.state == "waiting" and key not in fronts
+            worked_on = place.state == "leased" and not place.was_dead
+            if key is not None and (first or worked_on):
+                fronts[key] = place
+        return fronts
+
+    def states(self, now: int) -> dict[int, str]:
+        """Where each message stands; those that are not here are done."""
+        fronts = self.fronts()
+        states = {}
+        for seq, place in self.places.items():
+            if place.state != "waiting":
+                states[seq] = place.state
+            elif fronts.get(place.post.key or "", place) is not place:
+                states[seq] = "parked"
+            else:
+                states[seq] = "ready" if place.due <= now else "scheduled"
+        return states
+
+    def counts(self, now: int) -> dict[str, int]:
+        counts = dict.fromkeys(("ready", "scheduled", "leased", "parked", "dead"), 0)
+        for state in self.states(now).values():
+            counts[state] += 1
+        return counts
+
+    def next_ones(self, count: int, now: int) -> tuple[list[Place], list[Place]]:
+        """What would be delivered, and what is found to be expired on the way to it."""
+
+        def turn(place: Place) -> tuple[int, int, int, int]:
+            post = place.post
+            level = min(post.priority + (now - place.due) // LEVEL_NS, 9)
+            return -level, place.due, -post.priority, post.seq
+
+        ready = [self.places[seq] for seq, state in self.states(now).items() if state == "ready"]
+        chosen: list[Place] = []
+        expired: list[Place] = []
+        for place in sorted(ready, key=turn):
+            if len(chosen) == count:
+                break
+            (expired if 0 < place.post.expires <= now else chosen).append(place)
+        return chosen, expired
+
+    def forget(self, places: list[Place]) -> None:
+        for place in places:
+            del self.places[place.post.seq]
+
+    def holder_of(self, receipt: str, *, late_is_fine: bool = False) -> Place | None:
+        """The place that a receipt may settle."""
+        for place in self.places.values():
+            late = late_is_fine and place.timed_out and place.state != "leased"
+            if place.receipt == receipt and (place.state == "leased" or late):
+                return place
+        return None
+
+    def fail(self, place: Place, now: int, delay: int | None = None) -> None:
+        if place.was_dead or place.attempt >= place.post.max_attempts:
+            place.state, place.was_dead = "dead", True
+            return
+        if delay is None:
+            delay = min(BACKOFF_BASE_NS * 2 ** (place.attempt - 1), BACKOFF_MAX_NS)
+        place.state, place.due = "waiting", now + delay
+
+    def end_leases(self, now: int, mono: int) -> None:
+        for place in self.places.values():
+            if place.state == "leased" and place.ends <= mono:
+                place.timed_out = True
+                self.fail(place, now)
+
+    def seek(self, target: int, posts: list[Post]) -> None:
+        self.places = {s: p for s, p in self.places.items() if p.was_dead and s < target}
+        for place in self.places.values():
+            place.state = "dead"
+        for post in posts:
+            if post.seq >= target:
+                self.add(post)

@@ -1,0 +1,71 @@
+"""The queue against a reference of a hundred lines: the same commands, the same answers.
+
+Among the commands are clock jumps, compaction, reopening, process death, and power loss.
+"""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import rule, run_state_machine_as_test
+
+from tests.harness.queue_life import Life
+from tests.harness.queue_machine import QueueMachine
+
+STEPS_PER_RUN = 50
+STEPS_PER_LIFE = 1000
+
+
+class KilledMachine(QueueMachine):
+    """No sync at all: process death takes nothing."""
+
+
+class PowerCutMachine(QueueMachine):
+    """Synced before every answer: power loss takes nothing either."""
+
+    recorded = True
+
+    @rule(seed=st.integers(0, 1 << 16))
+    def power_fails(self, seed: int) -> None:
+        self.store.cut_power(seed)
+        self.reopened()
+
+
+def look_wide(machine: type[QueueMachine], steps: int) -> None:
+    """Many short runs; a failure is shrunk to the fewest commands."""
+    run_state_machine_as_test(
+        machine,
+        settings=settings(max_examples=steps // STEPS_PER_RUN, stateful_step_count=STEPS_PER_RUN),
+    )
+
+
+def look_deep(machine: type[QueueMachine], steps: int, seed: str) -> None:
+    """A few long lives."""
+    for number in range(steps // STEPS_PER_LIFE):
+        life = Life(machine(), f"{seed} {number}")
+        life.live(STEPS_PER_LIFE)
+        life.machine.teardown()
+
+
+def test_short_runs_with_process_deaths_agree_with_the_reference() -> None:
+    look_wide(KilledMachine, 10_000)
+
+
+def test_short_runs_with_power_cuts_agree_with_the_reference() -> None:
+    look_wide(PowerCutMachine, 5_000)
+
+
+@pytest.mark.parametrize("seed", ["a", "b", "c"])
+def test_long_lives_with_process_deaths_agree_with_the_reference(seed: str) -> None:
+    look_deep(KilledMachine, 10_000, seed)
+
+
+def test_long_lives_with_power_cuts_agree_with_the_reference() -> None:
+    look_deep(PowerCutMachine, 5_000, "d")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [f"long {number}" for number in range(8)])
+def test_two_million_steps_agree_with_the_reference(seed: str) -> None:
+    look_wide(KilledMachine, 50_000)
+    look_deep(KilledMachine, 150_000, seed)
+    look_deep(PowerCutMachine, 50_000, seed)
