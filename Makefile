@@ -26,6 +26,7 @@ help:
 	@echo "make lint       formatting, lint, types and import contracts only"
 	@echo "make format     format and mend what can be mended"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
+	@echo "make bench-embedded  the embedded queue against its peers, there as well"
 	@echo "make clean      remove environments, builds and caches"
 
 .PHONY: run
@@ -56,6 +57,10 @@ format: .venv/.dev
 .PHONY: bench
 bench: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/ledger.py
+
+.PHONY: bench-embedded
+bench-embedded: .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/embedded.py
 
 .PHONY: clean
 clean:

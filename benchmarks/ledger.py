@@ -71,9 +71,7 @@ def rows(*, quick: bool) -> list[Row]:
                 ),
             ],
             targets=[
-                Target(
-                    says="of the twin, at least 4", judge=ratio("penstock", "twin"), at_least=4
-                ),
+                Target(says="of the twin, at least 4", judge=ratio("penstock", "twin"), at_least=4),
                 Target(
                     says="of queuelib's push, at least 3",
                     judge=ratio("penstock", "queuelib"),
@@ -112,9 +110,7 @@ def rows(*, quick: bool) -> list[Row]:
             name="read",
             title="sequential read, checksum verified",
             unit="entries/s",
-            prepare=Contender(
-                name="fill", workload="fill", arguments={"count": size(1_000_000)}
-            ),
+            prepare=Contender(name="fill", workload="fill", arguments={"count": size(1_000_000)}),
             contenders=[
                 Contender(
                     name="penstock",
@@ -143,12 +139,8 @@ def rows(*, quick: bool) -> list[Row]:
                 ),
             ],
             targets=[
-                Target(
-                    says="of the twin, at least 5", judge=ratio("penstock", "twin"), at_least=5
-                ),
-                Target(
-                    says="columns, at least 8 M/s", judge=rate("columns"), at_least=8_000_000
-                ),
+                Target(says="of the twin, at least 5", judge=ratio("penstock", "twin"), at_least=5),
+                Target(says="columns, at least 8 M/s", judge=rate("columns"), at_least=8_000_000),
             ],
         ),
         Row(
@@ -204,9 +196,7 @@ def rows(*, quick: bool) -> list[Row]:
             name="random",
             title="read by seq at random over 10 million entries",
             unit="µs",
-            prepare=Contender(
-                name="fill", workload="fill", arguments={"count": size(10_000_000)}
-            ),
+            prepare=Contender(name="fill", workload="fill", arguments={"count": size(10_000_000)}),
             contenders=[
                 Contender(
                     name="penstock",
@@ -254,10 +244,14 @@ def _measure(chosen: list[Row], directory: Path, arguments: argparse.Namespace) 
     for row in chosen:
         print(f"{row.name} ", end="", file=sys.stderr, flush=True)
         outcomes.append(
-            runner.measure(row, arguments.rounds, lambda: print(".", end="", file=sys.stderr, flush=True))
+            runner.measure(row, arguments.rounds, patience=arguments.patience, on_round=_show_round)
         )
         print(file=sys.stderr)
     return outcomes
+
+
+def _show_round() -> None:
+    print(".", end="", file=sys.stderr, flush=True)
 
 
 def _write(out: Path, facts: dict[str, str | int], rounds: int, outcomes: list[Outcome]) -> None:
@@ -281,6 +275,9 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="+", choices=names, help="these rows, not all of them")
     parser.add_argument("--rounds", type=int, default=7, help="how often each row runs (7)")
+    parser.add_argument(
+        "--patience", type=int, default=1, help="run up to so many times the rounds for quiet ones"
+    )
     parser.add_argument("--quick", action="store_true", help="little work, to see that it runs")
     parser.add_argument("--dir", type=Path, default=HERE, help="where to work: on a real disk")
     parser.add_argument(

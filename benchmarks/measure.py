@@ -3,6 +3,10 @@
 A round runs every contender of a row once, in an order that changes from round to round, so that
 whatever else the machine does meets all of them alike. A target is judged in each round, on
 figures taken seconds apart, and the median over the rounds counts.
+
+How much of the machine other processes took is measured with every run. Where a machine cannot be
+had for oneself, more rounds can be run than are wanted: then the least disturbed count. Which they
+are is decided by that share alone, never by what they found.
 """
 
 import json
@@ -21,10 +25,13 @@ from time import perf_counter
 
 Figures = dict[str, float]  # what one run of a workload found, by name: "rate", "p99_us"
 Round = Mapping[str, Figures]  # the figures of each contender of a row, in one round
+OTHERS = "others"  # the figure that every run has: the share of the machine that others took
 
 _RUN_LIMIT_S = 600
 _SETTLE_TRIES = 4
 _SETTLED_MIB_PER_S = 1000
+_QUIET = 0.05  # a share of others that needs no repeating
+_IDLE_FIELDS = (3, 4)  # of a line of /proc/stat: idle, waiting for the disk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,6 +96,11 @@ class Outcome:
     rounds: Sequence[Round]
 
     @property
+    def others(self) -> float:
+        """The share of the machine that other processes took, the median over the rounds."""
+        return statistics.median(disturbance(one) for one in self.rounds)
+
+    @property
     def verdicts(self) -> list[Verdict]:
         return [Verdict(target, self._value(target)) for target in self.row.targets]
 
@@ -115,23 +127,31 @@ class Runner:
         self._settle_mib = settle_mib
         self._runs = 0
 
-    def measure(self, row: Row, rounds: int, on_round: Callable[[], None]) -> Outcome:
-        """Run a row. Contenders whose peer is not installed are left out."""
+    def measure(
+        self, row: Row, rounds: int, *, patience: int, on_round: Callable[[], None]
+    ) -> Outcome:
+        """Run a row. Contenders whose peer is not installed are left out.
+
+        Disturbed rounds are repeated, up to `patience` times as many in all.
+        """
         prepared = self._fresh_directory() if row.prepare else None
         if row.prepare and prepared:
             self._run(row.prepare, prepared)
         present = [one for one in row.contenders if one.peer is None or version_of(one.peer)]
-        found = []
+        wanted = rounds * row.often
+        found: list[Round] = []
         try:
-            for number in range(rounds * row.often):
+            for number in range(wanted * patience):
                 turn = number % len(present)
                 order = [*present[turn:], *present[:turn]]
                 found.append({one.name: self._run_once(one, prepared) for one in order})
                 on_round()
+                if sum(disturbance(one) < _QUIET for one in found) >= wanted:
+                    break
         finally:
             if prepared:
                 shutil.rmtree(prepared, ignore_errors=True)
-        return Outcome(row, found)
+        return Outcome(row, sorted(found, key=disturbance)[:wanted])
 
     def _run_once(self, contender: Contender, prepared: Path | None) -> Figures:
         if prepared is not None:
@@ -171,7 +191,32 @@ def run_workload(workloads: Mapping[str, Callable[..., Figures]]) -> None:
     name, arguments_json, settle_mib = sys.argv[1:]
     arguments = json.loads(arguments_json)
     settle(Path(arguments["directory"]).parent, int(settle_mib))
-    print(json.dumps(workloads[name](**arguments)))
+    start, busy_s, own_s = perf_counter(), _busy_s(), _own_s()
+    figures = workloads[name](**arguments)
+    others_s = (_busy_s() - busy_s) - (_own_s() - own_s)
+    figures[OTHERS] = max(others_s / (perf_counter() - start) / _cpu_count(), 0.0)
+    print(json.dumps(figures))
+
+
+def disturbance(one: Round) -> float:
+    """The share of the machine that others took in a round: the mean over its runs."""
+    return statistics.fmean(figures[OTHERS] for figures in one.values())
+
+
+def _busy_s() -> float:
+    """How long all CPUs together were at work, for anyone."""
+    ticks = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    busy = sum(int(n) for field, n in enumerate(ticks) if field not in _IDLE_FIELDS)
+    return busy / os.sysconf("SC_CLK_TCK")
+
+
+def _own_s() -> float:
+    times = os.times()
+    return times.user + times.system
+
+
+def _cpu_count() -> int:
+    return len(os.sched_getaffinity(0))
 
 
 def settle(directory: Path, mib: int) -> None:
@@ -214,7 +259,7 @@ def machine_facts(file_system: str) -> dict[str, str | int]:
         "file_system": file_system,
         "architecture": platform.machine(),
         "cpu": _cpu_model(),
-        "cpu_count": len(os.sched_getaffinity(0)),
+        "cpu_count": _cpu_count(),
     }
 
 

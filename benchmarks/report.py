@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Any
 
-from measure import Contender, Figures, Outcome, Target
+from measure import OTHERS, Contender, Figures, Outcome, Target
 
 _UNITS = ((1e6, " M"), (1e3, " k"))
 
@@ -26,6 +26,7 @@ def _row_as_dict(outcome: Outcome) -> dict[str, Any]:
         "name": row.name,
         "title": row.title,
         "unit": row.unit,
+        "others": round(outcome.others, 3),
         "contenders": [
             {
                 "name": one.name,
@@ -53,10 +54,12 @@ def as_table(outcomes: Sequence[Outcome]) -> str:
     lines = []
     for outcome in outcomes:
         row = outcome.row
-        lines.append(f"{row.title}, {row.unit}")
+        lines.append(f"{row.title}, {row.unit} (others took {outcome.others:.0%} of the machine)")
         width = max(len(one.name) for one in row.contenders)
-        for one in row.contenders:
-            lines.append(f"    {one.name:<{width}}  {_figures(outcome.median(one)):>12}")
+        lines += [
+            f"    {one.name:<{width}}  {_figures(outcome.median(one)):>12}"
+            for one in row.contenders
+        ]
         for verdict in outcome.verdicts:
             value = "" if verdict.value is None else _value(verdict.target, verdict.value)
             lines.append(f"  {verdict.outcome:>7}  {value:>9}   {verdict.target.says}")
@@ -75,11 +78,16 @@ def as_markdown(title: str, facts: dict[str, Any], outcomes: Sequence[Outcome]) 
             lines.append(
                 f"| {outcome.row.title} | {verdict.target.says} | {value} | {verdict.outcome} |"
             )
-    lines += ["", "## Figures", "", "| row | what | median | it does |", "|---|---|---|---|"]
+    lines += ["", "## Figures", ""]
+    lines += ["| row | what | median | it does |", "|---|---|---|---|"]
     for outcome in outcomes:
         for one in outcome.row.contenders:
             figures = _figures(outcome.median(one))
             lines.append(f"| {outcome.row.name}, {outcome.row.unit} | {_cells(one, figures)} |")
+    lines += ["", "## Disturbance", "", "The share of the machine that other processes took.", ""]
+    lines += ["| row | rounds | others |", "|---|---|---|"]
+    for outcome in outcomes:
+        lines.append(f"| {outcome.row.name} | {len(outcome.rounds)} | {outcome.others:.0%} |")
     return "\n".join(lines) + "\n"
 
 
@@ -92,7 +100,11 @@ def _figures(figures: Figures | None) -> str:
         return "not installed"
     if "rate" in figures:
         return _short(figures["rate"])
-    return ", ".join(f"{name.removesuffix('_us')} {value:.1f}" for name, value in figures.items())
+    return ", ".join(
+        f"{name.removesuffix('_us')} {value:.1f}"
+        for name, value in figures.items()
+        if name != OTHERS
+    )
 
 
 def _value(target: Target, value: float) -> str:

@@ -19,9 +19,8 @@ def produce(queue: penstock.Queue, name: str) -> None:
 
 def consume(queue: penstock.Queue) -> None:
     for job in queue.stream(idle_s=0.3):  # ends when nothing came for so long
-        with job:  # acked at the end of the block, nacked if it raises
-            with lock:
-                done[job.payload.decode()] += 1
+        with job, lock:  # `job`: acked at the end of the block, nacked if it raises
+            done[job.payload.decode()] += 1
 
 
 with TemporaryDirectory() as folder, penstock.open(folder) as queue:

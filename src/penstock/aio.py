@@ -28,7 +28,7 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
-from penstock.queue.parts import Parts, as_new, several, wait_ns_of
+from penstock.queue.parts import Parts, as_new, half_time_ns, several, wait_ns_of
 from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue import open_core
 from penstock.queue.settings import YEARS_S, QueueSettings
@@ -276,16 +276,19 @@ class AsyncQueue:
     ) -> int:
         succeeded = 0
         async for job in jobs:
+            failure: str | None = None
             try:
                 await handler(job)
             except Exception as error:
-                await self.nack(job, f"{type(error).__name__}: {error}")
-                continue
+                failure = f"{type(error).__name__}: {error}"
             try:
-                await self.ack(job)
+                if failure is None:
+                    await self.ack(job)
+                    succeeded += 1
+                else:
+                    await self.nack(job, failure)
             except ReceiptInvalid:
                 continue  # its lease ran out while it was handled; it goes to someone else
-            succeeded += 1
         return succeeded
 
     async def _jobs(
@@ -297,11 +300,13 @@ class AsyncQueue:
         try:
             while ahead := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
                 ahead.reverse()
-                while ahead:
+                half_ns = half_time_ns(ahead[0], self._core.clock.now_ns())
+                while ahead and self._core.clock.now_ns() < half_ns:
                     yield ahead.pop()
+                self._parts.settling.give_back(ahead)  # they would not last
         finally:
             if ahead and not self._ledger.is_stopped:
-                self._parts.settling.release(ahead)
+                self._parts.settling.give_back(ahead)
 
     # -- settling ----------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ class CorruptLedger(LedgerError):
 
 
 class EntryGone(LedgerError):
-    """The entry asked for was removed by retention, or never written, or lies in a damaged range."""
+    """The entry was removed by retention, was never written, or lies in a damaged range."""
 
 
 class RefusedFileSystem(LedgerError):

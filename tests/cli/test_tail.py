@@ -4,6 +4,8 @@ import json
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import penstock
@@ -31,9 +33,16 @@ def test_an_empty_queue_has_no_last_messages(command: CommandLine, path: Path) -
     assert (answer.code, answer.out, answer.err) == (0, b"", "")
 
 
-def follow(path: Path, *options: str) -> "subprocess.Popen[str]":
+@contextmanager
+def follow(path: Path, *options: str) -> "Iterator[subprocess.Popen[str]]":
     line = [sys.executable, "-m", "penstock", "tail", str(path), "--interval", "10ms", *options]
-    return subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as follower:
+        try:
+            yield follower
+        finally:
+            follower.kill()
 
 
 def payloads(follower: "subprocess.Popen[str]", count: int) -> list[str]:
@@ -45,7 +54,7 @@ def payloads(follower: "subprocess.Popen[str]", count: int) -> list[str]:
 def test_each_message_is_shown_once_as_another_process_writes_it(path: Path) -> None:
     with (
         penstock.open(path, segment_bytes=2048) as queue,
-        follow(path, "--json", "--count", "200") as follower,
+        follow(path, "--json", "-n", "200", "--count", "200") as follower,
     ):
         for n in range(0, 200, 50):
             numbers = [str(m) for m in range(n, n + 50)]

@@ -60,6 +60,12 @@ def decode(data: memoryview) -> None:
         kind, answer, _ = outcome(codec.unpack, data, at, end)
         assert kind in {"value", *BAD}
         assert (answer.offset if kind == "value" else answer) == at
+    messages, after = codec.read_messages(data, 0, end, max_count=64, identity=1)
+    assert after <= end
+    assert sum(len(message.payload) for message in messages) <= after
+    first, last, after = codec.skip_plain(data, 0, end, end_seq=1 << 40)
+    assert first <= last
+    assert after <= end
     kind, answer, _ = outcome(codec.seek, data, 0, end, seq=100)
     assert kind in {"value", *BAD}
     assert answer < end
@@ -71,6 +77,8 @@ def compare(data: memoryview, source: random.Random) -> None:
     assert_same("read_entries", data, 0, end, max_count=64)
     assert_same("skim", data, 0, end, index_from=0)
     assert_same("seek", data, 0, end, seq=100)
+    assert_same("read_messages", data, 0, end, max_count=64, identity=1)
+    assert_same("skip_plain", data, 0, end, end_seq=1 << 40)
     start = source.randrange(end + 1)
     assert_same("resync", data, start, end, min_seq=0, max_seq=1 << 63)
     assert_same("first_nonzero", data, start, end)

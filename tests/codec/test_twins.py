@@ -63,11 +63,30 @@ def test_headers_at_the_edges_of_utf8_are_judged_alike() -> None:
                 judge_header(bytes([first, second]) + rest)
 
 
+id_seqs = st.one_of(
+    st.integers(-3, 50), st.integers((1 << 48) - 9, (1 << 48) + 3), st.just(1 << 70)
+)
+
+
+@given(timestamps, st.integers(0, 0xFFFFFFFF), id_seqs, st.integers(0, 8))
+def test_ids_are_the_same(timestamp_ns: int, identity: int, seq: int, count: int) -> None:
+    kind, text, _ = assert_same("make_id", timestamp_ns, identity, seq)
+    if kind == "value":
+        milliseconds = timestamp_ns // 1_000_000
+        assert assert_same("parse_id", text)[1] == (milliseconds, identity, seq)
+    assert_same("make_ids", timestamp_ns, identity, seq, count)
+
+
 calls = st.one_of(
-    st.tuples(st.just("append"), payloads, timestamps),
-    st.tuples(st.just("append_draft"), drafts | rough_drafts, timestamps),
+    st.tuples(st.sampled_from(["append", "append_stamped"]), payloads, timestamps),
     st.tuples(
-        st.just("append_batch"),
+        st.sampled_from(["append_draft", "append_draft_stamped"]),
+        drafts | rough_drafts,
+        timestamps,
+    ),
+    st.tuples(st.just("append_event"), st.integers(-1, 300), payloads, timestamps),
+    st.tuples(
+        st.sampled_from(["append_batch", "append_batch_stamped"]),
         st.lists(payloads | drafts | payloads.map(bytearray) | tombstones, max_size=6),
         timestamps,
     ),
@@ -148,6 +167,8 @@ def test_reading_is_the_same(data: bytes, more: st.DataObject) -> None:
         "skim", data, start, end, whole_batches=draw(0, 1) == 1, index_from=draw(-1, 99), **common
     )
     assert_same("first_nonzero", data, start, end)
+    assert_same("read_messages", data, start, end, max_count=draw(0, 8), identity=7, **common)
+    assert_same("skip_plain", data, start, end, end_seq=draw(0, 2000), **common)
     assert_same(
         "resync",
         data,

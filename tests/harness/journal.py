@@ -11,6 +11,7 @@ from typing import Any
 from penstock.ledger.files import Mapping, OpenMode
 from tests.harness.disk import (
     Disk,
+    Forget,
     Link,
     MakeDirectory,
     Operation,
@@ -43,6 +44,14 @@ class Journal:
     marks: tuple[Any, ...] = ()  # what earlier lives on the same disk had marked
     steps: list[Operation | Mark] = field(default_factory=list)
 
+    def end(self) -> Disk:
+        """The disk after all of it."""
+        disk = self.start.copy()
+        for step in self.steps:
+            if not isinstance(step, Mark):
+                disk.apply(step)
+        return disk
+
 
 @dataclass(slots=True)
 class _Watched:
@@ -66,6 +75,7 @@ class RecordedFiles(MemoryFiles):
         self._top_number = max(self._top_number, start.top())
         self.journal = Journal(start, marks)
         self._watched: dict[int, _Watched] = {}
+        self._syncs_failed = False
         self._lock = threading.RLock()
 
     def mark(self, value: Any) -> None:
@@ -76,6 +86,7 @@ class RecordedFiles(MemoryFiles):
     def sync_failed(self, fd: int) -> None:
         """An fdatasync of this file failed: what it should have written is in doubt for ever."""
         with self._lock:
+            self._syncs_failed = True
             self._record(SyncFailed(self._handle(fd).node.number))
 
     # -- content -------------------------------------------------------------------------------
@@ -101,6 +112,18 @@ class RecordedFiles(MemoryFiles):
         with self._lock:
             super().fdatasync(fd)
             self._record(Sync(self._handle(fd).node.number))
+
+    def drop_cached(self, fd: int) -> None:
+        with self._lock:
+            super().drop_cached(fd)
+            self._record_stores()
+            node = self._handle(fd).node
+            if not self._syncs_failed or node.is_viewed():
+                return  # nothing but the truth is cached; or a mapping keeps the pages
+            self._record(Forget(node.number))
+            content = self.journal.end().histories[node.number].now()
+            node.resize(0)
+            node.write(0, content)
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         with self._lock:

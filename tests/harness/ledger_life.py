@@ -189,7 +189,7 @@ class LedgerLife:
     def compact(self, name: str, *, keep: Callable[[int], bool], rewrite_below: float) -> None:
         """Let compaction remove what `keep` does not want."""
         log = self.ledger.messages if name == "messages" else self.ledger.events
-        seqs = range(1, log.next_seq)
+        seqs = range(log.first_seq, log.next_seq)
         kept = frozenset(seq for seq in seqs if keep(seq))
         if rewrite_below:
             self.recorded.mark(Removing(name, dead=frozenset(seqs) - kept))

@@ -157,6 +157,10 @@ class Promise:
                     self._opened(promise, contents[log])
 
     def _attempted(self, promise: LogPromise, first_seq: int, drafts: tuple[Draft, ...]) -> None:
+        for seq in promise.last:
+            if seq >= first_seq:  # the attempt before was refused: nothing of it was written
+                del promise.possible[seq]
+        promise.together = [batch for batch in promise.together if batch[0] < first_seq]
         promise.last = range(first_seq, first_seq + len(drafts))
         promise.possible.update(zip(promise.last, drafts, strict=True))
         if len(drafts) > 1:

@@ -10,11 +10,12 @@ from penstock.ledger import Damage
 from penstock.ledger.files import Files
 from penstock.queue.queue import Queue, open_core
 from tests.harness.disk import Disk
-from tests.harness.journal import CRASH_ROOM_BYTES, Mark, RecordedFiles
+from tests.harness.journal import Mark, RecordedFiles
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.power_cuts import Shredded
 
 PATH = "/queue"
+ROOM_BYTES = 1 << 24  # for each mapped file; taken from memory only as it is used
 # No thread or timer of its own, no free space that a test machine may not have.
 QUIET = {"sync": "never", "min_free_bytes": 0, "auto_compact": False}
 
@@ -32,9 +33,10 @@ class QueueStore:
         path: Path | None = None,
         recorded: bool = False,
         files: Files | None = None,
+        clock: ManualClock | None = None,
     ) -> None:
         self.settings = {**QUIET, **(settings or {})}
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.path = PATH if path is None else str(path)
         self.damage: list[Damage] = []  # what was reported, over all openings
         self._files: Files | None = files
@@ -109,4 +111,4 @@ class QueueStore:
 
 def _memory(files: MemoryFiles | None = None) -> MemoryFiles:
     image = None if files is None else files.image()
-    return MemoryFiles(image, mapped_room_bytes=CRASH_ROOM_BYTES)
+    return MemoryFiles(image, mapped_room_bytes=ROOM_BYTES)

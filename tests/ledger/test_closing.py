@@ -14,7 +14,7 @@ from penstock.errors import LedgerClosed, LedgerStopped
 from penstock.ledger import Cursor, Ledger, read_entry, seq_at_time
 from penstock.ledger.compaction import remove_before
 from penstock.ledger.manifest import Marks
-from tests.ledger.store import EVENT, SMALL, Store, seqs
+from tests.ledger.store import EVENT, SMALL, Store, all_entries, seqs
 from tests.ledger.test_preallocation import open_files
 from tests.ledger.watched_files import WatchedFiles
 
@@ -103,6 +103,60 @@ def test_an_append_that_races_the_closing_is_there_or_refused(any_store: Store) 
     found = seqs(any_store.messages)
     assert set(answered) <= set(found)
     assert found == list(range(1, len(found) + 1))
+
+
+@pytest.mark.parametrize("end", ["rest", "close"])
+def test_an_append_in_the_middle_of_resting_or_closing_is_not_lost(
+    any_store: Store, end: str
+) -> None:
+    """At whatever call of the system it comes: it is there, or it was refused."""
+    answered: list[tuple[int, bytes]] = []
+
+    class Overtaken(WatchedFiles):
+        armed = 0
+        late: Thread | None = None
+
+        def _overtake(self) -> None:
+            self.armed -= 1
+            if self.armed == 0:
+                self.late = Thread(target=append)
+                self.late.start()
+                self.late.join(0.02)
+
+        def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+            self._overtake()
+            return super().pwrite(fd, data, offset)
+
+        def truncate(self, fd: int, size: int) -> None:
+            self._overtake()
+            super().truncate(fd, size)
+
+        def fdatasync(self, fd: int) -> None:
+            self._overtake()
+            super().fdatasync(fd)
+
+    def append() -> None:
+        try:
+            seq = ledger.messages.append(b"late %d" % nth)
+            ledger.commit()
+        except LedgerClosed:
+            return
+        answered.append((seq, b"late %d" % nth))
+
+    any_store.files = files = Overtaken()
+    for nth in range(1, 7):
+        ledger = any_store.open()
+        answered += enumerate(any_store.fill(3), ledger.messages.next_seq - 3)
+        files.armed = nth
+        if end == "rest":
+            ledger.rest()
+        else:
+            any_store.close()
+        if files.late is not None:
+            files.late.join(30)
+        any_store.close()
+    found = {(entry.seq, entry.payload) for entry in all_entries(any_store.messages)}
+    assert set(answered) <= found
 
 
 def test_tasks_that_wait_when_the_ledger_closes_are_answered(tmp_path: Path) -> None:

@@ -36,7 +36,9 @@ class Countdown:
 def slow(tmp_path: Path) -> Iterator[tuple[Store, WatchedFiles]]:
     """A ledger with "always", and the files that its syncs go to."""
     files = WatchedFiles()
-    store = Store(tmp_path / "queue", replace(SMALL, sync="always", segment_bytes=1 << 20), files=files)
+    store = Store(
+        tmp_path / "queue", replace(SMALL, sync="always", segment_bytes=1 << 20), files=files
+    )
     store.fill(1)
     files.calls.clear()
     yield store, files

@@ -3,6 +3,7 @@
 import errno
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -39,7 +40,7 @@ def test_segments_without_a_live_entry_are_removed_from_the_front(any_store: Sto
     any_store.fill(200)
     before = bases(any_store)
     result = compact(any_store, set(range(100, 201)), rewrite_below=0)
-    kept = [base for base, end in zip(before, before[1:], strict=False) if end > 100]
+    kept = [base for base, end in pairwise(before) if end > 100]
     assert bases(any_store) == [*kept, before[-1]]
     assert result.segments_removed == len(before) - len(kept) - 1
     assert result.removed_below_seq == kept[0]
@@ -396,7 +397,7 @@ def test_steps_can_be_left_off_and_begun_again(store: Store) -> None:
         for _ in range(count):
             if next(run, "end") == "end":
                 break
-        run.close()
+        del run
         store.fill(5)
     assert live <= set(seqs(store.messages))
     steps().run()

@@ -26,9 +26,7 @@ rounds = st.lists(st.tuples(entries, retentions, st.randoms(use_true_random=Fals
 
 
 def contents(store: Store) -> dict[int, Entry]:
-    return {
-        entry.seq: entry._replace(offset=0, size=0) for entry in all_entries(store.messages)
-    }
+    return {entry.seq: entry._replace(offset=0, size=0) for entry in all_entries(store.messages)}
 
 
 @given(rounds=rounds, share=st.floats(0, 1), segment_bytes=st.sampled_from([512, 1000, 4096]))

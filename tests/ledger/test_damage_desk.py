@@ -69,9 +69,7 @@ def test_the_damaged_bytes_are_kept_for_people(store: Store) -> None:
     assert len(list((store.path / "quarantine").iterdir())) == 1
 
 
-def test_damage_is_logged_with_its_facts(
-    damaged: Store, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_damage_is_logged_with_its_facts(damaged: Store, caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING, logger="penstock.ledger"):
         assert len(seqs(damaged.messages)) == 99
     [record] = caplog.records

@@ -185,6 +185,18 @@ def test_start_writing_changes_nothing_that_can_be_seen(place: Place) -> None:
         place.files.start_writing(fd, 0, 6)
 
 
+def test_drop_cached_changes_nothing_on_a_sound_disk(place: Place) -> None:
+    fd = place.make("a", b"abcdef")
+    place.files.drop_cached(fd)
+    assert place.content("a") == b"abcdef"
+    place.files.fdatasync(fd)
+    place.files.drop_cached(fd)
+    assert place.content("a") == b"abcdef"
+    place.files.close(fd)
+    with refuses(errno.EBADF):
+        place.files.drop_cached(fd)
+
+
 # -- mappings --------------------------------------------------------------------------------------
 
 

@@ -4,6 +4,7 @@ import struct
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -193,7 +194,9 @@ def test_reading_at_a_seq_does_not_walk_there_from_the_start(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Counted in bytes that the codec was given to pass over, not in seconds."""
-    store.open(replace(SMALL, segment_bytes=1 << 20, first_step_bytes=1 << 20, largest_step_bytes=1 << 20))
+    store.open(
+        replace(SMALL, segment_bytes=1 << 20, first_step_bytes=1 << 20, largest_step_bytes=1 << 20)
+    )
     store.fill(20_000)
     store.reopen()
     walked: list[int] = []
@@ -204,7 +207,7 @@ def test_reading_at_a_seq_does_not_walk_there_from_the_start(
         walked.append((end if found < 0 else found) - start)
         return found
 
-    def counted_skim(view: memoryview, start: int, end: int, **options: int) -> object:
+    def counted_skim(view: memoryview, start: int, end: int, **options: Any) -> object:
         walked.append(end - start)
         return skim(view, start, end, **options)
 

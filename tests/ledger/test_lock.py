@@ -1,4 +1,4 @@
-"""One writer a directory; the second is told who the first is, and a dead one is in nobody's way."""
+"""One writer a directory; the second is told who the first is, and a dead one is in no way."""
 
 import json
 import os

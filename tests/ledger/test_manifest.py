@@ -2,6 +2,7 @@
 
 import json
 import struct
+from collections.abc import Callable
 from threading import Barrier, Thread
 
 import pytest
@@ -12,7 +13,7 @@ from penstock.ledger import Ledger
 from penstock.ledger.manifest import MAX_MANIFEST_BYTES, Manifest, Marks
 from tests.ledger.store import Store, seqs
 
-DAMAGES = {
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
     "empty": lambda data: b"",
     "cut": lambda data: data[: len(data) // 2],
     "zeros": lambda data: bytes(len(data)),

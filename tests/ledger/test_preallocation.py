@@ -71,7 +71,7 @@ def test_files_grow_in_steps_that_double_up_to_the_largest(store: Store) -> None
             reserve_bytes=0,
         )
     )
-    sizes = []
+    sizes: list[int] = []
     while len(store.segments()) < 2:
         store.messages.append(b"x" * 974)
         size = store.segment(1).stat().st_size

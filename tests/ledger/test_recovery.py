@@ -17,7 +17,7 @@ from tests.ledger.store import MODES, SMALL, Store, payload_of, payloads, seqs
 pytestmark = pytest.mark.usefixtures("either_codec")
 
 
-def written_bytes(data: bytes) -> int:
+def written_bytes(data: bytes | bytearray) -> int:
     return len(data.rstrip(b"\0"))
 
 
@@ -127,7 +127,7 @@ def test_a_batch_that_is_cut_anywhere_is_not_there_at_all(store: Store, mode: st
     whole = written_bytes(data)
     first_end = whole - 3 * 126
     ends = [*range(first_end - CHECKPOINT_BYTES + 1, whole, 13), first_end, first_end + 126]
-    for end, size in [(end, size) for end in ends for size in (end, len(data))]:
+    for end, size in [(cut, size) for cut in ends for size in (cut, len(data))]:
         path.write_bytes(data[:end].ljust(size, b"\0"))
         store.open(SMALL)
         assert seqs(store.messages) == [1, 2], end

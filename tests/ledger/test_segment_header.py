@@ -91,7 +91,15 @@ def test_names_sort_as_their_seqs_do() -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["", ".log", "1.log", "0" * 19 + ".log", "0" * 21 + ".log", "x" * 20 + ".log", "²" * 20 + ".log"],
+    [
+        "",
+        ".log",
+        "1.log",
+        "0" * 19 + ".log",
+        "0" * 21 + ".log",
+        "x" * 20 + ".log",
+        "²" * 20 + ".log",
+    ],
 )
 def test_other_names_are_not_ours(name: str) -> None:
     assert base_seq_of(name) is None

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 
 import pytest
 
@@ -23,7 +23,9 @@ def files() -> WatchedFiles:
 @pytest.fixture
 def roomy(tmp_path: Path, files: WatchedFiles) -> Store:
     """No rotation, so that every sync is one that the policy asked for."""
-    settings = replace(SMALL, segment_bytes=1 << 24, first_step_bytes=1 << 20, largest_step_bytes=1 << 20)
+    settings = replace(
+        SMALL, segment_bytes=1 << 24, first_step_bytes=1 << 20, largest_step_bytes=1 << 20
+    )
     return Store(tmp_path / "queue", settings, files=files)
 
 
@@ -239,6 +241,39 @@ def test_in_every_mode_the_bytes_are_the_kernels_before_the_answer(any_store: St
         any_store.fill(1)
         with any_store.look() as reader:
             assert reader.messages.next_seq == number + 1
+
+
+def test_an_append_beside_anothers_write_is_in_the_file_when_it_is_answered(
+    any_store: Store,
+) -> None:
+    """In the modes with write(2), nobody is answered with bytes that are still in memory."""
+
+    def append() -> None:
+        any_store.messages.append(b"beside")
+        any_store.ledger.commit()
+
+    class Overtaken(WatchedFiles):
+        late: Thread | None = None
+
+        def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
+            if self.late is not None and self.late.ident is None:
+                self.late.start()
+                self.late.join(0.05)
+            return super().pwrite(fd, data, offset)
+
+    any_store.files = files = Overtaken()
+    any_store.fill(1)
+    answered = 1
+    for _ in range(20):
+        files.late = late = Thread(target=append)
+        any_store.fill(1)
+        files.late = None
+        answered += 1
+        if late.ident is not None:  # else a mapped append, with no call to come beside
+            late.join(30)
+            answered += 1
+        any_store.reopen_after_death()
+        assert seqs(any_store.messages) == list(range(1, answered + 1))
 
 
 def test_a_mapped_append_needs_no_system_call(roomy: Store, files: WatchedFiles) -> None:

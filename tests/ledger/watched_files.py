@@ -17,8 +17,8 @@ class WatchedFiles(OsFiles):
         self.read_bytes = 0
         self.free: int | None = None  # what `free_bytes` answers; None: the truth
         self.kind: str | None = None  # what `file_system` answers; None: the truth
-        self.before_fdatasync: Callable[[], None] = lambda: None
-        self.after_fdatasync: Callable[[], None] = lambda: None
+        self.before_fdatasync: Callable[[], object] = lambda: None
+        self.after_fdatasync: Callable[[], object] = lambda: None
         self._lock = Lock()
 
     def _count(self, name: str) -> None:

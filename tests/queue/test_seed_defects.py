@@ -26,6 +26,12 @@ def numbered(count: int) -> list[bytes]:
     return [b"%d" % number for number in range(count)]
 
 
+def enqueue_each(queue: Queue, some: list[bytes]) -> None:
+    """One by one: a batch would be in one segment."""
+    for payload in some:
+        queue.enqueue(payload)
+
+
 def message_files(path: Path) -> list[Path]:
     return sorted((path / "messages").glob("*.log"))
 
@@ -79,7 +85,7 @@ def test_process_death_takes_nothing_that_was_answered(sync: str) -> None:
 
 def test_compaction_keeps_what_was_not_read() -> None:
     store = QueueStore({"segment_bytes": 512})
-    store.queue.enqueue_batch(numbered(100))
+    enqueue_each(store.queue, numbered(100))
     assert payloads(store.queue, 40) == numbered(100)[:40]
     assert store.queue.compact().segments_removed > 0
     assert payloads(store.reopen()) == numbered(100)[40:]
@@ -186,7 +192,7 @@ def test_looking_changes_nothing_in_the_directory(tmp_path: Path) -> None:
 def test_a_second_writer_is_refused(tmp_path: Path) -> None:
     with (
         open_queue(str(tmp_path), QUIET) as queue,
-        pytest.raises(LedgerLocked, match="pid"),
+        pytest.raises(LedgerLocked, match="being written by process"),
     ):
         open_queue(str(tmp_path), QUIET)
     assert queue.path == str(tmp_path)
@@ -286,7 +292,7 @@ def test_a_delayed_high_priority_message_hides_no_ready_low_one(queue: Queue) ->
 
 def test_the_log_is_compacted() -> None:
     queue = QueueStore({"segment_bytes": 1024}).queue
-    queue.enqueue_batch([b"x" * 100] * 200)
+    enqueue_each(queue, [b"x" * 100] * 200)
     full = queue.stats().message_log_bytes
     payloads(queue, 200)
     queue.compact()
@@ -297,7 +303,8 @@ def test_of_two_concurrent_acks_of_one_lease_one_succeeds(queue: Queue) -> None:
     for _ in range(20):
         queue.enqueue(b"a")
         (leased,) = queue.lease()
-        start, succeeded = Barrier(4), []
+        start = Barrier(4)
+        succeeded: list[str] = []
 
         def ack(receipt: str, start: Barrier, succeeded: list[str]) -> None:
             start.wait()
@@ -380,7 +387,7 @@ def test_every_metric_moves() -> None:
         full.enqueue(b"b")
     assert full.metrics()["rejected_full"] == 1
     for name in ("wait_s", "work_s"):
-        assert queue.metrics()[name]["count"] > 0  # type: ignore[index]
+        assert queue.metrics()[name]["samples"] > 0  # type: ignore[index]
 
 
 # -- EpochQueue ------------------------------------------------------------------------------------
@@ -409,7 +416,7 @@ def test_a_message_in_flight_at_a_restart_keeps_its_limit(store: QueueStore) -> 
 
 def test_a_crash_after_compaction_leaves_every_message_in_its_place() -> None:
     store = QueueStore({"segment_bytes": 1024})
-    store.queue.enqueue_batch([b"%03d" % number + b"." * 50 for number in range(100)])
+    enqueue_each(store.queue, [b"%03d" % number + b"." * 50 for number in range(100)])
     for leased in store.queue.lease(100):
         if leased.seq % 10:
             store.queue.ack(leased)

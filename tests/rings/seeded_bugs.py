@@ -156,8 +156,8 @@ def _passes_over_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is whole behind a bad entry counts, as if the bad one had been promised."""
     look_ahead = _Examination._look_ahead
 
-    def promised(self: _Examination, bad: int) -> tuple[int, int]:
-        after, _ = look_ahead(self, bad)
+    def promised(self: _Examination, bad: int, next_seq: int) -> tuple[int, int]:
+        after, _ = look_ahead(self, bad, next_seq)
         return after, bad + 1 if after >= 0 else 0
 
     monkeypatch.setattr(_Examination, "_look_ahead", promised)

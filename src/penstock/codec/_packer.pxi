@@ -13,7 +13,7 @@ cdef class Packer:
     cdef int64_t _limit
     cdef int64_t _max_entry_bytes
     cdef int64_t _synced_upto
-    cdef public long long next_seq
+    cdef int64_t _next_seq
     cdef public long long last_timestamp_ns
     cdef public long long seq_limit  # entries at or above it are refused with -1
     cdef public long long time_limit_ns  # entries after it are refused with -1
@@ -33,7 +33,7 @@ cdef class Packer:
         self._data = <uint8_t *>self._buffer.buf
         if not 0 <= position <= limit <= self._buffer.len:
             raise ValueError("position and limit must lie inside the buffer")
-        self.next_seq = checked_seq(next_seq)
+        self._next_seq = checked_seq(next_seq)
         self._max_entry_bytes = checked_entry_limit(max_entry_bytes)
         self._position = position
         self._limit = limit
@@ -65,6 +65,15 @@ cdef class Packer:
     def limit(self, int64_t limit):
         self._check_inside(limit)
         self._limit = limit
+
+    @property
+    def next_seq(self):
+        """The seq that the next entry gets."""
+        return self._next_seq
+
+    @next_seq.setter
+    def next_seq(self, seq):
+        self._next_seq = checked_seq(seq)
 
     cdef int _check_inside(self, int64_t offset) except -1:
         if not 0 <= offset <= (self._buffer.len if self._held else 0):
@@ -245,7 +254,7 @@ cdef class Packer:
         int64_t time_ns,
         int64_t *stored_ns,
     ) except -2:
-        cdef int64_t first_seq = self.next_seq
+        cdef int64_t first_seq = self._next_seq
         cdef int64_t head_bytes = 0
         cdef uint32_t first_length
         cdef uint32_t length
@@ -254,8 +263,6 @@ cdef class Packer:
         cdef Py_ssize_t number
         if batch_bytes > MAX_BATCH_BYTES:
             refuse_batch_bytes(batch_bytes)
-        if first_seq < 0:
-            checked_seq(first_seq)
         if time_ns < self.last_timestamp_ns:
             time_ns = self.last_timestamp_ns
         if count > 1 or self._synced_upto >= 0:
@@ -283,7 +290,7 @@ cdef class Packer:
         publish_u32(start, first_length)
         self._position += head_bytes + batch_bytes
         self._synced_upto = -1
-        self.next_seq = first_seq + count
+        self._next_seq = first_seq + count
         self.last_timestamp_ns = stored_ns[0] = time_ns
         return first_seq
 
@@ -292,7 +299,7 @@ cdef class Packer:
     ) noexcept:
         # All but its length, which is answered.
         cdef uint32_t length = begin_entry(
-            at, CHECKPOINT_BYTES, CHECKPOINT, 0, self.next_seq, time_ns
+            at, CHECKPOINT_BYTES, CHECKPOINT, 0, self._next_seq, time_ns
         )
         store_u64(at + FIXED_BYTES, self._synced_upto if self._synced_upto > 0 else 0)
         store_u32(at + FIXED_BYTES + 8, frame_count)

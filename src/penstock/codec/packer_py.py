@@ -61,7 +61,7 @@ class Packer:
         check_limits(next_seq, max_entry_bytes)
         self._position = position
         self._limit = limit
-        self.next_seq = next_seq
+        self._next_seq = next_seq
         self.last_timestamp_ns = last_timestamp_ns
         self._max_entry_bytes = max_entry_bytes
         self.seq_limit = MAX_SEQ  # entries at or above it are refused with -1
@@ -90,6 +90,17 @@ class Packer:
         with self._lock:
             self._check_inside(limit)
             self._limit = limit
+
+    @property
+    def next_seq(self) -> int:
+        """The seq that the next entry gets."""
+        return self._next_seq
+
+    @next_seq.setter
+    def next_seq(self, seq: int) -> None:
+        check_seq(seq)
+        with self._lock:
+            self._next_seq = seq
 
     def append(self, payload: bytes, timestamp_ns: int) -> int:
         """Write a plain message (no options)."""
@@ -190,9 +201,8 @@ class Packer:
     def _commit(
         self, bodies: list[tuple[int, int, bytes]], batch_bytes: int, timestamp_ns: int
     ) -> tuple[int, int] | None:
-        check_seq(self.next_seq)
         timestamp_ns = max(timestamp_ns, self.last_timestamp_ns)
-        first_seq, count = self.next_seq, len(bodies)
+        first_seq, count = self._next_seq, len(bodies)
         head_bytes = CHECKPOINT_BYTES if count > 1 or self._synced_upto >= 0 else 0
         if (
             first_seq + count > self.seq_limit
@@ -208,13 +218,13 @@ class Packer:
             entries.append(seal(seq, timestamp_ns, *body))
         self._place(b"".join(entries))
         self._synced_upto = -1
-        self.next_seq = first_seq + count
+        self._next_seq = first_seq + count
         self.last_timestamp_ns = timestamp_ns
         return first_seq, timestamp_ns
 
     def _checkpoint(self, timestamp_ns: int, frame_count: int, frame_bytes: int) -> bytes:
         body = _CHECKPOINT.pack(max(self._synced_upto, 0), frame_count, frame_bytes)
-        return seal(self.next_seq, timestamp_ns, CHECKPOINT, 0, body)
+        return seal(self._next_seq, timestamp_ns, CHECKPOINT, 0, body)
 
     def _place(self, data: bytes) -> None:
         start, end = self._position, self._position + len(data)

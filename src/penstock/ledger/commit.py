@@ -162,7 +162,9 @@ class _Helper:
     def ask(self, round_: _Round) -> None:
         """Lead that round. By one caller at a time: whoever has the lead."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=f"penstock commit {self._name}", daemon=True)
+            self._thread = Thread(
+                target=self._run, name=f"penstock commit {self._name}", daemon=True
+            )
             self._thread.start()
         self._asked.put(round_)
 

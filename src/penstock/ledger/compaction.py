@@ -9,6 +9,7 @@ decides how long entries that are done with stay for replay.
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Protocol
 
 from penstock import codec
@@ -20,6 +21,7 @@ from penstock.ledger.folder import write_fully
 from penstock.ledger.ledger import Ledger, as_ledger_error
 from penstock.ledger.log import Log
 from penstock.ledger.manifest import Marks
+from penstock.ledger.reading import next_seq_after
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import (
     COMPACTED,
@@ -292,19 +294,25 @@ def remove_before(
 def _sealed(log: Log) -> list[tuple[Segment, int]]:
     """The sealed segments with the seq where each ends."""
     segments = log.segments.all
-    return [
-        (segment, following.base_seq)
-        for segment, following in zip(segments, segments[1:], strict=False)
-    ]
+    return [(segment, following.base_seq) for segment, following in pairwise(segments)]
 
 
 def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
-    offset = HEADER_BYTES
+    """All of them in order of their seqs, also where some stand in a wrong place."""
+    offset, expected = HEADER_BYTES, segment.base_seq
     while True:
         entries, offset = log.segments.used(segment).read(offset, _CHUNK_ENTRIES)
         if not entries:
             return
-        yield from entries
+        for entry in entries:
+            if entry.seq > expected:
+                go_on = segment.behind_jump(entry.offset, expected)
+                if go_on != entry.offset:
+                    offset = go_on
+                    break
+            if entry.seq >= expected:
+                expected = next_seq_after(entry)
+                yield entry
 
 
 def _repack(entry: Entry) -> bytes:

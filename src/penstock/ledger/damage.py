@@ -32,7 +32,9 @@ class Damage:
             seqs = f"seq {self.first_lost_seq} to {self.last_lost_seq} lost"
         elif self.torn:
             seqs = f"next seq is {self.first_lost_seq}"
-        return f"{what}: {self.file} offset {self.offset}, {self.length} bytes, {seqs}: {self.reason}"
+        return (
+            f"{what}: {self.file} offset {self.offset}, {self.length} bytes, {seqs}: {self.reason}"
+        )
 
 
 DamageListener = Callable[[Damage], None]
@@ -41,9 +43,7 @@ DamageListener = Callable[[Damage], None]
 class DamageDesk:
     """Takes each damage once: keeps a copy of the bytes, remembers it, tells the listener."""
 
-    def __init__(
-        self, root: Folder, listener: DamageListener | None, *, keep_bytes: bool
-    ) -> None:
+    def __init__(self, root: Folder, listener: DamageListener | None, *, keep_bytes: bool) -> None:
         self._root = root
         self._listener = listener
         self._keep_bytes = keep_bytes

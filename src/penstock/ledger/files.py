@@ -81,7 +81,7 @@ class Files(Protocol):
         """Make the names in a directory durable."""
 
     def lock(self, fd: int) -> bool:
-        """Take the exclusive lock of an open file for as long as it is open; False if it is taken."""
+        """Lock an open file exclusively, for as long as it is open; False if it is locked."""
 
     def free_bytes(self, path: str) -> int:
         """What an ordinary user may still write on the file system of `path`."""

@@ -32,7 +32,7 @@ class SparseIndex:
     """Points (seq, timestamp, offset) in rising order, extended as the segment grows."""
 
     def __init__(self, points: bytes = b"", *, covered: int) -> None:
-        self._points = bytes(points)
+        self._points = bytearray(points)
         self.covered = covered  # the segment is indexed up to this offset
         self._cast()
 
@@ -53,6 +53,8 @@ class SparseIndex:
             max_entry_bytes=max_entry_bytes,
         )
         if found.points:
+            for view in (self._seqs, self._times, self._words):
+                view.release()
             self._points += found.points
             self._cast()
         self.covered = found.end
@@ -70,7 +72,7 @@ class SparseIndex:
         return self._point(bisect_right(self._times, timestamp_ns - 1))
 
     def pack(self) -> bytes:
-        return _HEADER.pack(_MAGIC, _VERSION, len(self)) + self._points
+        return _HEADER.pack(_MAGIC, _VERSION, len(self)) + bytes(self._points)
 
     @classmethod
     def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
@@ -85,7 +87,7 @@ class SparseIndex:
         seqs, times, offsets = (index._words[field::3].tolist() for field in range(3))
         if not (_is_rising(seqs) and times == sorted(times) and _is_rising(offsets)):
             return None
-        if offsets and not (HEADER_BYTES <= offsets[0] and offsets[-1] < covered):
+        if offsets and not (offsets[0] >= HEADER_BYTES and offsets[-1] < covered):
             return None
         return index
 

@@ -44,8 +44,23 @@ if TYPE_CHECKING:
 METADATA_NAME = "metadata.json"
 _EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
 _NETWORK_FILE_SYSTEMS = frozenset(
-    "nfs nfs4 cifs smb3 smbfs ncpfs afs ceph glusterfs lustre 9p fuse.sshfs fuse.glusterfs "
-    "fuse.s3fs fuse.rclone".split()
+    [
+        "nfs",
+        "nfs4",
+        "cifs",
+        "smb3",
+        "smbfs",
+        "ncpfs",
+        "afs",
+        "ceph",
+        "glusterfs",
+        "lustre",
+        "9p",
+        "fuse.sshfs",
+        "fuse.glusterfs",
+        "fuse.s3fs",
+        "fuse.rclone",
+    ]
 )
 
 
@@ -147,7 +162,7 @@ class Ledger:
 
     @staticmethod
     def stored_queue_settings(path: str, *, files: Files | None = None) -> dict[str, Any]:
-        """What the layer above stored with a queue; nothing where there is none, or it is damaged."""
+        """What the layer above stored with a queue; nothing where that cannot be read."""
         try:
             root = Folder(files or OsFiles(), str(path))
             return Manifest.unpack(root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)).settings

@@ -17,7 +17,13 @@ from typing import TypeVar
 from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
-from penstock.codec.layout import CHECKPOINT_BYTES, MAX_SEQ, MAX_TIMESTAMP_NS, TOMBSTONE
+from penstock.codec.layout import (
+    CHECKPOINT_BYTES,
+    MAX_ENTRY_BYTES,
+    MAX_SEQ,
+    MAX_TIMESTAMP_NS,
+    TOMBSTONE,
+)
 from penstock.errors import (
     DiskFull,
     InvalidInput,
@@ -25,7 +31,7 @@ from penstock.errors import (
     LedgerStopped,
     PenstockError,
 )
-from penstock.ledger.folder import Folder
+from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment import HoleListener, Segment
 from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, RELATIVE, SegmentHeader
 from penstock.ledger.segment_list import SegmentList
@@ -77,6 +83,7 @@ class Log:
         self._waiting = 0
         self._tail: Tail | None = None  # None: resting; the last segment is complete on disk
         self._packer = _shut_packer(next_seq, last_timestamp_ns)
+        self._hot = self._packer  # what an append tries first, without a lock
         self._retired: list[Tail] = []  # synced, waiting for a running fdatasync to let go of them
         self._write_through = False
         self._dirty = False
@@ -117,35 +124,33 @@ class Log:
         return self._packer.next_seq
 
     # -- appending ---------------------------------------------------------------------------------
-    # What is retried gets its arguments as defaults: a name that a lambda takes from around it is
-    # slower to use for the whole function, also where the lambda is never made.
+    # The hot ones leave the rest to a function of its own: a name that a lambda takes from outside
+    # is slower to use, also where the lambda is never made.
 
     def append(self, payload: bytes) -> int:
         """Write a message without options; its seq."""
-        seq = self._packer.append(payload, self._now_ns())
+        seq = self._hot.append(payload, self._now_ns())
         if seq < 0:
-            return self._write(
-                [payload], lambda packer, now, item=payload: packer.append(item, now)
-            )
+            return self._write([payload], lambda packer, now: packer.append(payload, now))
         return seq
 
     def append_draft(self, draft: Draft) -> int:
         """Write one entry with options; its seq."""
-        seq = self._packer.append_draft(draft, self._now_ns())
+        seq = self._hot.append_draft(draft, self._now_ns())
         if seq < 0:
             return self._write([draft], lambda packer, now: packer.append_draft(draft, now))
         return seq
 
     def append_batch(self, items: Sequence[Item]) -> int:
         """Write entries that are there together or not at all after a crash; the first seq."""
-        seq = self._packer.append_batch(items, self._now_ns())
+        seq = self._hot.append_batch(items, self._now_ns())
         if seq < 0:
             return self._write(items, lambda packer, now: packer.append_batch(items, now))
         return seq
 
     def append_event(self, type_: int, body: bytes) -> int:
         """Write one event; its seq."""
-        seq = self._packer.append_event(type_, body, self._now_ns())
+        seq = self._hot.append_event(type_, body, self._now_ns())
         if seq < 0:
             return self._write_event(type_, body)
         return seq
@@ -159,29 +164,26 @@ class Log:
 
     def append_stamped(self, payload: bytes) -> tuple[int, int]:
         """As `append`; (seq, timestamp_ns)."""
-        stamped = self._packer.append_stamped(payload, self._now_ns())
+        stamped = self._hot.append_stamped(payload, self._now_ns())
         if stamped is None:
-            return self._write(
-                [payload], lambda packer, now, item=payload: packer.append_stamped(item, now)
-            )
+            return self._write_stamped(payload)
         return stamped
+
+    def _write_stamped(self, payload: bytes) -> tuple[int, int]:
+        return self._write([payload], lambda packer, now: packer.append_stamped(payload, now))
 
     def append_draft_stamped(self, draft: Draft) -> tuple[int, int]:
         """As `append_draft`; (seq, timestamp_ns)."""
-        stamped = self._packer.append_draft_stamped(draft, self._now_ns())
+        stamped = self._hot.append_draft_stamped(draft, self._now_ns())
         if stamped is None:
-            return self._write(
-                [draft], lambda packer, now: packer.append_draft_stamped(draft, now)
-            )
+            return self._write([draft], lambda packer, now: packer.append_draft_stamped(draft, now))
         return stamped
 
     def append_batch_stamped(self, items: Sequence[Item]) -> tuple[int, int]:
         """As `append_batch`; (first seq, timestamp_ns)."""
-        stamped = self._packer.append_batch_stamped(items, self._now_ns())
+        stamped = self._hot.append_batch_stamped(items, self._now_ns())
         if stamped is None:
-            return self._write(
-                items, lambda packer, now, held=items: packer.append_batch_stamped(held, now)
-            )
+            return self._write(items, lambda packer, now: packer.append_batch_stamped(items, now))
         return stamped
 
     def skip_to(self, seq: int) -> None:
@@ -209,9 +211,7 @@ class Log:
                         raise self._typed(error) from error
             self.sync()
 
-    def _write_locked(
-        self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]
-    ) -> _T:
+    def _write_locked(self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]) -> _T:
         if self._tail is None:
             self._wake_tail(items)
         needed = -1
@@ -335,7 +335,7 @@ class Log:
     def _save_index(self, segment: Segment) -> None:
         try:
             segment.save_index()
-        except OSError:
+        except (OSError, LedgerError):
             pass  # a cache
         segment.close()
 
@@ -423,6 +423,9 @@ class Log:
         if tail.view is not None:
             segment.adopt_view(tail.view)
         old, self._packer = self._packer, tail.packer
+        # Where each call hands its own bytes on, nobody may write while another's gate is open:
+        # it would be answered with its bytes still in memory.
+        self._hot = _shut_packer(0, 0) if self._write_through else tail.packer
         if old is not tail.packer:
             old.limit = 0
 
@@ -499,33 +502,45 @@ class Log:
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
                 return  # someone is writing again
             try:
-                self._write_closing_checkpoint(tail)
-                tail.trim()
+                end = self._close_off(tail)
             except OSError as error:
                 raise self._stop(error, "closing") from error
             self._fdatasync(tail)
             segment = self.segments.last
             assert segment is not None
-            segment.grown_to(tail.end)
+            segment.grown_to(end)
             segment.close()
             self._let_go(tail)
 
     def _let_go(self, tail: Tail) -> None:
         packer = self._packer
-        self._packer = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._packer = self._hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
         self._tail = None
         tail.close()
 
-    def _write_closing_checkpoint(self, tail: Tail) -> None:
-        """So that damage to anything written so far is not taken for an unfinished write."""
-        if tail.end == self._bare_end:
-            return
-        packer = tail.packer
-        packer.promise(tail.end)
-        packer.limit = tail.open_limit
-        if packer.write_checkpoint(self._now_ns()):
-            tail.flush()
-        packer.limit = 0
+    def _close_off(self, tail: Tail) -> int:
+        """Write a last checkpoint and give the zeros back; where the file ends.
+
+        The checkpoint is there so that damage to anything before it is not taken for an unfinished
+        write. It goes past the packer, whose gate would have to be opened for it, to all.
+        """
+        end = tail.end
+        if end != self._bare_end and end + CHECKPOINT_BYTES <= tail.size:
+            last_timestamp_ns = self._packer.last_timestamp_ns
+            packer = Packer(
+                bytearray(CHECKPOINT_BYTES),
+                position=0,
+                limit=CHECKPOINT_BYTES,
+                next_seq=self._packer.next_seq,
+                last_timestamp_ns=last_timestamp_ns,
+            )
+            packer.promise(end)
+            packer.write_checkpoint(last_timestamp_ns)
+            write_fully(tail.files, tail.fd, packer.take(), end)
+            end += CHECKPOINT_BYTES
+        if tail.size > end:
+            tail.files.truncate(tail.fd, end)
+        return end
 
     # -- refusing ----------------------------------------------------------------------------------
 
@@ -572,7 +587,8 @@ class Log:
         self._arrived = Condition(lock)
         self._unreadable = self._refusal = reason
         # Not only shut: of the pure codec's packer a thread there may hold the lock as well.
-        self._packer = _shut_packer(self._packer.next_seq, self._packer.last_timestamp_ns)
+        packer = self._packer
+        self._packer = self._hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
 
     def close(self, closed: PenstockError) -> None:
         """Rest, and refuse everything from now on, with that reason."""
@@ -632,9 +648,12 @@ class Log:
             self._waiting += 1
             self._packer.limit = 0  # the next append comes through the gate and wakes us
             try:
-                return self._arrived.wait_for(
-                    lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
-                ) and self.readable_next_seq > seq
+                return (
+                    self._arrived.wait_for(
+                        lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
+                    )
+                    and self.readable_next_seq > seq
+                )
             finally:
                 self._waiting -= 1
 
@@ -652,4 +671,5 @@ def _shut_packer(next_seq: int, last_timestamp_ns: int) -> Packer:
         limit=0,
         next_seq=next_seq,
         last_timestamp_ns=last_timestamp_ns,
+        max_entry_bytes=MAX_ENTRY_BYTES,  # the limit is the next tail's to check
     )

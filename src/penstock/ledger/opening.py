@@ -196,8 +196,9 @@ class LogOpener:
         while self._read_only and last.holes:
             # Damage, or a writer who wrote between our reading of one page and the next.
             view = self._map(header.base_seq)
-            before, last = last, examine(
-                view, header, max_entry_bytes=self._settings.max_entry_bytes
+            before, last = (
+                last,
+                examine(view, header, max_entry_bytes=self._settings.max_entry_bytes),
             )
             if last.holes == before.holes:
                 break

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from operator import itemgetter
 
 from penstock.codec import Entry
 from penstock.codec.layout import TOMBSTONE
@@ -9,6 +10,9 @@ from penstock.errors import BadEntry, EntryGone, InvalidInput, NewerVersion
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import HEADER_BYTES
+
+_seq_of = itemgetter(Entry._fields.index("seq"))
+_type_of = itemgetter(Entry._fields.index("type"))
 
 
 def read_entry(log: Log, seq: int) -> Entry:
@@ -65,7 +69,7 @@ def seq_at_time(log: Log, timestamp_ns: int) -> int:
 
 def _seq_at_time(log: Log, segments: Sequence[Segment], timestamp_ns: int) -> int:
     # The first segment that starts at or after the time; the entry may be at the end of the one
-    # before it. `created_at` would not do: a rewritten segment keeps it, an adopted one has its own.
+    # before it. `created_at` would not do: a rewritten segment keeps it, an adopted has its own.
     at = bisect_left(segments, timestamp_ns, key=lambda segment: _starts_at(log, segment))
     for segment in segments[max(at - 1, 0) :]:
         offset = log.segments.used(segment).offset_at_time(timestamp_ns)
@@ -84,6 +88,13 @@ def next_seq_after(entry: Entry) -> int:
     if entry.type != TOMBSTONE:
         return entry.seq + 1
     return max(entry.seq, int.from_bytes(entry.payload, "little")) + 1
+
+
+def _is_a_run(entries: Sequence[Entry]) -> bool:
+    """Is nothing missing, doubled or removed? Nearly always; seen without a step for each."""
+    seqs = list(map(_seq_of, entries))
+    whole = list(range(seqs[0], seqs[0] + len(seqs)))
+    return seqs == whole and TOMBSTONE not in map(_type_of, entries)
 
 
 class Cursor:
@@ -122,24 +133,34 @@ class Cursor:
                     segment.check_end(self.next_seq, following.base_seq)
                 self._segment, self._offset = following, HEADER_BYTES
                 continue
-            fit, self._offset = self._fitting(entries, after, end_seq)
-            if fit or self._offset != after:
+            fit, self._offset, at_end = self._fitting(segment, entries, after, end_seq)
+            if fit or at_end:
                 return fit
         return []
 
     def _fitting(
-        self, entries: Sequence[Entry], after: int, end_seq: int
-    ) -> tuple[list[Entry], int]:
-        """Those of the entries that come next, and the offset behind them."""
-        fit = []
+        self, segment: Segment, entries: list[Entry], after: int, end_seq: int
+    ) -> tuple[list[Entry], int, bool]:
+        """Those of the entries that come next, the offset behind them, and if that is the end."""
+        expected = max(self.next_seq, segment.base_seq)
+        if entries[0].seq == expected and entries[-1].seq < end_seq and _is_a_run(entries):
+            self.next_seq = entries[-1].seq + 1
+            return entries, after, False
+        fit: list[Entry] = []
         for entry in entries:
             if entry.seq >= end_seq:  # written, but not yet for readers
-                return fit, entry.offset
-            if entry.seq >= self.next_seq:  # else a copy that stands in a wrong place
-                self.next_seq = next_seq_after(entry)
-                if entry.type != TOMBSTONE:
-                    fit.append(entry)
-        return fit, after
+                return fit, entry.offset, True
+            if entry.seq < self.next_seq:
+                continue  # a copy that stands in a wrong place
+            expected = max(self.next_seq, segment.base_seq)
+            if entry.seq > expected and not segment.gone:
+                go_on = segment.behind_jump(entry.offset, expected)
+                if go_on != entry.offset:
+                    return fit, go_on, False
+            self.next_seq = next_seq_after(entry)
+            if entry.type != TOMBSTONE:
+                fit.append(entry)
+        return fit, after, False
 
     def skip_plain(self, end_seq: int) -> tuple[int, int]:
         """Pass over the plain messages that come next, as [first, end), up to a seq.
@@ -151,15 +172,14 @@ class Cursor:
         if segment is None:
             return 0, 0
         try:
-            first, end, self._offset = segment.skip_plain(self._offset, end_seq)
+            first, end, after = segment.skip_plain(self._offset, end_seq)
         except EntryGone:
             if not segment.gone:
                 raise
             return 0, 0
-        first = max(first, self.next_seq)
-        if first >= end:
-            return 0, 0
-        self.next_seq = end
+        if first == end or first != max(self.next_seq, segment.base_seq):
+            return 0, 0  # a jump is for `read`, which asks why
+        self._offset, self.next_seq = after, end
         return first, end
 
     def _begin(self) -> int:

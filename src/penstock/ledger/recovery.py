@@ -11,6 +11,7 @@ from penstock import codec
 from penstock.codec import Skim
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
+from penstock.ledger.wrong_places import lowest_behind
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +37,7 @@ class LastSegment:
     torn_reason: str
 
 
-def examine(
-    view: memoryview, header: SegmentHeader, *, max_entry_bytes: int
-) -> LastSegment:
+def examine(view: memoryview, header: SegmentHeader, *, max_entry_bytes: int) -> LastSegment:
     """Read the last segment from its header to its end. Changes nothing."""
     return _Examination(view, header, max_entry_bytes).run()
 
@@ -48,6 +47,7 @@ class _Examination:
         self._view = view
         self._seq_base = header.seq_base
         self._created_at_ns = header.created_at_ns
+        self._oldest_ns = header.oldest_ns
         self._max_entry_bytes = max_entry_bytes
         self._next_seq = header.base_seq
         self._last_timestamp_ns = 0
@@ -64,12 +64,12 @@ class _Examination:
                 self._take(skim)
                 return self._result(skim.end, torn_end=skim.end, reason="")
             reason = skim.problem or "zeros where an entry should be"
-            after, promised = self._look_ahead(bad)
+            before = self._skim(start, whole_batches=False, end=bad)
+            after, promised = self._look_ahead(bad, max(self._next_seq, before.next_seq))
             if promised <= bad:
                 self._take(skim)
                 return self._result(skim.end, torn_end=self._last_byte(), reason=reason)
-            # Damage: what is whole before it counts, batch or not.
-            self._take(self._skim(start, whole_batches=False, end=bad))
+            self._take(before)  # damage: what is whole before it counts, batch or not
             first_lost = self._next_seq
             entry = self._stored_seq(after) + self._seq_base
             self._holes.append(Hole(bad, after - bad, first_lost, entry - 1, reason))
@@ -99,12 +99,12 @@ class _Examination:
     def _nonzero(self, start: int) -> int:
         return codec.first_nonzero(self._view, start, len(self._view))
 
-    def _look_ahead(self, bad: int) -> tuple[int, int]:
-        """The first valid entry behind a bad one, and the highest promise made behind it."""
+    def _look_ahead(self, bad: int, next_seq: int) -> tuple[int, int]:
+        """The entry to go on at behind a bad one, and the highest promise made behind it."""
         first_after = -1
         promised = 0
         end = len(self._view)
-        low = max(self._next_seq - self._seq_base, 0)
+        low = max(next_seq - self._seq_base, 0)
         at = bad
         while promised <= bad:
             at = codec.resync(
@@ -113,7 +113,7 @@ class _Examination:
                 end,
                 min_seq=low,
                 max_seq=low + end // codec.ENTRY_OVERHEAD_BYTES,
-                min_timestamp_ns=self._last_timestamp_ns,
+                min_timestamp_ns=self._oldest_ns,
                 max_entry_bytes=self._max_entry_bytes,
             )
             if at < 0:
@@ -123,6 +123,14 @@ class _Examination:
             run = self._skim(at, whole_batches=False)
             promised = max(promised, run.synced_upto)
             at = max(run.stop - 1, at)
+        if promised > bad:
+            first_after = lowest_behind(
+                self._view,
+                first_after,
+                end,
+                min_stored_seq=low,
+                max_entry_bytes=self._max_entry_bytes,
+            )
         return first_after, promised
 
     def _stored_seq(self, offset: int) -> int:

@@ -5,7 +5,7 @@ from threading import Lock, RLock
 
 from penstock import codec
 from penstock.codec import Entry, Skim
-from penstock.errors import BadEntry, EntryGone, NewerVersion
+from penstock.errors import BadEntry, EntryGone, LedgerError, NewerVersion
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import MAX_INDEX_BYTES, SparseIndex
 from penstock.ledger.segment_header import (
@@ -14,6 +14,7 @@ from penstock.ledger.segment_header import (
     index_name,
     segment_name,
 )
+from penstock.ledger.wrong_places import lowest_behind
 from penstock.model import Message
 
 # Called with (segment, offset, length, first lost seq, last lost seq, reason).
@@ -59,7 +60,7 @@ class Segment:
     @property
     def end(self) -> int:
         if self._end is None:
-            self._end = self.file_bytes()
+            self._end = max(self.file_bytes(), HEADER_BYTES)
         return self._end
 
     def grown_to(self, end: int) -> None:
@@ -72,6 +73,8 @@ class Segment:
         fd = self._open()
         try:
             return self._folder.files.size(fd)
+        except OSError as error:
+            raise self._unreadable(error) from error
         finally:
             self._folder.files.close(fd)
 
@@ -168,6 +171,24 @@ class Segment:
             max_entry_bytes=self._max_entry_bytes,
         )
 
+    def behind_jump(self, offset: int, expected_seq: int) -> int:
+        """Where to go on when the entry at `offset` is not the one that comes next.
+
+        At `offset` itself, if those before it are lost; behind it, if it stands in a wrong place
+        and hides them, as after a write that went astray.
+        """
+        if offset in self._holes.values():
+            return offset  # reported as the end of a hole
+        known = self._holes.get(offset)
+        if known is not None:
+            return known
+        after = self._lowest_behind(offset, expected_seq)
+        self._holes[offset] = after
+        last_lost = self.entry_at(after).seq - 1
+        reason = "an entry that does not belong here" if after > offset else "entries are missing"
+        self._on_hole(self, offset, after - offset, expected_seq, last_lost, reason)
+        return after
+
     def check_end(self, next_seq: int, end_seq: int) -> None:
         """For who came to the end of a sealed one before `end_seq`, where the next begins."""
         end = self.end
@@ -211,13 +232,16 @@ class Segment:
         try:
             while True:
                 size = files.size(fd)
-                self._end = size if self._end is None else min(self._end, size)
-                if size == 0:
-                    return memoryview(b"")
+                end = size if self._end is None else min(self._end, size)
+                self._end = max(end, HEADER_BYTES)
+                if size < HEADER_BYTES:
+                    return memoryview(bytes(HEADER_BYTES))  # not even a header: no entry either
                 try:
                     return files.map(fd, size, writable=False).view
                 except ValueError:
                     pass  # cut in between: the writer gave zeros back
+        except OSError as error:
+            raise self._unreadable(error) from error
         finally:
             files.close(fd)
 
@@ -229,6 +253,14 @@ class Segment:
                 f"{self._folder.file(self.name)} was removed while it was read, because its "
                 f"entries are done with or stand in another segment now: open the queue again"
             ) from None
+        except OSError as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: OSError) -> LedgerError:
+        return LedgerError(
+            f"{self._folder.file(self.name)} cannot be read ({error}). Nothing was changed: mend "
+            f"the cause (too many open files: ulimit -n) and read again."
+        )
 
     def _indexed(self) -> SparseIndex:
         end, view = self._readable()
@@ -276,13 +308,14 @@ class Segment:
                     )
                 except BadEntry:
                     found = -1
-                bad = self._bad_before(found, start, end)
-                if bad < 0:
+                go_on = self._doubt(found, start, end)
+                if go_on < 0:
                     return found
-                start = self._behind_hole(bad, None)
+                start = go_on
 
-    def _bad_before(self, found: int, start: int, end: int) -> int:
-        """Seeking trusts each length. What it passed over and found, verified: the first bad one."""
+    def _doubt(self, found: int, start: int, end: int) -> int:
+        """Seeking trusts each length and each seq. Verify what it passed over and what it found:
+        where to seek again, from behind what is bad; -1 if all is well."""
         passed = codec.skim(
             self._bytes(),
             start,
@@ -294,15 +327,20 @@ class Segment:
         if passed.newer:
             raise NewerVersion(passed.stop, passed.problem or "")
         if passed.problem is not None:
-            return passed.stop
+            return self._behind_hole(passed.stop, passed.problem)
         if found < 0:
-            return passed.stop if self._stops_early(passed.stop) else -1
+            early = self._stops_early(passed.stop)
+            return self._behind_hole(passed.stop, None) if early else -1
         try:
-            self.entry_at(found)
+            seq = self.entry_at(found).seq
         except NewerVersion:
             raise
-        except BadEntry:
-            return found
+        except BadEntry as error:
+            return self._behind_hole(found, error.reason)
+        expected = passed.next_seq if passed.entries else self.base_seq
+        if seq > expected and (passed.entries or start == HEADER_BYTES):
+            go_on = self.behind_jump(found, expected)
+            return go_on if go_on != found else -1
         return -1
 
     def _start_of_search(self, index: SparseIndex, seq: int, timestamp_ns: int) -> int:
@@ -341,9 +379,11 @@ class Segment:
             self.end,
             min_seq=first_stored,
             max_seq=max(first_stored, last_stored),
-            min_timestamp_ns=before.last_timestamp_ns,
+            min_timestamp_ns=self.header.oldest_ns,
             max_entry_bytes=self._max_entry_bytes,
         )
+        if after >= 0:
+            after = self._lowest_behind(after, first_stored + self.header.seq_base)
         first_lost = first_stored + self.header.seq_base
         if after < 0:
             after = self.end
@@ -353,6 +393,15 @@ class Segment:
         self._holes[offset] = after
         self._on_hole(self, offset, after - offset, first_lost, last_lost, reason)
         return after
+
+    def _lowest_behind(self, offset: int, min_seq: int) -> int:
+        return lowest_behind(
+            self._bytes(),
+            offset,
+            self.end,
+            min_stored_seq=min_seq - self.header.seq_base,
+            max_entry_bytes=self._max_entry_bytes,
+        )
 
     def _skim_upto(self, offset: int) -> Skim:
         """The entries between the last known damage before an offset and it."""

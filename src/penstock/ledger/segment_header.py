@@ -41,6 +41,11 @@ class SegmentHeader:
         """What to add to the seq of each entry."""
         return self.base_seq if self.flags & RELATIVE else 0
 
+    @property
+    def oldest_ns(self) -> int:
+        """No entry in it is older; 0 where the header cannot say, being the younger."""
+        return 0 if self.flags & RELATIVE else self.created_at_ns
+
     def pack(self) -> bytes:
         body = _BODY.pack(
             _MAGIC,

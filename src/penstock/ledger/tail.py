@@ -82,7 +82,7 @@ class Tail:
         self.size = size
 
     def write_behind(self) -> None:
-        """Let the disk begin with what waits for a sync, so that sealing does not wait for it all."""
+        """Let the disk begin with what is not synced, so that sealing does not wait for it all."""
         start = max(self._started_upto, self.synced_upto)
         if self.end - start < WRITE_BEHIND_BYTES:
             return
@@ -141,6 +141,10 @@ class MappedTail(Tail):
     @property
     def view(self) -> memoryview | None:
         return self._view
+
+    def close(self) -> None:
+        super().close()
+        self._view = memoryview(b"")  # the traceback of an error may hold this object for long
 
     def grow(self, size: int) -> None:
         old, old_size = self.packer, self.size

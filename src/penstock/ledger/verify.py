@@ -4,15 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from penstock.clock import Clock
+from penstock.codec.layout import TOMBSTONE
 from penstock.errors import PenstockError
 from penstock.ledger.damage import Damage
 from penstock.ledger.files import Files
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
+from penstock.ledger.reading import next_seq_after
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.settings import LedgerSettings
-from penstock.codec.layout import TOMBSTONE
 
 _CHUNK_ENTRIES = 2000
 
@@ -95,9 +96,7 @@ def _verify_segment(
     file = f"{label}/{segment.name}"
     if segment.base_seq > expected_seq:
         reason = "a gap: the segment before does not reach to this one"
-        report.problems.append(
-            Damage(file, 0, 0, expected_seq, segment.base_seq - 1, reason)
-        )
+        report.problems.append(Damage(file, 0, 0, expected_seq, segment.base_seq - 1, reason))
     expected_seq = segment.base_seq
     offset = HEADER_BYTES
     log.segments.used(segment)
@@ -105,35 +104,29 @@ def _verify_segment(
         try:
             entries, after = segment.read(offset, _CHUNK_ENTRIES)
         except PenstockError as error:
-            report.problems.append(Damage(file, offset, 0, expected_seq, expected_seq - 1, str(error)))
+            report.problems.append(
+                Damage(file, offset, 0, expected_seq, expected_seq - 1, str(error))
+            )
             return expected_seq
         if not entries:
             return max(expected_seq, _end_seq_behind_damage(report, file, expected_seq))
         for entry in entries:
+            if entry.seq > expected_seq:
+                go_on = segment.behind_jump(entry.offset, expected_seq)  # reports it, if it is news
+                if go_on != entry.offset:
+                    after = go_on
+                    break
             if entry.seq < expected_seq:
+                reason = "an entry that was there already"
                 report.problems.append(
-                    Damage(file, entry.offset, entry.size, entry.seq, entry.seq, "seq is not rising")
+                    Damage(file, entry.offset, entry.size, entry.seq, entry.seq - 1, reason)
                 )
-            elif entry.seq > expected_seq and not _is_explained(
-                report.problems, file, expected_seq, entry.seq
-            ):
-                report.problems.append(
-                    Damage(file, entry.offset, 0, expected_seq, entry.seq - 1, "a gap in the seqs")
-                )
-            last = int.from_bytes(entry.payload, "little") if entry.type == TOMBSTONE else entry.seq
-            expected_seq = max(expected_seq, last + 1)
+                continue
+            expected_seq = next_seq_after(entry)
             report.entries += entry.type != TOMBSTONE
-        report.bytes_read += after - offset
+        report.bytes_read += max(after - offset, 0)
         offset = after
         on_bytes(report.bytes_read)
-
-
-def _is_explained(problems: list[Damage], file: str, first: int, end: int) -> bool:
-    """Is the missing range one that a damage already named?"""
-    return any(
-        problem.file == file and problem.first_lost_seq <= first and end - 1 <= problem.last_lost_seq
-        for problem in problems
-    )
 
 
 def _end_seq_behind_damage(report: VerifyReport, file: str, expected_seq: int) -> int:

@@ -9,6 +9,7 @@ from penstock.errors import InvalidInput, PayloadUnreadable
 _WORTH_IT = 0.95  # keep the compressed form if it is at most this part of the original
 _GZIP_WINDOW = 31  # zlib's number for the gzip container
 _GZIP_OR_ZLIB = 47
+_METHODS = ("gzip", "zstd")
 
 
 def _zstd() -> Any:
@@ -25,7 +26,7 @@ def _zstd() -> Any:
 
 def compress(payload: bytes, method: str, *, level: int, min_bytes: int) -> tuple[bytes, int]:
     """The payload to store, and its codec number (0: as it is)."""
-    if method == "none" or len(payload) < min_bytes:
+    if method == "none" or (method in _METHODS and len(payload) < min_bytes):
         return payload, 0
     if method == "gzip":
         packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)

@@ -64,7 +64,8 @@ class QueueCore:
         return now_ns
 
     def tick(self) -> int:
-        """Let happen what is due by now: messages get ready, leases end. The time. Hold the lock."""
+        """Let happen what is due: messages get ready, leases end. The time. Hold the lock."""
+        self.ledger.check_open()
         now_ns, mono_ns = self.clock.read()
         self.state.moment.mono_ns = mono_ns
         self.catch_up()
@@ -79,7 +80,7 @@ class QueueCore:
                 )
             if self.settings.dead_retention_s and group.dead:
                 events += self._stale_dead(group, now_ns)
-        if events and not self.ledger.read_only:  # a reader leaves it to the writer
+        if events and not self.ledger.is_stopped:  # a reader leaves it to the writer
             self.record(events)
         return now_ns
 
@@ -90,9 +91,7 @@ class QueueCore:
             if flight.last_failure_ns > limit_ns:
                 break
             stale.append((seq, 1))
-        return (
-            [Event(EventType.DISCARDED, group=group.number, runs=tuple(stale))] if stale else []
-        )
+        return [Event(EventType.DISCARDED, group=group.number, runs=tuple(stale))] if stale else []
 
     def next_wake_ns(self) -> int | None:
         """In how many nanoseconds something happens by itself. Hold the lock."""
@@ -160,7 +159,13 @@ class QueueCore:
             state.publish_plain(state.ingested_upto, next_seq)
 
     def failure(
-        self, group: Group, seq: int, attempt: int, now_ns: int, cause: Cause, reason: str,
+        self,
+        group: Group,
+        seq: int,
+        attempt: int,
+        now_ns: int,
+        cause: Cause,
+        reason: str,
         delay_ns: int | None = None,
     ) -> Event:
         """What a failed attempt leads to: another one later, or death."""
@@ -169,16 +174,22 @@ class QueueCore:
         was_dead = flight is not None and flight.cause > 0
         if was_dead or attempt >= self.max_attempts_of(seq):
             return Event(
-                EventType.DEAD, group=group.number, attempt=attempt, runs=runs, cause=cause,
+                EventType.DEAD,
+                group=group.number,
+                attempt=attempt,
+                runs=runs,
+                cause=cause,
                 reason=reason,
             )
         if delay_ns is None:
-            delay_ns = backoff_ns(
-                self.settings, identity=self.identity, seq=seq, failures=attempt
-            )
+            delay_ns = backoff_ns(self.settings, identity=self.identity, seq=seq, failures=attempt)
         kind = EventType.TIMED_OUT if cause is Cause.TIMEOUT else EventType.NACKED
         return Event(
-            kind, group=group.number, attempt=attempt, runs=runs, retry_at_ns=now_ns + delay_ns,
+            kind,
+            group=group.number,
+            attempt=attempt,
+            runs=runs,
+            retry_at_ns=now_ns + delay_ns,
             reason=reason,
         )
 
@@ -268,7 +279,11 @@ class QueueCore:
         if self.tidying is not None:
             self.tidying.end()
         with self.lock:
-            if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
-                self.snapshot()
-            self.ledger.close()
-            self.arrival.notify_all()
+            try:
+                if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
+                    self.snapshot()
+            except LedgerError as error:  # the next open takes longer, that is all
+                logger.warning("no snapshot of %s was saved: %s", self.ledger.path, error)
+            finally:
+                self.ledger.close()
+                self.arrival.notify_all()

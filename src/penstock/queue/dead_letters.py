@@ -10,6 +10,7 @@ from penstock.queue.delivering import Delivering, check_count
 from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.runs import as_runs
+from penstock.queue.settings import MOST_ATTEMPTS
 
 
 class DeadLetters:
@@ -40,7 +41,7 @@ class DeadLetters:
                 letter = self._inspecting.dead_letter(seq, flight)
                 if letter is None:
                     continue  # its bytes are gone; there is nothing to hand out
-                attempt = flight.attempt + 1
+                attempt = min(flight.attempt + 1, MOST_ATTEMPTS)
                 by_attempt.setdefault(attempt, []).append(seq)
                 ticket = Ticket(
                     core.identity,

@@ -27,7 +27,9 @@ class Delivering:
 
     # -- the two ways out --------------------------------------------------------------------------
 
-    def lease(self, count: int, lease_s: float | None, group_name: str, holder: str) -> list[LeasedMessage]:
+    def lease(
+        self, count: int, lease_s: float | None, group_name: str, holder: str
+    ) -> list[LeasedMessage]:
         """Lease up to so many ready messages, now."""
         core = self._core
         length_ns = self.length_ns(lease_s)
@@ -110,9 +112,7 @@ class Delivering:
 
     # -- choosing ----------------------------------------------------------------------------------
 
-    def _choose(
-        self, group: Group, count: int, now_ns: int
-    ) -> tuple[list[Message], list[Event]]:
+    def _choose(self, group: Group, count: int, now_ns: int) -> tuple[list[Message], list[Event]]:
         """The next messages, and what was found out on the way: expired, lost, unreadable."""
         core = self._core
         if not group.special:
@@ -158,9 +158,12 @@ class Delivering:
     def _choose_plain(self, group: Group, count: int) -> list[Message] | None:
         """The short way where nothing but plain messages wait: the next run of them, whole.
 
-        None where it must be looked at one by one, because something may be expired or unreadable.
+        None where it must be looked at one by one, because something may be expired or unreadable,
+        or because the run alone is less than was asked for.
         """
         first, end = group.plain.first_run(count)
+        if end - first < min(count, len(group.plain)):
+            return None
         return self._core.messages.get_run(first, end - first)
 
 

@@ -170,6 +170,4 @@ def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Eve
                 offset += 2 + size
     except (ValueError, struct.error) as error:
         raise BadEntry(event_seq, f"event {event_seq} cannot be read: {error}") from None
-    return Event(
-        kind, timestamp_ns, event_seq, group, attempt, runs=runs, **fields
-    )
+    return Event(kind, timestamp_ns, event_seq, group, attempt, runs=runs, **fields)

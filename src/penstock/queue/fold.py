@@ -47,9 +47,7 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
     lagging = [group for group in state.groups.values() if group.fed_upto < end]
     if not lagging:
         return
-    cursor = Cursor(
-        ledger.messages, min(group.fed_upto for group in lagging), unsynced=True
-    )
+    cursor = Cursor(ledger.messages, min(group.fed_upto for group in lagging), unsynced=True)
     while (entries := _read_on(cursor, state, end)) and entries[0].seq < end:
         _publish(state, [entry for entry in entries if entry.seq < end])
     for group in lagging:

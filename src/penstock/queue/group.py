@@ -19,6 +19,7 @@ _PRIORITY_SHIFT = 64
 _DUE_SHIFT = 68
 _SEQ_MASK = (1 << 64) - 1
 _SPARE_LEASE_ENDS = 1024
+_SPARE_STALE = 1024
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 
 
@@ -124,6 +125,8 @@ class Group:
 
     def promote(self, now_ns: int) -> None:
         """Let what has become due wait in its lane."""
+        if len(self._unscheduled) > len(self._scheduled) // 2 + _SPARE_STALE:
+            self._drop_stale()
         scheduled, limit = self._scheduled, (now_ns + 1) << _DUE_SHIFT
         while scheduled and scheduled[0] < limit:
             item = heapq.heappop(scheduled)
@@ -134,6 +137,12 @@ class Group:
                 self.special += 1
                 if seq in self.flights:
                     self.flights[seq].state = State.READY
+
+    def _drop_stale(self) -> None:
+        """Most of the heap is stale: keep the rest, so that nothing is remembered for ever."""
+        self._scheduled = [item for item in set(self._scheduled) if not self._is_stale(item)]
+        heapq.heapify(self._scheduled)
+        self._unscheduled.clear()
 
     def _is_stale(self, item: int) -> bool:
         flight = self.flights.get(item & _SEQ_MASK)
@@ -297,13 +306,14 @@ class Group:
     ) -> None:
         """What a LEASED event does to a run of plain messages."""
         self.plain.discard(first, end)
-        seqs = list(range(first, end))
+        seqs = [first] if end == first + 1 else list(range(first, end))
         ends_mono_ns = self._moment.mono_ns + length_ns
         lease = Lease(
             1, nonce, deadline_ns, length_ns, ends_mono_ns, holder, DEFAULT_PRIORITY, seqs
         )
         self._watch(lease)
-        self.leases.update(dict.fromkeys(seqs, lease))
+        for seq in seqs:
+            self.leases[seq] = lease
         self.totals[_LEASED] += end - first
 
     def _new_lease(self, event: Event, priority: int) -> Lease:
@@ -348,7 +358,9 @@ class Group:
 
     def ack_plain(self, seq: int) -> None:
         """What an ACKED event does to a leased message that has no flight."""
-        del self.leases[seq]
+        lease, ends = self.leases.pop(seq), self._lease_ends
+        if ends and ends[-1][2] is lease and len(lease.seqs) == 1:
+            ends.pop()  # given last, and over: the last item can be taken off a heap
         self.totals[_ACKED] += 1
 
     def _acked(self, event: Event) -> None:
@@ -612,14 +624,13 @@ class Group:
         self._schedule(line[0], following, following.due_ns)
 
     def _holds_any(self, lease: Lease) -> bool:
-        held = self.leases.get
-        for seq in lease.seqs:  # not any(): it is asked for every lease there was
-            if held(seq) is lease:
-                return True
-        return False
+        leases = self.leases
+        if len(lease.seqs) == 1:  # without a generator: it is asked of every lease there was
+            return leases.get(lease.seqs[0]) is lease
+        return any(leases.get(seq) is lease for seq in lease.seqs)
 
     def rebase(self, now_ns: int, mono_ns: int) -> None:
-        """After a restart: a lease ends at its stored deadline, or its length from now if earlier."""
+        """After a restart: a lease ends at its stored deadline, at most its length from now."""
         self._lease_ends = []
         for lease in dict.fromkeys(self.leases.values()):
             left_ns = max(min(lease.deadline_ns - now_ns, lease.length_ns), 0)

@@ -13,11 +13,11 @@ from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler,
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Nonces
 from penstock.queue.events import MAIN_GROUP, EventType
-from penstock.queue.group import Group
 
 _pack_one = struct.Struct("<HHHQI").pack  # group, attempt, one run: seq, 1
 _pack_lease = struct.Struct("<HHHQIQQQH").pack  # and nonce, deadline, length, no holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
+_new = tuple.__new__
 _SAMPLED = 63  # one latency in 64 is measured here
 
 
@@ -27,7 +27,11 @@ class ShortWays:
     def __init__(self, core: QueueCore, settler: Settler, nonces: Nonces) -> None:
         self._core = core
         self._settler = settler
+        # Called, not entered by `with`, which takes twice as long.
+        self._acquire, self._release = core.lock.acquire, core.lock.release
         self._next_nonce = nonces.next
+        self._state, self._metrics, self._messages = core.state, core.metrics, core.messages
+        self._main = core.state.groups[MAIN_GROUP]
         self._append_event = core.ledger.events.append_event
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
@@ -35,17 +39,20 @@ class ShortWays:
     def take(self) -> Message | None:
         """A message, for good; None where the general way must be gone, or where there is none."""
         core = self._core
-        with core.lock:
-            group = core.state.groups[MAIN_GROUP]
+        self._acquire()
+        try:
+            group, ahead = self._main, self._messages.ahead
             if (group.leases or group.scheduled) and not group.is_quiet(*core.clock.read()):
                 return None
-            message = self._next_of(group)
+            if group.special or self._state.paused or (self._discards_dead and group.dead):
+                return None
+            message = ahead.pop() if ahead and ahead[-1][1] == group.plain.first else self._next()
             if message is None:
                 return None
             seq = message[1]
             event_seq = self._append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
             group.take_plain(seq, seq + 1)
-            metrics = core.metrics
+            metrics = self._metrics
             metrics.leased += 1
             metrics.acked += 1
             if not metrics.leased & _SAMPLED:
@@ -53,16 +60,21 @@ class ShortWays:
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return message
+        finally:
+            self._release()
 
     def lease(self) -> LeasedMessage | None:
         """A message, for the queue's `lease_s`; None as above."""
         core = self._core
-        with core.lock:
-            group = core.state.groups[MAIN_GROUP]
+        self._acquire()
+        try:
+            group, ahead = self._main, self._messages.ahead
             now_ns, mono_ns = core.clock.read()
             if not group.is_quiet(now_ns, mono_ns):
                 return None
-            message = self._next_of(group)
+            if group.special or self._state.paused or (self._discards_dead and group.dead):
+                return None
+            message = ahead.pop() if ahead and ahead[-1][1] == group.plain.first else self._next()
             if message is None:
                 return None
             seq = message[1]
@@ -70,26 +82,30 @@ class ShortWays:
             deadline_ns = now_ns + length_ns
             body = _pack_lease(MAIN_GROUP, 1, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
             event_seq = self._append_event(_LEASED, body)
-            core.state.moment.mono_ns = mono_ns
+            self._state.moment.mono_ns = mono_ns
             group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, "")
-            metrics = core.metrics
+            metrics = self._metrics
             metrics.leased += 1
             if not metrics.leased & _SAMPLED:
                 metrics.wait.add(now_ns - message.published_ns, _SAMPLED + 1)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
-            ticket = (
-                core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler,
-            )
-            return tuple.__new__(LeasedMessage, (message, tuple.__new__(Ticket, ticket)))
+        finally:
+            self._release()
+        ticket = _new(
+            Ticket,
+            (core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler),
+        )
+        return _new(LeasedMessage, (message, ticket))
 
     def ack(self, leased: LeasedMessage) -> bool:
         """The work is done; False where the general way must be gone, and may say what is wrong."""
         core = self._core
         message, (identity, number, _, attempt, nonce, _, _) = leased
         seq = message[1]
-        with core.lock:
-            group = core.state.groups.get(number)
+        self._acquire()
+        try:
+            group = self._state.groups.get(number)
             if group is None or identity != core.identity or seq in group.flights:
                 return False
             lease = group.leases.get(seq)
@@ -97,7 +113,7 @@ class ShortWays:
                 return False
             event_seq = self._append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
             group.ack_plain(seq)
-            metrics = core.metrics
+            metrics = self._metrics
             metrics.acked += 1
             if not metrics.acked & _SAMPLED:
                 started_ns = lease.deadline_ns - lease.length_ns
@@ -105,14 +121,13 @@ class ShortWays:
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return True
+        finally:
+            self._release()
 
-    def _next_of(self, group: Group) -> Message | None:
-        """The next message, if nothing but plain ones wait and it is one. Hold the lock."""
-        core = self._core
-        if group.special or core.state.paused or (self._discards_dead and group.dead):
-            return None
-        seq = group.plain.first
+    def _next(self) -> Message | None:
+        """The next message of group `main`, if it is a plain one; was not read ahead."""
+        seq = self._main.plain.first
         if seq is None:
-            core.catch_up()  # what was published since comes behind; it matters only now
-            seq = group.plain.first
-        return None if seq is None else core.messages.get(seq)
+            self._core.catch_up()  # what was published since comes behind; it matters only now
+            seq = self._main.plain.first
+        return None if seq is None else self._messages.get(seq)

@@ -1,22 +1,25 @@
-"""Looking: one message, many, the counts, the reason and the history. Nothing here changes anything."""
+"""Looking: one message, many, counts, the reason, the history. Nothing here changes anything."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
 
 from penstock import codec
+from penstock.checking import check_whole
 from penstock.codec import Entry
 from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
 from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message, Stats, Why
 from penstock.queue.core import QueueCore
-from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType, decode
+from penstock.queue.events import ALL_GROUPS, Cause, EventType, decode
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
+from penstock.queue.history import events_of
 from penstock.queue.order import in_order
-from penstock.queue.settlement import settlement_in
 
 STATES = {state.name.lower(): state for state in State}
 _CHUNK = 500
+MAX_PEEK = 1_000_000
+_ENDS = {EventType.EXPIRED: State.EXPIRED, EventType.CANCELLED: State.CANCELLED}
 
 
 class Inspecting:
@@ -63,7 +66,9 @@ class Inspecting:
     def peek(self, count: int, group_name: str) -> list[Message]:
         """The messages that would be delivered next."""
         core = self._core
+        check_whole("n", count, 1, MAX_PEEK)
         with core.lock:
+            core.ledger.check_open()
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
@@ -83,14 +88,16 @@ class Inspecting:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
         core = self._core
+        core.ledger.check_open()
         if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
-            yield from self._browse_log(wanted, group_name)
-            return
+            return self._browse_log(wanted, group_name)
         with core.lock:
             core.catch_up()
             group = core.group(group_name)
             group.promote(core.clock.now_ns())
-            runs = self._runs(group, wanted)
+            return self._messages(self._runs(group, wanted))
+
+    def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[Message]:
         for first, end in runs:
             for seq in range(first, end):
                 message = self._readable(seq)
@@ -98,13 +105,37 @@ class Inspecting:
                     yield message
 
     def _browse_log(self, wanted: State, group_name: str) -> Iterator[Message]:
-        cursor = Cursor(self._core.ledger.messages, 1)
+        """What is done has no place in memory: how it ended is asked of the event log."""
+        core = self._core
+        with core.lock:
+            number = core.group(group_name).number
+        ended = self._ends(number)
+        cursor = Cursor(core.ledger.messages, 1)
         while entries := cursor.read(_CHUNK):
             for entry in entries:
-                with self._core.lock:
-                    state = self._state(self._core.group(group_name), entry)
+                with core.lock:
+                    state = self._state(core.group(group_name), entry)
+                if state is State.DONE:
+                    state = ended.get(entry.seq, State.DONE)
                 if state is wanted:
-                    yield self._core.message(entry)
+                    message = self._readable(entry.seq)
+                    if message is not None:
+                        yield message
+
+    def _ends(self, group: int) -> dict[int, State]:
+        """The messages that were not simply done, by how the event log says they ended."""
+        ended: dict[int, State] = {}
+        cursor = Cursor(self._core.ledger.events, self._core.ledger.events.first_seq)
+        while entries := cursor.read(_CHUNK):
+            for entry in entries:
+                if entry.type not in _ENDS:
+                    continue
+                event = decode(
+                    entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
+                )
+                if event.group in (group, ALL_GROUPS):
+                    ended.update(dict.fromkeys(event.seqs, _ENDS[event.type]))
+        return ended
 
     def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
         """The seqs in a state (or in any but done), as rising runs."""
@@ -281,10 +312,14 @@ class Inspecting:
                 {"attempts": flight.attempt, "reason": flight.reason},
             )
         if state is State.EXPIRED:
-            return ("expired", "Its time to live is over.", {"expires_at": entry.expires_at_ns / NS})
+            return (
+                "expired",
+                "Its time to live is over.",
+                {"expires_at": entry.expires_at_ns / NS},
+            )
         if state is State.READY:
             return self._reason_ready(group, entry)
-        last = next((e for e in reversed(list(self._events_of(seq, group.number)))), None)
+        last = next(reversed(list(events_of(self._core.ledger, seq, group.number))), None)
         what = last.type.name.lower() if last else "settled, or lies before the group's start"
         return ("done", f"It is done: {what}.", {"last_event": what})
 
@@ -318,8 +353,8 @@ class Inspecting:
             names = {number: group.name for number, group in core.state.groups.items()}
             number = None if group_name is None else core.group(group_name).number
         found = [HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)]
-        for event in self._events_of(entry.seq, number):
-            found.append(
+        for event in events_of(core.ledger, entry.seq, number):
+            found.append(  # noqa: PERF401 - the loop reads better
                 HistoryEvent(
                     event.type.name.lower(),
                     event.timestamp_ns,
@@ -331,34 +366,4 @@ class Inspecting:
                     event.event_seq,
                 )
             )
-        return found
-
-    def _events_of(self, seq: int, group: int | None) -> Iterator[Event]:
-        """The events that are about a message; reads the event log, and emitted acks."""
-        core = self._core
-        emitted = [found for found in self._settlements(seq)]
-        cursor = Cursor(core.ledger.events, core.ledger.events.first_seq)
-        while entries := cursor.read(_CHUNK):
-            for entry in entries:
-                event = decode(
-                    entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
-                )
-                while emitted and emitted[0].event_seq <= event.event_seq:
-                    yield emitted.pop(0)
-                if group is not None and event.group not in (group, ALL_GROUPS):
-                    continue
-                by_target = event.type is EventType.PURGED and seq < event.target_seq
-                if by_target or any(first <= seq < first + n for first, n in event.runs):
-                    yield event
-        yield from emitted
-
-    def _settlements(self, seq: int) -> list[Event]:
-        """Acks of a message that came with follow-up messages; those come later in the log."""
-        cursor = Cursor(self._core.ledger.messages, seq + 1)
-        found = []
-        while entries := cursor.read(_CHUNK):
-            for entry in entries:
-                carried = settlement_in(entry) if entry.attributes else None
-                if carried and any(first <= seq < first + n for first, n in carried[1].runs):
-                    found.append(carried[1])
         return found

@@ -123,7 +123,7 @@ class MessageReader:
     def __init__(self, log: Log, identity: int) -> None:
         self._log = log
         self._identity = identity
-        self._ahead: list[Message] = []  # the next one last
+        self.ahead: list[Message] = []  # the next one last
         self._segment: Segment | None = None
         self._offset = 0  # behind the last message read
         self._next_seq = 0
@@ -131,22 +131,22 @@ class MessageReader:
 
     def get(self, seq: int) -> Message | None:
         """The message with that seq, if it is one of those."""
-        ahead = self._ahead
+        ahead = self.ahead
         if ahead and ahead[-1][1] == seq:
             return ahead.pop()
         ahead = self._read_on(seq, self._count)
         if not ahead:
             return None
         ahead.reverse()
-        self._ahead = ahead
+        self.ahead = ahead
         return ahead.pop()
 
     def get_run(self, first: int, count: int) -> list[Message] | None:
         """Messages with seqs in a row; None if not all of them are such."""
         found: list[Message] = []
-        if self._ahead and self._ahead[-1][1] == first:
-            found = self._ahead[-count:]
-            del self._ahead[-count:]
+        if self.ahead and self.ahead[-1][1] == first:
+            found = self.ahead[-count:]
+            del self.ahead[-count:]
             found.reverse()
         while len(found) < count:
             more = self._read_on(first + len(found), count - len(found))
@@ -157,14 +157,14 @@ class MessageReader:
 
     def forget(self) -> None:
         """Read everything anew: segments have changed."""
-        self._ahead.clear()
+        self.ahead.clear()
         self._segment = None
 
     def _read_on(self, seq: int, count: int) -> list[Message]:
         log = self._log
         log.check_readable()
         log.publish_tail()
-        self._ahead = []
+        self.ahead = []
         if seq != self._next_seq or self._segment is None or self._segment.gone:
             self._count = _FIRST_AHEAD
             if not self._find(seq):

@@ -1,5 +1,6 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
+import math
 import re
 from collections.abc import Callable, Iterable
 
@@ -63,7 +64,7 @@ class Operating:
         if id is not None:
             return self._inspecting.entry(id).seq
         if time is not None:
-            return seq_at_time(log, round(check_number("time", time, 0, 9e9) * NS))
+            return seq_at_time(log, _at_or_before_ns(check_number("time", time, 0, 9e9)))
         return max(check_whole("seq", seq, 1, log.next_seq), log.first_seq)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -119,6 +120,13 @@ class Operating:
     ) -> int:
         """Redrive or discard dead letters: those named, those that match, or all."""
         core = self._core
+        if limit is not None:
+            check_whole("limit", limit, 0, 1 << 60)
+        if reason is not None and not isinstance(reason, str):
+            raise InvalidInput(f"reason is text, not {type(reason).__name__}")
+        for name, time in (("since", since), ("until", until)):
+            if time is not None:
+                check_number(f"{name} (Unix seconds)", time, 0, 9e9)
         with core.lock:
             core.tick()
             group = core.group(group_name)
@@ -138,7 +146,7 @@ class Operating:
         if ids is None:
             wanted = list(group.dead)
         else:
-            wanted = [self._inspecting.entry(id_).seq for id_ in ids]
+            wanted = list(dict.fromkeys(self._inspecting.entry(id_).seq for id_ in ids))
             missing = [seq for seq in wanted if seq not in group.dead]
             if missing:
                 raise NoSuchMessage(f"message {missing[0]} is not a dead letter of {group.name!r}")
@@ -180,6 +188,8 @@ class Operating:
                 to = "beginning"
             target = self._target(to=to, seq=seq, id=id, time=time)
             number = core.state.next_group
+            if number >= ALL_GROUPS:  # after 65,000 of them: one that is free again
+                number = next(n for n in range(1, ALL_GROUPS) if n not in core.state.groups)
             core.record(
                 [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
             )
@@ -239,3 +249,11 @@ class Operating:
                 oldest_ns = core.clock.now_ns()
             upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
         remove_before(core.ledger, core.ledger.events, upto)
+
+
+def _at_or_before_ns(time: float) -> int:
+    """In nanoseconds. A float is exact to 238 ns only: one taken from a message must find it."""
+    if isinstance(time, int):
+        return time * NS
+    numerator, denominator = math.nextafter(time, 0).as_integer_ratio()  # exact, unlike a product
+    return numerator * NS // denominator

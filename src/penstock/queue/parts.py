@@ -1,8 +1,9 @@
-"""The behaviours of a queue, put together over one core; the faces for threads and tasks share it."""
+"""The behaviours of a queue over one core; the faces for threads and tasks share them."""
 
 from collections.abc import Iterable, Sequence
 
 from penstock.checking import check_number
+from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, Settler
 from penstock.queue.core import QueueCore
 from penstock.queue.dead_letters import DeadLetters
@@ -10,7 +11,7 @@ from penstock.queue.delivering import Delivering, Nonces
 from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
-from penstock.queue.publishing import NewMessage, Payload, Publishing
+from penstock.queue.publishing import MAX_BATCH, NewMessage, Payload, Publishing
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying
@@ -43,7 +44,7 @@ class Parts:
         limit = self.max_plain_bytes
         return (
             limit >= 0
-            and len(messages) > 0
+            and 0 < len(messages) <= MAX_BATCH
             and set(map(type, messages)) == _ONLY_BYTES
             and max(map(len, messages)) <= limit  # type: ignore[arg-type]
         )
@@ -51,12 +52,23 @@ class Parts:
 
 def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
     """One or many, as many."""
-    return [leased] if isinstance(leased, LeasedMessage | str) else leased
+    if isinstance(leased, LeasedMessage | str):
+        return [leased]
+    if not isinstance(leased, Iterable):
+        raise InvalidInput("give a leased message, its receipt, or several of them")
+    return leased
 
 
 def as_new(messages: Iterable[Payload | NewMessage]) -> list[NewMessage]:
     """Payloads as messages without options."""
+    if isinstance(messages, str | bytes | bytearray | memoryview):
+        raise InvalidInput("this is one payload: put it into a list, or use enqueue")
     return [m if isinstance(m, NewMessage) else NewMessage(payload=m) for m in messages]
+
+
+def half_time_ns(leased: LeasedMessage, now_ns: int) -> int:
+    """When half of a lease is over: what is leased ahead is not handed on after that."""
+    return (now_ns + leased.ticket.deadline_ns) // 2
 
 
 def wait_ns_of(wait_s: float) -> int:

@@ -13,9 +13,10 @@ from penstock.model import NS
 from penstock.queue.compression import compress
 from penstock.queue.core import QueueCore
 from penstock.queue.dedup import dedup_hash, pack_record
-from penstock.queue.events import ALL_GROUPS, Event, EventType
+from penstock.queue.events import Event, EventType
 from penstock.queue.rate import TokenBucket
-from penstock.queue.settings import YEARS_S
+from penstock.queue.runs import as_runs
+from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
 from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
 
 MAX_HEADERS = 256
@@ -109,11 +110,15 @@ class Publishing:
         if not 0 < len(messages) <= MAX_BATCH:
             raise InvalidInput(f"a batch has 1 to {MAX_BATCH} messages, not {len(messages)}")
         with core.lock:
-            now_ns = core.tick()
-            drafts, answers = self._drafts(messages, now_ns)
+            deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
+            drafts, answers = self._drafts(messages, core.tick())
+            if drafts:
+                self._take_tokens(len(drafts))
+            while drafts and not self._has_room(drafts, deadline_ns):
+                # Others were let in meanwhile; what was no duplicate may be one now.
+                drafts, answers = self._drafts(messages, core.tick())
             ids: list[str] = []
             if drafts:
-                self._claim_room(len(drafts), sum(len(draft.payload) for draft in drafts))
                 ids = self.write(drafts)
                 core.snapshot_if_due()
             published = [
@@ -215,67 +220,81 @@ class Publishing:
             until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
             attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
         if message.max_attempts is not None:
-            check_whole("max_attempts", message.max_attempts, 1, 1_000_000)
+            check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
             attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
         if message.content_type is not None:
             attributes[CONTENT_TYPE] = _text("content_type", message.content_type, 256)
         return attributes or None
 
-    def _claim_room(self, count: int, size: int) -> None:
-        """Rate limit and bounds; raises, waits or makes room as the settings say. Hold the lock."""
+    def _take_tokens(self, count: int) -> None:
+        """The rate limit. Hold the lock."""
         core = self._core
-        if self._bucket is not None:
-            wait_s = self._bucket.take(count, core.clock.monotonic_ns())
-            if wait_s:
-                core.metrics.rejected_rate += count
-                raise RateLimited(
-                    f"the queue takes {self._bucket.rate_per_s:g} messages/s (burst "
-                    f"{self._bucket.burst:g}); try again in {wait_s:.3f} s",
-                    wait_s,
-                )
-        deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
-        while (excess := self._excess(count, size)) > 0:
-            if core.settings.when_full == "drop_oldest" and self._drop_oldest(excess):
-                continue
-            left_ns = deadline_ns - core.clock.monotonic_ns()
-            if core.settings.when_full != "block" or left_ns <= 0:
-                core.metrics.rejected_full += count
-                raise QueueFull(
-                    f"the queue is full ({self._waiting()} messages; max_messages "
-                    f"{core.settings.max_messages}, max_bytes {core.settings.max_bytes}); consume "
-                    f"some, or raise the bound"
-                )
-            with core.expecting():
-                core.wait(left_ns)
-            core.tick()
+        if self._bucket is None:
+            return
+        wait_s = self._bucket.take(count, core.clock.monotonic_ns())
+        if wait_s:
+            core.metrics.rejected_rate += count
+            raise RateLimited(
+                f"the queue takes {self._bucket.rate_per_s:g} messages/s (burst "
+                f"{self._bucket.burst:g}); try again in {wait_s:.3f} s",
+                wait_s,
+            )
+
+    def _has_room(self, drafts: Sequence[Draft], deadline_ns: int) -> bool:
+        """Make room or wait for it, as the settings say; False: it waited, so look again.
+
+        Hold the lock; while it waits, others have it.
+        """
+        core, settings = self._core, self._core.settings
+        count = len(drafts)
+        over_bytes = settings.max_bytes and self._log_bytes(drafts) > settings.max_bytes
+        excess = self._waiting() + count - settings.max_messages if settings.max_messages else 0
+        if excess <= 0 and not over_bytes:
+            return True
+        can_fit = not settings.max_messages or count <= settings.max_messages
+        if settings.when_full == "drop_oldest" and not over_bytes and self._drop_oldest(count):
+            return True
+        left_ns = deadline_ns - core.clock.monotonic_ns()
+        if settings.when_full != "block" or left_ns <= 0 or not can_fit:
+            core.metrics.rejected_full += count
+            if self._bucket is not None:
+                self._bucket.give_back(count)
+            raise QueueFull(
+                f"the queue is full ({self._waiting()} messages; max_messages "
+                f"{settings.max_messages}, max_bytes {settings.max_bytes}); consume "
+                f"some, or raise the bound"
+            )
+        with core.expecting():
+            core.wait(left_ns)
+        core.ledger.check_open()
+        return False
 
     def _waiting(self) -> int:
         return max(group.undelivered for group in self._core.state.groups.values())
 
-    def _excess(self, count: int, size: int) -> int:
-        """How many messages must go before so many more may come."""
-        settings = self._core.settings
-        if settings.max_messages and (over := self._waiting() + count - settings.max_messages) > 0:
-            return over
-        if settings.max_bytes and self._log_bytes() + size > settings.max_bytes:
-            return 1
-        return 0
-
-    def _log_bytes(self) -> int:
-        segments = self._core.ledger.messages.segments.all
-        return sum(segment.end for segment in segments)
+    def _log_bytes(self, drafts: Sequence[Draft]) -> int:
+        """What the log holds, and would with these."""
+        log = self._core.ledger.messages
+        log.publish_tail()
+        more = sum(len(draft.payload) + codec.ENTRY_OVERHEAD_BYTES for draft in drafts)
+        return sum(segment.end for segment in log.segments.all) + more
 
     def _drop_oldest(self, count: int) -> bool:
+        """Make room for so many, in each group that has too little: its oldest that wait go.
+
+        False, and none goes, if those are too few.
+        """
         core = self._core
-        oldest: set[int] = set()
+        events = []
         for group in core.state.groups.values():
-            oldest.update(group.oldest_waiting(count))
-        dropped = sorted(oldest)[:count]
-        if not dropped:
-            return False
-        runs = tuple((seq, 1) for seq in dropped)
-        core.record([Event(EventType.DROPPED, group=ALL_GROUPS, runs=runs)])
-        core.metrics.dropped += len(dropped)
+            excess = group.undelivered + count - core.settings.max_messages
+            if excess > group.undelivered - len(group.leases):
+                return False
+            if excess > 0:
+                runs = tuple(as_runs(group.oldest_waiting(excess)))
+                events.append(Event(EventType.DROPPED, group=group.number, runs=runs))
+        core.record(events)
+        core.metrics.dropped += sum(count for event in events for _, count in event.runs)
         return True
 
 
@@ -284,7 +303,7 @@ class Publishing:
 
 def _payload(payload: Payload, max_bytes: int) -> bytes:
     if isinstance(payload, str):
-        payload = _text("payload", payload, max_bytes)
+        payload = _text("payload", payload, 4 * len(payload))
     elif not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidInput(
             f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
@@ -337,6 +356,8 @@ def _key(key: str | None) -> bytes | None:
 def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     if not headers:
         return None
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers are a mapping of text to text, not {type(headers).__name__}")
     if len(headers) > MAX_HEADERS:
         raise TooLarge(f"{len(headers)} headers; the most is {MAX_HEADERS}")
     total = 0

@@ -26,7 +26,7 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.groups import Groups
-from penstock.queue.parts import Parts, as_new, several, wait_ns_of
+from penstock.queue.parts import Parts, as_new, half_time_ns, several, wait_ns_of
 from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.settings import YEARS_S, QueueSettings
@@ -118,7 +118,8 @@ class Queue:
         self._parts = Parts(core, self)
         self._max_plain_bytes = self._parts.max_plain_bytes
         self._publish_plain = self._parts.publishing.publish_plain
-        self._short_ways = self._parts.short_ways
+        short_ways = self._parts.short_ways
+        self._take, self._lease, self._ack = short_ways.take, short_ways.lease, short_ways.ack
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self._parts.operating, core, self._commit)
 
@@ -209,15 +210,15 @@ class Queue:
         holder: str = "",
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        if wait_s != 0:
+            wait_ns_of(wait_s)  # refuses a bad one, also where nobody has to wait
         if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:
-            leased = self._short_ways.lease()
+            leased = self._lease()
             if leased is not None:
                 if self._commits:
                     self._ledger.commit()
                 return [leased]
-        return self._until(
-            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
-        )
+        return self._until(wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder))
 
     @contextmanager
     def lease_one(
@@ -241,8 +242,10 @@ class Queue:
 
     def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
+        if wait_s != 0:
+            wait_ns_of(wait_s)
         if group is MAIN_GROUP_NAME:
-            message = self._short_ways.take()
+            message = self._take()
             if message is not None:
                 if self._commits:
                     self._ledger.commit()
@@ -279,7 +282,7 @@ class Queue:
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
-        if type(leased) is LeasedMessage and not emit and self._short_ways.ack(leased):
+        if type(leased) is LeasedMessage and not emit and self._ack(leased):
             if self._commits:
                 self._ledger.commit()
             return []
@@ -363,11 +366,13 @@ class Queue:
         try:
             while ahead := self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
                 ahead.reverse()
-                while ahead:
+                half_ns = half_time_ns(ahead[0], self._core.clock.now_ns())
+                while ahead and self._core.clock.now_ns() < half_ns:
                     yield ahead.pop()
+                self._parts.settling.give_back(ahead)  # they would not last
         finally:
             if ahead and not self._ledger.is_stopped:
-                self.release(ahead)  # leased ahead and never handed on
+                self._parts.settling.give_back(ahead)
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -375,7 +380,9 @@ class Queue:
         """The messages that would be delivered next; nothing changes."""
         return self._parts.inspecting.peek(n, group)
 
-    def browse(self, state: str | None = None, *, group: str = MAIN_GROUP_NAME) -> Iterator[Message]:
+    def browse(
+        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
+    ) -> Iterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
         return self._parts.inspecting.browse(state, group)
 

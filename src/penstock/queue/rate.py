@@ -24,3 +24,7 @@ class TokenBucket:
             return (min(count, self.burst) - self._tokens) / self.rate_per_s or 1 / self.rate_per_s
         self._tokens -= count
         return 0.0
+
+    def give_back(self, count: int) -> None:
+        """They were taken, and nothing came of it."""
+        self._tokens = min(self.burst, self._tokens + count)

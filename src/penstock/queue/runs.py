@@ -1,4 +1,4 @@
-"""A rising set of seqs, packed as runs: what waits in a lane costs 16 bytes a run, not a message."""
+"""A rising set of seqs, packed as runs: what waits in a lane costs 16 bytes a run."""
 
 from array import array
 from bisect import bisect_right
@@ -8,23 +8,24 @@ _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
 
 
 class Runs:
-    """Seqs as [first, end) pairs in one array. Adding at the end and taking from the front are O(1).
+    """Seqs as [first, end) pairs in one array. O(1) at both ends: adding there, taking here.
 
     >>> runs = Runs()
     >>> runs.add(1, 4); runs.add(4, 6); runs.add(9, 10)
     >>> list(runs), len(runs)
     ([1, 2, 3, 4, 5, 9], 6)
-    >>> runs.discard(1, 3)
+    >>> _ = runs.discard(1, 3)
     >>> list(runs)
     [3, 4, 5, 9]
     """
 
-    __slots__ = ("_array", "_count", "_head")
+    __slots__ = ("_array", "_count", "_head", "first")
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         self._array = array("Q")
         self._head = 0  # index of the first pair that is still there
         self._count = 0
+        self.first: int | None = None  # the lowest seq; kept, because it is asked for most
         for first, end in pairs:
             self.add(first, end)
 
@@ -40,11 +41,6 @@ class Runs:
         pairs = self._array
         for at in range(self._head, len(pairs), 2):
             yield pairs[at], pairs[at + 1]
-
-    @property
-    def first(self) -> int | None:
-        """The lowest seq."""
-        return self._array[self._head] if self._count else None
 
     def first_run(self, count: int) -> tuple[int, int]:
         """The lowest seqs that are neighbours, at most so many, as [first, end)."""
@@ -65,6 +61,8 @@ class Runs:
             pairs.append(first)
             pairs.append(end)
         self._count += end - first
+        if self.first is None or first < self.first:
+            self.first = first
 
     def __contains__(self, seq: int) -> bool:
         at = self._pair_before(seq)
@@ -82,15 +80,20 @@ class Runs:
 
     def discard(self, first: int, end: int) -> int:
         """Take out what is there of [first, end); how many that were."""
-        pairs, at = self._array, self._head
-        if at < len(pairs) and pairs[at] == first and end <= (run_end := pairs[at + 1]):
-            taken = end - first  # the usual case: from the front
-            pairs[at] = end
-            self._count -= taken
-            if end == run_end:
+        if first == self.first:
+            pairs, at = self._array, self._head
+            if end < pairs[at + 1]:  # the usual case: from the front of a run
+                pairs[at] = self.first = end
+                self._count -= end - first
+                return end - first
+            if end == pairs[at + 1]:
                 self._drop_front_pair()
-            return taken
-        return self._discard_anywhere(first, end)
+                self._count -= end - first
+                self.first = self._array[self._head] if self._count else None
+                return end - first
+        taken = self._discard_anywhere(first, end)
+        self.first = self._array[self._head] if self._count else None
+        return taken
 
     def count(self, first: int, end: int) -> int:
         """How many seqs of [first, end) are in it."""

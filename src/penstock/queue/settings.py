@@ -15,6 +15,7 @@ Compression = Literal["none", "gzip", "zstd"]
 YEARS_S = 100 * 365 * 86400.0
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
+MOST_ATTEMPTS = 0xFFFF  # what an event and a receipt have room for
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +113,7 @@ class QueueSettings:
 
 _RANGES: dict[str, tuple[float, float]] = {
     "lease_s": (MIN_LEASE_S, MAX_LEASE_S),
-    "max_attempts": (1, 1_000_000),
+    "max_attempts": (1, MOST_ATTEMPTS),
     "backoff_base_s": (0, 86400),
     "backoff_factor": (1, 100),
     "backoff_max_s": (0, 30 * 86400),
@@ -144,8 +145,16 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 }
 
 
+_WHOLE = {item.name for item in fields(QueueSettings) if item.type is int}
+_SWITCHES = {item.name for item in fields(QueueSettings) if item.type is bool}
+
+
 def _check(name: str, value: Any) -> None:
     if name in _CHOICES:
         check_choice(name, value, _CHOICES[name])
     if name in _RANGES:
         check_number(name, value, *_RANGES[name])
+        if name in _WHOLE and not isinstance(value, int):
+            raise InvalidInput(f"{name} is {value!r}; it must be a whole number")
+    if name in _SWITCHES and not isinstance(value, bool):
+        raise InvalidInput(f"{name} is {value!r}; it must be True or False")

@@ -92,6 +92,14 @@ class Settling:
                 ]
             )
 
+    def give_back(self, leased: Iterable[LeasedMessage]) -> None:
+        """Release what was leased ahead and never handed on, as far as it is still held."""
+        for one in leased:
+            try:
+                self.release([one])
+            except ReceiptInvalid:
+                pass  # its lease ran out; it comes again by itself
+
     def release(self, leased: Iterable[Leased]) -> None:
         """Give back untouched: ready again at once, and the attempt does not count."""
         core = self._core
@@ -181,9 +189,7 @@ class _Lot(NamedTuple):
 
 
 def _about(kind: EventType, lot: _Lot) -> Event:
-    return Event(
-        kind, group=lot.group.number, attempt=lot.attempt, runs=tuple(as_runs(lot.seqs))
-    )
+    return Event(kind, group=lot.group.number, attempt=lot.attempt, runs=tuple(as_runs(lot.seqs)))
 
 
 def _is_late_but_free(lot: _Lot, seq: int, nonce: int) -> bool:

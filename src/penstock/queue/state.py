@@ -58,9 +58,7 @@ class QueueState:
     def apply(self, event: Event) -> None:
         """The one way in which an event changes the queue."""
         if event.type is EventType.GROUP_CREATED:
-            self.groups[event.group] = Group(
-                event.group, event.name, event.target_seq, self.moment
-            )
+            self.groups[event.group] = Group(event.group, event.name, event.target_seq, self.moment)
             self.next_group = max(self.next_group, event.group + 1)
         elif event.type is EventType.GROUP_DELETED:
             self.groups.pop(event.group, None)

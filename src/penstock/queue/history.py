@@ -1,0 +1,89 @@
+"""What happened to one message, from the event log.
+
+Most events name the messages they are about. Purging, seeking and the making of groups name a place
+in the log instead: whether they did something to a message depends on where it stood by then.
+"""
+
+from collections.abc import Iterator
+
+from penstock.ledger import Cursor, Ledger
+from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode
+from penstock.queue.flight import State
+from penstock.queue.settlement import settlement_in
+
+_CHUNK = 500
+_LEADS_TO = {
+    EventType.LEASED: State.LEASED,
+    EventType.DEAD_LEASED: State.LEASED,
+    EventType.DEAD: State.DEAD,
+    EventType.NACKED: State.READY,
+    EventType.TIMED_OUT: State.READY,
+    EventType.RELEASED: State.READY,
+    EventType.REDRIVEN: State.READY,
+    EventType.EXTENDED: State.LEASED,
+}  # all others: done
+
+
+def events_of(ledger: Ledger, seq: int, group: int | None) -> Iterator[Event]:
+    """The events that did something to a message, in one group or in any, oldest first."""
+    places: dict[int, State] = {MAIN_GROUP: State.READY}  # group -> waiting, leased, dead or done
+    for event in _in_order(ledger, seq):
+        wanted = group is None or event.group in (group, ALL_GROUPS)
+        if _reaches(event, seq, places) and wanted:
+            yield event
+
+
+def _reaches(event: Event, seq: int, places: dict[int, State]) -> bool:
+    """Does it do something to the message? Keeps account of where that stands in each group."""
+    groups = list(places) if event.group == ALL_GROUPS else [event.group]
+    match event.type:
+        case EventType.GROUP_CREATED:
+            places[event.group] = State.READY if seq >= event.target_seq else State.DONE
+            return False
+        case EventType.GROUP_DELETED | EventType.PAUSED | EventType.RESUMED:
+            return False
+        case EventType.PURGED:
+            reached = [
+                group
+                for group in groups
+                if seq < event.target_seq and places.get(group, State.READY) is State.READY
+            ]
+            places.update(dict.fromkeys(reached, State.DONE))
+            return bool(reached)
+        case EventType.SOUGHT:
+            before = places.get(event.group, State.READY)
+            if seq >= event.target_seq:
+                places[event.group] = State.READY
+                return True
+            places[event.group] = State.DEAD if before is State.DEAD else State.DONE
+            return before in (State.READY, State.LEASED)
+    if not any(first <= seq < first + count for first, count in event.runs):
+        return False
+    places.update(dict.fromkeys(groups, _LEADS_TO.get(event.type, State.DONE)))
+    return True
+
+
+def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
+    """All events that may be about it: those of the log, and acks that came with follow-ups."""
+    emitted = _emitted(ledger, seq)
+    cursor = Cursor(ledger.events, ledger.events.first_seq)
+    while entries := cursor.read(_CHUNK):
+        for entry in entries:
+            while emitted and emitted[0].event_seq <= entry.seq:
+                yield emitted.pop(0)
+            yield decode(
+                entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
+            )
+    yield from emitted
+
+
+def _emitted(ledger: Ledger, seq: int) -> list[Event]:
+    """Acks of a message that came with follow-up messages; those come later in the log."""
+    cursor = Cursor(ledger.messages, seq + 1)
+    found = []
+    while entries := cursor.read(_CHUNK):
+        for entry in entries:
+            carried = settlement_in(entry) if entry.attributes else None
+            if carried and any(first <= seq < first + n for first, n in carried[1].runs):
+                found.append(carried[1])
+    return found

@@ -1,0 +1,106 @@
+"""Plain messages in a row, and where their short way ends."""
+
+from typing import Any
+
+import pytest
+
+from penstock.codec.entry import Draft
+from penstock.codec.layout import FIRST_EVENT, TOMBSTONE
+from penstock.model import NO_HEADERS, Message
+from tests.codec.bodies import Body, each_body
+
+IDENTITY = 0xCAFE
+
+
+def run_of(body: Body, *items: bytes | Draft) -> bytes:
+    packer = body.Packer(bytearray(4096), position=0, limit=4096, next_seq=5)
+    packer.append_batch(items, 1_000_000)
+    taken: bytes = packer.take()
+    return taken
+
+
+def read(body: Body, data: bytes | bytearray, **options: Any) -> tuple[list[Message], int]:
+    options = {"max_count": 99, "identity": IDENTITY} | options
+    found: tuple[list[Message], int] = body.read_messages(data, 0, len(data), **options)
+    return found
+
+
+@each_body
+def test_messages_are_read_as_they_were_published(body: Body) -> None:
+    data = run_of(body, b"one", Draft(b"two", headers={"a": "b"}))
+    messages, after = read(body, data, seq_base=100)
+    first, second = body.make_ids(1_000_000, IDENTITY, 105, 2)
+    assert messages == [
+        Message(first, 105, b"one", 5, 1_000_000, 0, 0, None, NO_HEADERS, None, 0),
+        Message(second, 106, b"two", 5, 1_000_000, 0, 0, None, {"a": "b"}, None, 0),
+    ]
+    assert after == len(data)
+    assert all(type(message) is Message for message in messages)
+    assert len(read(body, data, max_count=1)[0]) == 1
+    assert read(body, data + bytes(50))[1] == len(data)
+
+
+@each_body
+@pytest.mark.parametrize(
+    ("draft", "stops_skip"),
+    [
+        (Draft(b"x", priority=9), True),
+        (Draft(b"x", deliver_at_ns=5), True),
+        (Draft(b"x", key=b"k"), True),
+        (Draft(b"x", attributes={1: b"a"}), True),
+        (Draft(bytes(8), type=TOMBSTONE), True),
+        (Draft(b"x", type=FIRST_EVENT), True),
+        (Draft(b"x", expires_at_ns=5), False),
+        (Draft(b"x", compression=1), False),
+    ],
+    ids=str,
+)
+def test_the_short_way_ends_before_what_needs_a_look(
+    body: Body, draft: Draft, stops_skip: bool
+) -> None:
+    data = run_of(body, b"plain", draft, b"plain")
+    messages, after = read(body, data)
+    assert [message.seq for message in messages] == [5]
+    assert body.unpack(data, after, len(data)).seq == 6
+    skipped = body.skip_plain(data, 0, len(data), end_seq=99)
+    assert skipped == ((5, 6, after) if stops_skip else (5, 8, len(data)))
+
+
+@each_body
+def test_the_short_way_ends_before_damage_and_gaps(body: Body) -> None:
+    data = bytearray(b"".join(body.pack(seq, 1, Draft(b"x")) for seq in (1, 2, 4)))
+    assert body.skip_plain(data, 0, 81, end_seq=99) == (1, 3, 54)
+    assert body.skip_plain(data, 0, 81, end_seq=2) == (1, 2, 27)
+    assert body.skip_plain(data, 54, 81, end_seq=99) == (4, 5, 81)
+    assert body.skip_plain(data, 81, 81, end_seq=99) == (0, 0, 81)
+    data[40] ^= 1
+    assert body.skip_plain(data, 0, 81, end_seq=99) == (1, 2, 27)
+    assert [message.seq for message in read(body, data)[0]] == [1]
+    data[10] ^= 1
+    assert read(body, data) == ([], 0)
+
+
+@each_body
+def test_the_last_seq_that_fits_into_an_id_is_taken(body: Body) -> None:
+    last = (1 << 48) - 1
+    assert body.make_ids(0, IDENTITY, last, 1) == [body.make_id(0, IDENTITY, last)]
+    data = body.pack(last, 1, Draft(b"x")) + body.pack(last + 1, 1, Draft(b"x"))
+    assert [message.seq for message in read(body, data)[0]] == [last]
+
+
+@each_body
+def test_stamps_are_the_times_that_were_stored(body: Body) -> None:
+    buffer = bytearray(4096)
+    packer = body.Packer(buffer, position=0, limit=300, next_seq=1, last_timestamp_ns=50)
+    assert packer.append_stamped(b"a", 10) == (1, 50)
+    assert packer.append_draft_stamped(Draft(b"b", key=b"k"), 60) == (2, 60)
+    assert packer.append_batch_stamped([b"c", b"d"], 55) == (3, 60)
+    assert packer.append_event(FIRST_EVENT, b"e", 61) == 5
+    packer.limit = 0
+    assert packer.append_stamped(b"a", 10) is None
+    assert packer.append_draft_stamped(Draft(b"b"), 60) is None
+    assert packer.append_batch_stamped([b"c"], 55) is None
+    assert packer.append_event(FIRST_EVENT, b"e", 61) == -1
+    entries, _ = body.read_entries(buffer, 0, 4096, max_count=9)
+    assert [e.timestamp_ns for e in entries] == [50, 60, 60, 60, 61]
+    assert entries[-1].type == FIRST_EVENT

@@ -1,0 +1,96 @@
+"""The command-line page lists every command, option and JSON key, and no other."""
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+import penstock
+from penstock.cli.app import app
+from penstock.cli.as_json import dead_letter_json, event_json, message_json
+from penstock.cli.compact import compact
+from penstock.cli.enqueue import enqueue
+from penstock.cli.inspect import inspect
+from penstock.cli.redrive import redrive
+from penstock.cli.seek import seek
+from penstock.cli.stats import stats
+from penstock.cli.verify import verify
+from penstock.cli.why import why
+from tests.docs.pages import DOCS, rows_with
+
+PAGE = "cli.md"
+TEXT = (DOCS / PAGE).read_text()
+COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+
+
+def section(command: str) -> str:
+    """What the page says about one command."""
+    found = re.search(rf"^### `penstock {command}`\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL)
+    assert found, f"no section about {command}"
+    return found[1]
+
+
+def keys_of(column: str) -> list[str]:
+    return [name for row in rows_with(PAGE, column) for name in re.findall(r"`(\w+)`", row[column])]
+
+
+def test_every_command_has_a_section() -> None:
+    assert sorted(re.findall(r"^### `penstock (\w+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_argument_and_option_is_listed_in_order(name: str) -> None:
+    known = []
+    for parameter in COMMANDS[name].params:
+        if parameter.param_type_name == "argument":
+            known.append(parameter.metavar)
+        elif parameter.name != "help":
+            known += sorted(parameter.opts, key=len, reverse=True)
+    first_cells = re.findall(r"^\| (`[^|]*`) \|", section(name), re.MULTILINE)
+    listed = [option for cell in first_cells for option in re.findall(r"`([^`]+)`", cell)]
+    assert listed == known
+
+
+@pytest.fixture
+def queue(tmp_path: Path) -> penstock.Queue:
+    queue = penstock.open(tmp_path / "queue", max_attempts=1)
+    queue.enqueue(b"dead")
+    queue.nack(queue.lease(), "no")
+    return queue
+
+
+def test_keys_of_messages_dead_letters_and_events(queue: penstock.Queue) -> None:
+    with queue:
+        (letter,) = queue.dead()
+        message = list(message_json(letter.message))
+        assert keys_of("key of a message") == message
+        assert keys_of("further key of a dead letter") == list(dead_letter_json(letter))[12:]
+        assert keys_of("key of an event") == list(event_json(queue.history(letter.id)[0]))
+        assert len(message) == 12
+
+
+def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[str]) -> None:
+    with queue:
+        (letter,) = queue.dead()
+    path = queue.path
+    documents: dict[str, Callable[[], None]] = {
+        "stats": lambda: stats(path, json=True),
+        "inspect": lambda: inspect(path, json=True),
+        "why": lambda: why(path, letter.id, json=True),
+        "verify": lambda: verify(path, json=True),
+        "enqueue": lambda: enqueue(path, "x", json=True),
+        "redrive": lambda: redrive(path, everything=True, json=True),
+        "seek": lambda: seek(path, seq=1, json=True),
+        "compact": lambda: compact(path, json=True),
+    }
+    rows = rows_with(PAGE, "document of", "keys")
+    assert [row["document of"].strip("`") for row in rows] == list(documents)
+    for row in rows:
+        name = row["document of"].strip("`")
+        documents[name]()
+        printed = capsys.readouterr().out
+        assert re.findall(r"`(\w+)`", row["keys"]) == list(json.loads(printed)), name

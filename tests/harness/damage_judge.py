@@ -1,0 +1,163 @@
+"""What must be true of a store in which one file was damaged.
+
+1. It opens, for reading and for writing, and everything is read without an error.
+2. Every entry that is served is the one that was written under its seq; none comes twice.
+3. Every entry whose own bytes the damage spared is served.
+4. What is not served is reported as lost, by the reader and by the writer. `verify` reports damage
+   to any byte of a segment, except for a copy that takes nothing away.
+5. A writer goes on: no seq that was given out is used again, and what was served stays.
+
+The one exception is the end of a log. A stroke that takes the closing checkpoint of the last
+segment leaves nothing behind that vouches for what it took: it looks like a write that did not
+finish, and is treated as one. So it need not be reported, its seqs are free again, and a batch of
+which it took a part goes as a whole.
+"""
+
+from dataclasses import dataclass
+
+from penstock.errors import EntryGone
+from penstock.ledger import Damage, Ledger, read_entry, verify
+from penstock.ledger.manifest import Manifest
+from tests.harness.damage_store import (
+    PATH,
+    SETTINGS,
+    Truth,
+    comparable,
+    open_store,
+    read_all,
+    with_file,
+)
+from tests.harness.damage_strokes import Stroke
+
+Served = dict[str, set[int]]  # by log
+
+
+def judge(truth: Truth, stroke: Stroke) -> None:
+    """Raise AssertionError where a promise is broken."""
+    case = _Case(truth, stroke)
+    if stroke.content == truth.files[stroke.file]:
+        return  # a copy of the same bytes
+    case.judge_reader()
+    case.judge_verify()
+    case.judge_writer()
+
+
+@dataclass(slots=True)
+class _Case:
+    truth: Truth
+    stroke: Stroke
+
+    def judge_reader(self) -> None:
+        files = with_file(self.truth, self.stroke.file, self.stroke.content)
+        with open_store(files, read_only=True) as ledger:
+            served = self._served(ledger)
+            self._check_look_ups(ledger, served)
+            self._check_snapshot(ledger)
+            self._check_reported(list(ledger.damage), served)
+
+    def judge_verify(self) -> None:
+        files = with_file(self.truth, self.stroke.file, self.stroke.content)
+        report = verify(PATH, files=files, settings=SETTINGS)
+        entries = sum(map(len, self.truth.entries.values()))
+        if self._must_be_reported() and (
+            "copy" not in self.stroke.kind or report.entries < entries
+        ):
+            assert not report.is_sound, "verify calls it sound"
+
+    def judge_writer(self) -> None:
+        files = with_file(self.truth, self.stroke.file, self.stroke.content)
+        with open_store(files) as ledger:
+            served = self._served(ledger)
+            self._check_reported(list(ledger.damage), served)
+            next_seqs = {"messages": ledger.messages.next_seq, "events": ledger.events.next_seq}
+            for log, next_seq in next_seqs.items():
+                if not self._takes_the_end(log):
+                    assert next_seq >= self.truth.next_seqs[log], f"{log}: a seq is used again"
+            new = ledger.messages.append(b"new")
+        with open_store(files) as ledger:
+            again = {log: {entry.seq for entry in read_all(getattr(ledger, log))} for log in served}
+        served["messages"].add(new)
+        assert again == served, "what was served is not what is served after reopening"
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def _served(self, ledger: Ledger) -> Served:
+        served: Served = {}
+        for log, truth in self.truth.entries.items():
+            seqs: set[int] = set()
+            last = 0
+            for entry in read_all(getattr(ledger, log)):
+                assert entry.seq > last, f"{log}: seq {entry.seq} after {last}"
+                last = entry.seq
+                assert comparable(entry) == truth.get(entry.seq), f"{log}: wrong seq {entry.seq}"
+                seqs.add(entry.seq)
+            served[log] = seqs
+            for seq in truth.keys() - seqs:
+                assert not self._spares(log, seq), f"{log}: seq {seq} was spared and is not served"
+        return served
+
+    def _check_look_ups(self, ledger: Ledger, served: Served) -> None:
+        """By seq, around the damage: the same as in order."""
+        for log, places in self.truth.places.items():
+            hit = [seq for seq, place in places.items() if place.file == self.stroke.file]
+            for seq in hit[:: max(len(hit) // 4, 1)]:
+                try:
+                    entry = read_entry(getattr(ledger, log), seq)
+                except EntryGone:
+                    assert seq not in served[log], f"{log}: seq {seq} is not found by its seq"
+                else:
+                    assert comparable(entry) == self.truth.entries[log][seq]
+
+    def _check_snapshot(self, ledger: Ledger) -> None:
+        snapshot = ledger.load_snapshot()
+        if self.stroke.file.startswith(("snapshots/", "events/")):
+            if snapshot is not None:
+                assert snapshot.blob == self.truth.snapshots[snapshot.event_seq]
+        else:
+            assert snapshot is not None
+            assert snapshot.event_seq == max(self.truth.snapshots)
+
+    # -- reporting ---------------------------------------------------------------------------------
+
+    def _check_reported(self, damage: list[Damage], served: Served) -> None:
+        for log, truth in self.truth.entries.items():
+            if self._takes_the_end(log):
+                continue
+            for seq in truth.keys() - served[log]:
+                assert any(
+                    each.file == self.stroke.file
+                    and each.first_lost_seq <= seq <= each.last_lost_seq
+                    for each in damage
+                ), f"{log}: seq {seq} is lost, and no report says so"
+
+    def _must_be_reported(self) -> bool:
+        file = self.stroke.file
+        if file == "queue.json":
+            return not _is_whole(self.stroke.content)
+        if not file.endswith(".log"):
+            return False  # caches; snapshots are judged when they are asked for
+        return not any(self._takes_the_end(log) for log in self.truth.entries)
+
+    def _takes_the_end(self, log: str) -> bool:
+        """Whether the closing checkpoint of the last segment went with it."""
+        last = self.truth.last_segments[log]
+        return last == self.stroke.file and not self.stroke.spares(
+            self.truth.closing_checkpoints[last], len(self.truth.files[last])
+        )
+
+    def _spares(self, log: str, seq: int) -> bool:
+        seqs = range(seq, seq + 1)
+        if self._takes_the_end(log):
+            seqs = next((each for each in self.truth.batches[log] if seq in each), seqs)
+        places = [self.truth.places[log][each] for each in seqs]
+        return places[0].file != self.stroke.file or all(
+            self.stroke.spares(place.start, place.end) for place in places
+        )
+
+
+def _is_whole(content: bytes) -> bool:
+    try:
+        Manifest.unpack(content)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,179 @@
+"""A small store with everything in it, and the truth about what it holds."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from random import Random
+
+from penstock.clock import ManualClock
+from penstock.codec import Draft, Entry
+from penstock.codec.layout import CHECKPOINT_BYTES, TOMBSTONE
+from penstock.ledger import Compactor, Cursor, Ledger, LedgerSettings, Retention
+from penstock.ledger.log import Log
+from tests.harness.ledger_life import Live
+from tests.harness.memory_files import MemoryFiles
+from tests.harness.memory_node import ROOT, Image
+
+PATH = "/queue"
+EVENT = 16
+ROOM_BYTES = 1 << 16
+
+SETTINGS = LedgerSettings(
+    sync="never",
+    segment_bytes=2048,
+    first_step_bytes=512,
+    largest_step_bytes=2048,
+    max_entry_bytes=4096,
+    min_free_bytes=0,
+    reserve_bytes=0,
+)
+
+
+Batches = dict[str, list[range]]  # by log: the seqs of each
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry stands."""
+
+    file: str  # relative to the queue's directory
+    start: int
+    end: int
+
+
+@dataclass(slots=True)
+class Truth:
+    """What was written and is there, by log and seq."""
+
+    image: Image
+    files: dict[str, bytes]  # every file, by its path in the queue's directory
+    numbers: dict[str, int]  # and its node in the image
+    entries: dict[str, dict[int, Entry]] = field(default_factory=dict)
+    places: dict[str, dict[int, Place]] = field(default_factory=dict)
+    last_segments: dict[str, str] = field(default_factory=dict)  # by log
+    closing_checkpoints: dict[str, int] = field(default_factory=dict)  # by file: where it starts
+    next_seqs: dict[str, int] = field(default_factory=dict)
+    batches: dict[str, list[range]] = field(default_factory=dict)
+    snapshots: dict[int, bytes] = field(default_factory=dict)
+
+
+def build(*, size: int = 1, seed: int = 0) -> Truth:
+    """Rotated, removed, rewritten, with batches, options, events and snapshots; closed in order."""
+    files = MemoryFiles(mapped_room_bytes=ROOM_BYTES)
+    ledger = open_store(files)
+    random = Random(seed)
+    clock = ledger._clock
+    assert isinstance(clock, ManualClock)
+    batches: Batches = {"messages": [], "events": []}
+    _write(ledger, batches, random, 60 * size)
+    first_seq = ledger.messages.segments.all[1].base_seq
+    live = {seq for seq in range(first_seq, ledger.messages.next_seq) if seq % 4 == 0}
+    Compactor(ledger, ledger.messages, Live(frozenset(live)), Retention(), clock).run()
+    snapshots = {}
+    for _ in range(2):
+        _write(ledger, batches, random, 25 * size)
+        event_seq = ledger.events.next_seq - 1
+        snapshots[event_seq] = random.randbytes(200)
+        ledger.save_snapshot(event_seq, snapshots[event_seq])
+    _write(ledger, batches, random, 5)
+    ledger.close()
+    truth = _truth(files)
+    truth.snapshots, truth.batches = snapshots, batches
+    return truth
+
+
+def open_store(files: MemoryFiles, **options: object) -> Ledger:
+    """Open it without threads, at a time after everything in it was written."""
+    clock = ManualClock(now_s=1_700_000_000 if not files.exists(PATH) else 1_800_000_000)
+    return Ledger.open(
+        PATH,
+        SETTINGS,
+        files=files,
+        clock=clock,
+        on_dirty=lambda: None,
+        **options,  # type: ignore[arg-type]
+    )
+
+
+def read_all(log: Log) -> Iterator[Entry]:
+    cursor = Cursor(log, 1)
+    while entries := cursor.read(1000):
+        yield from entries
+
+
+def comparable(entry: Entry) -> Entry:
+    return entry._replace(offset=0, size=0)
+
+
+def _write(ledger: Ledger, batches: Batches, random: Random, count: int) -> None:
+    clock = ledger._clock
+    assert isinstance(clock, ManualClock)
+    for _ in range(count):
+        clock.advance(random.choice((0, 0.001, 1)))
+        number = ledger.messages.next_seq
+        payload = b"%d " % number + random.randbytes(random.choice((0, 10, 40, 90)))
+        draft = Draft(payload)
+        if random.random() < 0.3:
+            draft = _with_options(draft, random)
+        match random.randrange(6):
+            case 0:
+                batch = [draft._replace(payload=b"%d+%d" % (number, n)) for n in range(4)]
+                seq = ledger.messages.append_batch(batch)
+                batches["messages"].append(range(seq, seq + len(batch)))
+            case 1:
+                ledger.events.append_draft(Draft(random.randbytes(20), type=EVENT))
+            case 2:
+                noted = [Draft(b"%d" % n, type=EVENT + n) for n in range(3)]
+                seq = ledger.events.append_batch(noted)
+                batches["events"].append(range(seq, seq + len(noted)))
+            case 3:
+                ledger.sync()
+                ledger.messages.append_draft(draft)
+            case _:
+                ledger.messages.append_draft(draft)
+
+
+def _with_options(draft: Draft, random: Random) -> Draft:
+    return draft._replace(
+        priority=random.randint(0, 9),
+        key=b"key",
+        headers={"name": "value"},
+        deliver_at_ns=1 << 60,
+        attributes={3: random.randbytes(8)},
+    )
+
+
+def _truth(files: MemoryFiles) -> Truth:
+    image = files.image()
+    numbers = dict(_numbers(image, image.directories[ROOT]["queue"], ""))
+    truth = Truth(image, {path: image.files[n] for path, n in numbers.items()}, numbers)
+    with open_store(MemoryFiles(image), read_only=True) as ledger:
+        for name, log in (("messages", ledger.messages), ("events", ledger.events)):
+            truth.next_seqs[name] = log.next_seq
+            truth.entries[name] = {}
+            truth.places[name] = {}
+            for segment in log.segments.all:
+                file = f"{name}/{segment.name}"
+                entries, _ = segment.read(64, 1_000_000)
+                for entry in entries:
+                    if entry.type != TOMBSTONE:
+                        truth.entries[name][entry.seq] = comparable(entry)
+                        place = Place(file, entry.offset, entry.offset + entry.size)
+                        truth.places[name][entry.seq] = place
+                truth.last_segments[name] = file
+            last = truth.last_segments[name]
+            truth.closing_checkpoints[last] = len(truth.files[last]) - CHECKPOINT_BYTES
+    return truth
+
+
+def with_file(truth: Truth, path: str, content: bytes) -> MemoryFiles:
+    """Fresh files in which one file has another content."""
+    contents = {**truth.image.files, truth.numbers[path]: content}
+    return MemoryFiles(Image(contents, truth.image.directories), mapped_room_bytes=ROOM_BYTES)
+
+
+def _numbers(image: Image, directory: int, prefix: str) -> Iterator[tuple[str, int]]:
+    for name, number in image.directories[directory].items():
+        if number in image.directories:
+            yield from _numbers(image, number, f"{prefix}{name}/")
+        else:
+            yield f"{prefix}{name}", number

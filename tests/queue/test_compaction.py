@@ -1,0 +1,169 @@
+"""Compaction: gives back what no group needs, and never anything else."""
+
+import pytest
+
+from penstock.errors import NoSuchMessage
+from penstock.queue import Queue
+from tests.harness.queue_store import QueueStore
+
+
+@pytest.fixture
+def store() -> QueueStore:
+    return QueueStore({"segment_bytes": 1024})
+
+
+def publish(queue: Queue, count: int) -> list[str]:
+    """Each on its own, so that they spread over segments."""
+    return [queue.enqueue(b"%d" % number + b"." * 60) for number in range(count)]
+
+
+def kept(queue: Queue, ids: list[str]) -> set[int]:
+    found = set()
+    for number, id_ in enumerate(ids):
+        try:
+            queue.get(id_)
+            found.add(number)
+        except NoSuchMessage:
+            pass
+    return found
+
+
+def test_what_is_done_goes_and_what_is_not_stays(store: QueueStore) -> None:
+    ids = publish(store.queue, 100)
+    store.queue.dequeue_batch(70)
+    before = store.queue.stats()
+    result = store.queue.compact()
+    after = store.queue.stats()
+    assert result.segments_removed > 3
+    assert result.bytes_freed == before.message_log_bytes - after.message_log_bytes > 5000
+    assert kept(store.queue, ids) >= set(range(70, 100))
+    assert kept(store.queue, ids) <= set(range(60, 100))
+    assert len(store.reopen().dequeue_batch(100)) == 30
+
+
+def test_the_slowest_group_decides(store: QueueStore) -> None:
+    ids = publish(store.queue, 100)
+    store.queue.groups.create("slow")
+    store.queue.dequeue_batch(100)
+    store.queue.compact()
+    assert kept(store.queue, ids) == set(range(100))
+    store.queue.dequeue_batch(50, group="slow")
+    store.queue.compact()
+    assert kept(store.queue, ids) >= set(range(50, 100))
+    store.queue.groups.delete("slow")
+    store.queue.compact()
+    assert len(kept(store.queue, ids)) < 20
+
+
+@pytest.mark.parametrize(
+    "state", ["leased", "dead", "scheduled", "parked", "retried", "dead leased"]
+)
+def test_a_message_in_any_state_but_done_stays_with_its_bytes(
+    store: QueueStore, state: str
+) -> None:
+    queue = store.queue
+    options = {"scheduled": {"delay": 3600}}.get(state, {})
+    key = "k" if state == "parked" else None
+    if state == "parked":
+        queue.enqueue(b"first", key=key)
+    id_ = queue.enqueue(b"kept", key=key, max_attempts=1 if "dead" in state else 5, **options)  # type: ignore[arg-type]
+    if state in ("leased", "dead", "retried", "dead leased"):
+        leased = queue.lease(lease_s=86400)
+        if state != "leased":
+            queue.nack(leased, delay=3600)
+    if state == "parked":
+        queue.lease(lease_s=86400)
+    if state == "dead leased":
+        queue.lease_dead(lease_s=86400)
+    publish(queue, 100)
+    queue.dequeue_batch(1000)
+    result = queue.compact()
+    assert result.segments_removed + result.segments_rewritten > 3
+    assert queue.get(id_).payload == b"kept"
+    assert store.kill().get(id_).payload == b"kept"
+    store.queue.compact()
+    assert store.queue.get(id_).payload == b"kept"
+
+
+def test_a_few_that_wait_long_do_not_pin_whole_segments(store: QueueStore) -> None:
+    for number in range(300):
+        store.queue.enqueue(b"." * 60, delay=86400 if number % 50 == 0 else None)
+    store.queue.dequeue_batch(1000)
+    full = store.queue.stats().message_log_bytes
+    store.queue.compact()
+    assert store.queue.stats().message_log_bytes < full / 5
+    store.clock.advance(86400)
+    assert len(store.kill().dequeue_batch(10)) == 6
+
+
+def test_retention_keeps_what_is_done_for_replay() -> None:
+    store = QueueStore({"segment_bytes": 1024, "retention_s": 3600})
+    ids = publish(store.queue, 50)
+    store.queue.dequeue_batch(50)
+    store.queue.compact()
+    assert kept(store.queue, ids) == set(range(50))
+    store.clock.advance(3601)
+    publish(store.queue, 1)
+    store.queue.compact()
+    assert len(kept(store.queue, ids)) < 15
+
+
+def test_retention_never_takes_what_was_not_read() -> None:
+    store = QueueStore(
+        {"segment_bytes": 1024, "retention_s": 1, "retention_bytes": 1, "retention_segments": 1}
+    )
+    ids = publish(store.queue, 50)
+    store.clock.advance(1000)
+    store.queue.compact()
+    assert kept(store.queue, ids) == set(range(50))
+
+
+def test_a_replay_after_compaction_gives_what_is_left_and_loses_nothing_else(
+    store: QueueStore,
+) -> None:
+    ids = publish(store.queue, 100)
+    store.queue.dequeue_batch(100)
+    store.queue.compact()
+    left = kept(store.queue, ids)
+    store.queue.seek("beginning")
+    assert len(store.queue.dequeue_batch(100)) == len(left)
+    assert store.queue._core.state.groups[0].totals  # nothing is reported as lost
+    assert store.queue.stats().damaged == 0
+
+
+def test_the_event_log_is_trimmed_and_nothing_is_forgotten() -> None:
+    store = QueueStore({"segment_bytes": 1024, "snapshot_every": 50})
+    dead = store.queue.enqueue(b"dead", max_attempts=1)
+    store.queue.nack(store.queue.lease(), "why")
+    store.queue.discard()
+    for _ in range(10):
+        publish(store.queue, 50)
+        while leased := store.queue.lease(10):
+            store.queue.ack(leased)
+        store.queue.compact()
+    stats = store.queue.stats()
+    assert stats.event_log_bytes < 20_000
+    assert store.kill().stats().acked == stats.acked == 500
+    assert dead
+
+
+def test_seqs_go_on_after_everything_was_removed(store: QueueStore) -> None:
+    publish(store.queue, 100)
+    store.queue.dequeue_batch(100)
+    store.queue.compact()
+    queue = store.kill()
+    assert queue.get(queue.enqueue(b"")).seq == 101
+
+
+def test_compaction_of_nothing_is_nothing(queue: Queue) -> None:
+    assert queue.compact().bytes_freed == 0
+
+
+def test_compaction_by_itself_after_a_snapshot() -> None:
+    store = QueueStore({"segment_bytes": 1024, "snapshot_every": 100, "auto_compact": True})
+    for _ in range(20):
+        publish(store.queue, 20)
+        store.queue.dequeue_batch(20)
+    store.close()
+    assert store.open().stats().first_seq > 1
+    store.close()

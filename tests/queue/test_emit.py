@@ -1,0 +1,114 @@
+"""An ack with follow-up messages: both are true, or neither."""
+
+import pytest
+
+from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.queue import NewMessage, Queue
+from tests.harness.crash_states import crash_states
+from tests.harness.journal import RecordedFiles
+from tests.harness.queue_plots import open_queue_in
+from tests.harness.queue_store import QueueStore
+
+
+def test_an_ack_publishes_its_follow_ups(queue: Queue) -> None:
+    queue.enqueue(b"work")
+    ids = queue.ack(queue.lease(), emit=[b"one", NewMessage(payload=b"two", priority=9)])
+    assert [queue.get(id_).payload for id_ in ids] == [b"one", b"two"]
+    assert queue.stats().acked == 1
+    assert [m.payload for m in queue.dequeue_batch(9)] == [b"two", b"one"]
+
+
+def test_several_can_be_acked_with_one_follow_up(queue: Queue) -> None:
+    queue.enqueue_batch([b"a", b"b", b"c"])
+    queue.ack(queue.lease(3), emit=[b"all done"])
+    assert [m.payload for m in queue.browse()] == [b"all done"]
+
+
+@pytest.mark.parametrize("restart", ["reopen", "kill"])
+def test_both_survive_a_restart(store: QueueStore, restart: str) -> None:
+    store.queue.enqueue(b"work")
+    store.queue.ack(store.queue.lease(), emit=[b"follow-up"])
+    queue = store.reopen() if restart == "reopen" else store.kill()
+    assert [m.payload for m in queue.browse()] == [b"follow-up"]
+    assert queue.stats().acked == 1
+
+
+def test_a_crash_at_any_moment_leaves_both_or_neither() -> None:
+    recorded = RecordedFiles()
+    queue = open_queue_in(recorded)
+    queue.enqueue(b"work")
+    (leased,) = queue.lease()
+    recorded.mark("before")
+    queue.ack(leased, emit=[b"one", b"two"])
+    recorded.mark("answered")
+    outcomes = set()
+    for state in crash_states(recorded.journal, life="emit"):
+        if "before" not in state.marks:
+            continue
+        found = tuple(message.payload for message in open_queue_in(state.files()).browse())
+        assert found in ((b"work",), (b"one", b"two")), state.name
+        if "answered" in state.marks:
+            assert found == (b"one", b"two"), state.name
+        outcomes.add(found)
+    assert len(outcomes) == 2
+
+
+def test_the_ack_takes_its_place_among_the_other_events_at_recovery(store: QueueStore) -> None:
+    """Acked with a follow-up, sought back, delivered and acked again: in this order."""
+    store.queue.enqueue(b"work")
+    store.queue.ack(store.queue.lease(), emit=[b"follow-up"])
+    store.queue.seek("beginning")
+    (again, follow_up) = store.queue.lease(2)
+    store.queue.nack(again, delay=0)
+    store.kill()
+    assert [m.payload for m in store.queue.browse("ready")] == [b"work"]
+    store.queue.ack(follow_up.receipt)
+    assert store.queue.lease()[0].attempt == 2
+
+
+def test_a_key_goes_on_to_its_follow_up(store: QueueStore) -> None:
+    store.queue.enqueue(b"first", key="k")
+    store.queue.ack(store.queue.lease(), emit=[NewMessage(payload=b"second", key="k")])
+    assert [m.payload for m in store.kill().dequeue_batch(9)] == [b"second"]
+
+
+def test_what_cannot_be_published_is_not_acked(queue: Queue) -> None:
+    queue.enqueue(b"work")
+    (leased,) = queue.lease()
+    acked = queue.metrics()["acked"]
+    with pytest.raises(InvalidInput):
+        queue.ack(leased, emit=[NewMessage(payload=b"x", priority=10)])
+    assert queue.stats().leased == 1
+    assert queue.stats().published == 1
+    assert queue.metrics()["acked"] == acked
+    queue.ack(leased)
+    with pytest.raises(ReceiptInvalid):
+        queue.ack(leased, emit=[b"too late"])
+    assert queue.stats().published == 1
+
+
+def test_deliveries_of_several_attempts_are_refused_together(queue: Queue) -> None:
+    queue.enqueue_batch([b"a", b"b"])
+    queue.nack(queue.lease(), delay=0)
+    leased = queue.lease(2)
+    assert {one.attempt for one in leased} == {1, 2}
+    with pytest.raises(InvalidInput):
+        queue.ack(leased, emit=[b"x"])
+    assert queue.stats().leased == 2
+
+
+def test_a_late_ack_may_have_follow_ups(store: QueueStore) -> None:
+    store.queue.enqueue(b"work")
+    (leased,) = store.queue.lease(lease_s=1)
+    store.clock.advance(1)
+    assert store.queue.stats().timed_out == 1
+    store.queue.ack(leased, emit=[b"follow-up"])
+    assert [m.payload for m in store.kill().browse()] == [b"follow-up"]
+
+
+def test_it_says_so_if_too_many_are_acked_to_fit(queue: Queue) -> None:
+    queue.enqueue_batch([NewMessage(payload=b"", priority=n % 2) for n in range(20_000)])
+    leased = queue.lease(10_000)
+    with pytest.raises(InvalidInput):
+        queue.ack(leased, emit=[b"x"])
+    assert (queue.stats().leased, queue.stats().published) == (10_000, 20_000)

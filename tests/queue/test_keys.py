@@ -1,0 +1,179 @@
+"""Messages of one key: one in flight at a time, in the order of their publishing."""
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.queue import Queue
+from tests.harness.queue_store import QueueStore
+
+
+def publish(queue: Queue, *names: str, key: str = "k", **options: object) -> list[str]:
+    return [queue.enqueue(name, key=key, **options) for name in names]  # type: ignore[arg-type]
+
+
+def leased(queue: Queue, count: int = 9) -> list[bytes]:
+    return [one.payload for one in queue.lease(count)]
+
+
+def test_one_of_a_key_is_in_flight_at_a_time_and_in_order(queue: Queue) -> None:
+    publish(queue, "a1", "a2", "a3", key="a")
+    publish(queue, "b1", key="b")
+    queue.enqueue(b"no key")
+    first = queue.lease(9)
+    assert [one.payload for one in first] == [b"a1", b"b1", b"no key"]
+    assert leased(queue) == []
+    assert queue.stats().parked == 2
+    queue.ack(first[0])
+    assert leased(queue) == [b"a2"]
+
+
+def test_a_dequeue_takes_one_of_each_key_at_a_time(queue: Queue) -> None:
+    publish(queue, "a1", "a2", key="a")
+    publish(queue, "b1", "b2", key="b")
+    assert [m.payload for m in queue.dequeue_batch(9)] == [b"a1", b"b1"]
+    assert [m.payload for m in queue.dequeue_batch(9)] == [b"a2", b"b2"]
+
+
+def test_order_holds_against_priorities(queue: Queue) -> None:
+    publish(queue, "low", priority=0)
+    publish(queue, "high", priority=9)
+    assert leased(queue) == [b"low"]
+
+
+def test_order_holds_against_delays(queue: Queue, clock: ManualClock) -> None:
+    publish(queue, "delayed", delay=10)
+    publish(queue, "due")
+    assert leased(queue) == []
+    clock.advance(10)
+    assert leased(queue) == [b"delayed"]
+
+
+@pytest.mark.parametrize("how", ["nack", "timeout", "release"])
+def test_a_failed_message_comes_again_before_the_next_of_its_key(
+    queue: Queue, clock: ManualClock, how: str
+) -> None:
+    publish(queue, "first", "second")
+    (one,) = queue.lease(lease_s=10)
+    if how == "nack":
+        queue.nack(one)
+    elif how == "release":
+        queue.release(one)
+    clock.advance(10)
+    queue.stats()
+    clock.advance(10)
+    assert leased(queue) == [b"first"]
+
+
+def test_death_cancel_and_expiry_let_the_next_one_go(queue: Queue, clock: ManualClock) -> None:
+    publish(queue, "dies", max_attempts=1)
+    publish(queue, "expires", ttl=5)
+    (cancelled, _) = publish(queue, "cancelled", "last")
+    queue.nack(queue.lease())
+    clock.advance(5)
+    queue.cancel(cancelled)
+    assert leased(queue) == [b"last"]
+
+
+def test_cancelling_a_leased_one_lets_the_next_go(queue: Queue) -> None:
+    first, _ = publish(queue, "first", "second")
+    queue.lease()
+    queue.cancel(first)
+    assert leased(queue) == [b"second"]
+
+
+def test_cancelling_a_parked_one_takes_it_out_of_the_line(queue: Queue) -> None:
+    _, second, _ = publish(queue, "first", "second", "third")
+    queue.cancel(second)
+    queue.ack(queue.lease())
+    assert leased(queue) == [b"third"]
+
+
+def test_a_redriven_message_goes_before_the_later_ones_that_wait(queue: Queue) -> None:
+    publish(queue, "first", max_attempts=1)
+    publish(queue, "second", "third")
+    queue.nack(queue.lease())
+    queue.redrive()
+    assert leased(queue) == [b"first"]
+
+
+def test_a_redriven_message_waits_for_the_one_in_flight(queue: Queue) -> None:
+    publish(queue, "first", max_attempts=1)
+    publish(queue, "second", "third")
+    queue.nack(queue.lease())
+    (second,) = queue.lease()
+    queue.redrive()
+    assert leased(queue) == []
+    queue.ack(second)
+    assert leased(queue) == [b"first"]
+
+
+@pytest.mark.parametrize("restart", ["reopen", "kill"])
+def test_a_message_redriven_before_a_later_one_was_published_keeps_its_lease_over_a_restart(
+    store: QueueStore, restart: str
+) -> None:
+    """At recovery all messages are known before any event: the line must come out the same."""
+    publish(store.queue, "first", max_attempts=1)
+    store.queue.nack(store.queue.lease())
+    store.queue.redrive()
+    publish(store.queue, "second")
+    (first,) = store.queue.lease()
+    assert first.payload == b"first"
+    store.queue._core._snapshot_at = 1 << 60  # no snapshot: fold it all
+    store.reopen() if restart == "reopen" else store.kill()
+    assert leased(store.queue) == []
+    store.queue.ack(first.receipt)
+    assert leased(store.queue) == [b"second"]
+
+
+def test_keys_survive_restarts(store: QueueStore) -> None:
+    publish(store.queue, "first", "second", "third")
+    (first,) = store.queue.lease()
+    for restart in (store.reopen, store.kill):
+        queue = restart()
+        assert queue.stats().parked == 2
+        assert leased(queue) == []
+    store.queue.ack(first.receipt)
+    assert leased(store.reopen()) == [b"second"]
+
+
+def test_purging_takes_whole_lines_but_not_what_is_in_flight(queue: Queue) -> None:
+    publish(queue, "a1", "a2", "a3", key="a")
+    (a1,) = queue.lease()
+    publish(queue, "b1", "b2", "b3", key="b")
+    publish(queue, "c1", "c2", key="c", delay=60)
+    assert queue.purge() == 7
+    stats = queue.stats()
+    assert (stats.ready, stats.scheduled, stats.parked, stats.leased) == (0, 0, 0, 1)
+    queue.ack(a1)
+    publish(queue, "b4", key="b")
+    assert leased(queue) == [b"b4"]
+
+
+def test_groups_have_their_own_lines(queue: Queue) -> None:
+    queue.groups.create("audit")
+    publish(queue, "first", "second")
+    queue.lease()
+    assert [m.payload for m in queue.dequeue_batch(9, group="audit")] == [b"first"]
+    assert [m.payload for m in queue.dequeue_batch(9, group="audit")] == [b"second"]
+    assert leased(queue) == []
+
+
+def test_an_empty_key_is_a_key(queue: Queue) -> None:
+    publish(queue, "first", "second", key="")
+    assert leased(queue) == [b"first"]
+    assert queue.get(queue.enqueue(b"", key="")).key == ""
+
+
+def test_a_late_ack_counts_even_if_an_earlier_one_was_redriven_since(
+    queue: Queue, clock: ManualClock
+) -> None:
+    publish(queue, "first", max_attempts=1)
+    publish(queue, "second")
+    queue.nack(queue.lease())
+    (second,) = queue.lease(lease_s=1)
+    clock.advance(1)
+    queue.redrive()
+    assert queue.state(second.id) == "parked"
+    queue.ack(second)
+    assert leased(queue) == [b"first"]
+    assert queue.stats().parked == 0

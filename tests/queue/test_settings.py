@@ -1,0 +1,95 @@
+"""Settings: checked before anything is touched, stored with the queue, given only once."""
+
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.errors import InvalidInput
+from penstock.queue.settings import QueueSettings
+from tests.harness.queue_store import QueueStore
+
+
+def test_settings_are_stored_and_given_only_once(store: QueueStore) -> None:
+    store.open(lease_s=7, max_attempts=3, compression="gzip")
+    store.settings = {}
+    settings = store.reopen().settings
+    assert (settings.lease_s, settings.max_attempts, settings.compression) == (7, 3, "gzip")
+
+
+def test_a_setting_given_later_takes_the_place_of_the_stored_one(store: QueueStore) -> None:
+    store.open(lease_s=7, max_attempts=3)
+    store.settings = {}
+    store.reopen(lease_s=8)
+    store.settings = {}
+    settings = store.kill().settings
+    assert (settings.lease_s, settings.max_attempts) == (8, 3)
+
+
+def test_a_reader_sees_the_stored_settings(store: QueueStore) -> None:
+    store.open(lease_s=7)
+    assert store.look().settings.lease_s == 7
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("lease_s", 0),
+        ("lease_s", -1),
+        ("lease_s", float("nan")),
+        ("lease_s", "30"),
+        ("lease_s", True),
+        ("max_attempts", 0),
+        ("max_attempts", 2.5),
+        ("max_attempts", 65_536),
+        ("default_priority", 10),
+        ("default_priority", 4.5),
+        ("dedup_entries", 0),
+        ("dedup_entries", 1.5),
+        ("max_messages", -1),
+        ("max_messages", 0.5),
+        ("snapshot_every", 1.5),
+        ("backoff_jitter", 2),
+        ("compression", "lzma"),
+        ("compression_level", 10),
+        ("when_full", "panic"),
+        ("sync", "sometimes"),
+        ("segment_bytes", 10),
+        ("on_corruption", "ignore"),
+        ("rate_per_s", float("inf")),
+        ("auto_compact", "yes"),
+    ],
+)
+def test_a_bad_value_is_refused_by_name_and_nothing_is_made(
+    tmp_path: Path, name: str, value: object
+) -> None:
+    with pytest.raises(InvalidInput, match=name):
+        penstock.open(tmp_path / "queue", **{name: value})  # type: ignore[arg-type]
+    assert not (tmp_path / "queue").exists()
+
+
+def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no setting 'lease_seconds'.*lease_s"):
+        penstock.open(tmp_path / "queue", lease_seconds=5)
+
+
+def test_settings_of_another_version_are_left_out() -> None:
+    stored = {**QueueSettings(lease_s=9).as_dict(), "from_the_future": 1}
+    assert QueueSettings.of_stored(stored).lease_s == 9
+
+
+def test_the_defaults_are_as_promised() -> None:
+    settings = QueueSettings()
+    assert (settings.backoff_base_s, settings.backoff_factor) == (0.1, 2)
+    assert (settings.backoff_max_s, settings.backoff_jitter) == (60, 0.1)
+    assert (settings.dedup_entries, settings.starvation_after_s) == (100_000, 60)
+    assert (settings.sync, settings.sync_interval_s) == ("interval", 1)
+
+
+def test_a_changed_setting_does_not_change_old_messages(store: QueueStore) -> None:
+    store.open(default_priority=9, default_ttl_s=100)
+    old = store.queue.enqueue(b"old")
+    new = store.reopen(default_priority=1, default_ttl_s=0).enqueue(b"new")
+    assert (store.queue.get(old).priority, store.queue.get(new).priority) == (9, 1)
+    assert store.queue.get(old).expires_at_ns > 0
+    assert store.queue.get(new).expires_at_ns == 0

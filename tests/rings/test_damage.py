@@ -1,0 +1,58 @@
+"""Damage anywhere: it is found, reported and contained, and no wrong byte is ever served.
+
+What that means in detail stands in `tests.harness.damage_judge`.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from random import Random
+
+import pytest
+
+from tests.harness.damage_judge import judge
+from tests.harness.damage_store import Truth, build
+from tests.harness.damage_strokes import Stroke, every_bit, stroke
+
+STROKES = 20_000
+PARTS = 8
+LARGE = 6  # makes a store of about 64 KB
+
+
+@pytest.fixture(scope="module")
+def truth() -> Truth:
+    return build()
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """Each damage is logged, which is right and here too much."""
+    logger = logging.getLogger("penstock.ledger")
+    logger.disabled = True
+    yield
+    logger.disabled = False
+
+
+def judge_all(truth: Truth, strokes: Iterable[Stroke]) -> int:
+    count = 0
+    for each in strokes:
+        try:
+            judge(truth, each)
+        except Exception as error:
+            raise AssertionError(f"stroke {count}, {each}: {error!r}") from error
+        count += 1
+    return count
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_no_damage_makes_a_wrong_answer_or_hides_a_good_entry(truth: Truth, part: int) -> None:
+    random = Random(f"damage {part}")
+    strokes = (stroke(truth, random) for _ in range(STROKES // PARTS))
+    assert judge_all(truth, strokes) == STROKES // PARTS
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_no_single_bit_of_a_large_store_does(truth: Truth) -> None:
+    large = build(size=LARGE)
+    for file in large.files:
+        judge_all(large, every_bit(large, file))

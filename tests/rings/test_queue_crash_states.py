@@ -1,0 +1,82 @@
+"""Whole-queue lives, crashed everywhere, once and again: what was answered is there, as it was.
+
+The state found must be, byte for byte, that of the last answer, or of the one that was being given.
+So nothing answered is lost (published, acked, nacked, cancelled …), nothing acked comes back,
+attempts and dead letters survive, and no seq is given twice.
+"""
+
+import logging
+from collections.abc import Iterator
+from itertools import islice
+from random import Random
+
+import pytest
+
+from tests.harness.crash_states import CrashState, crash_states
+from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles
+from tests.harness.memory_files import MemoryFiles
+from tests.harness.queue_plots import Answered, QueueLife, open_queue_in, state_of
+
+STEPS = 60
+SECOND_CRASHES = 4  # states drawn from each life after a crash
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """A cut-off write is what this is about, and not worth a line of log each time."""
+    logging.getLogger("penstock.ledger").disabled = True
+    yield
+    logging.getLogger("penstock.ledger").disabled = False
+
+
+def allowed_in(state: CrashState) -> list[bytes]:
+    answers = [mark for mark in state.marks if isinstance(mark, Answered)]
+    return answers[-1].allowed() if answers else []
+
+
+def judge(state: CrashState) -> None:
+    files = state.files()
+    allowed = allowed_in(state)
+    queue = open_queue_in(files)
+    found = state_of(queue)
+    assert not allowed or found in allowed, "the state is neither that before nor that after"
+    # It goes on from there, with a new seq, and what it shows stays.
+    next_seq = queue.stats().next_seq
+    assert queue.get(queue.enqueue(b"after the crash")).seq == next_seq
+    after = state_of(queue)
+    again = MemoryFiles(files.image(), mapped_room_bytes=CRASH_ROOM_BYTES)
+    assert state_of(open_queue_in(again)) == after, "opening it again shows something else"
+
+
+def states_of(seed: str, steps: int) -> Iterator[CrashState]:
+    recorded = RecordedFiles()
+    QueueLife(recorded, seed).live(steps)
+    first = []
+    for state in crash_states(recorded.journal, life=seed, cuts=1, tears=1):
+        first.append(state)
+        yield state
+    Random(seed).shuffle(first)
+    for before in first:
+        once_more = before.recorded()
+        QueueLife(once_more, before.name).live(6)
+        second = list(crash_states(once_more.journal, life=before.name, cuts=1, tears=1))
+        yield from Random(before.name).sample(second, min(SECOND_CRASHES, len(second)))
+
+
+def run(seed: str, *, steps: int, budget: int) -> None:
+    for state in islice(states_of(seed, steps), budget):
+        try:
+            judge(state)
+        except Exception as error:
+            raise AssertionError(f"{state.name}: {error!r}") from error
+
+
+@pytest.mark.parametrize("seed", ["one", "two", "three", "four"])
+def test_queue_stands_as_it_answered_after_every_crash(seed: str) -> None:
+    run(seed, steps=STEPS, budget=1500)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", [f"long {number}" for number in range(20)])
+def test_queue_stands_as_it_answered_after_every_crash_of_a_longer_life(seed: str) -> None:
+    run(seed, steps=2 * STEPS, budget=10_000)

@@ -1,0 +1,191 @@
+"""The asyncio face: the same methods, awaitable; nothing is lost when a task is cancelled."""
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock.aio
+from penstock.aio import AsyncQueue
+from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup, ReceiptInvalid
+from penstock.model import LeasedMessage
+from penstock.queue.queue import Queue
+
+Story = Callable[[AsyncQueue], Awaitable[None]]
+
+
+def play(path: Path, story: Story, **settings: Any) -> None:
+    async def main() -> None:
+        async with await penstock.aio.open(path / "queue", **settings) as queue:
+            async with asyncio.timeout(60):
+                await story(queue)
+
+    asyncio.run(main())
+
+
+def public(cls: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(value)
+        for name, value in vars(cls).items()
+        if not name.startswith("_") and callable(value)
+    }
+
+
+def test_it_has_every_method_of_the_queue_with_the_same_parameters() -> None:
+    threads, tasks = public(Queue), public(AsyncQueue)
+    assert set(threads) == set(tasks)
+    for name, signature in threads.items():
+        if name not in ("stream", "compact"):  # a handler is a coroutine; progress is for a bar
+            assert list(signature.parameters) == list(tasks[name].parameters), name
+
+
+def test_publish_lease_and_settle(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        ids = await queue.enqueue_batch([b"a", b"b", b"c"])
+        await queue.enqueue(b"urgent", priority=9, headers={"kind": "x"})
+        first, second = await queue.lease(2)
+        assert (first.payload, second.payload, second.id) == (b"urgent", b"a", ids[0])
+        assert await queue.ack(first, emit=[b"follow-up"])
+        await queue.nack(second, "no", delay=0)
+        assert [message.payload for message in await queue.peek(9)][-1] == b"a"
+        assert (await queue.why(ids[0])).code == "behind_others"
+        assert [event.event for event in await queue.history(ids[0])][-1] == "nacked"
+        assert (await queue.stats()).ready == 4
+        with pytest.raises(ReceiptInvalid):
+            await queue.ack(first)
+
+    play(tmp_path, story, sync="always")
+
+
+def test_a_waiting_task_is_woken_by_a_message_and_by_a_due_time(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        waiting = asyncio.create_task(queue.dequeue(wait_s=30))
+        await asyncio.sleep(0)
+        await queue.enqueue(b"now")
+        message = await waiting
+        assert message is not None and message.payload == b"now"
+        await queue.enqueue(b"later", delay=0.01)
+        message = await queue.dequeue(wait_s=30)
+        assert message is not None and message.payload == b"later"
+        assert await queue.dequeue(wait_s=0.01) is None
+
+    play(tmp_path, story)
+
+
+def test_the_message_of_a_cancelled_lease_goes_to_the_next(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        waiting = asyncio.create_task(queue.lease(wait_s=30))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        await queue.enqueue(b"job")
+        leasing = asyncio.create_task(queue.lease())
+        await asyncio.sleep(0)  # leased by now, and waiting for the disk
+        leasing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leasing
+        (job,) = await queue.lease()
+        assert (job.payload, job.attempt) == (b"job", 1)
+
+    play(tmp_path, story, sync="always")
+
+
+def test_lease_one_acks_at_the_end_and_nacks_an_error(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue_batch([b"good", b"bad"])
+        async with queue.lease_one() as job:
+            assert job is not None and job.payload == b"good"
+        with pytest.raises(ZeroDivisionError):
+            async with queue.lease_one():
+                raise ZeroDivisionError("nothing works")
+        async with queue.lease_one() as nothing:
+            assert nothing is None
+        assert [letter.reason async for letter in queue.dead()] == [
+            "ZeroDivisionError: nothing works"
+        ]
+
+    play(tmp_path, story, max_attempts=1)
+
+
+def test_a_stream_with_a_handler_acks_and_nacks(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue_batch([b"1", b"x", b"3"])
+        seen: list[int] = []
+
+        async def handle(job: LeasedMessage) -> None:
+            seen.append(int(job.payload))
+
+        assert await queue.stream(handle, idle_s=0) == 2
+        assert seen == [1, 3]
+        assert (await queue.stats()).dead == 1
+        assert await queue.redrive() == 1
+
+    play(tmp_path, story, max_attempts=1)
+
+
+def test_a_stream_without_a_handler_gives_back_what_it_leased_ahead(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue_batch([b"1", b"2", b"3"])
+        jobs = queue.stream(idle_s=0)
+        job = await anext(jobs)
+        await queue.ack(job)
+        await close(jobs)
+        stats = await queue.stats()
+        assert (stats.ready, stats.leased, stats.acked) == (2, 0, 1)
+        assert [m.payload async for m in queue.browse("ready")] == [b"2", b"3"]
+
+    async def close(jobs: AsyncIterator[LeasedMessage]) -> None:
+        await jobs.aclose()  # type: ignore[attr-defined]
+
+    play(tmp_path, story)
+
+
+def test_groups_seek_and_the_rest_of_the_operators_work(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        ids = await queue.enqueue_batch([b"1", b"2"])
+        await queue.groups.create("audit", to="end")
+        assert queue.groups.names() == ["main", "audit"]
+        assert await queue.lease(group="audit") == []
+        assert await queue.seek("beginning", group="audit") == 1
+        assert len(await queue.lease(9, group="audit")) == 2
+        await queue.groups.delete("audit")
+        with pytest.raises(NoSuchGroup):
+            await queue.lease(group="audit")
+        assert await queue.cancel(ids[0])
+        assert await queue.state(ids[0]) == "done"
+        await queue.pause()
+        assert await queue.lease() == []
+        await queue.resume()
+        assert await queue.purge() == 1
+        await queue.compact()
+        await queue.sync()
+        assert (await queue.get(ids[1])).payload == b"2"
+        with pytest.raises(InvalidInput):
+            await queue.enqueue(b"x", priority=10)
+
+    play(tmp_path, story)
+
+
+def test_a_leased_message_says_how_it_is_settled_here(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue(b"x")
+        (job,) = await queue.lease()
+        with pytest.raises(TypeError, match="await queue"), job:
+            pass
+
+    play(tmp_path, story)
+
+
+def test_a_closed_queue_says_so(tmp_path: Path) -> None:
+    async def main() -> None:
+        queue = await penstock.aio.open(tmp_path / "queue")
+        await queue.close()
+        await queue.close()
+        with pytest.raises(LedgerClosed):
+            await queue.enqueue(b"x")
+
+    asyncio.run(main())
