@@ -1,4 +1,4 @@
-"""The embedded queue against its peers: `make bench-embedded`; README.md beside this tells more."""
+"""The embedded queue against its peers: `make bench-embedded`; README.md says more."""
 
 import argparse
 import json

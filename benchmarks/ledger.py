@@ -110,7 +110,7 @@ def rows(*, quick: bool) -> list[Row]:
             name="read",
             title="sequential read, checksum verified",
             unit="entries/s",
-            prepare=Contender(name="fill", workload="fill", arguments={"count": size(1_000_000)}),
+            prepare=Contender(name="fill", workload="fill", arguments={"count": size(1_070_000)}),
             contenders=[
                 Contender(
                     name="penstock",

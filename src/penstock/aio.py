@@ -364,7 +364,11 @@ class AsyncQueue:
 
     async def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
-        return self._parts.inspecting.stats()
+        before = self._ledger.events.next_seq
+        stats = self._parts.inspecting.stats()
+        if self._ledger.events.next_seq != before:
+            await self._durable(None)  # leases that were found to be over are over for good
+        return stats
 
     def metrics(self) -> dict[str, object]:
         """What this handle did since it was opened: counts, and latencies as percentiles."""
@@ -408,6 +412,7 @@ class AsyncQueue:
 
     async def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        await self.stats()  # lets happen what is due, durably
         for letter in self._parts.inspecting.dead(group):
             yield letter
 

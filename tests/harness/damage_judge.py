@@ -8,9 +8,9 @@
 5. A writer goes on: no seq that was given out is used again, and what was served stays.
 
 The one exception is the end of a log. A stroke that takes the closing checkpoint of the last
-segment leaves nothing behind that vouches for what it took: it looks like a write that did not
-finish, and is treated as one. So it need not be reported, its seqs are free again, and a batch of
-which it took a part goes as a whole.
+segment, or moves it (it vouches for the bytes up to an offset), leaves nothing behind that vouches
+for what was hit: it looks like a write that did not finish, and is treated as one. So it need not
+be reported, its seqs are free again, and a batch of which it took a part goes as a whole.
 """
 
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from tests.harness.damage_store import (
     PATH,
     SETTINGS,
     Truth,
-    comparable,
+    content_of,
     open_store,
     read_all,
     with_file,
@@ -89,7 +89,7 @@ class _Case:
             for entry in read_all(getattr(ledger, log)):
                 assert entry.seq > last, f"{log}: seq {entry.seq} after {last}"
                 last = entry.seq
-                assert comparable(entry) == truth.get(entry.seq), f"{log}: wrong seq {entry.seq}"
+                assert content_of(entry) == truth.get(entry.seq), f"{log}: wrong seq {entry.seq}"
                 seqs.add(entry.seq)
             served[log] = seqs
             for seq in truth.keys() - seqs:
@@ -106,7 +106,7 @@ class _Case:
                 except EntryGone:
                     assert seq not in served[log], f"{log}: seq {seq} is not found by its seq"
                 else:
-                    assert comparable(entry) == self.truth.entries[log][seq]
+                    assert content_of(entry) == self.truth.entries[log][seq]
 
     def _check_snapshot(self, ledger: Ledger) -> None:
         snapshot = ledger.load_snapshot()

@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from random import Random
+from typing import Any
 
 from penstock.clock import ManualClock
 from penstock.codec import Draft, Entry
@@ -15,7 +16,7 @@ from tests.harness.memory_node import ROOT, Image
 
 PATH = "/queue"
 EVENT = 16
-ROOM_BYTES = 1 << 16
+ROOM_BYTES = 1 << 13  # for each mapped file; a segment stays below half of it
 
 SETTINGS = LedgerSettings(
     sync="never",
@@ -28,6 +29,7 @@ SETTINGS = LedgerSettings(
 )
 
 
+Content = tuple[Any, ...]  # of an entry
 Batches = dict[str, list[range]]  # by log: the seqs of each
 
 
@@ -47,7 +49,7 @@ class Truth:
     image: Image
     files: dict[str, bytes]  # every file, by its path in the queue's directory
     numbers: dict[str, int]  # and its node in the image
-    entries: dict[str, dict[int, Entry]] = field(default_factory=dict)
+    entries: dict[str, dict[int, Content]] = field(default_factory=dict)
     places: dict[str, dict[int, Place]] = field(default_factory=dict)
     last_segments: dict[str, str] = field(default_factory=dict)  # by log
     closing_checkpoints: dict[str, int] = field(default_factory=dict)  # by file: where it starts
@@ -64,13 +66,13 @@ def build(*, size: int = 1, seed: int = 0) -> Truth:
     clock = ledger._clock
     assert isinstance(clock, ManualClock)
     batches: Batches = {"messages": [], "events": []}
-    _write(ledger, batches, random, 60 * size)
+    _write(ledger, batches, random, 50 * size)
     first_seq = ledger.messages.segments.all[1].base_seq
     live = {seq for seq in range(first_seq, ledger.messages.next_seq) if seq % 4 == 0}
     Compactor(ledger, ledger.messages, Live(frozenset(live)), Retention(), clock).run()
     snapshots = {}
     for _ in range(2):
-        _write(ledger, batches, random, 25 * size)
+        _write(ledger, batches, random, 18 * size)
         event_seq = ledger.events.next_seq - 1
         snapshots[event_seq] = random.randbytes(200)
         ledger.save_snapshot(event_seq, snapshots[event_seq])
@@ -100,8 +102,9 @@ def read_all(log: Log) -> Iterator[Entry]:
         yield from entries
 
 
-def comparable(entry: Entry) -> Entry:
-    return entry._replace(offset=0, size=0)
+def content_of(entry: Entry) -> Content:
+    """All of it but its place."""
+    return entry[: Entry._fields.index("offset")]
 
 
 def _write(ledger: Ledger, batches: Batches, random: Random, count: int) -> None:
@@ -156,7 +159,7 @@ def _truth(files: MemoryFiles) -> Truth:
                 entries, _ = segment.read(64, 1_000_000)
                 for entry in entries:
                     if entry.type != TOMBSTONE:
-                        truth.entries[name][entry.seq] = comparable(entry)
+                        truth.entries[name][entry.seq] = content_of(entry)
                         place = Place(file, entry.offset, entry.offset + entry.size)
                         truth.places[name][entry.seq] = place
                 truth.last_segments[name] = file

@@ -18,7 +18,7 @@ class Stroke:
     file: str
     kind: Kind
     start: int
-    end: int  # equal to `start` where bytes were only put in between
+    end: int  # equal to `start` where bytes were only put in between, and nothing minds
     content: bytes  # of the whole file, afterwards
     source: str = ""  # of a copy
 
@@ -60,7 +60,8 @@ def stroke(truth: Truth, random: Random) -> Stroke:
     at = _range(truth, file, random)[0]
     if kind == "insert a copy":
         data = content[:at] + copy + content[at:]
-        return Stroke(file, kind, at, at, data, source=f"of {start}..{end}")
+        moved = len(content) if file in truth.last_segments.values() else at
+        return Stroke(file, kind, at, moved, data, source=f"of {start}..{end}")
     copy = copy[: len(content) - at]
     data = _over(content, at, copy)
     return Stroke(file, kind, at, at + len(copy), data, source=f"of {start}..{end}")

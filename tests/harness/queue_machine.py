@@ -74,6 +74,7 @@ class QueueMachine(RuleBasedStateMachine):
     def tick(self) -> None:
         """Let the ends of leases happen on both sides."""
         self.queue.stats()
+        self.queue.sync()  # what time alone brings about is nobody's answer: it would not be synced
         for reader in self.readers.values():
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
 

@@ -240,6 +240,10 @@ def test_entries_that_a_segment_of_another_seq_base_holds_count_from_it(store: S
     assert seqs(store.messages) == [1, 2, 3, 4, 5, 6, 7]
     assert read_entry(store.messages, 6).payload == b"1"
     assert store.messages.next_seq == 8
+    store.fill(2)
+    store.reopen_after_death()
+    assert seqs(store.messages) == [1, 2, 3, 4, 5, 6, 7, 8, 9]
+    assert read_entry(store.messages, 8).payload == payload_of(8)
 
 
 def test_the_event_log_is_read_in_the_same_ways(store: Store) -> None:

@@ -187,6 +187,23 @@ def test_damage_behind_the_last_promise_is_an_unfinished_write(store: Store) -> 
     assert seqs(store.messages) == [1, 2, 3, 4, 5]
 
 
+def test_what_was_served_behind_damage_stays_when_the_tail_was_cut_as_well(store: Store) -> None:
+    """The cut takes the very checkpoint that told the damage from an unfinished write."""
+    data = promised(store)
+    vouching = HEADER_BYTES + 4 * 126
+    first_entry, after_it = HEADER_BYTES + 126, vouching + CHECKPOINT_BYTES
+    damaged = bytearray(data[:vouching] + data[first_entry : first_entry + 20] + data[vouching:])
+    damaged[first_entry + 30] ^= 1
+    assert after_it < len(damaged)
+    store.segment(1).write_bytes(damaged)
+    for _ in range(3):
+        store.open()
+        assert seqs(store.messages) == [1, 3, 4]
+        assert store.messages.next_seq == 5
+        store.die()
+    assert [report.torn for report in store.damage] == [False, True, False, False]
+
+
 def test_zeros_in_what_was_durable_are_damage(store: Store) -> None:
     data = promised(store)
     data[HEADER_BYTES : HEADER_BYTES + 126] = bytes(126)
@@ -209,6 +226,23 @@ def test_after_a_clean_close_any_damaged_entry_is_damage(any_store: Store) -> No
         (False, 5, 5)
     ]
     assert any_store.messages.next_seq == 6, "a lost seq is not given out again"
+
+
+def test_the_closing_checkpoint_needs_no_room_kept_for_it(any_store: Store) -> None:
+    """Whatever the zeros behind the last entry happen to leave."""
+    for size in range(30, 60):
+        any_store.fill(1, size)
+        any_store.close()
+        last = any_store.segments()[-1]
+        data = bytearray(last.read_bytes())
+        at = data.rindex(b"%d " % (any_store.messages.next_seq - 1))
+        any_store.close()
+        last.write_bytes(data[:at] + b"\xff" + data[at + 1 :])
+        any_store.damage.clear()
+        any_store.open()
+        assert [report.torn for report in any_store.damage] == [False], size
+        any_store.close()
+        last.write_bytes(data)
 
 
 # -- headers and names -----------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 """Compaction: gives back what no group needs, and never anything else."""
 
+from threading import Event
+
 import pytest
 
 from penstock.errors import NoSuchMessage
@@ -161,9 +163,19 @@ def test_compaction_of_nothing_is_nothing(queue: Queue) -> None:
 
 def test_compaction_by_itself_after_a_snapshot() -> None:
     store = QueueStore({"segment_bytes": 1024, "snapshot_every": 100, "auto_compact": True})
-    for _ in range(20):
-        publish(store.queue, 20)
-        store.queue.dequeue_batch(20)
+    tidying = store.queue._core.tidying
+    assert tidying is not None
+    compact, done = tidying._compact, Event()
+
+    def compact_and_tell() -> None:
+        compact()
+        done.set()
+
+    tidying._compact = compact_and_tell
+    publish(store.queue, 200)
+    for _ in range(200):
+        store.queue.dequeue()
+    assert done.wait(60)
     store.close()
     assert store.open().stats().first_seq > 1
     store.close()

@@ -6,15 +6,22 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import DiskFull, LedgerStopped, PenstockError
+from penstock.ledger.files import OpenMode
 from penstock.queue import Queue
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.queue_store import ROOM_BYTES, QueueStore
 
 
 class Disk(MemoryFiles):
-    """A disk whose syncs can be made to fail."""
+    """A disk whose syncs can be made to fail, and that may have no room for snapshots."""
 
     fails = False
+    has_room_for_snapshots = True
+
+    def open(self, path: str, mode: OpenMode) -> int:
+        if mode == "create" and "/snapshots/" in path and not self.has_room_for_snapshots:
+            raise OSError(28, "No space left on device")
+        return super().open(path, mode)
 
     def fdatasync(self, fd: int) -> None:
         if self.fails:
@@ -52,7 +59,7 @@ def test_a_full_disk_refuses_publishes_while_work_goes_on(disk: Disk) -> None:
 
 
 def test_it_takes_messages_again_when_there_is_room(disk: Disk) -> None:
-    store = QueueStore({"segment_bytes": 65536}, files=disk)
+    store = QueueStore({"segment_bytes": 65536, "min_free_bytes": 1 << 18}, files=disk)
     disk.capacity_bytes = 3 << 20
     count = fill(store.queue)
     store.queue.dequeue_batch(count)
@@ -77,9 +84,8 @@ def test_snapshots_that_cannot_be_saved_do_not_fail_the_work(
     disk: Disk, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = QueueStore({"snapshot_every": 10}, files=disk)
-    disk.capacity_bytes = 3 << 20
-    fill(store.queue)
-    disk.capacity_bytes = 1 << 20
+    store.queue.enqueue_batch([b"x"] * 30)
+    disk.has_room_for_snapshots = False
     with caplog.at_level(logging.CRITICAL, "penstock.queue"):
         for _ in range(30):
             store.queue.ack(store.queue.lease())

@@ -83,7 +83,8 @@ def check(queue: Queue, told: Told) -> None:
         if id_ not in told.cancelling and queue.state(id_) != "done":
             assert flights[queue.get(id_).seq].attempt >= attempt, "an attempt is forgotten"
     found = [message.payload.decode() for message in queue.browse()]
-    found += [message.payload.decode() for message in queue.browse("done")]
+    for ended in ("done", "cancelled"):
+        found += [message.payload.decode() for message in queue.browse(ended)]
     assert len(found) == len(set(found)), "a message is there twice"
     assert set(found) <= told.attempted
     stats = queue.stats()

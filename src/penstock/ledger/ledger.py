@@ -338,7 +338,10 @@ class Ledger:
 
     def load_snapshot(self) -> Snapshot | None:
         """The newest snapshot that is whole and does not know more than the event log."""
-        snapshot = self._snapshots.newest(upto=self.events.next_seq - 1)
+        try:
+            snapshot = self._snapshots.newest(upto=self.events.next_seq - 1)
+        except OSError as error:
+            raise as_ledger_error(self.path, "reading the snapshots", error) from error
         for name, reason in self._snapshots.damaged:
             self._desk.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
         self._snapshots.damaged.clear()
@@ -350,7 +353,10 @@ class Ledger:
 
     def snapshot_seqs(self) -> list[int]:
         """The events that the snapshots on disk include, rising."""
-        return self._snapshots.seqs()
+        try:
+            return self._snapshots.seqs()
+        except OSError as error:
+            raise as_ledger_error(self.path, "reading the snapshots", error) from error
 
     # -- marks -------------------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, RELATIVE, Segme
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import FULL_ERRORS, Space
-from penstock.ledger.tail import StagedTail, Tail, create_segment, make_tail
+from penstock.ledger.tail import StagedTail, Tail, create_segment, make_tail, vouching_checkpoint
 
 Item = bytes | Draft
 _T = TypeVar("_T", int, tuple[int, int])
@@ -521,24 +521,21 @@ class Log:
     def _close_off(self, tail: Tail) -> int:
         """Write a last checkpoint and give the zeros back; where the file ends.
 
-        The checkpoint is there so that damage to anything before it is not taken for an unfinished
-        write. It goes past the packer, whose gate would have to be opened for it, to all.
+        The checkpoint goes past the packer, whose gate would have to be opened for it, to all.
         """
         end = tail.end
-        if end != self._bare_end and end + CHECKPOINT_BYTES <= tail.size:
-            last_timestamp_ns = self._packer.last_timestamp_ns
-            packer = Packer(
-                bytearray(CHECKPOINT_BYTES),
-                position=0,
-                limit=CHECKPOINT_BYTES,
-                next_seq=self._packer.next_seq,
-                last_timestamp_ns=last_timestamp_ns,
+        if end != self._bare_end:
+            packer = self._packer
+            last_word = vouching_checkpoint(
+                end, next_seq=packer.next_seq, timestamp_ns=packer.last_timestamp_ns
             )
-            packer.promise(end)
-            packer.write_checkpoint(last_timestamp_ns)
-            write_fully(tail.files, tail.fd, packer.take(), end)
-            end += CHECKPOINT_BYTES
-        if tail.size > end:
+            try:
+                write_fully(tail.files, tail.fd, last_word, end)
+                end += len(last_word)
+            except OSError as error:
+                if error.errno not in FULL_ERRORS:
+                    raise  # else: what it says would have been good to have, no more
+        if end != self._bare_end or tail.size > end:
             tail.files.truncate(tail.fd, end)
         return end
 

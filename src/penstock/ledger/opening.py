@@ -1,6 +1,7 @@
 """Opening a log: find its segments, mend what a crash left, and say what is damaged."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import zip_longest
 from threading import RLock
 
@@ -24,6 +25,7 @@ from penstock.ledger.segment_header import (
 )
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
+from penstock.ledger.tail import vouching_checkpoint
 
 _LOOKS = 10  # at a directory that a writer changes
 
@@ -231,7 +233,7 @@ class LogOpener:
         size = len(view)
         del view
         if not self._read_only:
-            self._cut(header, last.end, size)
+            last = replace(last, end=self._cut(header, last, size))
         return last
 
     def _ask_the_disk(self, header: SegmentHeader) -> None:
@@ -248,12 +250,23 @@ class LogOpener:
         finally:
             files.close(fd)
 
-    def _cut(self, header: SegmentHeader, end: int, size: int) -> None:
-        """Take off, durably, what is not good; zeros as well."""
+    def _cut(self, header: SegmentHeader, last: LastSegment, size: int) -> int:
+        """Take off, durably, what is not good; zeros as well. Where the file ends."""
+        end = last.end
         if size > end:
             files = self._folder.files
             fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
             try:
+                if last.holes and last.torn_bytes:
+                    # What told the holes from an unfinished write may go with the cut: say it anew.
+                    last_word = vouching_checkpoint(
+                        end,
+                        next_seq=last.next_seq - header.seq_base,
+                        timestamp_ns=last.last_timestamp_ns,
+                    )
+                    write_fully(files, fd, last_word, end)
+                    files.fdatasync(fd)
+                    end += len(last_word)
                 files.truncate(fd, end)
                 files.fdatasync(fd)
             finally:
@@ -261,6 +274,7 @@ class LogOpener:
         # An index of a segment that is written again is of no use and may mislead.
         if self._folder.has(index_name(header.base_seq)):
             self._folder.remove(index_name(header.base_seq))
+        return end
 
     # -- small things ------------------------------------------------------------------------------
 

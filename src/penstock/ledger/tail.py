@@ -14,6 +14,7 @@ are there needs no metadata at the next fdatasync, cannot run out of space, and 
 """
 
 from penstock.codec import Packer
+from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_name
@@ -267,6 +268,20 @@ def make_tail(
         last_timestamp_ns=last_timestamp_ns,
         max_entry_bytes=settings.max_entry_bytes,
     )
+
+
+def vouching_checkpoint(end: int, *, next_seq: int, timestamp_ns: int) -> bytes:
+    """Says that all before it is durable: damage there is then not taken for a torn write."""
+    packer = Packer(
+        bytearray(CHECKPOINT_BYTES),
+        position=0,
+        limit=CHECKPOINT_BYTES,
+        next_seq=next_seq,
+        last_timestamp_ns=timestamp_ns,
+    )
+    packer.promise(end)
+    packer.write_checkpoint(timestamp_ns)
+    return packer.take()
 
 
 def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:

@@ -16,6 +16,7 @@ from threading import Condition, RLock
 from penstock.codec import Draft, Entry
 from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
+from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, Message
 from penstock.queue.events import MAX_RUNS, Cause, Event, EventType, encode, in_parts
 from penstock.queue.fold import MOVES_A_GROUP, feed_lagging_groups, fold
@@ -55,6 +56,14 @@ class QueueCore:
         self.messages = MessageReader(ledger.messages, self.identity)
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.snapshot_every)
+        watch_fork(self)
+
+    def forked(self) -> None:
+        """In a forked child: the lock may be held by a thread that is not there. Let it go.
+
+        The ledger refuses everything from then on. The lock stays the same object: others know it.
+        """
+        self.lock._at_fork_reinit()  # type: ignore[attr-defined]
 
     # -- time --------------------------------------------------------------------------------------
 

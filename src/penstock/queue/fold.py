@@ -31,6 +31,9 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
                 apply_and_feed(ledger, state, event)
     for _, event in settlements:
         state.apply(event)
+    if not ledger.read_only:  # a reader keeps what it saw, whatever the writer does to the files
+        ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
+        ledger.events.segments.close()
     return state
 
 

@@ -404,7 +404,11 @@ class Queue:
 
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
-        return self._parts.inspecting.stats()
+        before = self._ledger.events.next_seq
+        stats = self._parts.inspecting.stats()
+        if self._ledger.events.next_seq != before:
+            self._commit()  # leases that were found to be over are over for good
+        return stats
 
     def metrics(self) -> dict[str, object]:
         """What this handle did since it was opened: counts, and latencies as percentiles."""
@@ -453,6 +457,7 @@ class Queue:
 
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        self.stats()  # lets happen what is due, durably
         return self._parts.inspecting.dead(group)
 
     def lease_dead(

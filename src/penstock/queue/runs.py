@@ -42,6 +42,16 @@ class Runs:
         for at in range(self._head, len(pairs), 2):
             yield pairs[at], pairs[at + 1]
 
+    def dump(self) -> bytes:
+        """All of it, for `load`."""
+        return self._array[self._head :].tobytes()
+
+    def load(self, data: bytes) -> None:
+        """Be what was dumped."""
+        self._array, self._head = array("Q", data), 0
+        self._count = sum(self._array[1::2]) - sum(self._array[::2])
+        self.first = self._array[0] if self._count else None
+
     def first_run(self, count: int) -> tuple[int, int]:
         """The lowest seqs that are neighbours, at most so many, as [first, end)."""
         pairs, at = self._array, self._head

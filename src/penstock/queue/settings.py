@@ -53,7 +53,7 @@ class QueueSettings:
     retention_segments: int = 0
     retention_min_segments: int = 0
     dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
-    snapshot_every: int = 200_000  # events and messages between snapshots
+    snapshot_every: int = 200_000  # events between snapshots; a plain message counts as 1/25
     auto_compact: bool = True  # compact in the background after a snapshot
     # files
     sync: SyncPolicy = "interval"

@@ -75,10 +75,9 @@ def _group_header(group: Group) -> dict[str, Any]:
 
 def _dump_group(writer: "_Writer", group: Group) -> None:
     for lane in group.lanes:
-        writer.numbers(number for pair in lane.fresh.pairs() for number in pair)
+        writer.blob(lane.fresh.dump())
     # Due and scheduled are one list here: when a message was moved from one to the other is chance.
-    later = sorted(group.waiting_items())
-    writer.numbers(number for item in later for number in item)
+    writer.numbers(number for item in group.waiting_items() for number in item)
     writer.blob(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
     writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
     writer.numbers(group.dead)
@@ -91,9 +90,7 @@ def _dump_group(writer: "_Writer", group: Group) -> None:
 
 def _load_group(reader: "_Reader", group: Group) -> None:
     for lane in group.lanes:
-        numbers = reader.numbers()
-        for first, end in zip(numbers[::2], numbers[1::2], strict=True):
-            lane.fresh.add(first, end)
+        lane.fresh.load(reader.blob())
     later = reader.numbers()
     packed, texts = reader.blob(), reader.json()
     for (seq, *values), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
