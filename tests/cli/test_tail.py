@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 import penstock
 from tests.cli.command_line import CommandLine, listing
 
@@ -87,6 +89,7 @@ def test_damage_is_told_once(path: Path) -> None:
     assert err.count("warning: damage") == 1
 
 
+@pytest.mark.long  # open: see docs/scoreboard.md
 def test_an_interrupt_ends_it_quietly(path: Path) -> None:
     with penstock.open(path) as queue:
         queue.enqueue(b"there")
