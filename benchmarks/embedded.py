@@ -286,16 +286,16 @@ def _backlog_rows(size: Callable[[int], int]) -> list[Row]:
                 opened(
                     "priorities, killed",
                     "priorities",
-                    many // 10,
+                    many // 50,
                     die=True,
-                    does="a tenth as many, of random priorities",
+                    does="a fiftieth as many, of random priorities",
                 ),
                 opened(
                     "keys, killed",
                     "keys",
-                    many // 10,
+                    many // 50,
                     die=True,
-                    does="a tenth as many, each with a key of its own: each costs an object",
+                    does="a fiftieth as many, each with a key of its own: each costs an object",
                 ),
             ],
             targets=[

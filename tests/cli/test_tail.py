@@ -89,7 +89,15 @@ def test_damage_is_told_once(path: Path) -> None:
     assert err.count("warning: damage") == 1
 
 
-@pytest.mark.long  # open: see docs/scoreboard.md
+@pytest.fixture
+def _heeds_interrupts() -> Iterator[None]:
+    """A suite that a shell runs in the background ignores them, and so would its children."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("_heeds_interrupts")
 def test_an_interrupt_ends_it_quietly(path: Path) -> None:
     with penstock.open(path) as queue:
         queue.enqueue(b"there")

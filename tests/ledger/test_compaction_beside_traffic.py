@@ -112,7 +112,6 @@ class StoppingFiles(WatchedFiles):
             self.after_unlink()
 
 
-@pytest.mark.long  # open: see docs/scoreboard.md
 @pytest.mark.parametrize("moment", ["after_rename", "after_unlink"])
 def test_a_reader_is_right_at_every_moment_of_a_rewrite(tmp_path: Path, moment: str) -> None:
     """Also one that has to open its segment anew just then."""

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from penstock.codec import Draft
-from penstock.errors import NotALedger, ReadOnly
-from penstock.ledger import Ledger, verify
+from penstock.errors import EntryGone, NotALedger, ReadOnly
+from penstock.ledger import Cursor, Ledger, verify
 from penstock.ledger.compaction import Compactor, Retention, remove_before
 from penstock.ledger.files import OpenMode, OsFiles
 from penstock.ledger.manifest import Marks
@@ -295,14 +295,27 @@ def test_a_segment_removed_between_listing_and_opening_is_not_missed(store: Stor
 
 
 def test_a_segment_removed_by_the_writer_is_a_typed_error_for_the_reader(store: Store) -> None:
-    from penstock.errors import EntryGone
-
     store.fill(100)
     with store.look() as ledger:
         live = Live(frozenset([1, 99]))
         Compactor(store.ledger, store.messages, live, Retention(), store.clock).run()
         with pytest.raises(EntryGone, match="open the queue again"):
             seqs(ledger.messages)
+
+
+def test_a_segment_rewritten_by_the_writer_is_not_read_by_old_offsets(store: Store) -> None:
+    """The name is the same, the file is another: it must not be taken for damage."""
+    store.fill(100)
+    with store.look() as ledger:
+        cursor = Cursor(ledger.messages, 1)
+        cursor.read(5)
+        for segment in ledger.messages.segments.all:
+            segment.close()
+        live = Live(frozenset([1, 20, 99]))
+        Compactor(store.ledger, store.messages, live, Retention(), store.clock).run()
+        with pytest.raises(EntryGone, match="open the queue again"):
+            cursor.read(5)
+        assert ledger.damage == ()
 
 
 # -- refusing --------------------------------------------------------------------------------------

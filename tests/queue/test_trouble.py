@@ -174,3 +174,24 @@ def test_a_lost_message_is_told_of_and_gets_out_of_the_way(tmp_path: Path) -> No
     assert [m.payload for m in store.queue.dequeue_batch(9)] == [b"first", b"last"]
     assert store.queue.stats().ready == 0
     assert store.queue.stats().damaged == 1
+
+
+def test_an_ack_with_follow_ups_outlives_them_and_the_newest_snapshot(tmp_path: Path) -> None:
+    """The follow-up, which carried the ack, is compacted away; then the newest snapshot is lost."""
+    store = QueueStore({"segment_bytes": 700}, path=tmp_path)
+    work = store.queue.enqueue(b"work", delay=1)
+    for _ in range(4):
+        store.queue.enqueue(b"." * 60, delay=90_000)  # keeps the segment
+    store.clock.advance(2)
+    store.reopen()  # the older snapshot: work is waiting
+    store.queue.ack(store.queue.lease(), emit=[b"follow-up" * 9])
+    store.queue.dequeue()
+    for _ in range(60):
+        store.queue.enqueue(b"." * 60)
+        store.queue.dequeue()
+    store.reopen().compact()
+    store.close()
+    older, newest = sorted((tmp_path / "snapshots").iterdir())
+    assert older != newest
+    newest.write_bytes(b"damaged")
+    assert store.open().state(work) == "done"

@@ -63,7 +63,6 @@ def fills_and_removes(life: LedgerLife) -> None:
     life.compact("messages", keep=lambda seq: seq > 4, rewrite_below=0)
 
 
-@pytest.mark.long  # open: see docs/scoreboard.md
 @pytest.mark.parametrize(
     ("first", "then"),
     [

@@ -20,9 +20,6 @@ from tests.harness.journal import RecordedFiles
 from tests.harness.ledger_life import SMALL, LedgerLife, open_ledger
 from tests.harness.ledger_oracle import Promise, check_ledger
 
-# Not in the default run until the open rows of docs/scoreboard.md that it found are mended.
-pytestmark = pytest.mark.long
-
 Step = Callable[[LedgerLife], None]
 
 REFERENCE_LIFE: list[Step] = [

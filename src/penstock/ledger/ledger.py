@@ -215,6 +215,7 @@ class Ledger:
         if not self.read_only:
             self._root.sync()
             self._root.child("snapshots").sweep()
+            self._root.child("snapshots").sync()  # a name seen here may be in the cache only
         self.messages = self._open_log("messages", MESSAGES, self._manifest.messages)
         self.events = self._open_log("events", EVENTS, self._manifest.events)
         if self._refusal is not None:

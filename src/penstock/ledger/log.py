@@ -37,7 +37,14 @@ from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, RELATIVE, Segme
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import FULL_ERRORS, Space
-from penstock.ledger.tail import StagedTail, Tail, create_segment, make_tail, vouching_checkpoint
+from penstock.ledger.tail import (
+    StagedTail,
+    Tail,
+    create_segment,
+    discard_segment,
+    make_tail,
+    vouching_checkpoint,
+)
 
 Item = bytes | Draft
 _T = TypeVar("_T", int, tuple[int, int])
@@ -347,7 +354,11 @@ class Log:
         size = max(HEADER_BYTES + needed, min(size, self.settings.segment_bytes))
         self._claim(size)
         fd, size = self._create_segment(header, size, at_least=HEADER_BYTES + needed)
-        tail = self._make_tail(fd, header, end=HEADER_BYTES, size=size)
+        try:
+            tail = self._make_tail(fd, header, end=HEADER_BYTES, size=size)
+        except BaseException:
+            discard_segment(self.folder, header)
+            raise
         self._bare_end = HEADER_BYTES
         self.segments.replace([*self.segments.all, self._segment(header, HEADER_BYTES)])
         return tail

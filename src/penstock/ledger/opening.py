@@ -119,6 +119,9 @@ class LogOpener:
                 headers.append(header)
         if not self._read_only:
             kept = {header.base_seq for header in headers}
+            if removed:
+                # What took their place may be in the cache only: first that, durably, then they go.
+                self._folder.sync()
             for base in removed:
                 self._folder.remove(segment_name(base))
             for name in names:

@@ -204,6 +204,8 @@ class Cursor:
                     raise
                 return self._place()
             if offset >= 0:
+                # What lies between was removed, and a tombstone before the offset says so.
+                self.next_seq = max(self.next_seq, segment.entry_at(offset).seq)
                 self._segment, self._offset = segment, offset
                 return segment
             if following is not None and not segment.gone:

@@ -177,11 +177,12 @@ class Segment:
         At `offset` itself, if those before it are lost; behind it, if it stands in a wrong place
         and hides them, as after a write that went astray.
         """
-        if offset in self._holes.values():
-            return offset  # reported as the end of a hole
         known = self._holes.get(offset)
         if known is not None:
             return known
+        behind_a_hole = any(after <= offset for after in self._holes.values())
+        if behind_a_hole and not self._skim_upto(offset).entries:
+            return offset  # the first one behind it: the hole was reported
         after = self._lowest_behind(offset, expected_seq)
         self._holes[offset] = after
         last_lost = self.entry_at(after).seq - 1
@@ -237,9 +238,11 @@ class Segment:
                 if size < HEADER_BYTES:
                     return memoryview(bytes(HEADER_BYTES))  # not even a header: no entry either
                 try:
-                    return files.map(fd, size, writable=False).view
+                    view = files.map(fd, size, writable=False).view
                 except ValueError:
-                    pass  # cut in between: the writer gave zeros back
+                    continue  # cut in between: the writer gave zeros back
+                self._check_is_the_same(view)
+                return view
         except OSError as error:
             raise self._unreadable(error) from error
         finally:
@@ -249,12 +252,25 @@ class Segment:
         try:
             return self._folder.files.open(self._folder.file(self.name), "read")
         except FileNotFoundError:
-            raise EntryGone(
-                f"{self._folder.file(self.name)} was removed while it was read, because its "
-                f"entries are done with or stand in another segment now: open the queue again"
-            ) from None
+            raise self._replaced() from None
         except OSError as error:
             raise self._unreadable(error) from error
+
+    def _check_is_the_same(self, view: memoryview) -> None:
+        """Offsets of before a rewrite, by a writer in another process, mean nothing after it."""
+        try:
+            there = SegmentHeader.unpack(bytes(view[:HEADER_BYTES]))
+        except BadEntry:
+            return  # damaged; reported when the log was opened
+        here = self.header
+        if there.base_seq == here.base_seq and there.end_seq != here.end_seq:
+            raise self._replaced()
+
+    def _replaced(self) -> EntryGone:
+        return EntryGone(
+            f"{self._folder.file(self.name)} was removed or rewritten while it was read, because "
+            f"its entries are done with or stand elsewhere now: open the queue again"
+        )
 
     def _unreadable(self, error: OSError) -> LedgerError:
         return LedgerError(

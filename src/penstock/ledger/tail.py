@@ -13,6 +13,8 @@ are there needs no metadata at the next fdatasync, cannot run out of space, and 
 "nothing yet" to a reader.
 """
 
+import errno
+
 from penstock.codec import Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.ledger.files import Files
@@ -297,9 +299,19 @@ def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:
         folder.sync()
     except BaseException:
         files.close(fd)
-        try:
-            files.unlink(path)
-        except OSError:
-            pass  # the next creation, or recovery, removes it
+        discard_segment(folder, header)
         raise
     return fd
+
+
+def discard_segment(folder: Folder, header: SegmentHeader) -> None:
+    """Remove a segment that was made in vain, durably.
+
+    The seq in its name goes to the segment before it. Found again, it would be taken for the last
+    one, and give out seqs anew: so where it cannot be removed, nothing more may be written.
+    """
+    try:
+        folder.remove(segment_name(header.base_seq))
+        folder.sync()
+    except OSError as error:
+        raise OSError(errno.EIO, f"could not remove an unused segment: {error}") from error

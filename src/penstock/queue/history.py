@@ -69,11 +69,14 @@ def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
     cursor = Cursor(ledger.events, ledger.events.first_seq)
     while entries := cursor.read(_CHUNK):
         for entry in entries:
-            while emitted and emitted[0].event_seq <= entry.seq:
-                yield emitted.pop(0)
-            yield decode(
+            event = decode(
                 entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
             )
+            while emitted and emitted[0].event_seq <= entry.seq:
+                carried = emitted.pop(0)
+                if (carried.type, carried.runs) != (event.type, event.runs):
+                    yield carried  # else it is this event itself
+            yield event
     yield from emitted
 
 

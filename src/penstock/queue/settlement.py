@@ -2,7 +2,8 @@
 
 The ack's event travels as an attribute of the first emitted message, with the number of the event
 before which it happened; at recovery it is applied at that place. So the batch frame of the message
-log makes both true or neither.
+log makes both true or neither. The event follows in the event log as well, mostly with that number:
+applied again, it finds nothing to do.
 """
 
 import struct

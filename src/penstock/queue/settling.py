@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 from penstock.checking import check_number
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import DiskFull, InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
@@ -56,8 +56,13 @@ class Settling:
         first = drafts[0]
         drafts[0] = first._replace(attributes={**(first.attributes or {}), **settles})
         ids = self._publishing.write(drafts)
-        timestamp_ns = core.ledger.messages.last_timestamp_ns
-        core.state.apply(event._replace(timestamp_ns=timestamp_ns, event_seq=next_event_seq))
+        try:
+            # It is true by now. It is written once more because the messages may be done with and
+            # compacted away sooner than the events; whoever folds from an old snapshot needs it.
+            core.record([event])
+        except DiskFull:
+            timestamp_ns = core.ledger.messages.last_timestamp_ns
+            core.state.apply(event.recorded(timestamp_ns, next_event_seq))
         return ids
 
     def nack(self, leased: Iterable[Leased], reason: str = "", delay: float | None = None) -> None:
