@@ -110,3 +110,58 @@ class RateLimited(QueueError):
 
 class PayloadUnreadable(QueueError):
     """A payload cannot be decompressed, or would be larger than allowed."""
+
+
+class BrokerError(PenstockError):
+    """Something about namespaces, queues, keys or clients of a broker."""
+
+
+class NoSuchNamespace(BrokerError):
+    """There is no namespace of that name."""
+
+
+class NoSuchQueue(BrokerError):
+    """There is no queue of that name, and queues are not made by using them."""
+
+
+class AlreadyExists(BrokerError):
+    """There is one of that name already."""
+
+
+class NotEmpty(BrokerError):
+    """The namespace still has queues; delete them first, or use force."""
+
+
+class QuotaExceeded(BrokerError):
+    """The namespace holds as many queues or bytes as it may."""
+
+
+class KeyRefused(BrokerError):
+    """No key was given, or it is wrong or revoked."""
+
+
+class NotAllowed(BrokerError):
+    """The key is good, but not for this namespace or verb."""
+
+
+class TooManyRequests(BrokerError):
+    """A client asks more than it may; try again after `retry_after_s`."""
+
+    def __init__(self, message: str, retry_after_s: float) -> None:
+        super().__init__(message, retry_after_s)
+        self.retry_after_s = retry_after_s
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
+class NoSuchWebhook(BrokerError):
+    """There is no webhook subscription of that id."""
+
+
+class AddressRefused(BrokerError):
+    """A webhook's address is not one that the broker may call."""
+
+
+class Unavailable(BrokerError):
+    """The broker cannot answer now: it is starting, stopping, or the queue is being recovered."""

@@ -7,6 +7,7 @@ import base64
 import binascii
 import struct
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -17,6 +18,33 @@ NS = 1_000_000_000
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
+
+Payload = bytes | bytearray | memoryview | str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A message to be published, with its options. Times are seconds; all are optional."""
+
+    payload: Payload
+    priority: int | None = None
+    delay: float | None = None
+    deliver_at: float | None = None
+    ttl: float | None = None
+    headers: Mapping[str, str] | None = None
+    key: str | None = None
+    dedup_id: str | None = None
+    dedup_window_s: float | None = None
+    max_attempts: int | None = None
+    content_type: str | None = None
+    compression: str | None = None
+
+
+class Published(NamedTuple):
+    """The answer to a publish."""
+
+    id: str
+    duplicate: bool = False  # the id is that of an earlier message with the same dedup id
 
 
 class Message(NamedTuple):

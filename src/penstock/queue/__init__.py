@@ -1,8 +1,8 @@
 """The queue: one state machine over a ledger, and the embedded library's face."""
 
+from penstock.model import NewMessage, Published
 from penstock.queue.events import Event, EventType
 from penstock.queue.flight import State
-from penstock.queue.publishing import NewMessage, Published
 from penstock.queue.queue import Queue
 from penstock.queue.settings import QueueSettings
 

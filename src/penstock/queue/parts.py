@@ -4,14 +4,14 @@ from collections.abc import Iterable, Sequence
 
 from penstock.checking import check_number
 from penstock.errors import InvalidInput
-from penstock.model import NS, LeasedMessage, Settler
+from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler
 from penstock.queue.core import QueueCore
 from penstock.queue.dead_letters import DeadLetters
 from penstock.queue.delivering import Delivering, Nonces
 from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
-from penstock.queue.publishing import MAX_BATCH, NewMessage, Payload, Publishing
+from penstock.queue.publishing import MAX_BATCH, Publishing
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying

@@ -1,7 +1,6 @@
 """Publishing: checks, deduplication, bounds, and the write."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from penstock import codec
@@ -9,7 +8,7 @@ from penstock.checking import check_number, check_whole
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.errors import InvalidInput, QueueFull, RateLimited, TooLarge
-from penstock.model import NS
+from penstock.model import NS, NewMessage, Payload, Published
 from penstock.queue.compression import compress
 from penstock.queue.core import QueueCore
 from penstock.queue.dedup import dedup_hash, pack_record
@@ -24,33 +23,6 @@ MAX_HEADERS_BYTES = 64 * 1024
 MAX_KEY_BYTES = 1024
 MAX_DEDUP_ID_BYTES = 1024
 MAX_BATCH = 100_000
-
-Payload = bytes | bytearray | memoryview | str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NewMessage:
-    """A message to be published, with its options. Times are seconds; all are optional."""
-
-    payload: Payload
-    priority: int | None = None
-    delay: float | None = None
-    deliver_at: float | None = None
-    ttl: float | None = None
-    headers: Mapping[str, str] | None = None
-    key: str | None = None
-    dedup_id: str | None = None
-    dedup_window_s: float | None = None
-    max_attempts: int | None = None
-    content_type: str | None = None
-    compression: str | None = None
-
-
-class Published(NamedTuple):
-    """The answer to a publish."""
-
-    id: str
-    duplicate: bool = False  # the id is that of an earlier message with the same dedup id
 
 
 class _Pending(NamedTuple):

@@ -20,6 +20,9 @@ from penstock.model import (
     HistoryEvent,
     LeasedMessage,
     Message,
+    NewMessage,
+    Payload,
+    Published,
     Stats,
     Why,
 )
@@ -27,7 +30,6 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.groups import Groups
 from penstock.queue.parts import Parts, as_new, half_time_ns, several, wait_ns_of
-from penstock.queue.publishing import NewMessage, Payload, Published
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.settings import YEARS_S, QueueSettings
 from penstock.queue.settling import Leased

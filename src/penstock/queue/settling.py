@@ -5,12 +5,12 @@ from typing import NamedTuple, cast
 
 from penstock.checking import check_number
 from penstock.errors import DiskFull, InvalidInput, ReceiptInvalid
-from penstock.model import NS, LeasedMessage, Receipt, Ticket
+from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
 from penstock.queue.flight import State
 from penstock.queue.group import Group
-from penstock.queue.publishing import NewMessage, Publishing
+from penstock.queue.publishing import Publishing
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
 from penstock.queue.settlement import pack_settlement
