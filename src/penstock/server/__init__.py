@@ -1,0 +1,1 @@
+"""HTTP: how the broker is reached from other processes. Transports only translate."""
