@@ -176,12 +176,14 @@ class QueueCore:
         cause: Cause,
         reason: str,
         delay_ns: int | None = None,
+        *,
+        final: bool = False,
     ) -> Event:
         """What a failed attempt leads to: another one later, or death."""
         runs = ((seq, 1),)
         flight = group.flights.get(seq)
         was_dead = flight is not None and flight.cause > 0
-        if was_dead or attempt >= self.max_attempts_of(seq):
+        if final or was_dead or attempt >= self.max_attempts_of(seq):
             return Event(
                 EventType.DEAD,
                 group=group.number,

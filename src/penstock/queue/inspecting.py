@@ -57,7 +57,7 @@ class Inspecting:
         core = self._core
         core.catch_up()
         now_ns = core.clock.now_ns()
-        state = group.state_of(entry.seq, entry.deliver_at_ns, entry.timestamp_ns, now_ns)
+        state = group.state_of(entry.seq, now_ns)
         waits = state in (State.READY, State.SCHEDULED, State.PARKED)
         return State.EXPIRED if waits and 0 < entry.expires_at_ns <= now_ns else state
 
@@ -82,7 +82,9 @@ class Inspecting:
                     found.append(message)
             return found
 
-    def browse(self, state: str | None, group_name: str) -> Iterator[Message]:
+    def browse(
+        self, state: str | None, group_name: str, *, after_seq: int = 0
+    ) -> Iterator[Message]:
         """Messages by state, in seq order; all that are not done if no state is asked for."""
         if state is not None and state not in STATES:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
@@ -90,12 +92,15 @@ class Inspecting:
         core = self._core
         core.ledger.check_open()
         if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
-            return self._browse_log(wanted, group_name)
+            return self._browse_log(wanted, group_name, after_seq)
         with core.lock:
             core.catch_up()
             group = core.group(group_name)
             group.promote(core.clock.now_ns())
-            return self._messages(self._runs(group, wanted))
+            runs = self._runs(group, wanted)
+        return self._messages(
+            (max(first, after_seq + 1), end) for first, end in runs if end > after_seq + 1
+        )
 
     def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[Message]:
         for first, end in runs:
@@ -104,13 +109,15 @@ class Inspecting:
                 if message is not None:
                     yield message
 
-    def _browse_log(self, wanted: State, group_name: str) -> Iterator[Message]:
+    def _browse_log(
+        self, wanted: State, group_name: str, after_seq: int
+    ) -> Iterator[Message]:
         """What is done has no place in memory: how it ended is asked of the event log."""
         core = self._core
         with core.lock:
             number = core.group(group_name).number
         ended = self._ends(number)
-        cursor = Cursor(core.ledger.messages, 1)
+        cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
             for entry in entries:
                 with core.lock:
@@ -142,7 +149,7 @@ class Inspecting:
         parts: list[Iterable[tuple[int, int]]] = []
         if wanted in (None, State.READY):
             parts += [list(lane.fresh.pairs()) for lane in group.lanes]
-            parts += [[(seq, seq + 1) for _, seq in lane.due_items()] for lane in group.lanes]
+            parts += [[(seq, seq + 1) for _, seq in lane.due] for lane in group.lanes]
         if wanted in (None, State.SCHEDULED):
             parts.append([(seq, seq + 1) for _, seq in group.scheduled_items()])
         if wanted in (None, State.LEASED):

@@ -18,7 +18,7 @@ class LiveView:
         for group in state.groups.values():
             for lane in group.lanes:
                 self._runs.append(Runs(lane.fresh.pairs()))
-            others.update(seq for _, _, seq in group.waiting_items())
+            others.update(group.delays)
             others.update(group.leases)
             others.update(
                 seq for seq, flight in group.flights.items() if flight.state is not State.DONE

@@ -82,7 +82,7 @@ class Operating:
 
     def _is_live(self, group: Group, entry: Entry) -> bool:
         now_ns = self._core.clock.now_ns()
-        state = group.state_of(entry.seq, entry.deliver_at_ns, entry.timestamp_ns, now_ns)
+        state = group.state_of(entry.seq, now_ns)
         return state is not State.DONE
 
     def purge(self, group_name: str | None) -> int:

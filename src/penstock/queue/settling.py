@@ -65,8 +65,18 @@ class Settling:
             core.state.apply(event.recorded(timestamp_ns, next_event_seq))
         return ids
 
-    def nack(self, leased: Iterable[Leased], reason: str = "", delay: float | None = None) -> None:
-        """The work failed: try again after the backoff (or `delay`), or give up after too many."""
+    def nack(
+        self,
+        leased: Iterable[Leased],
+        reason: str = "",
+        delay: float | None = None,
+        *,
+        final: bool = False,
+    ) -> None:
+        """The work failed: try again after the backoff (or `delay`), or give up after too many.
+
+        `final`: trying again makes no sense, it is a dead letter at once.
+        """
         core = self._core
         reason = as_written("reason", reason)
         delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
@@ -75,7 +85,16 @@ class Settling:
             held = self._held(leased)
             core.record(
                 [
-                    core.failure(lot.group, seq, lot.attempt, now_ns, Cause.NACK, reason, delay_ns)
+                    core.failure(
+                        lot.group,
+                        seq,
+                        lot.attempt,
+                        now_ns,
+                        Cause.NACK,
+                        reason,
+                        delay_ns,
+                        final=final,
+                    )
                     for lot in held
                     for seq in lot.seqs
                 ]

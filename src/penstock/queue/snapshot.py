@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from penstock.errors import BadEntry
+from penstock.queue.delays import Delays
 from penstock.queue.events import EventType
 from penstock.queue.flight import Flight, Lease, State
 from penstock.queue.group import Group
@@ -76,13 +77,13 @@ def _group_header(group: Group) -> dict[str, Any]:
 def _dump_group(writer: "_Writer", group: Group) -> None:
     for lane in group.lanes:
         writer.blob(lane.fresh.dump())
-    # Due and scheduled are one list here: when a message was moved from one to the other is chance.
-    writer.numbers(number for item in group.waiting_items() for number in item)
+    # Due or scheduled makes no difference here: when a message becomes the one is chance.
+    writer.blob(group.delays.dump().tobytes())
     writer.blob(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
     writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
     writer.numbers(group.dead)
     leases = sorted(
-        {id(lease): (_held(group, lease), lease) for lease in group.leases.values()}.values(),
+        ((_held(group, lease), lease) for lease in dict.fromkeys(group.leases.values())),
         key=lambda pair: pair[0],
     )
     writer.json([_lease_values(seqs, lease) for seqs, lease in leases])
@@ -91,14 +92,14 @@ def _dump_group(writer: "_Writer", group: Group) -> None:
 def _load_group(reader: "_Reader", group: Group) -> None:
     for lane in group.lanes:
         lane.fresh.load(reader.blob())
-    later = reader.numbers()
+    delayed = reader.numbers()
     packed, texts = reader.blob(), reader.json()
     for (seq, *values), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
         group.flights[seq] = _flight(values, reason, None if key is None else bytes.fromhex(key))
     group.dead = {seq: group.flights[seq] for seq in reader.numbers()}
     for values in reader.json():
         _load_lease(group, values)
-    group.restore_waiting(zip(later[::3], later[1::3], later[2::3], strict=True))
+    group.restore_waiting(Delays.load(delayed, group.flights))
 
 
 def _sorted(group: Group) -> list[tuple[int, Flight]]:

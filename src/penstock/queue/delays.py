@@ -1,0 +1,102 @@
+"""When messages that were published with a delay are due, by seq, and at which priority.
+
+Only of those of which nothing else is remembered: never leased, without key. Packed, 17 bytes each.
+"""
+
+from array import array
+from bisect import bisect_left
+from collections.abc import Container, Iterable, Iterator
+from itertools import compress
+
+_GONE = 0xFF  # instead of a priority: it left
+_SPARE = 1024  # so many may be gone before the arrays are moved up
+
+
+class Delays:
+    """seq -> (due_ns, priority), rising by seq.
+
+    >>> delays = Delays([(7, 300, 5)])
+    >>> delays.add(9, 200, 0)
+    >>> delays.get(9), delays.pop(7), delays.get(7), list(delays)
+    ((200, 0), (300, 5), None, [9])
+    """
+
+    __slots__ = ("_due_ns", "_gone", "_priorities", "_seqs")
+
+    def __init__(self, items: Iterable[tuple[int, int, int]] = ()) -> None:
+        self._seqs = array("Q")
+        self._due_ns = array("Q")
+        self._priorities = bytearray()
+        self._gone = 0
+        for seq, due_ns, priority in items:
+            self.add(seq, due_ns, priority)
+
+    @classmethod
+    def load(cls, numbers: "array[int]", known: Container[int]) -> "Delays":
+        """What was dumped, but for those that are known otherwise."""
+        items = zip(numbers[2::3], numbers[::3], numbers[1::3], strict=True)
+        return cls(sorted(item for item in items if item[0] not in known))
+
+    def dump(self) -> "array[int]":
+        """All of it, for `load`: due time, priority, seq, and so on."""
+        self._move_up()
+        numbers = array("Q", bytes(24 * len(self._seqs)))
+        numbers[::3], numbers[2::3] = self._due_ns, self._seqs
+        numbers[1::3] = array("Q", self._priorities)
+        return numbers
+
+    def __len__(self) -> int:
+        return len(self._seqs) - self._gone
+
+    def __iter__(self) -> Iterator[int]:
+        """The seqs, rising."""
+        return compress(self._seqs, (priority != _GONE for priority in self._priorities))
+
+    def due_items(self) -> Iterator[tuple[int, int]]:
+        """(due_ns, seq), in no order of due times."""
+        self._move_up()
+        return zip(self._due_ns, self._seqs, strict=True)
+
+    def add(self, seq: int, due_ns: int, priority: int) -> None:
+        """A message was published; its seq is above all that are there."""
+        self._seqs.append(seq)
+        self._due_ns.append(due_ns)
+        self._priorities.append(priority)
+
+    def get(self, seq: int) -> tuple[int, int] | None:
+        """(due_ns, priority) of a message, if it is here."""
+        at = self._find(seq)
+        return None if at < 0 else (self._due_ns[at], self._priorities[at])
+
+    def pop(self, seq: int) -> tuple[int, int] | None:
+        """The same, and forget it."""
+        at = self._find(seq)
+        if at < 0:
+            return None
+        found = self._due_ns[at], self._priorities[at]
+        self._priorities[at] = _GONE
+        self._gone += 1
+        if self._gone > len(self._seqs) // 2 + _SPARE:
+            self._move_up()
+        return found
+
+    def pop_below(self, seq: int) -> None:
+        """Forget all below a seq."""
+        start = bisect_left(self._seqs, seq)
+        self._gone -= self._priorities.count(_GONE, 0, start)
+        del self._seqs[:start], self._due_ns[:start], self._priorities[:start]
+
+    def _find(self, seq: int) -> int:
+        at = bisect_left(self._seqs, seq)
+        there = at < len(self._seqs) and self._seqs[at] == seq and self._priorities[at] != _GONE
+        return at if there else -1
+
+    def _move_up(self) -> None:
+        """Forget those that are gone for good."""
+        if not self._gone:
+            return
+        kept = [priority != _GONE for priority in self._priorities]
+        self._seqs = array("Q", compress(self._seqs, kept))
+        self._due_ns = array("Q", compress(self._due_ns, kept))
+        self._priorities = bytearray(compress(self._priorities, kept))
+        self._gone = 0
