@@ -461,4 +461,5 @@ def test_nothing_is_remembered_of_what_is_done(store: QueueStore) -> None:
     assert not group.flights
     assert not group._lines
     assert len(group._lease_ends) < 1100
-    assert len(group._unscheduled) < 1100
+    assert not len(group._timetable)
+    assert len(group._delays._seqs) < 1100

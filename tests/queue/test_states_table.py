@@ -189,8 +189,7 @@ def in_state(name: str) -> Group:
 
 
 def state_of(group: Group, name: str) -> str:
-    deliver_at_ns = {"scheduled": LATER, "ready, delayed before": NOW - 1}.get(name, 0)
-    return group.state_of(SEQ, deliver_at_ns, 1, NOW).name.lower()
+    return group.state_of(SEQ, NOW).name.lower()
 
 
 def counts(group: Group) -> dict[str, int]:

@@ -9,7 +9,7 @@ from collections.abc import Container, Iterable, Iterator
 from itertools import compress
 
 _GONE = 0xFF  # instead of a priority: it left
-_SPARE = 1024  # so many may be gone before the arrays are moved up
+_SPARE = 512  # so many may be gone before the arrays are moved up
 
 
 class Delays:
@@ -42,7 +42,7 @@ class Delays:
         self._move_up()
         numbers = array("Q", bytes(24 * len(self._seqs)))
         numbers[::3], numbers[2::3] = self._due_ns, self._seqs
-        numbers[1::3] = array("Q", self._priorities)
+        numbers[1::3] = array("Q", iter(self._priorities))
         return numbers
 
     def __len__(self) -> int:

@@ -109,9 +109,7 @@ class Inspecting:
                 if message is not None:
                     yield message
 
-    def _browse_log(
-        self, wanted: State, group_name: str, after_seq: int
-    ) -> Iterator[Message]:
+    def _browse_log(self, wanted: State, group_name: str, after_seq: int) -> Iterator[Message]:
         """What is done has no place in memory: how it ended is asked of the event log."""
         core = self._core
         with core.lock:
