@@ -117,8 +117,12 @@ class Operating:
         since: float | None,
         until: float | None,
         limit: int | None,
+        dry_run: bool = False,
     ) -> int:
-        """Redrive or discard dead letters: those named, those that match, or all."""
+        """Redrive or discard dead letters: those named, those that match, or all; how many.
+
+        `dry_run`: only tell how many it would be.
+        """
         core = self._core
         if limit is not None:
             check_whole("limit", limit, 0, 1 << 60)
@@ -131,7 +135,7 @@ class Operating:
             core.tick()
             group = core.group(group_name)
             seqs = self._dead_seqs(group, ids, reason, since, until)[:limit]
-            if seqs:
+            if seqs and not dry_run:
                 core.record([Event(kind, group=group.number, runs=tuple(as_runs(seqs)))])
             return len(seqs)
 
