@@ -1,0 +1,146 @@
+"""What requests of the native interface may say. A field that is not here is refused.
+
+The OpenAPI document is generated from these and from `answers`. Units: `_s` is seconds; a time is
+RFC 3339 text or milliseconds since 1970.
+"""
+
+from typing import Annotated, Any, Literal
+
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+
+Time = str | int | float
+Receipt = Annotated[str, Meta(min_length=1, max_length=128)]
+MessageId = Annotated[str, Meta(min_length=26, max_length=26)]
+GroupName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
+Name = Annotated[str, Meta(max_length=64, pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
+
+MOST_LEASED = 10_000
+MOST_SETTLED = 10_000
+
+
+class NewMessageBody(Struct, forbid_unknown_fields=True):
+    """A message to publish: `payload` (any JSON) or `payload_b64` (bytes, base64), and options."""
+
+    payload: Raw | UnsetType = UNSET
+    payload_b64: str | UnsetType = UNSET
+    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
+    delay_s: Annotated[float, Meta(ge=0)] | None = None
+    deliver_at: Time | None = None
+    ttl_s: Annotated[float, Meta(gt=0)] | None = None
+    headers: dict[str, str] | None = None
+    key: str | None = None
+    dedup_id: str | None = None
+    dedup_window_s: Annotated[float, Meta(gt=0)] | None = None
+    max_attempts: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    content_type: str | None = None
+    compression: Literal["none", "gzip", "zstd"] | None = None
+
+
+class LeaseBody(Struct, forbid_unknown_fields=True):
+    """How many messages, for how long, and how long to wait for the first."""
+
+    max: Annotated[int, Meta(ge=1, le=MOST_LEASED)] = 1
+    lease_s: Annotated[float, Meta(gt=0)] | None = None
+    wait_s: Annotated[float, Meta(ge=0)] = 0.0
+    group: GroupName = "main"
+    holder: Annotated[str, Meta(max_length=256)] = ""
+
+
+class AckItem(Struct, forbid_unknown_fields=True):
+    """An ack that publishes messages to the same queue, in the same write."""
+
+    receipt: Receipt
+    emit: list[NewMessageBody] = []
+
+
+class NackItem(Struct, forbid_unknown_fields=True):
+    """A failure: `delay_s` instead of the queue's backoff."""
+
+    receipt: Receipt
+    reason: Annotated[str, Meta(max_length=4096)] = ""
+    delay_s: Annotated[float, Meta(ge=0)] | None = None
+
+
+class ExtendItem(Struct, forbid_unknown_fields=True):
+    """More time: the lease ends `lease_s` from now."""
+
+    receipt: Receipt
+    lease_s: Annotated[float, Meta(gt=0)]
+
+
+class SettleBody(Struct, forbid_unknown_fields=True):
+    """What is to become of leased messages. `release` gives back without spending an attempt."""
+
+    ack: list[Receipt | AckItem] = []
+    nack: list[NackItem] = []
+    extend: list[ExtendItem] = []
+    release: list[Receipt] = []
+
+
+class NamespaceBody(Struct, forbid_unknown_fields=True):
+    """A new namespace. `defaults` are settings that its new queues begin with; 0: no quota."""
+
+    name: Name
+    defaults: dict[str, Any] = {}
+    max_queues: Annotated[int, Meta(ge=0)] = 0
+    max_bytes: Annotated[int, Meta(ge=0)] = 0
+
+
+class NamespaceChanges(Struct, forbid_unknown_fields=True):
+    """What is to change about a namespace; the rest stays. Queues that are there stay as they are."""
+
+    defaults: dict[str, Any] | UnsetType = UNSET
+    max_queues: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+    max_bytes: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
+
+
+class PlaceBody(Struct, forbid_unknown_fields=True):
+    """A place in a queue: exactly one of them."""
+
+    seq: Annotated[int, Meta(ge=0, lt=1 << 63)] | None = None
+    id: MessageId | None = None
+    time: Time | None = None
+
+
+class SeekBody(Struct, forbid_unknown_fields=True):
+    """Where a group goes on."""
+
+    to: Literal["beginning", "end"] | PlaceBody
+    group: GroupName = "main"
+
+
+class GroupBody(Struct, forbid_unknown_fields=True):
+    """Where a new group begins; the queue's beginning if nothing is said."""
+
+    at: Literal["beginning", "end"] | PlaceBody = "beginning"
+
+
+class DeadFilterBody(Struct, forbid_unknown_fields=True):
+    """Which dead letters: those named, or those that match; without anything, all."""
+
+    ids: Annotated[list[MessageId], Meta(max_length=10_000)] | None = None
+    reason: str | None = None
+    since: Time | None = None
+    until: Time | None = None
+    limit: Annotated[int, Meta(ge=1)] | None = None
+    group: GroupName = "main"
+
+
+class RedriveBody(DeadFilterBody, forbid_unknown_fields=True):
+    """Dead letters to deliver again. `max_rate`: so many a second, in the background."""
+
+    dry_run: bool = False
+    max_rate: Annotated[float, Meta(ge=0)] = 0.0
+
+
+class PurgeBody(Struct, forbid_unknown_fields=True):
+    """Which group to empty; all if none is named."""
+
+    group: GroupName | None = None
+
+
+class RateLimitBody(Struct, forbid_unknown_fields=True):
+    """A token bucket for publishes. `refill_per_s` 0: no limit."""
+
+    refill_per_s: Annotated[float, Meta(ge=0, le=1e9)]
+    capacity: Annotated[float, Meta(ge=0, le=1e9)] = 0.0
