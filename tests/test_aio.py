@@ -11,6 +11,7 @@ import pytest
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup, ReceiptInvalid
+from penstock.ledger.compaction import CompactionResult
 from penstock.model import LeasedMessage
 from penstock.queue.queue import Queue
 
@@ -38,8 +39,7 @@ def test_it_has_every_method_of_the_queue_with_the_same_parameters() -> None:
     threads, tasks = public(Queue), public(AsyncQueue)
     assert set(threads) == set(tasks)
     for name, signature in threads.items():
-        if name not in ("stream", "compact"):  # a handler is a coroutine; progress is for a bar
-            assert list(signature.parameters) == list(tasks[name].parameters), name
+        assert list(signature.parameters) == list(tasks[name].parameters), name
 
 
 def test_publish_lease_and_settle(tmp_path: Path) -> None:
@@ -189,3 +189,22 @@ def test_a_closed_queue_says_so(tmp_path: Path) -> None:
             await queue.enqueue(b"x")
 
     asyncio.run(main())
+
+
+def test_a_compaction_tells_its_progress_to_the_loop(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        for number in range(50):
+            await queue.enqueue(b"%d" % number)
+        await queue.dequeue_batch(50)
+        told: list[int] = []
+
+        def note(so_far: CompactionResult) -> None:
+            assert asyncio.get_running_loop()
+            told.append(so_far.bytes_freed)
+
+        result = await queue.compact(on_progress=note)
+        assert result.bytes_freed > 0
+        assert told == sorted(told)
+        assert told[0] < told[-1]
+
+    play(tmp_path, story, segment_bytes=512, auto_compact=False)

@@ -11,6 +11,7 @@ message's history) runs in a thread.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, TypeVar, overload
 
@@ -476,9 +477,18 @@ class AsyncQueue:
             )
         )
 
-    async def compact(self) -> CompactionResult:
+    async def compact(
+        self, *, on_progress: Callable[[CompactionResult], None] | None = None
+    ) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
-        return await asyncio.to_thread(self._parts.operating.compact)
+        told = None
+        if on_progress is not None:
+            loop, tell = asyncio.get_running_loop(), on_progress
+
+            def told(so_far: CompactionResult) -> None:
+                loop.call_soon_threadsafe(tell, replace(so_far))
+
+        return await asyncio.to_thread(self._parts.operating.compact, told)
 
     async def sync(self) -> None:
         """Return when everything so far is on disk, whatever the sync policy."""

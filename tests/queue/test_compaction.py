@@ -5,7 +5,7 @@ from threading import Event
 import pytest
 
 from penstock.errors import NoSuchMessage
-from penstock.queue import Queue
+from penstock.queue import EventType, Queue
 from tests.harness.queue_store import QueueStore
 
 
@@ -179,3 +179,60 @@ def test_compaction_by_itself_after_a_snapshot() -> None:
     store.close()
     assert store.open().stats().first_seq > 1
     store.close()
+
+
+def done_with(count: int) -> QueueStore:
+    """A queue of so many messages in small segments, all of them done."""
+    store = QueueStore({"segment_bytes": 512})
+    for number in range(count):
+        store.queue.enqueue(b"%d" % number)
+    assert len(store.queue.dequeue_batch(count or 1)) == count
+    return store
+
+
+@pytest.mark.parametrize("moment", range(7))
+@pytest.mark.parametrize("how", ["seek", "a new group"])
+def test_what_is_asked_for_again_while_a_compaction_runs_is_not_lost(moment: int, how: str) -> None:
+    store = done_with(100)
+    group = "main" if how == "seek" else "new"
+    moments = 0
+
+    def ask_again(so_far: object) -> None:
+        nonlocal moments
+        if moments == moment:
+            if how == "seek":
+                store.queue.seek("beginning")
+            else:
+                store.queue.groups.create("new")
+        moments += 1
+
+    store.queue.compact(on_progress=ask_again)
+    assert moments > moment
+    waiting = store.queue.stats().groups[group].ready
+    found = store.queue.dequeue_batch(200, group=group)
+    assert [message.seq for message in found] == list(range(101 - waiting, 101))
+    assert store.queue._core.state.group_named(group).totals[EventType.LOST] == 0
+
+
+def test_a_compaction_beside_endless_seeks_ends() -> None:
+    store = done_with(100)
+    store.queue.compact(on_progress=lambda so_far: store.queue.seek("beginning"))
+    assert store.queue.stats().ready == 100
+
+
+def test_freed_bytes_are_those_of_both_logs() -> None:
+    store = done_with(0)
+    for number in range(200):
+        store.queue.enqueue(b"%d" % number)
+        store.queue.dequeue()
+        store.clock.advance(1)
+    store.queue.enqueue(b"last")
+    store.reopen().pause()  # one snapshot before, and another one by the compaction
+    before = store.queue.stats()
+    result = store.queue.compact()
+    after = store.queue.stats()
+    assert before.event_log_bytes > after.event_log_bytes
+    freed = before.message_log_bytes - after.message_log_bytes
+    freed += before.event_log_bytes - after.event_log_bytes
+    assert 0 <= result.bytes_freed - freed < 100  # what the log notes of its own sync meanwhile
+    assert result.segments_removed == before.segments - after.segments

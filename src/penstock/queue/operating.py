@@ -2,7 +2,9 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from threading import Lock
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
@@ -20,6 +22,8 @@ from penstock.queue.runs import as_runs
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
+_MOST_LOOKS = 10  # of one compaction, each broken off by a seek; the next one does the rest
+_NO_MORE = object()
 
 
 class Operating:
@@ -29,6 +33,9 @@ class Operating:
         self._core = core
         self._inspecting = inspecting
         self._compacting = False
+        # Held by a compaction for each of its steps, and by whoever moves a group back.
+        self._stepping = Lock()
+        self._moves = 0
 
     # -- position ----------------------------------------------------------------------------------
 
@@ -46,9 +53,18 @@ class Operating:
         with core.lock:
             core.tick()
             group = core.group(group_name)
-            target = self._target(to=to, seq=seq, id=id, time=time)
-            core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
+            with self._moving():
+                target = self._target(to=to, seq=seq, id=id, time=time)
+                core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
             return target
+
+    @contextmanager
+    def _moving(self) -> Iterator[None]:
+        """While a group is made to need messages that it was done with: a compaction that runs
+        beside it looks again at what may go. Hold the core's lock."""
+        with self._stepping:
+            self._moves += 1
+            yield
 
     def _target(
         self, *, to: str | None, seq: int | None, id: str | None, time: float | None
@@ -190,13 +206,14 @@ class Operating:
                 raise QueueError(f"a queue has at most {MAX_GROUPS} groups; delete some")
             if to is None and seq is None and id is None and time is None:
                 to = "beginning"
-            target = self._target(to=to, seq=seq, id=id, time=time)
             number = core.state.next_group
             if number >= ALL_GROUPS:  # after 65,000 of them: one that is free again
                 number = next(n for n in range(1, ALL_GROUPS) if n not in core.state.groups)
-            core.record(
-                [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
-            )
+            with self._moving():
+                target = self._target(to=to, seq=seq, id=id, time=time)
+                core.record(
+                    [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
+                )
 
     def delete_group(self, name: str) -> None:
         """Forget a group and everything about it."""
@@ -221,26 +238,43 @@ class Operating:
             if self._compacting:
                 raise QueueError("a compaction is running already")
             self._compacting = True
+        result = CompactionResult()
         try:
-            with core.lock:
-                core.tick()
-                core.snapshot()
-                live = LiveView(core.state)
-            compactor = Compactor(
-                core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
-            )
-            for _ in compactor.steps():
-                if on_progress is not None:
-                    on_progress(compactor.result)
-            self._remove_old_events()
+            for _ in range(_MOST_LOOKS):
+                if self._remove_what_is_done(result, on_progress):
+                    break
+            self._remove_old_events(result)
             with core.lock:
                 core.reader.forget()
                 core.messages.forget()
-            return compactor.result
+            return result
         finally:
             self._compacting = False
 
-    def _remove_old_events(self) -> None:
+    def _remove_what_is_done(
+        self, result: CompactionResult, on_progress: Callable[[CompactionResult], None] | None
+    ) -> bool:
+        """Compact the message log; False: a group was moved meanwhile, so look again."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            core.snapshot()
+            live, moves = LiveView(core.state), self._moves
+        compactor = Compactor(
+            core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
+        )
+        compactor.result = result
+        steps = compactor.steps()
+        while True:
+            with self._stepping:
+                if self._moves != moves:
+                    return False
+                if next(steps, _NO_MORE) is _NO_MORE:
+                    return True
+            if on_progress is not None:
+                on_progress(result)
+
+    def _remove_old_events(self, result: CompactionResult) -> None:
         """Events below the older snapshot are only history; they go with their messages."""
         core = self._core
         snapshots = core.ledger.snapshot_seqs()
@@ -252,7 +286,9 @@ class Operating:
             if oldest_ns is None:
                 oldest_ns = core.clock.now_ns()
             upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
-        remove_before(core.ledger, core.ledger.events, upto)
+        removed = remove_before(core.ledger, core.ledger.events, upto)
+        result.bytes_freed += removed.bytes_freed
+        result.segments_removed += removed.segments_removed
 
 
 def _at_or_before_ns(time: float) -> int:
