@@ -165,3 +165,7 @@ class AddressRefused(BrokerError):
 
 class Unavailable(BrokerError):
     """The broker cannot answer now: it is starting, stopping, or the queue is being recovered."""
+
+
+class Unreachable(Unavailable):
+    """No answer came from the broker: no connection, or it broke, or the time was over."""
