@@ -103,6 +103,20 @@ def test_the_counts_survive_a_restart() -> None:
     assert store.reopen().stats().dedup_evicted == 3
 
 
+@pytest.mark.parametrize("how", ["kill", "reopen", "cut_power"])
+def test_what_was_not_published_again_is_counted_over_all_lives(how: str) -> None:
+    store = QueueStore({"sync": "always"}, recorded=True)
+    new = [NewMessage(payload=b"", dedup_id=dedup_id) for dedup_id in "xyxzx"]
+    store.queue.publish(new[:1])
+    store.queue.publish(new)  # among others, and twice the same
+    store.queue.publish(new[:3])  # nothing but duplicates
+    for _ in range(2):
+        assert getattr(store, how)().stats().deduplicated == 6
+    store.queue.enqueue(b"", dedup_id="x")
+    assert getattr(store, how)().stats().deduplicated == 7
+    assert store.queue.stats().published == 3
+
+
 def test_a_refused_message_leaves_no_dedup_record() -> None:
     store = QueueStore({"max_messages": 1})
     store.queue.enqueue(b"fills it")

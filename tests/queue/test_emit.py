@@ -106,6 +106,35 @@ def test_a_late_ack_may_have_follow_ups(store: QueueStore) -> None:
     assert [m.payload for m in store.kill().browse()] == [b"follow-up"]
 
 
+@pytest.mark.parametrize("others", [[], [b"new"]])
+def test_a_follow_up_that_was_published_before_is_not_published_again(
+    store: QueueStore, others: list[bytes]
+) -> None:
+    """As after an answer that was lost: the work is done again, and emits the same again."""
+    first = store.queue.enqueue(b"follow-up", dedup_id="x")
+    store.queue.enqueue(b"work", priority=9)
+    again = NewMessage(payload=b"follow-up", dedup_id="x")
+    ids = store.queue.ack(store.queue.lease(), emit=[*others, again, again])
+    assert ids[-2:] == [first, first]
+    for queue in (store.queue, store.kill()):
+        assert [m.payload for m in queue.browse()] == [b"follow-up", *others]
+        assert (queue.stats().acked, queue.stats().deduplicated) == (1, 2)
+
+
+def test_a_follow_up_is_itself_remembered(store: QueueStore) -> None:
+    store.queue.enqueue(b"work")
+    new = NewMessage(payload=b"follow-up", dedup_id="x")
+    ids = store.queue.ack(store.queue.lease(), emit=[new, new])
+    assert ids[0] == ids[1] == store.kill().enqueue(b"", dedup_id="x")
+
+
+def test_a_full_queue_lets_work_be_finished_with_its_follow_ups() -> None:
+    queue = QueueStore({"max_messages": 1, "rate_per_s": 1}).queue
+    queue.enqueue(b"work")
+    queue.ack(queue.lease(), emit=[b"one", b"two"])
+    assert queue.stats().ready == 2
+
+
 def test_it_says_so_if_too_many_are_acked_to_fit(queue: Queue) -> None:
     queue.enqueue_batch([NewMessage(payload=b"", priority=n % 2) for n in range(20_000)])
     leased = queue.lease(10_000)

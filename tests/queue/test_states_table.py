@@ -15,13 +15,14 @@ NOW = 1_000
 LATER = 5_000
 RETRY = 3_000
 KEY = b"key"
-ABOUT_GROUPS = {
+ABOUT_OTHERS = {
     EventType.GROUP_CREATED,
     EventType.GROUP_DELETED,
     EventType.PAUSED,
     EventType.RESUMED,
+    EventType.DEDUPLICATED,
 }
-EVENTS = [kind for kind in EventType if kind not in ABOUT_GROUPS]
+EVENTS = [kind for kind in EventType if kind not in ABOUT_OTHERS]
 REMOVALS = dict.fromkeys(("EXPIRED", "CANCELLED", "DISCARDED", "DROPPED", "LOST"), "done")
 
 # The states, and for each event that does something the state it leads to.

@@ -29,10 +29,11 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
         write_json(stats_json(found))
         return
     paused = "   paused" if found.paused else ""
+    again = f", {number(found.deduplicated, 'duplicate')} refused" if found.deduplicated else ""
     show_facts(
         [
             ("queue", path + paused),
-            ("published", number(found.published, "message")),
+            ("published", number(found.published, "message") + again),
             (
                 "on disk",
                 f"{size(found.message_log_bytes)} messages, {size(found.event_log_bytes)} events, "
@@ -61,7 +62,6 @@ def show_groups(groups: Mapping[str, GroupStats]) -> None:
 def stats_json(found: Stats) -> dict[str, Any]:
     """All counts that the files know; not those of the handle that looked."""
     document = found._asdict()
-    for of_this_handle in ("deduplicated", "damaged"):
-        del document[of_this_handle]
+    del document["damaged"]
     document["groups"] = {name: group._asdict() for name, group in found.groups.items()}
     return document

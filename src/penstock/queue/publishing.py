@@ -12,11 +12,11 @@ from penstock.model import NS, NewMessage, Payload, Published
 from penstock.queue.compression import compress
 from penstock.queue.core import QueueCore
 from penstock.queue.dedup import dedup_hash, pack_record
-from penstock.queue.events import Event, EventType
+from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.rate import TokenBucket
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
-from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
+from penstock.queue.tags import CONTENT_TYPE, DEDUP, DUPLICATES, MAX_ATTEMPTS
 
 MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
@@ -30,6 +30,17 @@ class _Pending(NamedTuple):
 
     draft: int
     duplicate: bool
+
+
+class Prepared(NamedTuple):
+    """Messages that were checked and may be written."""
+
+    drafts: list[Draft]
+    answers: "list[Published | _Pending]"
+
+    @property
+    def duplicates(self) -> int:
+        return sum(answer.duplicate for answer in self.answers)
 
 
 class Publishing:
@@ -83,24 +94,39 @@ class Publishing:
             raise InvalidInput(f"a batch has 1 to {MAX_BATCH} messages, not {len(messages)}")
         with core.lock:
             deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
-            drafts, answers = self._drafts(messages, core.tick())
-            if drafts:
-                self._take_tokens(len(drafts))
-            while drafts and not self._has_room(drafts, deadline_ns):
+            prepared = self.prepare(messages, core.tick())
+            if prepared.drafts:
+                self._take_tokens(len(prepared.drafts))
+            while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
                 # Others were let in meanwhile; what was no duplicate may be one now.
-                drafts, answers = self._drafts(messages, core.tick())
-            ids: list[str] = []
-            if drafts:
-                ids = self.write(drafts)
-                core.snapshot_if_due()
-            published = [
-                Published(ids[answer.draft], answer.duplicate)
-                if isinstance(answer, _Pending)
-                else answer
-                for answer in answers
-            ]
-            core.metrics.deduplicated += sum(answer.duplicate for answer in published)
+                prepared = self.prepare(messages, core.tick())
+            if not prepared.drafts:
+                core.record([deduplicated(prepared.duplicates)])
+            published = self.write_prepared(prepared)
+            core.snapshot_if_due()
             return published
+
+    def write_prepared(
+        self, prepared: Prepared, attributes: Mapping[int, bytes] | None = None
+    ) -> list[Published]:
+        """Write what is no duplicate, with further attributes at the first. Hold the lock."""
+        drafts, duplicates = prepared.drafts, prepared.duplicates
+        ids: list[str] = []
+        if drafts:
+            further = dict(attributes or {})
+            if duplicates:
+                further[DUPLICATES] = duplicates.to_bytes(4, "little")
+            if further:
+                further = {**(drafts[0].attributes or {}), **further}
+                drafts[0] = drafts[0]._replace(attributes=further)
+            ids = self.write(drafts)
+        self._core.metrics.deduplicated += duplicates
+        return [
+            Published(ids[answer.draft], answer.duplicate)
+            if isinstance(answer, _Pending)
+            else answer
+            for answer in prepared.answers
+        ]
 
     def write(self, drafts: Sequence[Draft]) -> list[str]:
         """Write drafts as one batch and tell the state. Hold the lock."""
@@ -119,17 +145,8 @@ class Publishing:
         core.weigh(len(drafts))
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
-    def drafts(self, messages: Sequence[NewMessage]) -> list[Draft]:
-        """Messages as they will be written; no deduplication. Hold the lock."""
-        now_ns = self._core.clock.now_ns()
-        return [self._draft(message, now_ns, number) for number, message in enumerate(messages)]
-
-    # -- inside ------------------------------------------------------------------------------------
-
-    def _drafts(
-        self, messages: Sequence[NewMessage], now_ns: int
-    ) -> "tuple[list[Draft], list[Published | _Pending]]":
-        """What is to be written, and an answer for each message."""
+    def prepare(self, messages: Sequence[NewMessage], now_ns: int) -> Prepared:
+        """What is to be written, and an answer for each message. Hold the lock."""
         drafts: list[Draft] = []
         answers: list[Published | _Pending] = []
         in_this_batch: dict[bytes, int] = {}
@@ -149,7 +166,9 @@ class Publishing:
                 in_this_batch[digest] = len(drafts)
             answers.append(_Pending(len(drafts), duplicate=False))
             drafts.append(draft)
-        return drafts, answers
+        return Prepared(drafts, answers)
+
+    # -- inside ------------------------------------------------------------------------------------
 
     def _draft(self, message: NewMessage, now_ns: int, number: int) -> Draft:
         settings = self._core.settings
@@ -268,6 +287,11 @@ class Publishing:
         core.record(events)
         core.metrics.dropped += sum(count for event in events for _, count in event.runs)
         return True
+
+
+def deduplicated(count: int) -> Event:
+    """Of messages that were all duplicates; where some were not, they carry the count."""
+    return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, count=count)
 
 
 # -- checking one value ----------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
 from penstock.queue.flight import State
 from penstock.queue.group import Group
-from penstock.queue.publishing import Publishing
+from penstock.queue.publishing import MAX_BATCH, Publishing, deduplicated
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
 from penstock.queue.settlement import pack_settlement
@@ -39,7 +39,7 @@ class Settling:
                     raise InvalidInput(
                         "ack with emit settles messages of one group and one attempt"
                     )
-                ids = self._ack_and_emit(events[0], emit)
+                ids = self._ack_and_emit(events[0], emit, now_ns)
             else:
                 self._count_work(held[0], now_ns)
                 core.record(events)
@@ -47,15 +47,18 @@ class Settling:
             core.metrics.acked += sum(len(lot.seqs) for lot in held)
             return ids
 
-    def _ack_and_emit(self, event: Event, emit: Sequence[NewMessage]) -> list[str]:
+    def _ack_and_emit(self, event: Event, emit: Sequence[NewMessage], now_ns: int) -> list[str]:
         core = self._core
         core.catch_up()
-        drafts = self._publishing.drafts(emit)
+        if len(emit) > MAX_BATCH:
+            raise InvalidInput(f"an ack emits at most {MAX_BATCH} messages, not {len(emit)}")
+        prepared = self._publishing.prepare(emit, now_ns)
+        if not prepared.drafts:  # all were published before
+            core.record([event, deduplicated(prepared.duplicates)])
+            return [published.id for published in self._publishing.write_prepared(prepared)]
         next_event_seq = core.ledger.events.next_seq
         settles = {SETTLES: pack_settlement(event, next_event_seq)}
-        first = drafts[0]
-        drafts[0] = first._replace(attributes={**(first.attributes or {}), **settles})
-        ids = self._publishing.write(drafts)
+        answers = self._publishing.write_prepared(prepared, settles)
         try:
             # It is true by now. It is written once more because the messages may be done with and
             # compacted away sooner than the events; whoever folds from an old snapshot needs it.
@@ -63,7 +66,7 @@ class Settling:
         except DiskFull:
             timestamp_ns = core.ledger.messages.last_timestamp_ns
             core.state.apply(event.recorded(timestamp_ns, next_event_seq))
-        return ids
+        return [published.id for published in answers]
 
     def nack(
         self,

@@ -33,6 +33,7 @@ def dump_state(state: QueueState) -> bytes:
             "next_group": state.next_group,
             "paused": state.paused,
             "dedup_evicted": state.dedup.evicted,
+            "deduplicated": state.deduplicated,
             "groups": [_group_header(group) for group in groups],
         }
     )
@@ -52,6 +53,7 @@ def load_state(state: QueueState, blob: bytes) -> None:
     state.next_group = header["next_group"]
     state.paused = header["paused"]
     state.dedup.evicted = header["dedup_evicted"]
+    state.deduplicated = header.get("deduplicated", 0)
     state.dedup.load(list(_DEDUP.iter_unpack(reader.blob())))
     state.groups.clear()
     for group_header in header["groups"]:

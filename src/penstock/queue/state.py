@@ -6,13 +6,13 @@ Messages are fed to every group, events are applied. Live and at recovery the sa
 made with the same things, so recovery is a repetition of what happened.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from penstock.codec import Entry
 from penstock.queue.dedup import DedupTable, unpack_record
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
-from penstock.queue.tags import DEDUP
+from penstock.queue.tags import DEDUP, DUPLICATES
 
 MAIN_NAME = "main"
 
@@ -24,6 +24,7 @@ class QueueState:
         self.moment = Moment()
         self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1, self.moment)}
         self.dedup = DedupTable(dedup_entries)
+        self.deduplicated = 0  # messages that were not published again
         self.paused = False
         self.next_group = MAIN_GROUP + 1
         self.ingested_upto = 1  # messages below it were looked at for dedup records
@@ -49,9 +50,15 @@ class QueueState:
                 feed_entry(group, entry)
         if entry.seq >= self.ingested_upto:
             self.ingested_upto = entry.seq + 1
-            if entry.attributes and DEDUP in entry.attributes:
-                digest, until_ns = unpack_record(entry.attributes[DEDUP])
-                self.dedup.add(digest, until_ns, entry.seq, entry.timestamp_ns)
+            if entry.attributes:
+                self._note_dedup(entry.attributes, entry)
+
+    def _note_dedup(self, attributes: Mapping[int, bytes], entry: Entry) -> None:
+        if DEDUP in attributes:
+            digest, until_ns = unpack_record(attributes[DEDUP])
+            self.dedup.add(digest, until_ns, entry.seq, entry.timestamp_ns)
+        if DUPLICATES in attributes:
+            self.deduplicated += int.from_bytes(attributes[DUPLICATES], "little")
 
     # -- events ------------------------------------------------------------------------------------
 
@@ -64,6 +71,8 @@ class QueueState:
             self.groups.pop(event.group, None)
         elif event.type in (EventType.PAUSED, EventType.RESUMED):
             self.paused = event.type is EventType.PAUSED
+        elif event.type is EventType.DEDUPLICATED:
+            self.deduplicated += event.count
         else:
             for group in self._groups_of(event):
                 group.apply(event)

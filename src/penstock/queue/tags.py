@@ -5,3 +5,4 @@ MAX_ATTEMPTS = 2  # u32
 CONTENT_TYPE = 3  # UTF-8
 SETTLES = 4  # an event that is one with this batch of messages (settlement.py)
 TRACE = 5  # W3C trace context, UTF-8
+DUPLICATES = 6  # u32: how many duplicates were in the batch that begins with this message
