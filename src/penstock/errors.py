@@ -17,6 +17,10 @@ class TooLarge(InvalidInput):
     """An entry, header, key or batch is larger than its limit."""
 
 
+class PayloadTooLarge(TooLarge):
+    """A payload is larger than the queue takes."""
+
+
 class BadEntry(PenstockError):
     """Bytes that should be an entry are not one.
 

@@ -226,7 +226,8 @@ class GroupStats(NamedTuple):
     leased: int
     parked: int
     dead: int
-    acked: int  # settled well, since the queue was made
+    delivered: int  # leased or taken, since the queue was made; each attempt counts
+    acked: int  # settled well
     nacked: int
     timed_out: int
     expired: int

@@ -284,6 +284,11 @@ class Ledger:
         """Does it take no writes: read-only, damaged, or after a failed write?"""
         return self._refusal is not None
 
+    @property
+    def refusal(self) -> PenstockError | None:
+        """Why it takes no writes; None if it does."""
+        return self._refusal
+
     def report(self, damage: Damage) -> None:
         """Damage that the layer above found in what it reads."""
         self._desk.report(damage)

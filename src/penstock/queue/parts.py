@@ -11,7 +11,7 @@ from penstock.queue.delivering import Delivering, Nonces
 from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
-from penstock.queue.publishing import MAX_BATCH, Publishing
+from penstock.queue.publishing import Publishing
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying
@@ -44,7 +44,7 @@ class Parts:
         limit = self.max_plain_bytes
         return (
             limit >= 0
-            and 0 < len(messages) <= MAX_BATCH
+            and 0 < len(messages) <= self.core.settings.max_batch
             and set(map(type, messages)) == _ONLY_BYTES
             and max(map(len, messages)) <= limit  # type: ignore[arg-type]
         )

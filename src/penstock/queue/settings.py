@@ -15,6 +15,7 @@ Compression = Literal["none", "gzip", "zstd"]
 YEARS_S = 100 * 365 * 86400.0
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
+MOST_IN_BATCH = 100_000
 MOST_ATTEMPTS = 0xFFFF  # what an event and a receipt have room for
 
 
@@ -41,6 +42,7 @@ class QueueSettings:
     dedup_window_s: float = 300.0
     dedup_entries: int = 100_000
     # bounds
+    max_batch: int = MOST_IN_BATCH  # messages of one publish
     max_messages: int = 0  # 0: no bound
     max_bytes: int = 0
     when_full: WhenFull = "reject"
@@ -127,6 +129,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_unpacked_bytes": (1, 1 << 40),
     "dedup_window_s": (0.001, YEARS_S),
     "dedup_entries": (1, 100_000_000),
+    "max_batch": (1, MOST_IN_BATCH),
     "max_messages": (0, 1 << 60),
     "max_bytes": (0, 1 << 60),
     "block_s": (0, 86400),

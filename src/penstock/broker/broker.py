@@ -1,0 +1,425 @@
+"""The only door: every transport speaks to this, and nothing else of what is below.
+
+A call says who calls; what that caller may do, how much, and how much a namespace may hold is
+decided here. Calls answer with futures, see `store`. Everything runs in one event loop.
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from penstock.broker.access import INSIDE, Caller, Verb
+from penstock.broker.catalogue import Catalogue
+from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.names import QueueName
+from penstock.broker.repeats import Repeats
+from penstock.broker.settings import BrokerSettings
+from penstock.broker.settling import settle_by_queue
+from penstock.broker.slow_redrives import SlowRedrives
+from penstock.broker.store import (
+    EVERY_DEAD,
+    Browse,
+    DeadFilter,
+    DeadPage,
+    NamespaceInfo,
+    Outcome,
+    Page,
+    Place,
+    QueueInfo,
+    Row,
+    Settlement,
+    Store,
+)
+from penstock.broker.waiting import WaitingLines
+from penstock.checking import check_number
+from penstock.clock import Clock, SystemClock
+from penstock.codec import parse_id
+from penstock.errors import NoSuchMessage, NoSuchQueue, PenstockError, Unavailable
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    HistoryEvent,
+    LeasedMessage,
+    NewMessage,
+    Payload,
+    Published,
+    Stats,
+    Why,
+)
+
+_T = TypeVar("_T")
+
+
+class Broker:
+    """Many queues behind one door."""
+
+    def __init__(
+        self,
+        store: Store,
+        settings: BrokerSettings | None = None,
+        *,
+        metrics: BrokerMetrics | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self.settings = settings or BrokerSettings()
+        self.metrics = metrics or BrokerMetrics()
+        self.clock = clock or SystemClock()
+        self.store = store
+        self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
+        self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
+        self._limits = self._buckets()
+        self._repeats = Repeats()
+        self._slow = SlowRedrives(store)
+        self._open = False
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open the store and read the catalogue."""
+        await self.store.open(on_ready=self.waiting.on_ready)
+        await self._catalogue.load()
+        self._open = True
+
+    async def stop(self) -> None:
+        """Take no more calls, answer who waits with nothing, and close the store."""
+        self._open = False
+        self.waiting.close()
+        await self._slow.close()
+        await self.store.close()
+
+    def change_settings(self, settings: BrokerSettings) -> None:
+        """New settings for what comes from now on; queues that are there keep their own."""
+        self.settings = settings
+        self._limits = self._buckets()
+
+    def _buckets(self) -> ClientBuckets:
+        return ClientBuckets(
+            rate_per_s=self.settings.client_rate_per_s,
+            burst=self.settings.client_burst,
+            most=self.settings.max_clients,
+            clock=self.clock,
+        )
+
+    @property
+    def is_open(self) -> bool:
+        return self._open
+
+    def admit(self, caller: Caller, verb: Verb, namespace: str | None) -> None:
+        """Is it this caller's right, and turn?"""
+        try:
+            if not self._open:
+                raise Unavailable("the broker is starting or stopping: try again in a moment")
+            caller.check(verb, namespace)
+            if caller is not INSIDE:
+                self._limits.take(caller.client, "calls")
+        except PenstockError as error:
+            self.metrics.refused(error)
+            raise
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish(
+        self, caller: Caller, queue: QueueName, messages: Sequence[NewMessage | Payload]
+    ) -> Future[list[Published]]:
+        """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
+        self.admit(caller, Verb.PUBLISH, queue.namespace)
+
+        def publish() -> Future[list[Published]]:
+            self._catalogue.check_bytes(queue.namespace)
+            return self.store.publish(queue, messages)
+
+        return self._in(queue, publish)
+
+    def lease(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        n: int = 1,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> Future[list[LeasedMessage]]:
+        """Up to `n` messages; waits for the first, at most `wait_s`.
+
+        Cancel the future when nobody waits for the answer any more: nothing is lost by it.
+        """
+        self.admit(caller, Verb.CONSUME, queue.namespace)
+        check_number("wait_s", wait_s, 0, self.settings.max_wait_s)
+
+        def lease() -> Future[list[LeasedMessage]]:
+            if not wait_s:
+                return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder)
+            return self.waiting.lease(
+                queue, n, lease_s=lease_s, group=group, holder=holder, wait_s=wait_s
+            )
+
+        return self._in(queue, lease)
+
+    def lease_dead(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        n: int = 1,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> Future[list[LeasedMessage]]:
+        """Up to `n` dead letters: an ack settles them for good, anything else leaves them dead."""
+        self.admit(caller, Verb.CONSUME, queue.namespace)
+        return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder, dead=True)
+
+    def settle(self, caller: Caller, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+        """Settle each by itself: receipts say themselves of which queue they are.
+
+        A receipt of a namespace that the caller has no right to refuses the whole call.
+        """
+        self.admit(caller, Verb.CONSUME, caller.any_namespace)
+        return settle_by_queue(self.store, self._repeats, caller, settlements)
+
+    def give_back(self, leased: Sequence[LeasedMessage]) -> None:
+        """Nobody is there to take them: they are ready again at once, and no attempt is spent."""
+        settlements = [Settlement("release", one.receipt) for one in leased]
+        if settlements and self._open:
+            settle_by_queue(self.store, self._repeats, INSIDE, settlements)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Queues recovered, and queues in all, while it starts."""
+        return self.store.progress
+
+    @property
+    def trouble(self) -> str | None:
+        """Why some queue takes no writes; None if all is well."""
+        return self.store.trouble if self._open else None
+
+    def has_queue(self, queue: QueueName) -> bool:
+        """Is there such a queue?"""
+        return self.store.has(queue)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def queue_of_message(self, id: str) -> QueueName:
+        """The queue that a message id is of; NoSuchMessage if there is none such."""
+        queue = self.store.queue_of(parse_id(id)[1])
+        if queue is None:
+            raise NoSuchMessage(f"there is no message {id} here")
+        return queue
+
+    def _of_message(self, caller: Caller, verb: Verb, id: str) -> QueueName:
+        queue = self.queue_of_message(id)
+        self.admit(caller, verb, queue.namespace)
+        return queue
+
+    def get(self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME) -> Future[Row]:
+        return self.store.get(self._of_message(caller, Verb.READ, id), id, group)
+
+    def why(self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME) -> Future[Why]:
+        return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
+
+    def history(
+        self, caller: Caller, id: str, *, group: str | None = None
+    ) -> Future[list[HistoryEvent]]:
+        return self.store.history(self._of_message(caller, Verb.READ, id), id, group)
+
+    def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.browse(queue, query)
+
+    def dead(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        after_seq: int = 0,
+        limit: int = 50,
+        filter: DeadFilter = EVERY_DEAD,
+    ) -> Future[DeadPage]:
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.dead(queue, group=group, after_seq=after_seq, limit=limit, filter=filter)
+
+    def stats(self, caller: Caller, queue: QueueName) -> Future[Stats]:
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.stats(queue)
+
+    async def metrics_page(self) -> bytes:
+        """Every series, for Prometheus."""
+        queues = self.store.queues()
+        counts = await asyncio.gather(
+            *(self.store.stats(queue) for queue in queues), return_exceptions=True
+        )
+        found = zip(queues, counts, strict=True)
+        return self.metrics.page([(q, s) for q, s in found if isinstance(s, Stats)])
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(
+        self, caller: Caller, queue: QueueName, place: Place, *, group: str = MAIN_GROUP_NAME
+    ) -> Future[int]:
+        self.admit(caller, Verb.CONSUME, queue.namespace)
+        return self.store.seek(queue, place, group)
+
+    def cancel(self, caller: Caller, id: str) -> Future[bool]:
+        return self.store.cancel(self._of_message(caller, Verb.MANAGE, id), id)
+
+    def purge(self, caller: Caller, queue: QueueName, *, group: str | None = None) -> Future[int]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.purge(queue, group)
+
+    def pause(self, caller: Caller, queue: QueueName, paused: bool) -> Future[None]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.pause(queue, paused)
+
+    def compact(self, caller: Caller, queue: QueueName) -> Future[int]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.compact(queue)
+
+    def redrive(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        filter: DeadFilter = EVERY_DEAD,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        dry_run: bool = False,
+        max_rate: float = 0.0,
+    ) -> Future[int]:
+        """Dead letters are ready again, attempts reset; how many that are.
+
+        With `max_rate`, so many a second: the answer comes at once, the work goes on behind it.
+        """
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        check_number("max_rate", max_rate, 0, 1e9)
+        if max_rate and not dry_run:
+            return self._slow.redrive(queue, filter, group=group, rate_per_s=max_rate)
+        return self.store.redrive(queue, filter, group=group, dry_run=dry_run)
+
+    def discard(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        filter: DeadFilter = EVERY_DEAD,
+        *,
+        group: str = MAIN_GROUP_NAME,
+    ) -> Future[int]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.discard(queue, filter, group=group)
+
+    # -- groups ------------------------------------------------------------------------------------
+
+    def groups(self, caller: Caller, queue: QueueName) -> Future[list[str]]:
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.groups(queue)
+
+    def create_group(
+        self, caller: Caller, queue: QueueName, group: str, place: Place
+    ) -> Future[bool]:
+        """False if there is one of that name; it is left as it is."""
+        self.admit(caller, Verb.CONSUME, queue.namespace)
+        return self._in(queue, lambda: self.store.create_group(queue, group, place))
+
+    def delete_group(self, caller: Caller, queue: QueueName, group: str) -> Future[None]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.delete_group(queue, group)
+
+    # -- catalogue ---------------------------------------------------------------------------------
+
+    def namespaces(self, caller: Caller) -> list[NamespaceInfo]:
+        """Those that the caller may read."""
+        self.admit(caller, Verb.READ, caller.any_namespace)
+        every = self._catalogue.namespaces()
+        return [one for one in every if caller.may(Verb.READ, one.name)]
+
+    def namespace(self, caller: Caller, name: str) -> NamespaceInfo:
+        self.admit(caller, Verb.READ, name)
+        return self._catalogue.namespace(name)
+
+    async def create_namespace(
+        self,
+        caller: Caller,
+        name: str,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        max_queues: int = 0,
+        max_bytes: int = 0,
+    ) -> NamespaceInfo:
+        """AlreadyExists if there is one; `change_namespace` changes it."""
+        self.admit(caller, Verb.MANAGE, name)
+        return await self._catalogue.create_namespace(name, defaults or {}, max_queues, max_bytes)
+
+    async def change_namespace(
+        self, caller: Caller, name: str, changes: Mapping[str, Any]
+    ) -> NamespaceInfo:
+        """Change `defaults`, `max_queues` or `max_bytes`; queues that are there keep their own."""
+        self.admit(caller, Verb.MANAGE, name)
+        return await self._catalogue.change_namespace(name, changes)
+
+    async def delete_namespace(self, caller: Caller, name: str, *, force: bool = False) -> None:
+        """NotEmpty while it has queues, unless forced."""
+        self.admit(caller, Verb.MANAGE, name)
+        for queue in await self._catalogue.delete_namespace(name, force=force):
+            self.waiting.gone(queue)
+
+    def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
+        """The names of the queues that the caller may read; of one namespace, or of all."""
+        self.admit(caller, Verb.READ, caller.any_namespace if namespace is None else namespace)
+        if namespace is not None:
+            self._catalogue.namespace(namespace)
+        found = self.store.queues(namespace)
+        return [queue for queue in found if caller.may(Verb.READ, queue.namespace)]
+
+    def queue_info(self, caller: Caller, queue: QueueName) -> Future[QueueInfo]:
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.info(queue)
+
+    async def create_queue(
+        self, caller: Caller, queue: QueueName, settings: Mapping[str, Any] | None = None
+    ) -> QueueInfo:
+        """AlreadyExists if there is one; its namespace is made if need be."""
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return await self._catalogue.create_queue(queue, settings or {})
+
+    def change_queue(
+        self, caller: Caller, queue: QueueName, settings: Mapping[str, Any]
+    ) -> Future[QueueInfo]:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        return self.store.change(queue, settings)
+
+    async def delete_queue(self, caller: Caller, queue: QueueName) -> None:
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        await self.store.delete(queue)
+        self.waiting.gone(queue)
+
+    # -- helping -----------------------------------------------------------------------------------
+
+    def _in(self, queue: QueueName, work: Callable[[], Future[_T]]) -> Future[_T]:
+        """Do the work in a queue; make that first if it is not there and may be made."""
+        try:
+            if self.store.has(queue):
+                answer = work()
+                if isinstance(answer, asyncio.Task):  # it had to be opened, say
+                    answer.add_done_callback(self._count_refusal)
+                return answer
+            if not self.settings.create_on_use:
+                raise NoSuchQueue(f"there is no queue {queue}: create it first")
+        except PenstockError as error:
+            self.metrics.refused(error)
+            raise
+        return asyncio.ensure_future(self._make_and_do(queue, work))
+
+    def _count_refusal(self, done: Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, PenstockError):
+            self.metrics.refused(error)
+
+    async def _make_and_do(self, queue: QueueName, work: Callable[[], Future[_T]]) -> _T:
+        try:
+            await self._catalogue.ensure_queue(queue)
+            return await work()
+        except PenstockError as error:
+            self.metrics.refused(error)
+            raise

@@ -1,0 +1,208 @@
+"""A holder of messages that are pushed to it: never more than its credit are unsettled.
+
+What has nothing to do with the way messages travel is here, so that WebSockets, gRPC and webhooks
+push alike: waiting for messages and for credit, counting what is held, and giving everything back
+when the holder goes away.
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Sequence
+
+from penstock.broker.access import INSIDE, Caller
+from penstock.broker.broker import Broker
+from penstock.broker.names import QueueName
+from penstock.broker.store import Outcome, Settlement
+from penstock.checking import check_whole
+from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests
+from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
+
+MOST_CREDIT = 10_000
+_MOST_AT_ONCE = 100  # leased by one call: the others who wait get their turn in between
+
+
+def check_credit(credit: object) -> int:
+    """How many messages may be unsettled at a time; 0 stops the flow."""
+    return check_whole("credit", credit, 0, MOST_CREDIT)
+
+
+class Consumer:
+    """Leases messages of one queue for one holder, as its credit allows.
+
+    A message counts against the credit until it is settled or its lease is over.
+    """
+
+    def __init__(
+        self,
+        broker: Broker,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        credit: int,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: float | None = None,
+        holder: str = "",
+    ) -> None:
+        self._broker = broker
+        self._caller = caller
+        self._queue = queue
+        self._group = group
+        self._lease_s = lease_s
+        self._holder = holder
+        self._credit = check_credit(credit)
+        self._held: dict[str, int] = {}  # receipt -> when its lease is over
+        self._being_settled: set[str] = set()
+        self._asking: Future[list[LeasedMessage]] | None = None
+        self._changed = asyncio.Event()  # credit, what is held, or the end
+        self._found_queue = False
+        self._closed = False
+
+    @property
+    def unsettled(self) -> int:
+        """How many messages the holder has now."""
+        self._drop_overdue()
+        return len(self._held)
+
+    @property
+    def credit(self) -> int:
+        return self._credit
+
+    def set_credit(self, credit: int) -> None:
+        """From now on, so many may be unsettled. What is held already stays held."""
+        self._credit = check_credit(credit)
+        self._changed.set()
+        if self._free() <= 0:
+            self._stop_asking()
+
+    async def next(self) -> list[LeasedMessage]:
+        """The next messages, as soon as there are some and credit for them; none: it was closed."""
+        while not self._closed:
+            if self._free() <= 0:
+                await self._wait(self._until_next_deadline_s())
+                continue
+            try:
+                leased = await self._lease()
+            except TooManyRequests as error:
+                await self._wait(error.retry_after_s)
+                continue
+            taken = self._take(leased)
+            if taken:
+                return taken
+        return []
+
+    def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+        """As `Broker.settle`; what is settled makes room for more."""
+        settled = self._broker.settle(self._caller, settlements)
+        self._being_settled.update(one.receipt for one in settlements)
+        settled.add_done_callback(lambda done: self._settled(settlements, done))
+        return settled
+
+    def close(self) -> None:
+        """The holder is gone: what it did not settle is ready again, and no attempt is spent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._changed.set()
+        self._stop_asking()
+        self._give_back([one for one in self._held if one not in self._being_settled])
+        self._held.clear()
+
+    # -- asking ------------------------------------------------------------------------------------
+
+    async def _lease(self) -> list[LeasedMessage]:
+        broker = self._broker
+        if self._found_queue and not broker.store.has(self._queue):
+            # Asking would make it again, under whoever deleted it.
+            raise NoSuchQueue(f"queue {self._queue} was deleted")
+        self._asking = asking = broker.lease(
+            self._caller,
+            self._queue,
+            n=min(self._free(), _MOST_AT_ONCE),
+            lease_s=self._lease_s,
+            wait_s=broker.settings.max_wait_s,
+            group=self._group,
+            holder=self._holder,
+        )
+        try:
+            leased = await asking
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if self._asking is None and not (task and task.cancelling()):
+                return []  # by us: there is no credit any more, or we were closed
+            raise
+        finally:
+            self._asking = None
+        self._found_queue = True
+        return leased
+
+    def _stop_asking(self) -> None:
+        asking, self._asking = self._asking, None
+        if asking is not None:
+            asking.cancel()  # nothing is lost by it
+
+    def _take(self, leased: list[LeasedMessage]) -> list[LeasedMessage]:
+        """Hold them; what came too late, or for credit that was taken back, is given back."""
+        room = 0 if self._closed else max(self._free(), 0)
+        taken, rest = leased[:room], leased[room:]
+        for one in taken:
+            self._held[one.receipt] = one.ticket.deadline_ns
+        self._give_back([one.receipt for one in rest])
+        return taken
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        """Until something changes, or the time is over."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    # -- counting ----------------------------------------------------------------------------------
+
+    def _free(self) -> int:
+        if len(self._held) >= self._credit:
+            self._drop_overdue()
+        return self._credit - len(self._held)
+
+    def _drop_overdue(self) -> None:
+        """Forget what the holder had for too long: it is somebody else's by now."""
+        now_ns = self._broker.clock.now_ns()
+        overdue = [receipt for receipt, until_ns in self._held.items() if until_ns <= now_ns]
+        for receipt in overdue:
+            del self._held[receipt]
+
+    def _until_next_deadline_s(self) -> float | None:
+        if not self._held:
+            return None
+        return max(min(self._held.values()) - self._broker.clock.now_ns(), 0) / NS
+
+    def _settled(self, settlements: Sequence[Settlement], done: Future[list[Outcome]]) -> None:
+        self._being_settled.difference_update(one.receipt for one in settlements)
+        if done.cancelled() or done.exception() is not None:
+            return  # what became of them is not known; their leases end by themselves
+        for settlement, outcome in zip(settlements, done.result(), strict=True):
+            if settlement.verdict == "extend" and outcome.ok:
+                until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
+                if settlement.receipt in self._held:
+                    self._held[settlement.receipt] = until_ns
+            elif outcome.ok or outcome.status == "gone":
+                self._held.pop(settlement.receipt, None)
+        self._changed.set()
+
+    def _give_back(self, receipts: Sequence[str]) -> None:
+        if not receipts or not self._broker.is_open:
+            return
+        try:
+            released = self._broker.settle(
+                INSIDE, [Settlement("release", receipt) for receipt in receipts]
+            )
+        except PenstockError:
+            return  # their leases end by themselves
+        released.add_done_callback(_heed)
+
+
+def _heed(done: Future[list[Outcome]]) -> None:
+    """Nobody waits for this one; its error is no news."""
+    if not done.cancelled():
+        done.exception()

@@ -1,0 +1,358 @@
+"""A queue that is open: the behaviours of the queue layer, answered when durable.
+
+Everything is called in the event loop. What takes long (a search through the log, a compaction)
+is done in a thread and then answered.
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+from penstock.broker.embedded.looking import browse_page, dead_page, row_of
+from penstock.broker.embedded.settling import settle_each
+from penstock.broker.names import QueueName
+from penstock.broker.store import (
+    Browse,
+    DeadFilter,
+    DeadPage,
+    Outcome,
+    Page,
+    Place,
+    QueueInfo,
+    Row,
+    Settlement,
+)
+from penstock.errors import ReceiptInvalid
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    NS,
+    HistoryEvent,
+    LeasedMessage,
+    NewMessage,
+    Payload,
+    Published,
+    Stats,
+    Why,
+)
+from penstock.queue.core import QueueCore
+from penstock.queue.events import EventType
+from penstock.queue.parts import Parts, as_new
+
+if TYPE_CHECKING:
+    from penstock.broker.embedded.commit_loop import CommitLoop
+    from penstock.broker.embedded.timer import Timer
+
+_T = TypeVar("_T")
+
+
+class OpenQueue:
+    """One queue of the embedded store."""
+
+    def __init__(
+        self,
+        name: QueueName,
+        core: QueueCore,
+        commits: "CommitLoop",
+        timer: "Timer[QueueName]",
+        on_ready: Callable[[QueueName], None],
+    ) -> None:
+        self.name = name
+        self.core = core
+        self._parts = Parts(core, _NotHere())
+        self._commits = commits
+        self._timer = timer
+        self._on_ready = on_ready
+        self._loop = asyncio.get_running_loop()
+        self._waits_for_disk = core.settings.sync == "always"
+        self._blocks = core.settings.when_full == "block"
+        self._watchers = 0
+        self._busy = 0  # calls in threads
+        self._at_rest = asyncio.Event()
+        self._at_rest.set()
+        self.used_at = self._loop.time()
+
+    @property
+    def info(self) -> QueueInfo:
+        ledger = self.core.ledger
+        return QueueInfo(self.name, ledger.identity, ledger.created_at_ns, self.core.settings)
+
+    def sync(self) -> None:
+        """For the commit loop; in a thread."""
+        self.core.ledger.sync()
+
+    @property
+    def is_in_use(self) -> bool:
+        """Would anybody miss it if it were closed now? Leases and delays need its timer."""
+        state = self.core.state
+        return bool(
+            self._watchers
+            or self._busy
+            or any(group.leases or group.scheduled for group in state.groups.values())
+        )
+
+    @property
+    def sync_within_s(self) -> float | None:
+        """How soon what is written must be on disk though nobody waits; None: no such promise."""
+        settings = self.core.settings
+        if settings.sync == "batch" or settings.sync == "interval":
+            return settings.sync_interval_s
+        return None
+
+    async def finished(self) -> None:
+        """When all calls that are under way are answered. No new ones may come."""
+        while self._busy:
+            await self._at_rest.wait()
+        if not self.core.ledger.is_stopped:
+            await self._commits.when_durable(self, None)
+
+    def last_stats(self) -> "ClosedStats":
+        """Its counts, to be shown while it is closed."""
+        return ClosedStats(self._parts.inspecting.stats(), self.core.clock.monotonic_ns())
+
+    # -- waiting for messages ----------------------------------------------------------------------
+
+    def watch(self) -> None:
+        self._watchers += 1
+        if self._watchers == 1:
+            self.core.listeners.append(self._arrived)
+        self.plan()
+
+    def unwatch(self) -> None:
+        self._watchers -= 1
+        if not self._watchers:
+            self.core.listeners.remove(self._arrived)
+
+    def _arrived(self) -> None:
+        """Called by whoever publishes or settles: mostly this loop, but also a thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            self._loop.call_soon_threadsafe(self._on_ready, self.name)
+        else:
+            self._on_ready(self.name)
+
+    def plan(self) -> None:
+        """Be woken when the next message is due or the next lease over."""
+        with self.core.lock:
+            wake_ns = self.core.next_wake_ns()
+        if wake_ns is not None:
+            self._timer.plan(self.name, wake_ns / 1e9)
+
+    def wake(self) -> None:
+        """The time has come: let happen what is due."""
+        with self.core.lock:
+            before = self.core.ledger.events.next_seq
+            self.core.tick()
+            happened = self.core.ledger.events.next_seq != before
+        if happened:
+            self._commits.soon(self)
+        if self._watchers:
+            self._on_ready(self.name)
+        self.plan()
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish(self, messages: Sequence[NewMessage | Payload]) -> Future[list[Published]]:
+        publishing = self._parts.publishing
+        if self._parts.all_plain(messages):
+            if len(messages) == 1:
+                ids = [publishing.publish_plain(messages[0])]  # type: ignore[arg-type]
+            else:
+                ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            return self._durable([Published(id_) for id_ in ids])
+        new = as_new(messages)
+        if self._blocks:  # may wait for room
+            return self._in_thread(lambda: publishing.publish(new), writes=True)
+        published = publishing.publish(new)
+        if any(one.delay is not None or one.deliver_at is not None for one in new):
+            self.plan()
+        return self._durable(published)
+
+    def lease(
+        self, n: int, *, lease_s: float | None, group: str, holder: str, dead: bool
+    ) -> Future[list[LeasedMessage]]:
+        events = self.core.ledger.events
+        before = events.next_seq
+        if dead:
+            leased = self._parts.dead_letters.lease(n, lease_s, group, holder)
+        else:
+            leased = self._lease(n, lease_s, group, holder)
+        if leased:
+            self.plan()
+            return self._durable(leased, on_lost=self._give_back)
+        if events.next_seq != before:
+            self._commits.soon(self)  # something expired, or a lease was over
+        return self._done(leased)
+
+    def _lease(self, n: int, lease_s: float | None, group: str, holder: str) -> list[LeasedMessage]:
+        if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
+            leased = self._parts.short_ways.lease()
+            if leased is not None:
+                return [leased]
+        return self._parts.delivering.lease(n, lease_s, group, holder)
+
+    def _give_back(self, leased: list[LeasedMessage]) -> None:
+        """Nobody took them. Dead letters stay dead by it, others are ready again."""
+        try:
+            self._parts.settling.release(leased)
+        except ReceiptInvalid:
+            self._parts.settling.give_back(leased)  # what is still held of them
+        self._commits.soon(self)
+
+    def ready_hint(self, group: str) -> int:
+        with self.core.lock:
+            self.core.catch_up()
+            return self.core.group(group).ready
+
+    def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+        outcomes = settle_each(self._parts.settling, settlements)
+        if any(one.verdict != "ack" for one in settlements):
+            self.plan()  # a nack is due again at some time
+        return self._durable(outcomes)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def get(self, id: str, group: str) -> Future[Row]:
+        return self._done(row_of(self.core, self._parts.inspecting.get(id), group))
+
+    def browse(self, query: Browse) -> Future[Page]:
+        return self._in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
+
+    def dead(
+        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+    ) -> Future[DeadPage]:
+        def page() -> DeadPage:
+            return dead_page(self.core, self._parts.inspecting, group, after_seq, limit, filter)
+
+        return self._in_thread(page)
+
+    def why(self, id: str, group: str) -> Future[Why]:
+        return self._in_thread(lambda: self._parts.inspecting.why(id, group))
+
+    def history(self, id: str, group: str | None) -> Future[list[HistoryEvent]]:
+        return self._in_thread(lambda: self._parts.inspecting.history(id, group))
+
+    def stats(self) -> Future[Stats]:
+        before = self.core.ledger.events.next_seq
+        stats = self._parts.inspecting.stats()
+        if self.core.ledger.events.next_seq != before:
+            return self._durable(stats)  # leases that were found to be over are over for good
+        return self._done(stats)
+
+    def bytes(self) -> int:
+        """What the logs hold, nearly: the end of the last segment may be a moment old."""
+        ledger = self.core.ledger
+        return sum(s.end for log in (ledger.messages, ledger.events) for s in log.segments.all)
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(self, place: Place, group: str) -> Future[int]:
+        def seek() -> int:
+            return self._parts.operating.seek(group, **place._asdict())
+
+        return self._in_thread(seek, writes=True)
+
+    def cancel(self, id: str) -> Future[bool]:
+        return self._durable(self._parts.operating.cancel(id))
+
+    def purge(self, group: str | None) -> Future[int]:
+        return self._durable(self._parts.operating.purge(group))
+
+    def pause(self, paused: bool) -> Future[None]:
+        self._parts.operating.pause(paused)
+        return self._durable(None)
+
+    def compact(self) -> Future[int]:
+        return self._in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
+
+    def redrive(self, filter: DeadFilter, group: str, *, dry_run: bool) -> Future[int]:
+        return self._settle_dead(EventType.REDRIVEN, filter, group, dry_run=dry_run)
+
+    def discard(self, filter: DeadFilter, group: str) -> Future[int]:
+        return self._settle_dead(EventType.DISCARDED, filter, group)
+
+    def _settle_dead(
+        self, kind: EventType, filter: DeadFilter, group: str, *, dry_run: bool = False
+    ) -> Future[int]:
+        def settle() -> int:
+            return self._parts.operating.settle_dead(
+                kind,
+                group,
+                ids=filter.ids,
+                reason=filter.reason,
+                since=filter.since,
+                until=filter.until,
+                limit=filter.limit,
+                dry_run=dry_run,
+            )
+
+        return self._in_thread(settle, writes=not dry_run)
+
+    def groups(self) -> Future[list[str]]:
+        with self.core.lock:
+            return self._done(sorted(group.name for group in self.core.state.groups.values()))
+
+    def create_group(self, group: str, place: Place) -> Future[bool]:
+        def create() -> bool:
+            is_new = self.core.state.group_named(group) is None
+            self._parts.operating.create_group(group, **place._asdict())
+            return is_new
+
+        return self._in_thread(create, writes=True)
+
+    def delete_group(self, group: str) -> Future[None]:
+        self._parts.operating.delete_group(group)
+        return self._durable(None)
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    def _done(self, result: _T) -> Future[_T]:
+        answer: Future[_T] = self._loop.create_future()
+        answer.set_result(result)
+        return answer
+
+    def _durable(self, result: _T, on_lost: Callable[[_T], None] | None = None) -> Future[_T]:
+        if not self._waits_for_disk:
+            return self._done(result)
+        return self._commits.when_durable(self, result, on_lost)
+
+    def _in_thread(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]:
+        return asyncio.ensure_future(self._worked(work, writes))
+
+    async def _worked(self, work: Callable[[], _T], writes: bool) -> _T:
+        self._busy += 1
+        self._at_rest.clear()
+        try:
+            result = await asyncio.to_thread(work)
+            if writes:
+                self.plan()
+            return await self._durable(result) if writes else result
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._at_rest.set()
+
+
+class ClosedStats(NamedTuple):
+    """The counts of a queue when it was closed."""
+
+    stats: Stats
+    mono_ns: int
+
+    def at(self, mono_ns: int) -> Stats:
+        """The same now: only what is ready got older."""
+        age_s = self.stats.oldest_ready_age_s
+        if self.stats.ready:
+            age_s += (mono_ns - self.mono_ns) / NS
+        return self.stats._replace(oldest_ready_age_s=age_s)
+
+
+class _NotHere:
+    """A leased message of a broker is settled by its receipt."""
+
+    def ack(self, leased: LeasedMessage, /) -> None:
+        raise TypeError("settle it with Broker.settle and its receipt")
+
+    def nack(self, leased: LeasedMessage, /, reason: str = "") -> None:
+        raise TypeError("settle it with Broker.settle and its receipt")

@@ -1,0 +1,313 @@
+"""Which queues there are, and which of them are open.
+
+A queue is opened when it is first used, and closed when nobody used it for a while or too many are
+open; what is open holds files and a mapping. Opening, closing and removing take place in threads,
+one at a time for each queue: calls that come meanwhile wait.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from penstock.broker.embedded.commit_loop import CommitLoop
+from penstock.broker.embedded.layout import Layout
+from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
+from penstock.broker.embedded.timer import Timer
+from penstock.broker.names import QueueName
+from penstock.broker.store import QueueInfo
+from penstock.clock import Clock
+from penstock.errors import AlreadyExists, BrokerError, LedgerError, NoSuchQueue, PenstockError
+from penstock.ledger.files import Files
+from penstock.model import Stats
+from penstock.queue.core import QueueCore
+from penstock.queue.queue import open_core
+from penstock.queue.settings import QueueSettings
+
+log = logging.getLogger("penstock.broker")
+
+_RECOVERIES = 4  # queues that are recovered at a time
+
+
+class IdentityTaken(BrokerError):
+    """Two queues have the same identity."""
+
+
+class Shelf:
+    """The queues of a data directory."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        commits: CommitLoop,
+        timer: Timer[QueueName],
+        on_ready: Callable[[QueueName], None],
+        *,
+        files: Files,
+        clock: Clock,
+        max_open: int,
+        idle_close_s: float,
+    ) -> None:
+        self._layout = layout
+        self._commits = commits
+        self._timer = timer
+        self._on_ready = on_ready
+        self._files = files
+        self._clock = clock
+        self._max_open = max_open
+        self._idle_close_s = idle_close_s
+        self._loop = asyncio.get_running_loop()
+        self._open: dict[QueueName, OpenQueue] = {}  # the least recently used first
+        self._bytes: dict[QueueName, int] = {}  # of all that are there; when last closed
+        self._watchers: dict[QueueName, int] = {}
+        self._turns: dict[QueueName, asyncio.Lock] = {}
+        self._tidying: asyncio.TimerHandle | None = None
+        self._background: set[asyncio.Future[None]] = set()
+        self._closed: dict[QueueName, ClosedStats] = {}
+        self._recovered = 0
+        self.by_identity: dict[int, QueueName] = {}
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def recover(self) -> None:
+        """Find every queue and open it once: what a crash left is mended before anyone asks.
+
+        One that does not open is told of, and refuses its own calls only.
+        """
+        namespaces = await asyncio.to_thread(self._layout.namespaces)
+        for namespace in namespaces:
+            for queue in await asyncio.to_thread(self._layout.queues, namespace.name):
+                self._bytes[queue] = 0
+        turn = asyncio.Semaphore(_RECOVERIES)
+
+        async def recover(queue: QueueName) -> None:
+            async with turn:
+                try:
+                    await self.opened(queue)
+                except (PenstockError, OSError) as error:
+                    log.error("queue %s cannot be opened: %s", queue, error)
+                self._recovered += 1
+                await self._close_some()
+
+        await asyncio.gather(*(recover(queue) for queue in list(self._bytes)))
+        self._tidy_later()
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self._recovered, len(self._bytes)
+
+    def trouble(self) -> str | None:
+        """The first queue that takes no writes, and why."""
+        for queue, found in self._open.items():
+            refusal = found.core.ledger.refusal
+            if refusal is not None:
+                return f"{queue}: {refusal}"
+        return None
+
+    async def close(self) -> None:
+        """Close every queue: each saves its state."""
+        if self._tidying is not None:
+            self._tidying.cancel()
+        await asyncio.gather(*self._background)
+        await asyncio.gather(*(self._close(queue) for queue in list(self._open)))
+
+    # -- finding -----------------------------------------------------------------------------------
+
+    def get(self, queue: QueueName) -> OpenQueue | None:
+        """The queue, if it is open."""
+        found = self._open.get(queue)
+        if found is not None:
+            found.used_at = self._loop.time()
+        return found
+
+    def __contains__(self, queue: QueueName) -> bool:
+        return queue in self._bytes
+
+    def names(self, namespace: str | None) -> list[QueueName]:
+        return sorted(q for q in self._bytes if namespace is None or q.namespace == namespace)
+
+    def bytes_of(self, namespace: str) -> int:
+        total = 0
+        for queue, size in self._bytes.items():
+            if queue.namespace == namespace:
+                found = self._open.get(queue)
+                total += size if found is None else found.bytes()
+        return total
+
+    def stats_of_closed(self, queue: QueueName) -> Stats | None:
+        """The counts of a queue that is closed: nothing happened to it since."""
+        closed = self._closed.get(queue)
+        return None if closed is None else closed.at(self._clock.monotonic_ns())
+
+    async def opened(self, queue: QueueName) -> OpenQueue:
+        """The queue, opened if need be."""
+        async with self._turn(queue):
+            found = self.get(queue)
+            if found is not None:
+                return found
+            self._check_there(queue)
+            found = await self._open_now(queue, {})
+        self._make_room_later()
+        return found
+
+    def _check_there(self, queue: QueueName) -> None:
+        if queue not in self._bytes:
+            raise NoSuchQueue(f"there is no queue {queue}")
+
+    # -- waiting -----------------------------------------------------------------------------------
+
+    def watch(self, queue: QueueName) -> None:
+        """Somebody waits: it stays open, or is opened, and tells of what gets ready."""
+        self._watchers[queue] = self._watchers.get(queue, 0) + 1
+        found = self._open.get(queue)
+        if found is not None:
+            found.watch()
+
+    def unwatch(self, queue: QueueName) -> None:
+        left = self._watchers[queue] - 1
+        if left:
+            self._watchers[queue] = left
+        else:
+            del self._watchers[queue]
+        found = self._open.get(queue)
+        if found is not None:
+            found.unwatch()
+
+    # -- making and unmaking -----------------------------------------------------------------------
+
+    async def create(self, queue: QueueName, settings: QueueSettings) -> QueueInfo:
+        async with self._turn(queue):
+            if queue in self._bytes:
+                raise AlreadyExists(f"there is a queue {queue} already")
+            while True:
+                try:
+                    return (await self._open_now(queue, settings.as_dict())).info
+                except IdentityTaken:  # one in 2^32 for each queue there is: throw the dice again
+                    await asyncio.to_thread(self._layout.delete_queue, queue)
+
+    async def change(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
+        """By opening it anew: settings are read when a queue is opened."""
+        async with self._turn(queue):
+            self._check_there(queue)
+            found = self._open.get(queue)
+            if found is not None:
+                QueueSettings.of(settings, found.core.settings)  # refuses before anything happens
+                await self._close_now(queue)
+            return (await self._open_now(queue, settings)).info
+
+    async def delete(self, queue: QueueName) -> None:
+        async with self._turn(queue):
+            self._check_there(queue)
+            await self._forget(queue)
+            await asyncio.to_thread(self._layout.delete_queue, queue)
+        self._turns.pop(queue, None)
+
+    async def delete_namespace(self, namespace: str) -> None:
+        for queue in self.names(namespace):
+            await self.delete(queue)
+        await asyncio.to_thread(self._layout.delete_namespace, namespace)
+
+    async def _forget(self, queue: QueueName) -> None:
+        if queue in self._open:
+            await self._close_now(queue)
+        self._closed.pop(queue, None)
+        del self._bytes[queue]
+        self.by_identity = {i: q for i, q in self.by_identity.items() if q != queue}
+
+    # -- opening and closing -----------------------------------------------------------------------
+
+    def _turn(self, queue: QueueName) -> asyncio.Lock:
+        return self._turns.setdefault(queue, asyncio.Lock())
+
+    async def _open_now(self, queue: QueueName, settings: Mapping[str, Any]) -> OpenQueue:
+        core = await asyncio.to_thread(self._open_core, queue, settings)
+        owner = self.by_identity.get(core.identity)
+        if owner not in (None, queue):
+            await asyncio.to_thread(core.close)
+            raise IdentityTaken(
+                f"queue {queue} has the identity of {owner}, as after copying its directory: their "
+                f"receipts could not be told apart. Move one of them out of the data directory."
+            )
+        found = OpenQueue(queue, core, self._commits, self._timer, self._on_ready)
+        for _ in range(self._watchers.get(queue, 0)):
+            found.watch()
+        self._open[queue] = found
+        self._closed.pop(queue, None)
+        self._bytes.setdefault(queue, 0)
+        self.by_identity[core.identity] = queue
+        found.plan()
+        self._written(queue)  # by its recovery, perhaps
+        return found
+
+    def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:
+        return open_core(
+            self._layout.path_of(queue),
+            settings,
+            files=self._files,
+            clock=self._clock,
+            on_dirty=lambda: self._written(queue),
+        )
+
+    def _written(self, queue: QueueName) -> None:
+        """Something was written; see to its sync, where nobody waits for that. In any thread."""
+        found = self._open.get(queue)
+        if found is not None and found.sync_within_s is not None:
+            self._loop.call_soon_threadsafe(self._sync_later, found, found.sync_within_s)
+
+    def _sync_later(self, found: OpenQueue, within_s: float) -> None:
+        def sync() -> None:
+            if self._open.get(found.name) is found:
+                self._commits.soon(found)
+
+        self._loop.call_later(within_s, sync)
+
+    async def _close(self, queue: QueueName) -> None:
+        async with self._turn(queue):
+            if queue in self._open:
+                await self._close_now(queue)
+
+    async def _close_now(self, queue: QueueName) -> None:
+        """Hold its turn. Calls that come meanwhile find it closed and wait for their turn."""
+        found = self._open.pop(queue)
+        self._timer.forget(queue)
+        try:
+            await found.finished()
+            self._closed[queue] = found.last_stats()
+            self._bytes[queue] = found.bytes()
+            await asyncio.to_thread(found.core.close)
+        except LedgerError as error:
+            self._closed.pop(queue, None)
+            log.error("closing queue %s failed: %s", queue, error)
+
+    # -- keeping few open --------------------------------------------------------------------------
+
+    def _tidy_later(self) -> None:
+        self._tidying = self._loop.call_later(self._idle_close_s / 4, self._tidy)
+
+    def _tidy(self) -> None:
+        self._in_background(self._close_idle())
+        self._tidy_later()
+
+    async def _close_idle(self) -> None:
+        limit = self._loop.time() - self._idle_close_s
+        for queue, found in list(self._open.items()):
+            if found.used_at < limit and not found.is_in_use:
+                await self._close(queue)
+
+    async def _close_some(self) -> None:
+        """While too many are open, close the longest unused."""
+        excess = len(self._open) - self._max_open
+        if excess <= 0:
+            return
+        unused = [found for found in self._open.values() if not found.is_in_use]
+        for found in sorted(unused, key=lambda one: one.used_at)[:excess]:
+            await self._close(found.name)
+
+    def _make_room_later(self) -> None:
+        if len(self._open) > self._max_open:
+            self._in_background(self._close_some())
+
+    def _in_background(self, work: Coroutine[None, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._background.add(task)  # the loop itself would not keep it alive
+        task.add_done_callback(self._background.discard)

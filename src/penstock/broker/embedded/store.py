@@ -1,0 +1,270 @@
+"""The store on this machine's files. See `penstock.broker.store` for what each call means."""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from penstock.broker.embedded.commit_loop import CommitLoop
+from penstock.broker.embedded.layout import Layout
+from penstock.broker.embedded.open_queue import OpenQueue
+from penstock.broker.embedded.shelf import Shelf
+from penstock.broker.embedded.timer import Timer
+from penstock.broker.names import QueueName
+from penstock.broker.store import (
+    Browse,
+    DeadFilter,
+    DeadPage,
+    NamespaceInfo,
+    Outcome,
+    Page,
+    Place,
+    QueueInfo,
+    Row,
+    Settlement,
+)
+from penstock.clock import Clock, SystemClock
+from penstock.ledger.files import Files, OsFiles
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    HistoryEvent,
+    LeasedMessage,
+    NewMessage,
+    Payload,
+    Published,
+    Stats,
+    Why,
+)
+from penstock.queue.settings import QueueSettings
+
+_T = TypeVar("_T")
+
+
+def _unobserved(seconds: float, answers: int) -> None:
+    """Nobody wants to know how long a round of syncs took."""
+
+
+class EmbeddedStore:
+    """Queues in a directory, one process at a time."""
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        max_open: int = 256,
+        idle_close_s: float = 300.0,
+        observe_commit: Callable[[float, int], None] = _unobserved,
+        files: Files | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._files = files or OsFiles()
+        self._layout = Layout(self._files, path)
+        self._clock = clock or SystemClock()
+        self._max_open = max_open
+        self._idle_close_s = idle_close_s
+        self._observe_commit = observe_commit
+        self._progress: Callable[[], tuple[int, int]] = lambda: (0, 0)
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
+        await asyncio.to_thread(self._layout.open, self._clock)
+        self._commits = CommitLoop(self._clock, self._observe_commit)
+        self._timer: Timer[QueueName] = Timer(self._wake)
+        self._shelf = Shelf(
+            self._layout,
+            self._commits,
+            self._timer,
+            on_ready,
+            files=self._files,
+            clock=self._clock,
+            max_open=self._max_open,
+            idle_close_s=self._idle_close_s,
+        )
+        self._progress = lambda: self._shelf.progress
+        try:
+            await self._shelf.recover()
+        except BaseException:
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        self._timer.close()
+        await self._shelf.close()
+        await self._commits.close()
+        await asyncio.to_thread(self._layout.close)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        return self._progress()
+
+    @property
+    def trouble(self) -> str | None:
+        return self._shelf.trouble()
+
+    def _wake(self, queue: QueueName) -> None:
+        found = self._shelf.get(queue)
+        if found is not None:
+            found.wake()
+
+    def watch(self, queue: QueueName) -> None:
+        self._shelf.watch(queue)
+
+    def unwatch(self, queue: QueueName) -> None:
+        self._shelf.unwatch(queue)
+
+    def _do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> Future[_T]:
+        """Do it in the queue; at once where that is open."""
+        found = self._shelf.get(queue)
+        if found is not None:
+            return work(found)
+        return asyncio.ensure_future(self._open_and_do(queue, work))
+
+    async def _open_and_do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> _T:
+        return await work(await self._shelf.opened(queue))
+
+    # -- catalogue ---------------------------------------------------------------------------------
+
+    def namespaces(self) -> Future[list[NamespaceInfo]]:
+        return asyncio.ensure_future(asyncio.to_thread(self._layout.namespaces))
+
+    def save_namespace(self, namespace: NamespaceInfo) -> Future[None]:
+        return asyncio.ensure_future(asyncio.to_thread(self._layout.save_namespace, namespace))
+
+    def delete_namespace(self, name: str) -> Future[None]:
+        return asyncio.ensure_future(self._shelf.delete_namespace(name))
+
+    def queues(self, namespace: str | None = None) -> list[QueueName]:
+        return self._shelf.names(namespace)
+
+    def has(self, queue: QueueName) -> bool:
+        return queue in self._shelf
+
+    def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
+        return asyncio.ensure_future(self._shelf.create(queue, settings))
+
+    def info(self, queue: QueueName) -> Future[QueueInfo]:
+        async def info() -> QueueInfo:
+            return (await self._shelf.opened(queue)).info
+
+        return asyncio.ensure_future(info())
+
+    def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
+        return asyncio.ensure_future(self._shelf.change(queue, settings))
+
+    def delete(self, queue: QueueName) -> Future[None]:
+        return asyncio.ensure_future(self._shelf.delete(queue))
+
+    def bytes_of(self, namespace: str) -> int:
+        return self._shelf.bytes_of(namespace)
+
+    def queue_of(self, identity: int) -> QueueName | None:
+        return self._shelf.by_identity.get(identity)
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish(
+        self, queue: QueueName, messages: Sequence[NewMessage | Payload]
+    ) -> Future[list[Published]]:
+        return self._do(queue, lambda one: one.publish(messages))
+
+    def lease(
+        self,
+        queue: QueueName,
+        n: int,
+        *,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+        dead: bool = False,
+    ) -> Future[list[LeasedMessage]]:
+        return self._do(
+            queue,
+            lambda one: one.lease(n, lease_s=lease_s, group=group, holder=holder, dead=dead),
+        )
+
+    def ready_hint(self, queue: QueueName, group: str) -> int | None:
+        found = self._shelf.get(queue)
+        return None if found is None else found.ready_hint(group)
+
+    def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+        return self._do(queue, lambda one: one.settle(settlements))
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]:
+        return self._do(queue, lambda one: one.get(id, group))
+
+    def browse(self, queue: QueueName, query: Browse) -> Future[Page]:
+        return self._do(queue, lambda one: one.browse(query))
+
+    def dead(
+        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+    ) -> Future[DeadPage]:
+        return self._do(
+            queue,
+            lambda one: one.dead(group=group, after_seq=after_seq, limit=limit, filter=filter),
+        )
+
+    def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]:
+        return self._do(queue, lambda one: one.why(id, group))
+
+    def history(
+        self, queue: QueueName, id: str, group: str | None = None
+    ) -> Future[list[HistoryEvent]]:
+        return self._do(queue, lambda one: one.history(id, group))
+
+    def stats(self, queue: QueueName) -> Future[Stats]:
+        closed = self._shelf.stats_of_closed(queue)
+        if closed is not None:  # looking at all queues does not open them all
+            answer: Future[Stats] = asyncio.get_running_loop().create_future()
+            answer.set_result(closed)
+            return answer
+        return self._do(queue, lambda one: one.stats())
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(self, queue: QueueName, place: Place, group: str = MAIN_GROUP_NAME) -> Future[int]:
+        return self._do(queue, lambda one: one.seek(place, group))
+
+    def cancel(self, queue: QueueName, id: str) -> Future[bool]:
+        return self._do(queue, lambda one: one.cancel(id))
+
+    def purge(self, queue: QueueName, group: str | None = None) -> Future[int]:
+        return self._do(queue, lambda one: one.purge(group))
+
+    def pause(self, queue: QueueName, paused: bool) -> Future[None]:
+        return self._do(queue, lambda one: one.pause(paused))
+
+    def compact(self, queue: QueueName) -> Future[int]:
+        return self._do(queue, lambda one: one.compact())
+
+    def redrive(
+        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
+    ) -> Future[int]:
+        return self._do(queue, lambda one: one.redrive(filter, group, dry_run=dry_run))
+
+    def discard(
+        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME
+    ) -> Future[int]:
+        return self._do(queue, lambda one: one.discard(filter, group))
+
+    def groups(self, queue: QueueName) -> Future[list[str]]:
+        return self._do(queue, lambda one: one.groups())
+
+    def create_group(self, queue: QueueName, group: str, place: Place) -> Future[bool]:
+        return self._do(queue, lambda one: one.create_group(group, place))
+
+    def delete_group(self, queue: QueueName, group: str) -> Future[None]:
+        return self._do(queue, lambda one: one.delete_group(group))
+
+    # -- documents ---------------------------------------------------------------------------------
+
+    def load_document(self, name: str) -> Future[bytes | None]:
+        return asyncio.ensure_future(asyncio.to_thread(self._layout.load_document, name))
+
+    def save_document(self, name: str, data: bytes) -> Future[None]:
+        return asyncio.ensure_future(asyncio.to_thread(self._layout.save_document, name, data))
+
+    def delete_document(self, name: str) -> Future[None]:
+        return asyncio.ensure_future(asyncio.to_thread(self._layout.delete_document, name))

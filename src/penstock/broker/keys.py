@@ -1,0 +1,218 @@
+"""API keys: who may do what, where. A key is shown once, when it is made; only its hash is kept.
+
+They stand in a document of the store, which `penstock keys` writes as well: a broker that runs on
+the same directory sees the change when a key is next used.
+"""
+
+import asyncio
+import hashlib
+import hmac
+import json
+import logging
+import re
+import secrets
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from penstock.broker.access import Caller, Verb
+from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.embedded.layout import Layout
+from penstock.broker.names import check_name
+from penstock.broker.store import Store
+from penstock.clock import Clock, SystemClock
+from penstock.errors import InvalidInput, KeyRefused, LedgerError, PenstockError
+from penstock.ledger.files import OsFiles
+
+log = logging.getLogger("penstock.broker")
+
+DOCUMENT = "keys.json"
+_TOKEN = re.compile(r"psk_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})", re.ASCII)
+_FRESH_S = 1.0  # keys are read again when used after so long
+_SOON_S = 0.2  # but not more often than this for wrong ones
+_FAILURES, _FAILURES_PER_S = 20, 1.0  # wrong keys that one address may send: at once, and then
+_MAX_FAILING = 10_000
+MAX_KEYS = 10_000
+MAX_LABEL = 100
+
+
+class Key(NamedTuple):
+    """A key without its secret."""
+
+    id: str
+    label: str
+    verbs: frozenset[Verb]
+    namespaces: frozenset[str] | None  # None: all
+    created_at_ns: int
+    revoked_at_ns: int  # 0: it is good
+    digest: str  # SHA-256 of the secret, in hex
+
+
+def make_key(
+    label: str, verbs: Iterable[str], namespaces: Iterable[str] | None, now_ns: int
+) -> tuple[Key, str]:
+    """A new key, and the token that its holder sends."""
+    if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
+        raise InvalidInput(f"a key's label is printable text of at most {MAX_LABEL} characters")
+    try:
+        good_for = frozenset(Verb(verb) for verb in verbs)
+    except ValueError:
+        raise InvalidInput(f"verbs are some of {', '.join(Verb)}") from None
+    if not good_for:
+        raise InvalidInput(f"a key needs a verb: some of {', '.join(Verb)}")
+    where = None
+    if namespaces is not None:
+        where = frozenset(check_name("namespace", name) for name in namespaces)
+        if not where:
+            raise InvalidInput("a key needs a namespace, or all of them")
+    id_, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
+    key = Key(id_, label, good_for, where, now_ns, 0, _digest(secret))
+    return key, f"psk_{id_}_{secret}"
+
+
+def dump_keys(keys: Iterable[Key]) -> bytes:
+    content = [
+        {
+            "id": key.id,
+            "label": key.label,
+            "verbs": sorted(key.verbs),
+            "namespaces": None if key.namespaces is None else sorted(key.namespaces),
+            "created_at_ns": key.created_at_ns,
+            "revoked_at_ns": key.revoked_at_ns,
+            "sha256": key.digest,
+        }
+        for key in keys
+    ]
+    return (json.dumps({"keys": content}, indent=1) + "\n").encode()
+
+
+def load_keys(data: bytes | None) -> list[Key]:
+    """LedgerError if it is not what `dump_keys` wrote: better no door than an open one."""
+    if data is None:
+        return []
+    try:
+        return [_key(item) for item in json.loads(data)["keys"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise LedgerError(f"the keys ({DOCUMENT}) cannot be read ({error!r}): mend it") from None
+
+
+def _key(item: dict[str, Any]) -> Key:
+    namespaces = item["namespaces"]
+    return Key(
+        str(item["id"]),
+        str(item["label"]),
+        frozenset(Verb(verb) for verb in item["verbs"]),
+        None if namespaces is None else frozenset(map(str, namespaces)),
+        int(item["created_at_ns"]),
+        int(item["revoked_at_ns"]),
+        str(item["sha256"]),
+    )
+
+
+class Keys:
+    """The keys of a broker, in memory, kept up with the store's document."""
+
+    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+        self._store = store
+        self._clock = clock or SystemClock()
+        self._by_id: dict[str, Key] = {}
+        self._loaded_ns = 0
+        self._loading: asyncio.Future[None] | None = None
+        self._failures = ClientBuckets(
+            rate_per_s=_FAILURES_PER_S, burst=_FAILURES, most=_MAX_FAILING, clock=self._clock
+        )
+
+    async def load(self) -> None:
+        """Read them anew."""
+        keys = load_keys(await self._store.load_document(DOCUMENT))
+        self._by_id = {key.id: key for key in keys}
+        self._loaded_ns = self._clock.monotonic_ns()
+
+    @property
+    def required(self) -> bool:
+        """Once there is a key, nobody gets in without one; also if it was revoked since."""
+        return bool(self._by_id)
+
+    async def admit(self, token: str | None, ip: str) -> Caller:
+        """As `caller_of`; looks for a new key before it refuses one."""
+        try:
+            return self.caller_of(token, ip)
+        except KeyRefused:
+            if not token or self._age_s() < _SOON_S:
+                raise
+            await self.load()
+            return self.caller_of(token, ip)
+
+    def caller_of(self, token: str | None, ip: str) -> Caller:
+        """Who sends this token; KeyRefused if nobody we know does, TooManyRequests for an address
+        that guesses."""
+        if self._age_s() > _FRESH_S:
+            self._refresh()
+        if not self.required:
+            return Caller(f"ip:{ip}")
+        if not token:
+            raise KeyRefused("an API key is needed: send it as X-Api-Key or Authorization: Bearer")
+        found = _TOKEN.fullmatch(token)
+        key = self._by_id.get(found[1]) if found else None
+        # Compared also where there is no such key, so that both take the same time.
+        digest = _digest(found[2] if found else "")
+        is_good = hmac.compare_digest(digest, key.digest if key else _NOBODY)
+        if key is None or not is_good or key.revoked_at_ns:
+            self._failures.take(ip, "wrong API keys")
+            raise KeyRefused("this API key is wrong or was revoked")
+        return Caller(f"key:{key.id}", key.verbs, key.namespaces)
+
+    def _age_s(self) -> float:
+        return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9
+
+    def _refresh(self) -> None:
+        """Beside the call that found them old: a key that was revoked is refused a moment later."""
+        if self._loading is None or self._loading.done():
+            self._loading = asyncio.ensure_future(self._load_quietly())
+
+    async def _load_quietly(self) -> None:
+        try:
+            await self.load()
+        except (PenstockError, OSError) as error:
+            log.error("the keys could not be read again; those known stay good: %s", error)
+            self._loaded_ns = self._clock.monotonic_ns()
+
+
+def _digest(secret: str) -> str:
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+_NOBODY = _digest("")
+
+
+class KeyFile:
+    """The keys of a data directory, for the command line. A broker may be running on it."""
+
+    def __init__(self, path: str, clock: Clock | None = None) -> None:
+        self._layout = Layout(OsFiles(), path)
+        self._clock = clock or SystemClock()
+
+    def list(self) -> "list[Key]":
+        return load_keys(self._layout.load_document(DOCUMENT))
+
+    def create(
+        self, label: str, verbs: Iterable[str], namespaces: Iterable[str] | None = None
+    ) -> tuple[Key, str]:
+        """The key, and its token: shown now and never again."""
+        key, token = make_key(label, verbs, namespaces, self._clock.now_ns())
+        with self._layout.documents_turn():
+            keys = self.list()
+            if len(keys) >= MAX_KEYS:
+                raise InvalidInput(f"there are {MAX_KEYS} keys already, the most there may be")
+            self._layout.save_document(DOCUMENT, dump_keys([*keys, key]))
+        return key, token
+
+    def revoke(self, id: str) -> Key:
+        """It is good for nothing from now on. It stays listed."""
+        with self._layout.documents_turn():
+            keys = {key.id: key for key in self.list()}
+            if id not in keys:
+                raise InvalidInput(f"there is no key {id!r}; `penstock keys list` shows them")
+            if not keys[id].revoked_at_ns:
+                keys[id] = keys[id]._replace(revoked_at_ns=self._clock.now_ns())
+                self._layout.save_document(DOCUMENT, dump_keys(keys.values()))
+        return keys[id]

@@ -1,0 +1,196 @@
+"""What the broker tells Prometheus. docs/metrics.md lists it; a test compares the two.
+
+What queues count (published, acked, dead, …) is counted by their state machine, once, where it
+happens, and read from there when somebody asks: so it is right after a restart as well.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from penstock.broker.names import QueueName
+from penstock.errors import (
+    DiskFull,
+    InvalidInput,
+    KeyRefused,
+    LedgerError,
+    NotAllowed,
+    PenstockError,
+    QueueFull,
+    QuotaExceeded,
+    RateLimited,
+    TooManyRequests,
+)
+from penstock.model import GroupStats, Stats
+
+MAX_SERIES_QUEUES = 1000  # queues with series of their own
+
+_FSYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
+_BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
+
+_CAUSES: tuple[tuple[type[PenstockError], str], ...] = (
+    (QueueFull, "queue_full"),
+    (RateLimited, "queue_rate"),
+    (TooManyRequests, "client_rate"),
+    (QuotaExceeded, "quota"),
+    (DiskFull, "disk_full"),
+    (KeyRefused, "key_refused"),
+    (NotAllowed, "not_allowed"),
+    (InvalidInput, "invalid"),
+    (LedgerError, "unavailable"),
+)
+
+
+def cause_of(error: PenstockError) -> str:
+    """Why something was refused, in one word of a fixed few."""
+    return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "other")
+
+
+class _Read(NamedTuple):
+    """One series that is read from the counts of a group."""
+
+    name: str
+    help: str
+    value: Callable[[GroupStats], float]
+
+
+_GROUP_COUNTERS = (
+    _Read("delivered", "Messages leased or taken, each attempt.", lambda g: g.delivered),
+    _Read("acked", "Messages settled well.", lambda g: g.acked),
+    _Read("nacked", "Attempts that failed and are tried again.", lambda g: g.nacked),
+    _Read("timed_out", "Leases that ran out.", lambda g: g.timed_out),
+    _Read("dead_lettered", "Messages that became dead letters.", lambda g: g.dead_lettered),
+    _Read("redriven", "Dead letters that were made ready again.", lambda g: g.redriven),
+    _Read("expired", "Messages whose time to live was over.", lambda g: g.expired),
+    _Read("cancelled", "Messages that were cancelled.", lambda g: g.cancelled),
+)
+_GROUP_GAUGES = (
+    _Read("ready", "Messages that can be delivered now.", lambda g: g.ready),
+    _Read("scheduled", "Messages that are due later.", lambda g: g.scheduled),
+    _Read("in_flight", "Messages that are leased now.", lambda g: g.leased),
+    _Read("parked", "Messages that wait for another of their key.", lambda g: g.parked),
+    _Read("dead", "Dead letters.", lambda g: g.dead),
+    _Read(
+        "oldest_ready_age_seconds",
+        "How long the oldest ready message has waited.",
+        lambda g: g.oldest_ready_age_s,
+    ),
+)
+
+
+class _QueueRead(NamedTuple):
+    """One series that is read from the counts of a queue."""
+
+    name: str
+    help: str
+    value: Callable[[Stats], float]
+
+
+_QUEUE_COUNTERS = (
+    _QueueRead("published", "Messages published.", lambda s: s.published),
+    _QueueRead("deduplicated", "Publishes answered with an earlier id.", lambda s: s.deduplicated),
+    _QueueRead("dedup_evicted", "Dedup ids forgotten early.", lambda s: s.dedup_evicted),
+)
+_QUEUE_GAUGES = (
+    _QueueRead("message_log_bytes", "Bytes of the message log.", lambda s: s.message_log_bytes),
+    _QueueRead("event_log_bytes", "Bytes of the event log.", lambda s: s.event_log_bytes),
+    _QueueRead("segments", "Segment files.", lambda s: s.segments),
+    _QueueRead("damaged", "Damages found since it was opened.", lambda s: s.damaged),
+    _QueueRead("paused", "1 if nothing is handed out.", lambda s: s.paused),
+)
+
+
+class BrokerMetrics:
+    """All series of one broker, in a registry of their own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._queues: Sequence[tuple[QueueName, Stats]] = ()
+        self._rejected = Counter(
+            "penstock_rejected",
+            "Calls that were refused, by cause.",
+            ["cause"],
+            registry=self.registry,
+        )
+        self._fsync = Histogram(
+            "penstock_commit_seconds",
+            "Time of one round of syncs.",
+            buckets=_FSYNC_BUCKETS,
+            registry=self.registry,
+        )
+        self._batch = Histogram(
+            "penstock_commit_answers",
+            "Calls answered by one round of syncs.",
+            buckets=_BATCH_BUCKETS,
+            registry=self.registry,
+        )
+        self._webhooks = Counter(
+            "penstock_webhook_deliveries",
+            "Webhook deliveries, by outcome.",
+            ["outcome"],
+            registry=self.registry,
+        )
+        self.registry.register(self)
+
+    # -- told --------------------------------------------------------------------------------------
+
+    def refused(self, error: PenstockError) -> None:
+        self._rejected.labels(cause_of(error)).inc()
+
+    def committed(self, seconds: float, answers: int) -> None:
+        self._fsync.observe(seconds)
+        self._batch.observe(answers)
+
+    def webhook_delivered(self, outcome: str) -> None:
+        """`outcome` must be one of a fixed few."""
+        self._webhooks.labels(outcome).inc()
+
+    # -- asked -------------------------------------------------------------------------------------
+
+    def page(self, queues: Sequence[tuple[QueueName, Stats]]) -> bytes:
+        """All series, with the counts of these queues."""
+        self._queues = queues
+        return generate_latest(self.registry)
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry: the series of the queues."""
+        shown = list(_bounded(self._queues))
+        for read in _QUEUE_COUNTERS:
+            counter = CounterMetricFamily(f"penstock_{read.name}", read.help, labels=_QUEUE)
+            for queue, stats in shown:
+                counter.add_metric([*queue], read.value(stats))
+            yield counter
+        for read in _QUEUE_GAUGES:
+            gauge = GaugeMetricFamily(f"penstock_{read.name}", read.help, labels=_QUEUE)
+            for queue, stats in shown:
+                gauge.add_metric([*queue], read.value(stats))
+            yield gauge
+        yield from self._collect_groups(shown)
+        yield GaugeMetricFamily("penstock_queues", "Queues that there are.", len(self._queues))
+
+    def _collect_groups(self, shown: Sequence[tuple[QueueName, Stats]]) -> Iterator[Metric]:
+        for read in _GROUP_COUNTERS:
+            counter = CounterMetricFamily(f"penstock_{read.name}", read.help, labels=_GROUP)
+            for queue, stats in shown:
+                for name, group in stats.groups.items():
+                    counter.add_metric([*queue, name], read.value(group))
+            yield counter
+        for read in _GROUP_GAUGES:
+            gauge = GaugeMetricFamily(f"penstock_{read.name}", read.help, labels=_GROUP)
+            for queue, stats in shown:
+                for name, group in stats.groups.items():
+                    gauge.add_metric([*queue, name], read.value(group))
+            yield gauge
+
+
+_QUEUE = ["namespace", "queue"]
+_GROUP = ["namespace", "queue", "group"]
+
+
+def _bounded(
+    queues: Sequence[tuple[QueueName, Stats]],
+) -> Iterator[tuple[QueueName, Stats]]:
+    """The first so many queues; a page of a million series would help nobody."""
+    yield from queues[:MAX_SERIES_QUEUES]

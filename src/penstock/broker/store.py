@@ -1,0 +1,284 @@
+"""Where the broker keeps queues: the one interface between `Broker` and what is below it.
+
+The embedded store (files of this machine) is the first to implement it; tests/conformance holds
+every implementation to the same behaviour.
+
+Calls that may have to wait for a disk or another machine answer with a future. It is done when the
+change is as durable as the queue's sync policy promises. What is wrong with the call is raised at
+once or by the future: whoever awaits sees no difference. Everything runs in one event loop.
+"""
+
+from asyncio import Future
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol
+
+from penstock.broker.names import QueueName
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    DeadLetter,
+    HistoryEvent,
+    LeasedMessage,
+    Message,
+    NewMessage,
+    Payload,
+    Published,
+    Stats,
+    Why,
+)
+from penstock.queue.settings import QueueSettings
+
+Verdict = Literal["ack", "nack", "extend", "release"]
+
+
+class NamespaceInfo(NamedTuple):
+    """A namespace: its queues begin with `defaults`, and together stay within the quotas."""
+
+    name: str
+    created_at_ns: int
+    defaults: Mapping[str, Any]  # queue settings that differ from the broker's
+    max_queues: int = 0  # 0: no quota
+    max_bytes: int = 0
+
+
+class QueueInfo(NamedTuple):
+    """A queue, without its counts."""
+
+    queue: QueueName
+    identity: int  # the 32 bits that its message ids and receipts carry
+    created_at_ns: int
+    settings: QueueSettings
+
+
+class Settlement(NamedTuple):
+    """What is to become of one leased message."""
+
+    verdict: Verdict
+    receipt: str
+    reason: str = ""  # of a nack
+    delay_s: float | None = None  # of a nack: instead of the backoff
+    dead: bool = False  # of a nack: trying again makes no sense
+    lease_s: float = 0.0  # of an extend
+    emit: Sequence[NewMessage] = ()  # of an ack: published in the same write
+
+
+class Outcome(NamedTuple):
+    """What became of one settlement."""
+
+    receipt: str
+    status: Literal["done", "repeated", "gone", "invalid"]
+    detail: str = ""  # why it is gone or invalid
+    ids: Sequence[str] = ()  # of what an ack emitted
+
+    @property
+    def ok(self) -> bool:
+        """Is it as the caller wants it? An ack that was repeated is."""
+        return self.status in ("done", "repeated")
+
+
+class Browse(NamedTuple):
+    """Which messages to look at, and how far."""
+
+    group: str = MAIN_GROUP_NAME
+    state: str | None = None  # None: all that are not done
+    key: str | None = None
+    since_ns: int = 0  # published at or after
+    until_ns: int = 0  # published before; 0: no end
+    text: str | None = None  # in the payload, as UTF-8
+    after_seq: int = 0  # the page begins behind this one
+    limit: int = 50
+    budget: int = 10_000  # messages looked at, at most
+
+
+class Row(NamedTuple):
+    """A message as a page of a listing shows it."""
+
+    message: Message
+    state: str
+    attempts: int
+
+
+class Page(NamedTuple):
+    """A page of a listing."""
+
+    rows: Sequence[Row]
+    next_seq: int  # where the next page begins (as `after_seq`); 0: this was the last
+    looked_at: int  # messages that were looked at for it
+    exhausted: bool  # the budget ended it, not the limit: the next page may have more
+
+
+class DeadFilter(NamedTuple):
+    """Which dead letters: those named, or those that match; without anything, all."""
+
+    ids: Sequence[str] | None = None
+    reason: str | None = None  # a part of it
+    since: float | None = None  # of the last failure, Unix seconds
+    until: float | None = None
+    limit: int | None = None
+
+
+EVERY_DEAD = DeadFilter()
+
+
+class DeadPage(NamedTuple):
+    """A page of dead letters, in the order they were published."""
+
+    letters: Sequence[DeadLetter]
+    next_seq: int  # where the next page begins (as `after_seq`); 0: this was the last
+
+
+class Place(NamedTuple):
+    """Where in a queue: exactly one of them is given."""
+
+    to: str | None = None  # "beginning" or "end"
+    seq: int | None = None
+    id: str | None = None
+    time: float | None = None
+
+
+class Store(Protocol):
+    """Queues, by name. Every method may raise NoSuchQueue where it names a queue."""
+
+    # -- life --------------------------------------------------------------------------------------
+
+    async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
+        """Get ready to be used. `on_ready` is told when a message of a watched queue may be ready:
+        published, due, given back, or its lease over."""
+
+    async def close(self) -> None: ...
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """Queues recovered, and queues in all, while `open` is at work."""
+
+    @property
+    def trouble(self) -> str | None:
+        """Why some queue takes no writes (a failed sync, damage); None if all is well."""
+
+    def watch(self, queue: QueueName) -> None:
+        """Somebody waits for messages of this queue. Counted: each needs its own `unwatch`."""
+
+    def unwatch(self, queue: QueueName) -> None: ...
+
+    # -- catalogue ---------------------------------------------------------------------------------
+
+    def namespaces(self) -> Future[list[NamespaceInfo]]:
+        """All of them, by name."""
+
+    def save_namespace(self, namespace: NamespaceInfo) -> Future[None]:
+        """Make it, or change it."""
+
+    def delete_namespace(self, name: str) -> Future[None]:
+        """With all its queues."""
+
+    def queues(self, namespace: str | None = None) -> list[QueueName]:
+        """The queues of a namespace, or all, sorted. From memory."""
+
+    def has(self, queue: QueueName) -> bool:
+        """Is there such a queue? From memory."""
+
+    def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
+        """Make a queue in a namespace that exists; AlreadyExists if there is one."""
+
+    def info(self, queue: QueueName) -> Future[QueueInfo]: ...
+
+    def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
+        """Change some settings; the others stay."""
+
+    def delete(self, queue: QueueName) -> Future[None]:
+        """Forget a queue and all that is in it."""
+
+    def bytes_of(self, namespace: str) -> int:
+        """What its queues hold on disk, nearly. From memory."""
+
+    def queue_of(self, identity: int) -> QueueName | None:
+        """The queue that an id or a receipt is of. From memory."""
+
+    # -- messages ----------------------------------------------------------------------------------
+
+    def publish(
+        self, queue: QueueName, messages: Sequence[NewMessage | Payload]
+    ) -> Future[list[Published]]:
+        """All or none."""
+
+    def lease(
+        self,
+        queue: QueueName,
+        n: int,
+        *,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+        dead: bool = False,
+    ) -> Future[list[LeasedMessage]]:
+        """What is ready now, up to `n` (with `dead`: dead letters). Where it is found at once that
+        nothing is, the future is done when it is returned.
+
+        If it is cancelled before it is done, the messages are given back untouched.
+        """
+
+    def ready_hint(self, queue: QueueName, group: str) -> int | None:
+        """How many are ready, if that is known without asking anyone."""
+
+    def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+        """Each by itself, in order; the outcomes in the same order."""
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]: ...
+
+    def browse(self, queue: QueueName, query: Browse) -> Future[Page]: ...
+
+    def dead(
+        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+    ) -> Future[DeadPage]: ...
+
+    def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
+
+    def history(
+        self, queue: QueueName, id: str, group: str | None = None
+    ) -> Future[list[HistoryEvent]]: ...
+
+    def stats(self, queue: QueueName) -> Future[Stats]: ...
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(self, queue: QueueName, place: Place, group: str = MAIN_GROUP_NAME) -> Future[int]:
+        """The seq that is delivered next."""
+
+    def cancel(self, queue: QueueName, id: str) -> Future[bool]:
+        """False if it was done already."""
+
+    def purge(self, queue: QueueName, group: str | None = None) -> Future[int]: ...
+
+    def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
+
+    def compact(self, queue: QueueName) -> Future[int]:
+        """How many bytes were given back."""
+
+    def redrive(
+        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
+    ) -> Future[int]:
+        """How many dead letters are ready again (or, with `dry_run`, would be)."""
+
+    def discard(
+        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME
+    ) -> Future[int]:
+        """How many dead letters were thrown away."""
+
+    def groups(self, queue: QueueName) -> Future[list[str]]: ...
+
+    def create_group(self, queue: QueueName, group: str, place: Place) -> Future[bool]:
+        """False if there is one of that name; it is left as it is."""
+
+    def delete_group(self, queue: QueueName, group: str) -> Future[None]: ...
+
+    # -- documents ---------------------------------------------------------------------------------
+
+    def load_document(self, name: str) -> Future[bytes | None]:
+        """A small document of the broker's own: keys, webhooks."""
+
+    def save_document(self, name: str, data: bytes) -> Future[None]:
+        """Replace it whole, durably."""
+
+    def delete_document(self, name: str) -> Future[None]:
+        """Nothing happens if there is none."""
