@@ -1,0 +1,8 @@
+"""Push subscriptions: messages are posted to URLs, signed, and settled by the answers."""
+
+from penstock.broker.webhooks.breaker import Circuit
+from penstock.broker.webhooks.delivery_log import Delivery, DeliveryPage
+from penstock.broker.webhooks.subscription import Style, Subscription
+from penstock.broker.webhooks.webhooks import Webhooks
+
+__all__ = ["Circuit", "Delivery", "DeliveryPage", "Style", "Subscription", "Webhooks"]

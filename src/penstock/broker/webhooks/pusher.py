@@ -1,0 +1,181 @@
+"""The pump of one subscription: leases its messages, posts them, and settles by the answers.
+
+The circuit breaker speaks through the consumer's credit: none while it is open, one while it is
+half open, all of it while it is closed.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from penstock.broker.access import INSIDE
+from penstock.broker.broker import Broker
+from penstock.broker.consumers import Consumer
+from penstock.broker.store import Settlement
+from penstock.broker.webhooks.breaker import Breaker, Circuit
+from penstock.broker.webhooks.delivery_log import DeliveryLog
+from penstock.broker.webhooks.judging import Judgement, judge
+from penstock.broker.webhooks.requests import request_for
+from penstock.broker.webhooks.sending import Answer, Sender
+from penstock.broker.webhooks.subscription import Subscription
+from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
+from penstock.model import LeasedMessage
+
+log = logging.getLogger("penstock.webhooks")
+
+_LEASE_MARGIN_S = 30.0  # a lease outlives its delivery by so much
+_TROUBLE_S = 30.0  # after an error of the queue itself: how long until it is asked again
+
+
+class Pusher:
+    """Pushes the messages of one subscription until it is stopped."""
+
+    def __init__(
+        self,
+        broker: Broker,
+        subscription: Subscription,
+        sender: Sender,
+        deliveries: DeliveryLog,
+        *,
+        on_end: Callable[[Subscription, str], None],
+        on_delivery: Callable[[], None],
+    ) -> None:
+        self.subscription = subscription
+        self._broker = broker
+        self._sender = sender
+        self._deliveries = deliveries
+        self._on_end = on_end
+        self._on_delivery = on_delivery
+        self._loop = asyncio.get_running_loop()
+        self._breaker = Breaker()
+        self._wake_up: asyncio.TimerHandle | None = None
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._consumer = Consumer(
+            broker,
+            INSIDE,
+            subscription.queue,
+            credit=broker.settings.webhook_concurrency,
+            group=subscription.group,
+            lease_s=broker.settings.webhook_timeout_s + _LEASE_MARGIN_S,
+            holder=f"webhook:{subscription.id}",
+        )
+        self._task = self._loop.create_task(self._run())
+
+    @property
+    def circuit(self) -> Circuit:
+        return self._breaker.state(self._loop.time())
+
+    async def stop(self, grace_s: float) -> None:
+        """Lease no more, let what is under way end within the grace, and hand back the rest."""
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=grace_s)
+        left = list(self._under_way)
+        for task in left:
+            task.cancel()
+        if left:
+            await asyncio.wait(left)
+        self._consumer.close()
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                messages = await self._consumer.next()
+            except NoSuchQueue:
+                return self._on_end(self.subscription, "its queue was deleted")
+            except NoSuchGroup:
+                return self._on_end(self.subscription, "its group was deleted")
+            except Unavailable:
+                return None  # the broker stops
+            except PenstockError as error:
+                log.warning(
+                    "webhook_waits webhook=%s queue=%s why=%s",
+                    self.subscription.id,
+                    self.subscription.queue,
+                    error,
+                )
+                await asyncio.sleep(_TROUBLE_S)
+                continue
+            if not messages:
+                return None
+            for leased in messages:
+                task = self._loop.create_task(self._deliver(leased))
+                self._under_way.add(task)
+                task.add_done_callback(self._delivered)
+
+    def _delivered(self, task: asyncio.Task[None]) -> None:
+        self._under_way.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            log.error(
+                "webhook_delivery_failed webhook=%s",
+                self.subscription.id,
+                exc_info=task.exception(),
+            )
+
+    async def _deliver(self, leased: LeasedMessage) -> None:
+        broker, subscription = self._broker, self.subscription
+        started_ns = broker.clock.now_ns()
+        started_s = self._loop.time()
+        headers, body = request_for(subscription, leased, now_ns=started_ns)
+        answer = await self._sender.post(
+            subscription.url, headers, body, timeout_s=broker.settings.webhook_timeout_s
+        )
+        judgement = judge(subscription, answer, leased.attempt)
+        self._deliveries.add(
+            leased.id,
+            leased.attempt,
+            at_ns=started_ns,
+            took_s=self._loop.time() - started_s,
+            outcome=judgement.fate,
+            status=answer.status,
+            reason=judgement.reason,
+            retry_in_s=judgement.delay_s if judgement.fate == "retry" else None,
+        )
+        self._on_delivery()
+        broker.metrics.webhook_delivered(judgement.fate)
+        self._mind_endpoint(answer, judgement)
+        try:
+            await self._consumer.settle([_settlement(leased, judgement)])
+        except PenstockError as error:  # its lease ends by itself, and it is delivered again
+            log.warning("webhook_not_settled webhook=%s why=%s", subscription.id, error)
+        if judgement.fate == "disabled":
+            self._on_end(subscription, judgement.reason)
+
+    # -- the breaker -------------------------------------------------------------------------------
+
+    def _mind_endpoint(self, answer: Answer, judgement: Judgement) -> None:
+        now_s = self._loop.time()
+        if answer.ok:
+            self._breaker.succeeded()
+        else:
+            self._breaker.failed(now_s)
+            if judgement.pause_s:
+                self._breaker.pause(now_s + judgement.pause_s)
+        self._set_credit()
+
+    def _set_credit(self) -> None:
+        """As much as the breaker allows now, and again when its rest is over."""
+        if self._wake_up is not None:
+            self._wake_up.cancel()
+            self._wake_up = None
+        circuit = self.circuit
+        if circuit is Circuit.OPEN:
+            self._consumer.set_credit(0)
+            self._wake_up = self._loop.call_at(self._breaker.rests_until_s, self._set_credit)
+        elif circuit is Circuit.HALF_OPEN:
+            self._consumer.set_credit(1)
+        else:
+            self._consumer.set_credit(self._broker.settings.webhook_concurrency)
+
+
+def _settlement(leased: LeasedMessage, judgement: Judgement) -> Settlement:
+    if judgement.fate == "delivered":
+        return Settlement("ack", leased.receipt)
+    if judgement.fate == "disabled":
+        return Settlement("release", leased.receipt)
+    if judgement.fate == "dead":
+        return Settlement("nack", leased.receipt, reason=judgement.reason, dead=True)
+    return Settlement("nack", leased.receipt, reason=judgement.reason, delay_s=judgement.delay_s)

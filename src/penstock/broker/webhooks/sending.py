@@ -1,0 +1,134 @@
+"""One POST to an endpoint: what it answered, or why it did not. Never raises for what may happen
+outside."""
+
+import asyncio
+import ssl
+from collections.abc import Callable, Mapping
+from datetime import UTC
+from email.utils import parsedate_to_datetime
+from typing import NamedTuple, Protocol
+
+import httpcore2
+from httpcore2 import NetworkError, ProtocolError, TimeoutException
+
+from penstock.broker.webhooks.connecting import GuardedNetwork, Resolve, resolve
+from penstock.broker.webhooks.urls import parse_url
+from penstock.clock import Clock
+from penstock.errors import AddressRefused, InvalidInput
+from penstock.model import NS
+
+MOST_ANSWER_BYTES = 64 * 1024
+_IDLE_CONNECTIONS = 100
+_IDLE_S = 30.0
+
+
+class Answer(NamedTuple):
+    """What came of one POST: a status, or (with status 0) an error."""
+
+    status: int
+    error: str = ""
+    retry_after_s: float | None = None
+    timed_out: bool = False
+    refused: bool = False  # the address is not one to call
+
+    @property
+    def ok(self) -> bool:
+        return 200 <= self.status < 300 and not self.error
+
+
+class Sender(Protocol):
+    """Whatever posts deliveries."""
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
+    ) -> Answer: ...
+
+    async def close(self) -> None: ...
+
+
+class HttpSender:
+    """Posts over HTTP/1.1, with connections that are kept for a while."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        *,
+        allow_private: Callable[[], bool],
+        resolve: Resolve = resolve,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        self._clock = clock
+        # No bound here: each subscription has one on its deliveries, and a slow endpoint must not
+        # take the connections of the others.
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls,
+            max_connections=None,
+            max_keepalive_connections=_IDLE_CONNECTIONS,
+            keepalive_expiry=_IDLE_S,
+            network_backend=GuardedNetwork(allow_private, resolve=resolve),
+        )
+
+    async def post(
+        self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
+    ) -> Answer:
+        """Name lookup, connection, request and answer in `timeout_s` all together."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._post(url, headers, body)
+        except (TimeoutError, TimeoutException):
+            return Answer(0, f"no answer within {timeout_s:g} s", timed_out=True)
+        except AddressRefused as error:
+            return Answer(0, str(error), refused=True)
+        except (NetworkError, ProtocolError, OSError, ssl.SSLError, InvalidInput) as error:
+            return Answer(0, str(error) or type(error).__name__)
+
+    async def _post(self, url: str, headers: Mapping[str, str], body: bytes) -> Answer:
+        endpoint = parse_url(url)
+        request = httpcore2.Request(
+            "POST",
+            httpcore2.URL(
+                scheme=endpoint.scheme,
+                host=endpoint.host,
+                port=endpoint.port,
+                target=endpoint.target,
+            ),
+            headers=[
+                ("Host", endpoint.host_header),
+                ("Content-Length", str(len(body))),
+                ("Accept", "*/*"),
+                *headers.items(),
+            ],
+            content=body,
+        )
+        response = await self._pool.handle_async_request(request)
+        try:
+            size = 0
+            async for part in response.aiter_stream():
+                size += len(part)
+                if size > MOST_ANSWER_BYTES:
+                    return Answer(response.status, f"the answer is over {MOST_ANSWER_BYTES} bytes")
+        finally:
+            await response.aclose()
+        return Answer(response.status, retry_after_s=self._retry_after_s(response.headers))
+
+    async def close(self) -> None:
+        await self._pool.aclose()
+
+    def _retry_after_s(self, headers: list[tuple[bytes, bytes]]) -> float | None:
+        """Seconds, or a date; None where there is none that can be read."""
+        for name, value in headers:
+            if name.lower() == b"retry-after":
+                return _seconds(value.decode("latin-1").strip(), self._clock.now_ns() / NS)
+        return None
+
+
+def _seconds(text: str, now_s: float) -> float | None:
+    if text.isascii() and text.isdecimal() and len(text) < 10:
+        return float(text)
+    try:
+        date = parsedate_to_datetime(text)
+    except ValueError:
+        return None
+    if date.tzinfo is None:
+        date = date.replace(tzinfo=UTC)
+    return max(date.timestamp() - now_s, 0.0)
