@@ -118,5 +118,7 @@ def problem_of(error: BaseException, **more: Any) -> Problem:
     if isinstance(error, PenstockError):
         detail = str(error) or type(error).__doc__ or ""
     else:
-        detail = "something went wrong inside the server: its log says what, under this request's id"
+        detail = (
+            "something went wrong inside the server: its log says what, under this request's id"
+        )
     return Problem(kind.status, kind.code, detail, headers, more)

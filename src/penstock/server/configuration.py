@@ -1,0 +1,153 @@
+"""Settings from a file, the environment and flags. The later wins.
+
+The file (`penstock.toml`) has the tables [server], [broker] and [queues]; the environment names
+the same as PENSTOCK_SERVER_PORT, PENSTOCK_BROKER_MAX_QUEUES, PENSTOCK_QUEUES_SYNC. What is not a
+setting is refused, with the line where it stands.
+"""
+
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from penstock.broker.settings import BrokerSettings
+from penstock.errors import InvalidInput, PenstockError
+from penstock.server.settings import ServerSettings
+
+TABLES = ("server", "broker", "queues")
+_LISTS = frozenset({"trusted_proxies", "cors_origins"})
+
+
+class Configuration(NamedTuple):
+    """All that can be set about `penstock serve`."""
+
+    server: ServerSettings = ServerSettings()
+    broker: BrokerSettings = BrokerSettings()
+
+
+def load_configuration(
+    file: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> Configuration:
+    """Read what is set. `flags` are settings of the server, by name; None is not given."""
+    tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
+    if file is not None:
+        _merge(tables, _from_file(file))
+    _merge(tables, _from_environment(environment or {}))
+    given = {name: value for name, value in (flags or {}).items() if value is not None}
+    _refuse_unknown("server", given, lambda name: f"flag --{name.replace('_', '-')}")
+    _merge(tables, {"server": given})
+    for name in _LISTS & tables["server"].keys():
+        tables["server"][name] = _as_list(name, tables["server"][name])
+    try:
+        broker = BrokerSettings(**tables["broker"], queues=tables["queues"])
+        return Configuration(ServerSettings(**tables["server"]), broker)
+    except PenstockError as error:
+        raise InvalidInput(f"{_where(file, str(error))}{error}") from None
+
+
+def _names_of(table: str) -> frozenset[str]:
+    if table == "queues":
+        return frozenset(BrokerSettings().queue_settings({}).as_dict())
+    kind = ServerSettings if table == "server" else BrokerSettings
+    return frozenset(item.name for item in fields(kind)) - {"queues"}
+
+
+def _from_file(file: Path) -> dict[str, dict[str, Any]]:
+    try:
+        text = file.read_text("utf-8")
+        found = tomllib.loads(text)
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidInput(f"{file} cannot be read: {error}") from None
+    for table, values in found.items():
+        if table not in TABLES or not isinstance(values, dict):
+            line = _line_of(text, None, table)
+            raise InvalidInput(
+                f"{file}, line {line}: there is no table [{table}]; "
+                f"the tables are {', '.join(f'[{name}]' for name in TABLES)}"
+            )
+
+        def place(name: str, table: str = table) -> str:
+            return f"{file}, line {_line_of(text, table, name)}"
+
+        _refuse_unknown(table, values, place)
+    return found
+
+
+def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = {}
+    for table in TABLES:
+        prefix = f"PENSTOCK_{table.upper()}_"
+        values = {
+            variable.removeprefix(prefix).lower(): _typed(text)
+            for variable, text in environment.items()
+            if variable.startswith(prefix)
+        }
+        _refuse_unknown(table, values, lambda name, prefix=prefix: f"{prefix}{name.upper()}")
+        found[table] = values
+    return found
+
+
+def _refuse_unknown(table: str, values: Mapping[str, Any], place: Any) -> None:
+    known = _names_of(table)
+    for name in values:
+        if name not in known:
+            raise InvalidInput(
+                f"{place(name)}: there is no setting {name!r} in [{table}]; "
+                f"the settings are {', '.join(sorted(known))}"
+            )
+
+
+def _merge(tables: dict[str, dict[str, Any]], more: Mapping[str, Mapping[str, Any]]) -> None:
+    for table, values in more.items():
+        tables[table].update(values)
+
+
+def _typed(text: str) -> Any:
+    """A value of the environment: as TOML would read it, else the text itself."""
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, bool | int | float | str | list) else text
+
+
+def _as_list(name: str, value: Any) -> tuple[str, ...]:
+    """A list, or text with commas: what fits in an environment variable or a flag."""
+    if isinstance(value, str):
+        value = [part.strip() for part in value.split(",") if part.strip()]
+    if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
+        raise InvalidInput(f"{name} is {value!r}; it must be a list of texts")
+    return tuple(value)
+
+
+def _line_of(text: str, table: str | None, name: str) -> int:
+    """Where a setting stands. The TOML parser does not tell; a file of settings is simple."""
+    inside = table is None
+    for number, line in enumerate(text.splitlines(), 1):
+        header = re.match(r"\s*\[+\s*([^\]\s]+)\s*\]", line)
+        if header:
+            inside = header.group(1).strip("\"'").split(".")[0] == (table or name)
+            if inside and table is None:
+                return number
+        elif re.match(rf"\s*[\"']?(?:{table}\.)?{re.escape(name)}[\"']?\s*[.=]", line) and (
+            inside or table is not None and line.lstrip().startswith(f"{table}.")
+        ):
+            return number
+    return 1
+
+
+def _where(file: Path | None, error: str) -> str:
+    """The line of the setting that an error is about, if it is the file's."""
+    name = re.match(r"[a-z_]+", error)
+    if file is None or name is None:
+        return ""
+    text = file.read_text("utf-8")
+    for table in TABLES:
+        line = _line_of(text, table, name.group())
+        if line > 1:
+            return f"{file}, line {line}: "
+    return ""

@@ -1,0 +1,76 @@
+"""Cursors: where the next page of a listing begins, as opaque text.
+
+A cursor names the listing it is of and what that listing was asked for, and is signed: it cannot
+be made up, nor be used for another listing. The key is made when the server starts, so a cursor
+does not outlive it; the answer to an old one says so.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+
+import msgspec
+
+from penstock.errors import InvalidInput
+
+_TAG_BYTES = 12
+_MAX_LENGTH = 512
+
+
+class Cursors:
+    """Makes and reads the cursors of one server."""
+
+    def __init__(self, key: bytes | None = None) -> None:
+        self._key = key or secrets.token_bytes(32)
+
+    def make(self, listing: str, position: int | str) -> str:
+        """`listing` says what is listed, with its filters."""
+        body = msgspec.json.encode(position)
+        return _base64(self._tag(listing, body) + body)
+
+    def read_number(self, listing: str, cursor: str | None) -> int:
+        """The position; 0 where there is no cursor, so at the beginning."""
+        position = 0 if cursor is None else self._read(listing, cursor)
+        if not isinstance(position, int):
+            raise _refused()
+        return position
+
+    def read_name(self, listing: str, cursor: str | None) -> str:
+        """The same, where names are listed; "" is before all of them."""
+        position = "" if cursor is None else self._read(listing, cursor)
+        if not isinstance(position, str):
+            raise _refused()
+        return position
+
+    def _read(self, listing: str, cursor: str) -> int | str:
+        data = _bytes(cursor)
+        tag, body = data[:_TAG_BYTES], data[_TAG_BYTES:]
+        if not hmac.compare_digest(tag, self._tag(listing, body)):
+            raise _refused()
+        return msgspec.json.decode(body, type=int | str)
+
+    def _tag(self, listing: str, body: bytes) -> bytes:
+        said = listing.encode("utf-8", "backslashreplace") + b"\0" + body
+        return hmac.digest(self._key, said, hashlib.sha256)[:_TAG_BYTES]
+
+
+def _base64(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        if len(text) > _MAX_LENGTH:
+            raise _refused()
+        return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
+    except (ValueError, binascii.Error):
+        raise _refused() from None
+
+
+def _refused() -> InvalidInput:
+    return InvalidInput(
+        "this cursor is not of this listing: give back the one that came with the page before, "
+        "with the same filters; after a restart of the server begin again without one"
+    )

@@ -1,0 +1,76 @@
+"""What the transports tell Prometheus: requests and their time, by route and status.
+
+Counted in plain lists and turned into series when somebody asks: a request costs two additions,
+where prometheus-client's own histogram costs as much as reading a small body. Routes are templates
+(`…/queues/{queue}/lease`), never paths, so the number of series is bounded by the code.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.metrics_core import Metric
+
+from penstock.model import NS
+
+BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
+_BUCKETS_NS = tuple(round(bucket * NS) for bucket in BUCKETS_S)
+REFUSED_ROUTE = "refused"  # what never got as far as a route
+UNKNOWN_ROUTE = "unknown"
+
+
+class _Times:
+    """How long the requests of one route took."""
+
+    __slots__ = ("counts", "total_ns")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS_NS) + 1)
+        self.total_ns = 0
+
+
+class HttpMetrics:
+    """The series of one server."""
+
+    def __init__(self, registry: CollectorRegistry, *, connections: Callable[[], int]) -> None:
+        self._answered: dict[tuple[str, str, int], int] = {}
+        self._times: dict[str, _Times] = {}
+        self._connections = connections
+        registry.register(self)
+
+    def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
+        """A request was answered."""
+        key = (route, method, status)
+        self._answered[key] = self._answered.get(key, 0) + 1
+        times = self._times.get(route)
+        if times is None:
+            times = self._times[route] = _Times()
+        times.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
+        times.total_ns += took_ns
+
+    def collect(self) -> Iterable[Metric]:
+        """For the registry."""
+        requests = CounterMetricFamily(
+            "penstock_http_requests",
+            "HTTP requests answered, by route and status.",
+            labels=["route", "method", "status"],
+        )
+        for (route, method, status), count in sorted(self._answered.items()):
+            requests.add_metric([route, method, str(status)], count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "penstock_http_request_seconds",
+            "Time from the end of a request to its answer; a long poll counts its waiting.",
+            labels=["route"],
+        )
+        for route, times in sorted(self._times.items()):
+            buckets, so_far = [], 0
+            for bucket, count in zip((*BUCKETS_S, float("inf")), times.counts, strict=True):
+                so_far += count
+                buckets.append(("+Inf" if bucket == float("inf") else str(bucket), so_far))
+            seconds.add_metric([route], buckets, times.total_ns / NS)
+        yield seconds
+        yield GaugeMetricFamily(
+            "penstock_http_connections", "Open HTTP and WebSocket connections.", self._connections()
+        )

@@ -1,0 +1,57 @@
+"""Logs: a line of JSON an event, or text for a terminal. Payloads and secrets are never logged."""
+
+import json
+import logging
+from typing import Any
+
+from penstock.model import NS
+from penstock.server.settings import ServerSettings
+from penstock.server.times import rfc3339
+
+_LOGGERS = ("penstock", "uvicorn")
+
+
+class JsonLines(logging.Formatter):
+    """A record as one line of JSON. `extra={"fields": {…}}` gives it fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "at": rfc3339(round(record.created * NS)),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": record.getMessage(),
+            **getattr(record, "fields", {}),
+        }
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str)
+
+
+class TextLines(logging.Formatter):
+    """The same for people: the event, then its fields."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        fields = "".join(
+            f" {name}={json.dumps(value, default=str)}"
+            for name, value in getattr(record, "fields", {}).items()
+        )
+        # Escaped, so that what a caller sent cannot forge a line or command a terminal.
+        event = json.dumps(record.getMessage(), ensure_ascii=False)[1:-1]
+        line = f"{rfc3339(round(record.created * NS))} {record.levelname:7} {event}{fields}"
+        return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def set_up_logs(settings: ServerSettings) -> None:
+    """Send what Penstock and uvicorn say to stderr, in the form that is set."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    for name in _LOGGERS:
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.propagate = False
+    set_level(settings)
+
+
+def set_level(settings: ServerSettings) -> None:
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(settings.log_level.upper())

@@ -1,0 +1,1 @@
+"""The native interface, a module for each noun."""

@@ -1,0 +1,126 @@
+"""What can be set about a server. `docs/server.md` lists it; a test compares the two."""
+
+import ipaddress
+import re
+from dataclasses import dataclass, fields
+
+from penstock.checking import check_choice, check_number, check_whole
+from penstock.errors import InvalidInput
+
+KIB = 1 << 10
+MIB = 1 << 20
+
+_ORIGIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings:
+    """The settings of the transports; those of queues and callers are the broker's."""
+
+    # where
+    data: str = "./data"  # the directory of the embedded store
+    host: str = "127.0.0.1"
+    port: int = 8080  # 0: any that is free
+    insecure: bool = False  # listen elsewhere than on loopback even without keys
+    tls_cert: str = ""  # PEM files; both or none
+    tls_key: str = ""
+    # how long
+    header_timeout_s: float = 10.0  # from a request's first byte to the end of its headers
+    body_timeout_s: float = 30.0  # for its body; a second more for each 64 KiB that arrived
+    idle_timeout_s: float = 60.0  # between requests, and for taking an answer
+    shutdown_s: float = 30.0  # in all, from the signal to the exit
+    # how much
+    max_body_bytes: int = 32 * MIB
+    max_buffered_bytes: int = 256 * MIB  # bodies of all connections together
+    max_headers: int = 100
+    max_header_bytes: int = 16 * KIB
+    max_url_bytes: int = 8 * KIB
+    max_connections: int = 10_000
+    # WebSockets
+    ws_max_frame_bytes: int = 1 * MIB
+    ws_ping_s: float = 20.0  # between pings
+    ws_pong_s: float = 20.0  # for the answer to one
+    # whom to believe
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    cors_origins: tuple[str, ...] = ()  # origins whose pages may call; "*": all
+    # looking inside
+    log_level: str = "info"
+    log_format: str = "json"
+    access_log: bool = False  # a line for each request, not only for those that failed
+    profiling: bool = False  # GET /debug/profile, for keys with manage
+
+    def __post_init__(self) -> None:
+        for name, (low, high) in _NUMBERS.items():
+            check_number(name, getattr(self, name), low, high)
+        for name, (least, most) in _WHOLE.items():
+            check_whole(name, getattr(self, name), least, most)
+        for name, choices in _CHOICES.items():
+            check_choice(name, getattr(self, name), choices)
+        for item in fields(self):
+            value = getattr(self, item.name)
+            if item.type is bool and not isinstance(value, bool):
+                raise InvalidInput(f"{item.name} is {value!r}; it must be true or false")
+            if item.type is str and not isinstance(value, str):
+                raise InvalidInput(f"{item.name} is {value!r}; it must be text")
+        if bool(self.tls_cert) != bool(self.tls_key):
+            raise InvalidInput("tls_cert and tls_key belong together: give both, or none")
+        self.proxy_networks()
+        for origin in self.cors_origins:
+            if origin != "*" and not _ORIGIN.fullmatch(origin):
+                raise InvalidInput(
+                    f"cors_origins has {origin!r}; an origin is like https://app.example.com"
+                )
+
+    def proxy_networks(self) -> "tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]":
+        """The networks of trusted proxies."""
+        try:
+            return tuple(ipaddress.ip_network(network) for network in self.trusted_proxies)
+        except (ValueError, TypeError) as error:
+            raise InvalidInput(
+                f"trusted_proxies: {error}; a network is like 10.0.0.0/8 or 192.168.1.5"
+            ) from None
+
+
+# What a SIGHUP changes in a running server; the rest needs a restart.
+RELOADABLE = frozenset(
+    {
+        "header_timeout_s",
+        "body_timeout_s",
+        "idle_timeout_s",
+        "shutdown_s",
+        "max_body_bytes",
+        "max_buffered_bytes",
+        "max_headers",
+        "max_header_bytes",
+        "max_url_bytes",
+        "max_connections",
+        "trusted_proxies",
+        "cors_origins",
+        "log_level",
+        "access_log",
+        "profiling",
+    }
+)
+
+_NUMBERS: dict[str, tuple[float, float]] = {
+    "header_timeout_s": (0.01, 3600),
+    "body_timeout_s": (0.01, 3600),
+    "idle_timeout_s": (0.01, 86400),
+    "shutdown_s": (0.1, 3600),
+    "ws_ping_s": (0.01, 3600),
+    "ws_pong_s": (0.01, 3600),
+}
+_WHOLE: dict[str, tuple[int, int]] = {
+    "port": (0, 65535),
+    "max_body_bytes": (1, 1 << 40),
+    "max_buffered_bytes": (1, 1 << 50),
+    "max_headers": (1, 10_000),
+    "max_header_bytes": (64, 16 * MIB),
+    "max_url_bytes": (64, 16 * MIB),
+    "max_connections": (1, 1_000_000),
+    "ws_max_frame_bytes": (1, 1 << 40),
+}
+_CHOICES: dict[str, tuple[str, ...]] = {
+    "log_level": ("debug", "info", "warning", "error"),
+    "log_format": ("json", "text"),
+}

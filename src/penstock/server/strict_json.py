@@ -1,0 +1,140 @@
+"""JSON bodies, read strictly: what two readers could understand differently is refused.
+
+msgspec refuses what is malformed, of a wrong type or unknown. Beyond that, these are refused here,
+also inside of payloads: keys given twice, nesting deeper than 32, numbers that no double holds,
+lone surrogates, bytes that are not UTF-8.
+
+Every publish passes here, so it has to be quick. A key that is given twice is one pair less in what
+was read than there are colons outside of strings; only if those numbers differ, or something else
+is wrong, the slow way is gone that finds out where.
+"""
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from typing import Any, TypeVar
+
+import msgspec
+
+from penstock.errors import InvalidInput
+
+_T = TypeVar("_T")
+
+MAX_DEPTH = 32
+
+_ESCAPE = re.compile(rb"\\.", re.DOTALL)
+_anything = msgspec.json.Decoder()
+
+
+def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
+    """Read a body; InvalidInput says what is wrong, and where (`$.a[3]`)."""
+    check(body)
+    try:
+        return decoder.decode(body)
+    except msgspec.ValidationError as error:
+        raise InvalidInput(_with_path(str(error))) from None
+
+
+def check(body: bytes) -> None:
+    """Refuse what is no JSON, and what decoders read in different ways."""
+    if not body or body.isspace():
+        raise InvalidInput("the body is empty; it must be JSON")
+    try:
+        pairs = _count_pairs(_anything.decode(body), 0)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
+    except RecursionError:
+        raise _too_deep() from None
+    except msgspec.MsgspecError as error:
+        _look_closely(body)
+        if isinstance(error, msgspec.ValidationError):
+            raise InvalidInput(_with_path(str(error))) from None
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+    if pairs != _count_colons(body):
+        _look_closely(body)
+
+
+def _with_path(text: str) -> str:
+    """msgspec's words, with the path even at the top, where it leaves that out."""
+    return text if " - at `" in text else f"{text} - at `$`"
+
+
+def _too_deep() -> InvalidInput:
+    return InvalidInput(f"the JSON is nested deeper than {MAX_DEPTH}")
+
+
+def _count_pairs(value: Any, depth: int) -> int:
+    """How many keys the objects have, all in all."""
+    kind = type(value)
+    if kind is dict:
+        inner, pairs = value.values(), len(value)
+    elif kind is list:
+        inner, pairs = value, 0
+    else:
+        return 0
+    if depth >= MAX_DEPTH:
+        raise _too_deep()
+    depth += 1
+    for one in inner:
+        kind = type(one)
+        if kind is dict or kind is list:
+            pairs += _count_pairs(one, depth)
+    return pairs
+
+
+def _count_colons(body: bytes) -> int:
+    """Those outside of strings: one follows each key that was written."""
+    if b"\\" in body:
+        body = _ESCAPE.sub(b"", body)
+    return b"".join(body.split(b'"')[::2]).count(b":")
+
+
+# -- the slow way ----------------------------------------------------------------------------------
+
+
+class _Pairs(list[tuple[str, Any]]):
+    """An object as it was written, keys that are given twice included."""
+
+
+def _look_closely(body: bytes) -> None:
+    # The json of Python, since it can show the pairs of an object as they were written.
+    try:
+        value = json.loads(body, object_pairs_hook=_Pairs, parse_constant=_no_constant)
+    except (ValueError, RecursionError):
+        return  # malformed: the caller knows
+    for path, problem in _problems(value, "$"):
+        raise InvalidInput(f"{problem} - at `{path}`")
+
+
+def _no_constant(name: str) -> float:
+    raise ValueError(name)
+
+
+def _problems(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, _Pairs):
+        seen = set()
+        for key, inner in value:
+            if not _is_text(key):
+                yield path, "a key has a lone surrogate, which no UTF-8 can say"
+            here = f"{path}.{key}"
+            if key in seen:
+                yield here, "the key is given twice"
+            seen.add(key)
+            yield from _problems(inner, here)
+    elif isinstance(value, list):
+        for index, inner in enumerate(value):
+            yield from _problems(inner, f"{path}[{index}]")
+    elif isinstance(value, str):
+        if not _is_text(value):
+            yield path, "the text has a lone surrogate, which no UTF-8 can say"
+    elif isinstance(value, float) and not math.isfinite(value):
+        yield path, "the number is too large"
+
+
+def _is_text(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
