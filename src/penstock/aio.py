@@ -209,7 +209,10 @@ class AsyncQueue:
         woken = asyncio.Event()
 
         def wake() -> None:
-            loop.call_soon_threadsafe(woken.set)
+            try:
+                loop.call_soon_threadsafe(woken.set)
+            except RuntimeError:
+                pass  # the loop was closed under its tasks; whoever publishes is not to blame
 
         core.listeners.append(wake)  # before the first try: see QueueCore.expecting
         try:

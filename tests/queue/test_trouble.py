@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import DiskFull, LedgerStopped, PenstockError
+from penstock.errors import DiskFull, LedgerStopped, NewerVersion, PenstockError
 from penstock.ledger.files import OpenMode
 from penstock.queue import Queue
 from tests.harness.memory_files import MemoryFiles
@@ -195,3 +195,25 @@ def test_an_ack_with_follow_ups_outlives_them_and_the_newest_snapshot(tmp_path: 
     assert older != newest
     newest.write_bytes(b"damaged")
     assert store.open().state(work) == "done"
+
+
+def test_a_snapshot_that_is_whole_but_makes_no_sense_is_done_without(store: QueueStore) -> None:
+    store.queue.enqueue_batch([b"a", b"b", b"c"])
+    store.queue.dequeue()
+    store.reopen().dequeue()
+    ledger = store.queue._core.ledger
+    for nonsense in (b"", b"nonsense", b"\2\0\0\0\0\0\0\0{}"):
+        ledger.save_snapshot(ledger.events.next_seq - 1, nonsense)
+        damages = len(store.damage)
+        assert [m.payload for m in store.kill().browse()] == [b"c"]
+        assert "snapshot" in store.damage[damages].file
+        ledger = store.queue._core.ledger
+
+
+def test_a_snapshot_of_a_newer_version_is_refused_with_its_reason(store: QueueStore) -> None:
+    store.queue.enqueue(b"a")
+    ledger = store.queue._core.ledger
+    header = b'{"version":9}'
+    ledger.save_snapshot(0, len(header).to_bytes(8, "little") + header)
+    with pytest.raises(NewerVersion, match="newer version"):
+        store.kill()

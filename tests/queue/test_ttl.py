@@ -105,3 +105,15 @@ def test_expired_messages_of_one_key_in_a_row_are_passed_over_in_one_call(
     queue.enqueue(b"new", key="a")
     clock.advance(1)
     assert [m.payload for m in queue.dequeue_batch(1)] == [b"new"]
+
+
+def test_an_expired_message_is_in_no_other_state(store: QueueStore) -> None:
+    ready = store.queue.enqueue(b"", ttl=5)
+    first = store.queue.enqueue(b"", key="k")
+    parked = store.queue.enqueue(b"", key="k", ttl=5)
+    assert [m.id for m in store.queue.browse("ready")] == [ready, first]
+    assert [m.id for m in store.queue.browse("parked")] == [parked]
+    store.clock.advance(5)
+    assert [m.id for m in store.queue.browse("ready")] == [first]
+    assert not list(store.queue.browse("parked"))
+    assert [m.id for m in store.queue.browse("expired")] == [ready, parked]

@@ -1,10 +1,15 @@
 """Why a message is not being delivered now, and everything that happened to it."""
 
+from collections.abc import Iterator
+from threading import Thread
+from typing import Any
+
 import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import NoSuchMessage
-from penstock.queue import Queue
+from penstock.queue import Event, EventType, Queue, inspecting
+from penstock.queue.history import events_of
 from tests.harness.queue_store import QueueStore
 
 
@@ -199,3 +204,44 @@ def test_history_survives_restarts_and_compaction() -> None:
     store.kill().compact()
     store.queue.cancel(id_)
     assert events(store.queue, id_) == ["published", "cancelled"]
+
+
+def test_why_of_one_that_waited_so_long_that_it_is_next(store: QueueStore) -> None:
+    id_ = store.queue.enqueue(b"old", priority=4)
+    store.clock.advance(130)  # two levels
+    store.queue.enqueue(b"new", priority=5)
+    assert store.queue.peek()[0].id == id_
+    assert store.queue.why(id_).code == "next"
+
+
+def test_why_of_a_done_message_holds_nobody_up(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads the event log, which may be long."""
+    id_ = store.queue.enqueue(b"a")
+    store.queue.dequeue()
+    published: list[str] = []
+
+    def read_slowly(*args: Any) -> Iterator[Event]:
+        other = Thread(target=lambda: published.append(store.queue.enqueue(b"b", priority=1)))
+        other.start()
+        other.join(60)
+        yield from events_of(*args)
+
+    monkeypatch.setattr(inspecting, "events_of", read_slowly)
+    assert store.queue.why(id_).details == {"last_event": "taken"}
+    assert published
+
+
+def test_history_passes_over_what_cannot_be_read(store: QueueStore) -> None:
+    id_ = store.queue.enqueue(b"a")
+    store.queue.nack(store.queue.lease())
+    for type_, body in ((200, b"of a future version"), (EventType.ACKED, b"cut")):
+        store.queue._core.ledger.events.append_event(type_, body)
+    store.clock.advance(1)
+    store.queue.ack(store.queue.lease())
+    for queue in (store.queue, store.kill()):
+        events = [event.event for event in queue.history(id_)]
+        assert events == ["published", "leased", "nacked", "leased", "acked"]
+        assert [message.id for message in queue.browse("done")] == [id_]
+    assert len(store.damage) == 2

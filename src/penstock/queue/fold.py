@@ -2,8 +2,9 @@
 
 from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import BadEntry
+from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
+from penstock.ledger.snapshots import Snapshot
 from penstock.queue.events import Event, EventType, decode
 from penstock.queue.settlement import settlement_in
 from penstock.queue.snapshot import load_state
@@ -15,11 +16,7 @@ MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
     """Everything the logs say, as state. Changes nothing on disk."""
-    state, next_event = QueueState(dedup_entries=dedup_entries), 1
-    snapshot = ledger.load_snapshot()
-    if snapshot is not None:
-        load_state(state, snapshot.blob)
-        next_event = snapshot.event_seq + 1
+    state, next_event = _newest_that_loads(ledger, dedup_entries)
     settlements = _feed_new_messages(ledger, state)
     events = Cursor(ledger.events, next_event)
     while entries := events.read(_CHUNK):
@@ -35,6 +32,33 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
         ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
         ledger.events.segments.close()
     return state
+
+
+def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, int]:
+    """The state of a snapshot, and the event that follows; else that of the beginning."""
+    snapshot = ledger.load_snapshot()
+    while snapshot is not None:
+        state = QueueState(dedup_entries=dedup_entries)
+        try:
+            load_state(state, snapshot.blob)
+            return state, snapshot.event_seq + 1
+        except NewerVersion:
+            raise
+        except BadEntry as error:
+            name = f"snapshots/{snapshot.event_seq}"
+            ledger.report(Damage(name, 0, 0, 1, 0, error.reason))
+            snapshot = _older_than(ledger, snapshot.event_seq)
+    return QueueState(dedup_entries=dedup_entries), 1
+
+
+def _older_than(ledger: Ledger, event_seq: int) -> Snapshot | None:
+    for older in reversed(ledger.snapshot_seqs()):
+        if older < event_seq:
+            try:
+                return ledger.read_snapshot(older)
+            except (OSError, ValueError):
+                continue  # reported when it was looked for first
+    return None
 
 
 def apply_and_feed(ledger: Ledger, state: QueueState, event: Event) -> None:

@@ -6,6 +6,7 @@ in the log instead: whether they did something to a message depends on where it 
 
 from collections.abc import Iterator
 
+from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Ledger
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode
 from penstock.queue.flight import State
@@ -66,18 +67,26 @@ def _reaches(event: Event, seq: int, places: dict[int, State]) -> bool:
 def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
     """All events that may be about it: those of the log, and acks that came with follow-ups."""
     emitted = _emitted(ledger, seq)
+    for event in all_events(ledger):
+        while emitted and emitted[0].event_seq <= event.event_seq:
+            carried = emitted.pop(0)
+            if (carried.type, carried.runs) != (event.type, event.runs):
+                yield carried  # else it is this event itself
+        yield event
+    yield from emitted
+
+
+def all_events(ledger: Ledger) -> Iterator[Event]:
+    """The event log as far as it is kept, without what cannot be read."""
     cursor = Cursor(ledger.events, ledger.events.first_seq)
     while entries := cursor.read(_CHUNK):
         for entry in entries:
-            event = decode(
-                entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
-            )
-            while emitted and emitted[0].event_seq <= entry.seq:
-                carried = emitted.pop(0)
-                if (carried.type, carried.runs) != (event.type, event.runs):
-                    yield carried  # else it is this event itself
-            yield event
-    yield from emitted
+            try:
+                yield decode(
+                    entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
+                )
+            except BadEntry:
+                continue  # was reported when the queue was opened
 
 
 def _emitted(ledger: Ledger, seq: int) -> list[Event]:

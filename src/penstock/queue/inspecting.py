@@ -1,7 +1,9 @@
 """Looking: one message, many, counts, the reason, the history. Nothing here changes anything."""
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
+from itertools import islice
 
 from penstock import codec
 from penstock.checking import check_whole
@@ -10,14 +12,15 @@ from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnrea
 from penstock.ledger import Cursor, read_entry
 from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message, Stats, Why
 from penstock.queue.core import QueueCore
-from penstock.queue.events import ALL_GROUPS, Cause, EventType, decode
+from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
-from penstock.queue.history import events_of
+from penstock.queue.history import all_events, events_of
 from penstock.queue.order import in_order
 
 STATES = {state.name.lower(): state for state in State}
 _CHUNK = 500
+_MOST_COUNTED = 10_000  # of those that are before a message
 MAX_PEEK = 1_000_000
 _ENDS = {EventType.EXPIRED: State.EXPIRED, EventType.CANCELLED: State.CANCELLED}
 
@@ -96,11 +99,15 @@ class Inspecting:
         with core.lock:
             core.catch_up()
             group = core.group(group_name)
-            group.promote(core.clock.now_ns())
+            now_ns = core.clock.now_ns()
+            group.promote(now_ns)
             runs = self._runs(group, wanted)
-        return self._messages(
+        found = self._messages(
             (max(first, after_seq + 1), end) for first, end in runs if end > after_seq + 1
         )
+        if wanted in (State.READY, State.SCHEDULED, State.PARKED):
+            return (message for message in found if not 0 < message.expires_at_ns <= now_ns)
+        return found
 
     def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[Message]:
         for first, end in runs:
@@ -130,16 +137,9 @@ class Inspecting:
     def _ends(self, group: int) -> dict[int, State]:
         """The messages that were not simply done, by how the event log says they ended."""
         ended: dict[int, State] = {}
-        cursor = Cursor(self._core.ledger.events, self._core.ledger.events.first_seq)
-        while entries := cursor.read(_CHUNK):
-            for entry in entries:
-                if entry.type not in _ENDS:
-                    continue
-                event = decode(
-                    entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
-                )
-                if event.group in (group, ALL_GROUPS):
-                    ended.update(dict.fromkeys(event.seqs, _ENDS[event.type]))
+        for event in all_events(self._core.ledger):
+            if event.type in _ENDS and event.group in (group, ALL_GROUPS):
+                ended.update(dict.fromkeys(event.seqs, _ENDS[event.type]))
         return ended
 
     def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
@@ -272,8 +272,16 @@ class Inspecting:
             group = core.group(group_name)
             state = self._state(group, entry)
             now_ns = core.clock.now_ns()
-            code, sentence, details = self._reason(group, entry, state, now_ns)
+            if state is not State.DONE:
+                code, sentence, details = self._reason(group, entry, state, now_ns)
+        if state is State.DONE:  # the whole event log may have to be read: not under the lock
+            code, sentence, details = self._reason_done(entry.seq, group.number)
         return Why(id_, group.name, state.name.lower(), code, sentence, details)
+
+    def _reason_done(self, seq: int, group: int) -> tuple[str, str, Mapping[str, object]]:
+        last = deque(events_of(self._core.ledger, seq, group), maxlen=1)
+        what = last[0].type.name.lower() if last else "settled, or lies before the group's start"
+        return ("done", f"It is done: {what}.", {"last_event": what})
 
     def _reason(
         self, group: Group, entry: Entry, state: State, now_ns: int
@@ -323,31 +331,26 @@ class Inspecting:
                 "Its time to live is over.",
                 {"expires_at": entry.expires_at_ns / NS},
             )
-        if state is State.READY:
-            return self._reason_ready(group, entry)
-        last = next(reversed(list(events_of(self._core.ledger, seq, group.number))), None)
-        what = last.type.name.lower() if last else "settled, or lies before the group's start"
-        return ("done", f"It is done: {what}.", {"last_event": what})
+        return self._reason_ready(group, entry, now_ns)
 
-    def _reason_ready(self, group: Group, entry: Entry) -> tuple[str, str, Mapping[str, object]]:
-        if self._core.state.paused:
+    def _reason_ready(
+        self, group: Group, entry: Entry, now_ns: int
+    ) -> tuple[str, str, Mapping[str, object]]:
+        core = self._core
+        if core.state.paused:
             return ("paused", "The queue is paused; resume it.", {})
+        group.promote(now_ns)
+        if next(in_order(core, group, now_ns), None) == entry.seq:
+            return ("next", "It is the next to be delivered, as soon as someone asks.", {})
         flight = group.flights.get(entry.seq)
         priority = flight.priority if flight else entry.priority
         higher = sum(len(lane) for lane in group.lanes[priority + 1 :])
-        same = 0
-        for seq in group.lanes[priority].in_order(self._core.published_ns):
-            if seq == entry.seq:
-                break
-            same += 1
-            if same >= 10_000:
-                break
-        if not higher and not same:
-            return ("next", "It is the next to be delivered, as soon as someone asks.", {})
+        own = islice(group.lanes[priority].in_order(core.published_ns), _MOST_COUNTED)
+        same = next((n for n, seq in enumerate(own) if seq == entry.seq), _MOST_COUNTED)
         return (
             "behind_others",
-            f"It is ready; {higher} of a higher priority and {same}{'+' if same >= 10_000 else ''} "
-            f"of its own are before it.",
+            f"It is ready; {higher} of a higher priority and {same}"
+            f"{'+' if same == _MOST_COUNTED else ''} of its own are before it.",
             {"higher_priority": higher, "same_priority": same},
         )
 

@@ -3,6 +3,7 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from operator import lt
 
 _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
 
@@ -48,7 +49,10 @@ class Runs:
 
     def load(self, data: bytes) -> None:
         """Be what was dumped."""
-        self._array, self._head = array("Q", data), 0
+        pairs = array("Q", data)
+        if len(pairs) % 2 or not all(map(lt, pairs, pairs[1:])):
+            raise ValueError("these are no rising runs")
+        self._array, self._head = pairs, 0
         self._count = sum(self._array[1::2]) - sum(self._array[::2])
         self.first = self._array[0] if self._count else None
 

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable
 from typing import Any
 
-from penstock.errors import BadEntry
+from penstock.errors import BadEntry, NewerVersion
 from penstock.queue.delays import Delays
 from penstock.queue.events import EventType
 from penstock.queue.flight import Flight, Lease, State
@@ -44,11 +44,19 @@ def dump_state(state: QueueState) -> bytes:
 
 
 def load_state(state: QueueState, blob: bytes) -> None:
-    """Fill a new state from a snapshot."""
-    reader = _Reader(blob)
+    """Fill a new state from a snapshot; BadEntry if that is not what `dump_state` gives."""
+    try:
+        _load_state(state, _Reader(blob))
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadEntry(0, f"the snapshot cannot be read: {error!r}") from error
+    except (RecursionError, struct.error) as error:
+        raise BadEntry(0, f"the snapshot cannot be read: {error!r}") from error
+
+
+def _load_state(state: QueueState, reader: "_Reader") -> None:
     header = reader.json()
     if header["version"] > _VERSION:
-        raise BadEntry(0, "the snapshot was written by a newer version")
+        raise NewerVersion(0, "the snapshot was written by a newer version")
     state.ingested_upto = header["ingested_upto"]
     state.next_group = header["next_group"]
     state.paused = header["paused"]
