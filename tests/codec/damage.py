@@ -32,7 +32,7 @@ def random_draft(source: random.Random) -> Draft:
         deliver_at_ns=now_and_then(TIME_NS + source.randrange(1000), 0),
         key=now_and_then(source.randbytes(source.randrange(5)), None),
         headers=now_and_then({"a": "b", "größe": "€ 𝄞", "": ""}, None),
-        attributes=now_and_then({1: b"one", 200: b""}, None),
+        attributes=now_and_then(source.choice([{1: b"one", 200: b""}, {3: b"text/plain"}]), None),
         compression=now_and_then(1, 0),
     )
 

@@ -3,7 +3,7 @@
 from hypothesis import strategies as st
 
 from penstock.codec.entry import Draft
-from penstock.codec.layout import DATA, MAX_TIMESTAMP_NS, TOMBSTONE
+from penstock.codec.layout import CONTENT_TYPE_TAG, DATA, MAX_TIMESTAMP_NS, TOMBSTONE
 
 timestamps = st.one_of(st.integers(0, 100), st.integers(0, MAX_TIMESTAMP_NS))
 payloads = st.one_of(st.binary(max_size=40), st.binary(min_size=100, max_size=3000))
@@ -18,7 +18,9 @@ drafts = st.builds(
     deliver_at_ns=st.one_of(st.just(0), timestamps),
     key=st.none() | st.binary(max_size=20),
     headers=st.none() | st.dictionaries(texts, texts, max_size=4),
-    attributes=st.none() | st.dictionaries(st.integers(0, 255), st.binary(max_size=9), max_size=4),
+    attributes=st.none()
+    | st.dictionaries(st.integers(0, 255), st.binary(max_size=9), max_size=4)
+    | st.builds(lambda kind: {CONTENT_TYPE_TAG: kind}, st.binary(max_size=9)),
     compression=st.sampled_from([0, 0, 1, 2, 255]),
 )
 

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from penstock.codec.entry import Draft
-from penstock.codec.layout import FIRST_EVENT, TOMBSTONE
+from penstock.codec.layout import CONTENT_TYPE_TAG, FIRST_EVENT, TOMBSTONE
 from penstock.model import NO_HEADERS, Message
 from tests.codec.bodies import Body, each_body
 
@@ -104,3 +104,16 @@ def test_stamps_are_the_times_that_were_stored(body: Body) -> None:
     entries, _ = body.read_entries(buffer, 0, 4096, max_count=9)
     assert [e.timestamp_ns for e in entries] == [50, 60, 60, 60, 61]
     assert entries[-1].type == FIRST_EVENT
+
+
+@each_body
+def test_a_content_type_goes_the_short_way_and_no_other_attribute_does(body: Body) -> None:
+    kind = {CONTENT_TYPE_TAG: "text/größe".encode()}
+    data = body.pack(1, 1, Draft(b"x", attributes=kind)) + body.pack(2, 1, Draft(b"y"))
+    messages, end = read(body, data)
+    assert [(m.seq, m.content_type) for m in messages] == [(1, "text/größe"), (2, None)]
+    assert body.skip_plain(data, 0, end, end_seq=99) == (1, 3, end)
+    for attributes in ({CONTENT_TYPE_TAG: b"\xff"}, {**kind, 1: b""}, {2: b"a"}):
+        data = body.pack(1, 1, Draft(b"x", attributes=attributes))
+        assert read(body, data) == ([], 0)
+        assert body.skip_plain(data, 0, len(data), end_seq=99) == (0, 0, 0)

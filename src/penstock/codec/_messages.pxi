@@ -3,11 +3,32 @@
 
 cdef enum:
     MESSAGE_FIELDS = 11
-    NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY | HAS_ATTRIBUTES
+    NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
     NEEDS_A_LOOK = NEEDS_THE_STATE | HAS_EXPIRES_AT | IS_COMPRESSED
 
 if len(Message._fields) != MESSAGE_FIELDS:
     raise ImportError("the compiled codec was built for other messages; build it again")
+
+
+cdef bint has_only_content_type(
+    const uint8_t *data, const Head *head, const Fields *fields
+) noexcept nogil:
+    # As its attributes, if it has any: it changes nothing about the delivery.
+    cdef const uint8_t *at = data + head.offset
+    if fields.attributes == 0:
+        return True
+    return (
+        fields.attributes == 1
+        and at[fields.attributes_at] == CONTENT_TYPE_TAG
+        and is_utf8(
+            at + fields.attributes_at + 3, fields.payload_at - fields.attributes_at - 3
+        )
+    )
+
+
+cdef object content_type_of(const uint8_t *entry, const Head *head, const Fields *fields):
+    cdef int64_t at = fields.attributes_at + 1
+    return next_sized(entry, head, &at, True)
 
 
 cdef object message_of(
@@ -21,14 +42,17 @@ cdef object message_of(
         <const char *>at + fields.payload_at, fields.payload_bytes
     )
     cdef object headers = NO_HEADERS
+    cdef object content_type = None
     cdef object priority = fields.priority
     cdef tuple message
     if fields.headers:
         headers = headers_of(at, head, fields)
+    if fields.attributes:
+        content_type = content_type_of(at, head, fields)
     if not TUPLE_IS_ITEMS:
         return tuple.__new__(
             Message,
-            (id_, number, payload, priority, timestamp_ns, 0, 0, None, headers, None, 0),
+            (id_, number, payload, priority, timestamp_ns, 0, 0, None, headers, content_type, 0),
         )
     message = penstock_new_tuple(Message, MESSAGE_FIELDS)
     put(message, 0, id_)
@@ -40,7 +64,7 @@ cdef object message_of(
     put(message, 6, 0)
     put(message, 7, None)
     put(message, 8, headers)
-    put(message, 9, None)
+    put(message, 9, content_type)
     put(message, 10, 0)
     if not fields.headers:
         PyObject_GC_UnTrack(message)  # nothing in it can be part of a cycle
@@ -60,7 +84,7 @@ def read_messages(
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
     Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only option is its headers.
+    only options are its headers and content type.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -78,6 +102,8 @@ def read_messages(
         if head.type != CHECKPOINT:
             seq = base + <int64_t>head.seq
             if head.type != DATA or head.flags & NEEDS_A_LOOK or seq > MAX_ID_SEQ:
+                break
+            if not has_only_content_type(view.data, &head, &fields):
                 break
             PyList_Append(messages, message_of(view.data, &head, &fields, seq, who))
             count += 1
@@ -109,6 +135,8 @@ cdef void skip_plain_in(
             seq = seq_base + <int64_t>head.seq
             if head.type != DATA or head.flags & NEEDS_THE_STATE or seq >= end_seq:
                 return
+            if not has_only_content_type(data, &head, &fields):
+                return
             if run.first_seq == run.end_seq:
                 run.first_seq = seq
             elif seq != run.end_seq:
@@ -128,8 +156,8 @@ def skip_plain(
 ):
     """Pass over plain messages in a row: (first seq, seq after the last, offset after the last).
 
-    Plain: good, of the default priority, due at once, without key and attributes. Stops before
-    anything else, and before `end_seq`.
+    Plain: good, of the default priority, due at once, without key and with no attribute but a
+    content type. Stops before anything else, and before `end_seq`.
     """
     cdef Run run
     cdef int64_t base = checked_seq(seq_base)

@@ -42,6 +42,7 @@ ZSTD: Final = 2
 CHECKPOINT_FORMAT: Final = "<QII"
 CHECKPOINT_BYTES: Final = ENTRY_OVERHEAD_BYTES + 16
 
+CONTENT_TYPE_TAG: Final = 3  # the one attribute that a reader of messages must know
 MAX_FIELD_BYTES: Final = 0xFFFF  # header name, header value, key, attribute
 MAX_HEADERS: Final = 0xFFFF
 MAX_ATTRIBUTES: Final = 0xFF

@@ -8,9 +8,9 @@ from penstock.codec.entry import Entry
 from penstock.codec.ids_py import MAX_ID_SEQ, make_id
 from penstock.codec.layout import (
     CHECKPOINT,
+    CONTENT_TYPE_TAG,
     DATA,
     DEFAULT_MAX_ENTRY_BYTES,
-    HAS_ATTRIBUTES,
     HAS_DELIVER_AT,
     HAS_EXPIRES_AT,
     HAS_KEY,
@@ -22,7 +22,7 @@ from penstock.codec.unpack_py import Head, entry_of, read_head, view_of
 from penstock.errors import BadEntry
 from penstock.model import NO_HEADERS, Message
 
-_NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY | HAS_ATTRIBUTES
+_NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
 _NEEDS_A_LOOK = _NEEDS_THE_STATE | HAS_EXPIRES_AT | IS_COMPRESSED
 
 
@@ -39,7 +39,7 @@ def read_messages(
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
     Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only option is its headers.
+    only options are its headers and content type.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
@@ -52,6 +52,8 @@ def read_messages(
             head, entry = found
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _NEEDS_A_LOOK or head.seq > MAX_ID_SEQ:
+                    break
+                if not _has_only_content_type(entry):
                     break
                 messages.append(_message_of(entry, identity))
             offset += head.size
@@ -69,8 +71,8 @@ def skip_plain(
 ) -> tuple[int, int, int]:
     """Pass over plain messages in a row: (first seq, seq after the last, offset after the last).
 
-    Plain: good, of the default priority, due at once, without key and attributes. Stops before
-    anything else, and before `end_seq`.
+    Plain: good, of the default priority, due at once, without key and with no attribute but a
+    content type. Stops before anything else, and before `end_seq`.
     """
     check_limits(seq_base, max_entry_bytes)
     check_seq(end_seq)
@@ -81,9 +83,11 @@ def skip_plain(
             found = _good_entry(view, offset, end, seq_base, max_entry_bytes)
             if found is None:
                 break
-            head, _ = found
+            head, entry = found
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _NEEDS_THE_STATE or head.seq >= end_seq:
+                    break
+                if not _has_only_content_type(entry):
                     break
                 if first == after:
                     first = head.seq
@@ -104,6 +108,23 @@ def _good_entry(
         return None
 
 
+def _has_only_content_type(entry: Entry) -> bool:
+    """As its attributes, if it has any: it changes nothing about the delivery."""
+    if not entry.attributes:
+        return True
+    if [*entry.attributes] != [CONTENT_TYPE_TAG]:
+        return False
+    try:
+        _content_type_of(entry)
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _content_type_of(entry: Entry) -> str | None:
+    return entry.attributes[CONTENT_TYPE_TAG].decode() if entry.attributes else None
+
+
 def _message_of(entry: Entry, identity: int) -> Message:
     return Message(
         id=make_id(entry.timestamp_ns, identity, entry.seq),
@@ -115,6 +136,6 @@ def _message_of(entry: Entry, identity: int) -> Message:
         expires_at_ns=0,
         key=None,
         headers=entry.headers or NO_HEADERS,
-        content_type=None,
+        content_type=_content_type_of(entry),
         max_attempts=0,
     )
