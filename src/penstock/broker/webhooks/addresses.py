@@ -69,4 +69,6 @@ def _embedded(address: Address) -> list[Address]:
 
 
 def _ends_in_ipv4(address: IPv6Address) -> bool:
+    if address.is_loopback or address.is_unspecified:
+        return False  # ::1 and :: are in one of the ranges, and are what they are
     return any(address in network for network in _ENDING_IN_IPV4)

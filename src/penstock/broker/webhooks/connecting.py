@@ -72,7 +72,7 @@ class GuardedNetwork(AsyncNetworkBackend):
             try:
                 good.append(str(check_address(address)))
             except AddressRefused as error:
-                refusal = error
+                refusal = refusal or error
         if not good and refusal is not None:
             raise refusal
         return good

@@ -50,6 +50,7 @@ class Pusher:
         self._breaker = Breaker()
         self._wake_up: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
+        self._disabled = False
         self._consumer = Consumer(
             broker,
             INSIDE,
@@ -147,7 +148,9 @@ class Pusher:
     # -- the breaker -------------------------------------------------------------------------------
 
     def _mind_endpoint(self, answer: Answer, judgement: Judgement) -> None:
+        """Before the message is settled: what is given back must not be leased here again."""
         now_s = self._loop.time()
+        self._disabled = self._disabled or judgement.fate == "disabled"
         if answer.ok:
             self._breaker.succeeded()
         else:
@@ -162,7 +165,9 @@ class Pusher:
             self._wake_up.cancel()
             self._wake_up = None
         circuit = self.circuit
-        if circuit is Circuit.OPEN:
+        if self._disabled:
+            self._consumer.set_credit(0)
+        elif circuit is Circuit.OPEN:
             self._consumer.set_credit(0)
             self._wake_up = self._loop.call_at(self._breaker.rests_until_s, self._set_credit)
         elif circuit is Circuit.HALF_OPEN:
