@@ -8,9 +8,9 @@ b'hello'
 """
 
 from os import PathLike, fspath
-from typing import Any
+from typing import Any, cast
 
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.model import DeadLetter, LeasedMessage, Message, Stats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
 from penstock.queue.queue import open_queue
@@ -19,11 +19,22 @@ __version__ = "0.1.0"
 
 
 def open(path: str | PathLike[str], *, read_only: bool = False, **settings: Any) -> Queue:  # noqa: A001
-    """Open the queue in a directory, or make one there.
+    """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
 
     Settings are those of `QueueSettings`; they are stored with the queue, so that they need to be
     given only once. With `read_only` nothing on disk changes, and a writer may be at work.
+
+    `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
+    `penstock.client.ClientOptions`, such as `key=`, and `queue=` where the URL is only the broker's.
+    To a type checker it is a `Queue` as well; `penstock.client.connect` says what it really is.
     """
+    if isinstance(path, str) and path.startswith(("http://", "https://")):
+        from penstock.client import connect, options_of  # needs the extra `client`
+
+        if read_only:
+            raise InvalidInput("read_only is for directories: a key says what a client may do")
+        queue = settings.pop("queue", None)
+        return cast(Queue, connect(path, queue=queue, options=options_of(settings)))
     return open_queue(fspath(path), settings, read_only=read_only, create=not read_only)
 
 

@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mappin
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Any, TypeVar, overload
+from typing import Any, TypeVar, cast, overload
 
-from penstock.errors import ReceiptInvalid
+from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -43,7 +43,14 @@ _T = TypeVar("_T")
 async def open(  # noqa: A001
     path: str | PathLike[str], *, read_only: bool = False, **settings: Any
 ) -> "AsyncQueue":
-    """Open the queue in a directory, or make one there; see `penstock.open`."""
+    """Open the queue in a directory, or make one there, or that at a URL; see `penstock.open`."""
+    if isinstance(path, str) and path.startswith(("http://", "https://")):
+        from penstock.client import connect_async, options_of  # needs the extra `client`
+
+        if read_only:
+            raise InvalidInput("read_only is for directories: a key says what a client may do")
+        queue = settings.pop("queue", None)
+        return cast(AsyncQueue, connect_async(path, queue=queue, options=options_of(settings)))
     core = await asyncio.to_thread(
         open_core, fspath(path), settings, read_only=read_only, create=not read_only
     )

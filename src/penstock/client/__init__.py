@@ -1,0 +1,87 @@
+"""Queues of a broker, over HTTP: the methods of the embedded queue, for threads and for tasks.
+
+    with penstock.open("http://127.0.0.1:8080/shop/orders") as queue:
+        queue.enqueue(b"hello")
+
+`penstock.open` and `penstock.aio.open` come here when they are given a URL. What it needs beyond
+the library is the extra `client`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any
+
+from penstock.client.address import broker_address, is_url, queue_address
+from penstock.client.async_broker import AsyncRemoteBroker
+from penstock.client.async_connection import AsyncConnection
+from penstock.client.async_queue import AsyncRemoteQueue
+from penstock.client.batching import Batching
+from penstock.client.broker import RemoteBroker
+from penstock.client.connection import Connection
+from penstock.client.options import ClientOptions
+from penstock.client.queue import RemoteQueue
+from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
+from penstock.errors import InvalidInput
+
+_DEFAULTS = ClientOptions()
+
+
+def connect(
+    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+) -> RemoteQueue:
+    """The queue at a URL, or the one that `queue` names at the broker of the URL.
+
+    Nothing is sent: whether it is there shows at the first call.
+    """
+    address = queue_address(url, queue)
+    return RemoteQueue(address, Connection(address.base, options))
+
+
+def connect_async(
+    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+) -> AsyncRemoteQueue:
+    """The same, for tasks."""
+    address = queue_address(url, queue)
+    return AsyncRemoteQueue(address, AsyncConnection(address.base, options))
+
+
+def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:
+    """The broker at a URL."""
+    return RemoteBroker(Connection(broker_address(url), options))
+
+
+def connect_broker_async(url: str, *, options: ClientOptions = _DEFAULTS) -> AsyncRemoteBroker:
+    """The same, for tasks."""
+    return AsyncRemoteBroker(AsyncConnection(broker_address(url), options))
+
+
+def options_of(values: Mapping[str, Any]) -> ClientOptions:
+    """Options from names and values; an unknown name is refused."""
+    known = [item.name for item in fields(ClientOptions)]
+    for name in values:
+        if name not in known:
+            raise InvalidInput(
+                f"a queue at a URL has no option {name!r} (its settings are kept by the broker); "
+                f"the options are queue, {', '.join(known)}"
+            )
+    return ClientOptions(**values)
+
+
+__all__ = [
+    "AsyncRemoteBroker",
+    "AsyncRemoteQueue",
+    "Batching",
+    "ClientOptions",
+    "NamespaceDetails",
+    "QueueDetails",
+    "RemoteBroker",
+    "RemoteQueue",
+    "Webhook",
+    "WebhookDelivery",
+    "connect",
+    "connect_async",
+    "connect_broker",
+    "connect_broker_async",
+    "is_url",
+    "options_of",
+]

@@ -1,0 +1,77 @@
+"""Where a broker and a queue of it are, from what a user writes."""
+
+import re
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from penstock.client.names import QueueName
+from penstock.errors import InvalidInput
+
+_API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P<q>[^/]+)")
+
+
+def is_url(text: object) -> bool:
+    """Is it the address of a broker, and not a path?
+
+    >>> is_url("https://example.com/shop/orders"), is_url("./orders")
+    (True, False)
+    """
+    return isinstance(text, str) and text.startswith(("http://", "https://"))
+
+
+class QueueAddress(NamedTuple):
+    """A queue of a broker."""
+
+    base: str  # of the broker, without a slash at the end
+    queue: QueueName
+
+    @property
+    def path(self) -> str:
+        """Where its calls go, below the base."""
+        return self.queue.path
+
+    def __str__(self) -> str:
+        return f"{self.base}/{self.queue}"
+
+
+def broker_address(url: str) -> str:
+    """The address of a broker, checked.
+
+    >>> broker_address("http://127.0.0.1:8080/")
+    'http://127.0.0.1:8080'
+    """
+    try:
+        parts = urlsplit(url)
+        host, _ = parts.hostname, parts.port
+    except ValueError as error:
+        raise InvalidInput(f"{url!r} is not a URL: {error}") from None
+    if parts.scheme not in ("http", "https") or not host:
+        raise InvalidInput(f"{url!r} is not the URL of a broker: write http://host:port")
+    if "@" in parts.netloc:
+        raise InvalidInput("a broker's URL has no user or password in it: give the key as key=")
+    if parts.query or parts.fragment:
+        raise InvalidInput(f"{url!r} has a ? or # in it: options are given by name, not in the URL")
+    return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def queue_address(url: str, queue: str | None = None) -> QueueAddress:
+    """The queue that a URL names by its last two parts, or that `queue` names at the URL.
+
+    >>> str(queue_address("http://127.0.0.1:8080/shop/orders"))
+    'http://127.0.0.1:8080/shop/orders'
+    >>> str(queue_address("http://127.0.0.1:8080", "orders"))
+    'http://127.0.0.1:8080/default/orders'
+    """
+    address = broker_address(url)
+    if queue is not None:
+        return QueueAddress(address, QueueName.parse(queue))
+    if found := _API_PATH.fullmatch(address):
+        return QueueAddress(found["base"], QueueName.parse(f"{found['ns']}/{found['q']}"))
+    parts = urlsplit(address)
+    steps = [unquote(step) for step in parts.path.split("/")[1:]]
+    if not steps:
+        raise InvalidInput(
+            f"{url!r} names no queue: write {address}/namespace/queue, or give queue="
+        )
+    name = QueueName.parse("/".join(steps[-2:]))
+    return QueueAddress("/".join([f"{parts.scheme}://{parts.netloc}", *steps[:-2]]), name)

@@ -1,0 +1,114 @@
+"""A broker as a whole, for threads: its namespaces, queues and webhooks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.client import catalogue, webhooks
+from penstock.client.address import QueueAddress
+from penstock.client.connection import Connection
+from penstock.client.names import QueueName
+from penstock.client.pages import every_row
+from penstock.client.queue import RemoteQueue
+from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
+from penstock.model import Stats
+
+
+class RemoteBroker:
+    """A broker. Queues are named "namespace/queue", or "queue" in the namespace `default`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._do = connection.do
+        self._run = connection.run
+
+    @property
+    def url(self) -> str:
+        return self._connection.base
+
+    def queue(self, name: str) -> RemoteQueue:
+        """One of its queues. It shares this broker's connections: closing it closes them."""
+        address = QueueAddress(self.url, QueueName.parse(name))
+        return RemoteQueue(address, self._connection)
+
+    # -- namespaces --------------------------------------------------------------------------------
+
+    def namespaces(self) -> list[NamespaceDetails]:
+        """All that the key may read, by name."""
+        return self._run(every_row(catalogue.namespaces()))
+
+    def create_namespace(
+        self,
+        name: str,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        max_queues: int = 0,
+        max_bytes: int = 0,
+    ) -> NamespaceDetails:
+        """Make one; its new queues begin with `defaults`. AlreadyExists if there is one."""
+        return self._do(catalogue.create_namespace(name, defaults or {}, max_queues, max_bytes))
+
+    def delete_namespace(self, name: str, *, force: bool = False) -> None:
+        """Forget it. NotEmpty while it has queues, unless forced: then they go as well."""
+        self._do(catalogue.delete_namespace(name, force=force))
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def queues(self, namespace: str | None = None) -> list[str]:
+        """The names of the queues of a namespace, or of all."""
+        return self._run(catalogue.queue_names(namespace))
+
+    def stats(self, queue: str) -> Stats:
+        """The counts of a queue."""
+        return self.queue(queue).stats()
+
+    def details(self, queue: str) -> QueueDetails:
+        """A queue's age and settings."""
+        return self.queue(queue).details()
+
+    def create_queue(self, queue: str, **settings: Any) -> QueueDetails:
+        """Make a queue with some settings of `QueueSettings`. AlreadyExists if there is one."""
+        return self._do(catalogue.create_queue(QueueName.parse(queue), settings))
+
+    def change_queue(self, queue: str, **settings: Any) -> QueueDetails:
+        """Change some settings; the others stay."""
+        return self._do(catalogue.change_queue(QueueName.parse(queue), settings))
+
+    def delete_queue(self, queue: str) -> None:
+        """Forget a queue and all that is in it."""
+        self._do(catalogue.delete_queue(QueueName.parse(queue)))
+
+    # -- webhooks ----------------------------------------------------------------------------------
+
+    def webhooks(self, queue: str) -> list[Webhook]:
+        """The push subscriptions of a queue."""
+        return self._run(every_row(webhooks.of_queue(QueueName.parse(queue))))
+
+    def create_webhook(self, queue: str, url: str, **options: Any) -> Webhook:
+        """Push the messages of a queue to a URL; the answer has the secret that signs them."""
+        return self._do(webhooks.create(QueueName.parse(queue), url, options))
+
+    def webhook(self, id: str) -> Webhook:
+        return self._do(webhooks.one(id))
+
+    def change_webhook(self, id: str, **options: Any) -> Webhook:
+        """Change some options; the others stay."""
+        return self._do(webhooks.change(id, options))
+
+    def delete_webhook(self, id: str) -> None:
+        self._do(webhooks.delete(id))
+
+    def webhook_deliveries(self, id: str) -> list[WebhookDelivery]:
+        """What became of the latest deliveries."""
+        return self._run(every_row(webhooks.deliveries(id)))
+
+    # -- closing -----------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        self._connection.close()
+
+    def __enter__(self) -> "RemoteBroker":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()

@@ -1,0 +1,94 @@
+"""Answers that are errors: the one table from a problem's code to the error that is raised."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from penstock import errors
+from penstock.errors import PenstockError
+
+ERRORS: Mapping[str, type[PenstockError]] = {
+    # what was sent
+    "invalid_input": errors.InvalidInput,
+    "bad_request": errors.InvalidInput,
+    "body_compressed": errors.InvalidInput,
+    "not_json": errors.InvalidInput,
+    "url_too_long": errors.TooLarge,
+    "headers_too_large": errors.TooLarge,
+    "body_too_large": errors.TooLarge,
+    "too_large": errors.TooLarge,
+    "address_refused": errors.AddressRefused,
+    # who sent it
+    "key_refused": errors.KeyRefused,
+    "not_allowed": errors.NotAllowed,
+    # what is there
+    "no_such_namespace": errors.NoSuchNamespace,
+    "no_such_queue": errors.NoSuchQueue,
+    "no_such_group": errors.NoSuchGroup,
+    "no_such_message": errors.NoSuchMessage,
+    "no_such_webhook": errors.NoSuchWebhook,
+    "already_exists": errors.AlreadyExists,
+    "not_empty": errors.NotEmpty,
+    "receipt_invalid": errors.ReceiptInvalid,
+    # how much there may be
+    "queue_full": errors.QueueFull,
+    "rate_limited": errors.RateLimited,
+    "too_many_requests": errors.TooManyRequests,
+    "quota_exceeded": errors.QuotaExceeded,
+    # what the broker can do now
+    "payload_unreadable": errors.PayloadUnreadable,
+    "unavailable": errors.Unavailable,
+    "overloaded": errors.Unavailable,
+    "request_too_slow": errors.Unavailable,
+    "storage_unavailable": errors.LedgerError,
+    "storage_stopped": errors.LedgerStopped,
+    "storage_damaged": errors.CorruptLedger,
+    "read_only": errors.ReadOnly,
+    "disk_full": errors.DiskFull,
+    # a broker that speaks otherwise: another version, or not one at all
+    "no_such_route": errors.BrokerError,
+    "method_not_allowed": errors.BrokerError,
+    "internal": errors.BrokerError,
+}
+_LATER = (errors.RateLimited, errors.TooManyRequests)
+_BY_STATUS: Mapping[int, type[PenstockError]] = {  # of answers without a code: a proxy's
+    401: errors.KeyRefused,
+    403: errors.NotAllowed,
+    408: errors.Unavailable,
+    413: errors.TooLarge,
+    414: errors.TooLarge,
+    429: errors.TooManyRequests,
+    431: errors.TooLarge,
+    502: errors.Unavailable,
+    503: errors.Unavailable,
+    504: errors.Unavailable,
+}
+
+
+def error_of(status: int, body: bytes, retry_after_s: float | None) -> PenstockError:
+    """The error that an answer stands for."""
+    problem = _problem(body)
+    kind = ERRORS.get(str(problem.get("code"))) or _BY_STATUS.get(status, errors.BrokerError)
+    detail = problem.get("detail")
+    text = detail if isinstance(detail, str) and detail else f"the broker answered {status}"
+    if issubclass(kind, _LATER):
+        precise = problem.get("retry_after_s")
+        known = precise if isinstance(precise, int | float) else retry_after_s
+        return kind(text, float(known or 0.0))
+    return kind(text)
+
+
+def retry_after_of(headers: Mapping[str, str]) -> float | None:
+    """The seconds of a Retry-After header; None where there is none, or it is a date."""
+    try:
+        return max(float(headers["retry-after"]), 0.0)
+    except (KeyError, ValueError):
+        return None
+
+
+def _problem(body: bytes) -> dict[str, Any]:
+    try:
+        problem = json.loads(body)
+    except ValueError:
+        return {}
+    return problem if isinstance(problem, dict) else {}

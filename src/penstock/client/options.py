@@ -1,0 +1,44 @@
+"""What can be said about how a broker is reached. `docs/client.md` lists it; a test compares."""
+
+import os
+import ssl
+from dataclasses import dataclass
+
+from penstock.checking import check_number, check_whole
+from penstock.client.batching import Batching
+from penstock.client.tries import Retrying
+from penstock.errors import InvalidInput
+
+KEY_VARIABLE = "PENSTOCK_KEY"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientOptions:
+    """How a broker is reached."""
+
+    key: str | None = None  # an API key; None: that of the environment, if any
+    timeout_s: float = 10.0  # for a connection, and for an answer beyond what was to be waited
+    retry_s: float = 30.0  # how long a call is tried again; 0: not at all
+    max_connections: int = 256
+    verify: ssl.SSLContext | bool = True  # how the certificate of https is judged
+    batching: Batching | None = None  # gather single publishes into batches
+
+    def __post_init__(self) -> None:
+        check_number("timeout_s", self.timeout_s, 0.001, 3600)
+        check_whole("max_connections", self.max_connections, 1, 100_000)
+        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
+            raise InvalidInput("the key has characters that no key has")
+        self.retrying()
+
+    def retrying(self) -> Retrying:
+        return Retrying(retry_s=self.retry_s)
+
+    def headers(self) -> dict[str, str]:
+        """Sent with every request."""
+        key = self.key if self.key is not None else os.environ.get(KEY_VARIABLE)
+        said = {"accept": "application/json", "user-agent": "penstock"}
+        return {**said, "authorization": f"Bearer {key}"} if key else said
+
+    def keys_known_for_s(self) -> float:
+        """Longer than a publish can be under way, so that its last try still finds its key."""
+        return 2 * (self.retry_s + self.timeout_s) + 60

@@ -1,0 +1,395 @@
+"""A queue of a broker, for threads: the methods of the embedded queue, over HTTP."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import overload
+
+from penstock.client import delivering, looking, operating, publishing, settling
+from penstock.client.address import QueueAddress
+from penstock.client.batching import Batcher
+from penstock.client.call import Call, T
+from penstock.client.connection import Connection
+from penstock.client.delivering import Lease
+from penstock.client.groups import RemoteGroups
+from penstock.client.pages import Page
+from penstock.client.remote import QueueDetails
+from penstock.errors import ReceiptInvalid
+from penstock.ledger.compaction import CompactionResult
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    DeadLetter,
+    HistoryEvent,
+    LeasedMessage,
+    Message,
+    NewMessage,
+    Payload,
+    Published,
+    Stats,
+    Why,
+)
+from penstock.queue.parts import as_new, half_time_ns, several
+from penstock.queue.settings import YEARS_S
+from penstock.queue.settling import Leased
+
+log = logging.getLogger("penstock.client")
+
+
+class RemoteQueue:
+    """A queue of a broker. Thread-safe; a context manager that closes its connections.
+
+    Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
+    """
+
+    def __init__(self, address: QueueAddress, connection: Connection) -> None:
+        self.address = address
+        self._path = address.path
+        self._connection = connection
+        self._do = connection.do
+        self._run = connection.run
+        self._keys = publishing.OwnKeys(connection.options.keys_known_for_s())
+        batching = connection.options.batching
+        self._batcher = None if batching is None else Batcher(batching, self.publish)
+        self.groups = RemoteGroups(address.path, connection)
+
+    @property
+    def url(self) -> str:
+        return str(self.address)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def enqueue(
+        self,
+        payload: Payload,
+        *,
+        priority: int | None = None,
+        delay: float | None = None,
+        deliver_at: float | None = None,
+        ttl: float | None = None,
+        headers: Mapping[str, str] | None = None,
+        key: str | None = None,
+        dedup_id: str | None = None,
+        dedup_window_s: float | None = None,
+        max_attempts: int | None = None,
+        content_type: str | None = None,
+        compression: str | None = None,
+    ) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first."""
+        message = NewMessage(
+            payload=payload,
+            priority=priority,
+            delay=delay,
+            deliver_at=deliver_at,
+            ttl=ttl,
+            headers=headers,
+            key=key,
+            dedup_id=dedup_id,
+            dedup_window_s=dedup_window_s,
+            max_attempts=max_attempts,
+            content_type=content_type,
+            compression=compression,
+        )
+        if self._batcher is not None:
+            return self._batcher.publish(message).id
+        return self.publish([message])[0].id
+
+    def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+        """Publish several messages, all or none; their ids in the same order."""
+        return [published.id for published in self.publish(as_new(messages))]
+
+    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+        """As `enqueue_batch`, and says which messages were duplicates."""
+        return self._do(publishing.publish(self._path, messages, self._keys))
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    def lease(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder)
+        return self._run(lease.waiting(wait_s, self._connection.clock))
+
+    @contextmanager
+    def lease_one(
+        self,
+        *,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> Iterator[LeasedMessage | None]:
+        """One message for the length of a `with` block: acked at its end, nacked if it raises.
+
+        None if there was no message.
+        """
+        leased = self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
+        if not leased:
+            yield None
+            return
+        with leased[0] as job:
+            yield job
+
+    def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+        """Take the next message for good; None if there is none."""
+        taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
+        return taken[0] if taken else None
+
+    def dequeue_batch(
+        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+    ) -> list[Message]:
+        """Take up to `n` messages for good: they are leased and acked."""
+        lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")
+        return self._run(delivering.take(lease, wait_s, self._connection.clock))
+
+    @overload
+    def stream(
+        self,
+        handler: None = None,
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> Iterator[LeasedMessage]: ...
+
+    @overload
+    def stream(
+        self,
+        handler: Callable[[LeasedMessage], object],
+        *,
+        group: str = ...,
+        lease_s: float | None = ...,
+        idle_s: float | None = ...,
+        batch: int = ...,
+    ) -> int: ...
+
+    def stream(
+        self,
+        handler: Callable[[LeasedMessage], object] | None = None,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: float | None = None,
+        idle_s: float | None = None,
+        batch: int = 32,
+    ) -> Iterator[LeasedMessage] | int:
+        """Messages as they come, until nothing came for `idle_s` (None: for ever).
+
+        With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
+        is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
+        """
+        jobs = self._jobs(group, lease_s, idle_s, batch)
+        if handler is None:
+            return jobs
+        succeeded = 0
+        for job in jobs:
+            try:
+                with job:
+                    handler(job)
+                succeeded += 1
+            except ReceiptInvalid:
+                log.warning("message %s was settled elsewhere while it was handled", job.id)
+            except Exception:
+                log.exception("handling message %s failed; it was nacked", job.id)
+        return succeeded
+
+    def _jobs(
+        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+    ) -> Iterator[LeasedMessage]:
+        wait_s, clock = YEARS_S if idle_s is None else idle_s, self._connection.clock
+        # Repeatable: whoever streams asks again anyway, and what an answer that got lost had leased
+        # comes back by itself.
+        lease = Lease(
+            self._path, self, n=batch, lease_s=lease_s, group=group, holder="", repeatable=True
+        )
+        ahead: list[LeasedMessage] = []
+        try:
+            while ahead := self._run(lease.waiting(wait_s, clock)):
+                ahead.reverse()
+                half_ns = half_time_ns(ahead[0], clock.now_ns())
+                yield ahead.pop()  # one at least, however wrong a clock is
+                while ahead and clock.now_ns() < half_ns:
+                    yield ahead.pop()
+                self._give_back(ahead)  # they would not last
+        finally:
+            if ahead and not self._connection.is_closed:
+                self._give_back(ahead)
+
+    def _give_back(self, ahead: list[LeasedMessage]) -> None:
+        if ahead:
+            receipts = settling.receipts_of(ahead)
+            self._do(settling.give_back(receipts))
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    def ack(
+        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+    ) -> list[str]:
+        """The work is done. With `emit`, follow-up messages are published in the same write."""
+        new = as_new(emit)
+        return self._run(
+            settling.in_lots(several(leased), lambda receipts: settling.ack(receipts, new))
+        )
+
+    def nack(
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+    ) -> None:
+        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        self._run(
+            settling.in_lots(
+                several(leased), lambda receipts: settling.nack(receipts, reason, delay)
+            )
+        )
+
+    def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+        """The work takes longer: the lease lasts `lease_s` from now."""
+        self._run(
+            settling.in_lots(several(leased), lambda receipts: settling.extend(receipts, lease_s))
+        )
+
+    def release(self, leased: Leased | Iterable[Leased]) -> None:
+        """Give back untouched: ready again at once, and no attempt is spent."""
+        self._run(settling.in_lots(several(leased), settling.release))
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
+        """The messages that would be delivered next; nothing changes."""
+        return self._do(looking.peek(self._path, n, group))
+
+    def browse(
+        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
+    ) -> Iterator[Message]:
+        """Messages by state, without consuming; all that are not done by default."""
+        return self._rows(looking.browse(self._path, state, group))
+
+    def get(self, id: str) -> Message:
+        """A message by its id, done or not, as long as its bytes are kept."""
+        return self._do(looking.message(id))
+
+    def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
+        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
+        return self._do(looking.state(id, group))
+
+    def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
+        """The exact reason why a message is not being delivered now."""
+        return self._do(looking.why(id, group))
+
+    def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
+        """Everything that happened to a message."""
+        return self._do(looking.history(id, group))
+
+    def stats(self) -> Stats:
+        """Counts. They are kept, not counted: it costs the same whatever waits."""
+        return self._do(looking.stats(self._path))
+
+    def details(self) -> QueueDetails:
+        """The queue's name, age and settings, as the broker has them."""
+        return self._do(looking.details(self._path))
+
+    def metrics(self) -> dict[str, object]:
+        """What this client did since it was opened: requests, retries, and how long they took."""
+        return self._connection.counts.snapshot()
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    def seek(
+        self,
+        to: str | None = None,
+        *,
+        seq: int | None = None,
+        id: str | None = None,
+        time: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
+        place = operating.place_of(to, seq, id, time)
+        return self._do(operating.seek(self._path, group, place))
+
+    def cancel(self, id: str) -> bool:
+        """Take a message out of every group; False if it is done already."""
+        return self._do(operating.cancel(id))
+
+    def purge(self, *, group: str | None = None) -> int:
+        """Throw away all that waits, in one group or in all; how many deliveries that were."""
+        return self._do(operating.purge(self._path, group))
+
+    def pause(self) -> None:
+        """Hand nothing out until `resume`. Publishing and settling go on."""
+        self._do(operating.pause(self._path))
+
+    def resume(self) -> None:
+        """Hand messages out again."""
+        self._do(operating.resume(self._path))
+
+    def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
+        """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        return self._rows(looking.dead(self._path, group))
+
+    def lease_dead(
+        self,
+        n: int = 1,
+        *,
+        lease_s: float | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
+        them dead."""
+        lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder, dead=True)
+        return self._do(lease.once())
+
+    def redrive(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
+        which = operating.which_dead(ids, reason, since, until, limit, group)
+        return self._do(operating.redrive(self._path, which))
+
+    def discard(
+        self,
+        ids: str | Iterable[str] | None = None,
+        *,
+        reason: str | None = None,
+        since: float | None = None,
+        until: float | None = None,
+        limit: int | None = None,
+        group: str = MAIN_GROUP_NAME,
+    ) -> int:
+        """Throw dead letters away: those named, those that match, or all."""
+        which = operating.which_dead(ids, reason, since, until, limit, group)
+        return self._do(operating.discard(self._path, which))
+
+    def compact(self) -> CompactionResult:
+        """Give back disk space that no group and no retention setting needs."""
+        return self._do(operating.compact(self._path))
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        self._connection.close()
+
+    def __enter__(self) -> "RemoteQueue":
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def _rows(self, call: Call[Page[T]]) -> Iterator[T]:
+        following: Call[Page[T]] | None = call
+        while following is not None:
+            page = self._do(following)
+            yield from page.rows
+            following = page.next
