@@ -25,8 +25,8 @@ def open(path: str | PathLike[str], *, read_only: bool = False, **settings: Any)
     given only once. With `read_only` nothing on disk changes, and a writer may be at work.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
-    `penstock.client.ClientOptions`, such as `key=`, and `queue=` where the URL is only the broker's.
-    To a type checker it is a `Queue` as well; `penstock.client.connect` says what it really is.
+    `penstock.client.ClientOptions`, such as `key=`; `queue=` where the URL is only the broker's. To
+    a type checker it is a `Queue` as well; `penstock.client.connect` says what it really is.
     """
     if isinstance(path, str) and path.startswith(("http://", "https://")):
         from penstock.client import connect, options_of  # needs the extra `client`
