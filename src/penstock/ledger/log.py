@@ -635,6 +635,40 @@ class Log:
             )
             return new
 
+    # -- for adoption ------------------------------------------------------------------------------
+
+    def take_in(
+        self,
+        count: int,
+        place: Callable[[int, int], tuple[Sequence[tuple[SegmentHeader, int]], int]],
+    ) -> int:
+        """Let `place` put segments with `count` entries behind the last one; their first seq.
+
+        It is called while nobody can append, with that seq and the time of the last entry, and
+        answers the new headers with their ends, and the time of the last entry then. If the system
+        fails it half-way, nothing more may be written: opening finds out what is there.
+        """
+        while True:
+            self.rest()  # what is there must be complete before something lies behind it
+            with self._sync_lock, self._lock:
+                self._check_writable()
+                self._packer.limit = 0
+                if self._tail is not None:
+                    continue  # someone is writing again
+                first_seq, last_ns = self._packer.next_seq, self._packer.last_timestamp_ns
+                try:
+                    placed, last_ns = place(first_seq, last_ns)
+                except OSError as error:
+                    raise self._stop(error, "adopting segments") from error
+                new = [self._segment(header, end) for header, end in placed]
+                self.segments.replace([*self.segments.all, *new])
+                self._packer = self._hot = _shut_packer(first_seq + count, last_ns)
+                self._durable_next_seq = first_seq + count
+                self._arrived.notify_all()
+            for segment in new:
+                self._save_index(segment)
+            return first_seq
+
     # -- for readers -------------------------------------------------------------------------------
 
     def publish_tail(self) -> None:

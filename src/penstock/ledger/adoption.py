@@ -1,0 +1,417 @@
+"""Taking in what others have written beside the log: all of it or nothing, and only once.
+
+A writer elsewhere (a task of a data pipeline) puts messages into segments of its own, in a folder
+of `staging/`: relative ones, whose entries count their seqs from 0. The holder of the ledger then
+gives them their place behind the last entry, by changing their headers and their names.
+
+All or nothing, with nothing but what recovery does anyway. Several segments need several renames;
+so that no crash shows a part of them, an empty *cover* lies at the place of the first one, with a
+header that says "I stand for all up to E": what lies behind it does not count, and an opening
+removes it. When all others are in place, the first one is renamed over the cover: that one rename
+is the commit. Before the cover is made, `queue.json` says that the seqs up to E are given out, so
+that after a crash nobody gives them out again.
+
+Only once: `transactions.json` remembers for each application the version it adopted last. Before
+the commit it says what is about to happen; whether it did is seen from whether the first segment
+has left the staging folder.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
+
+from penstock import codec
+from penstock.codec import Draft, Entry, Packer, Skim, crc32c
+from penstock.codec.layout import DATA
+from penstock.errors import BadEntry, InvalidInput, LedgerError
+from penstock.ledger.folder import Folder, read_fully, write_fully
+from penstock.ledger.ledger import Ledger, as_ledger_error
+from penstock.ledger.manifest import Marks
+from penstock.ledger.reading import Cursor
+from penstock.ledger.segment_header import (
+    COMPACTED,
+    HEADER_BYTES,
+    MESSAGES,
+    RELATIVE,
+    SegmentHeader,
+    segment_name,
+)
+
+STAGING = "staging"
+TRANSACTIONS_NAME = "transactions.json"
+TRANSACTION_TAG = 240  # attribute of the first message of a transaction that was appended
+MAX_REMEMBERED = 10_000  # applications; the one that was longest silent is forgotten first
+MAX_TRANSACTIONS_BYTES = 8 << 20
+_FORMAT = 1
+_CHUNK = 4096
+
+
+class Transaction(NamedTuple):
+    """The name of one adoption: versions of an application rise."""
+
+    app: str
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A segment that waits in a folder of `staging/`."""
+
+    folder: str
+    name: str
+    entries: int
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """What came of it."""
+
+    first_seq: int
+    entries: int
+    repeated: bool = False  # the transaction was there already, and nothing was done
+
+
+def staged_header(identity: int, created_at_ns: int) -> SegmentHeader:
+    """The header of a segment that has no place in a log yet."""
+    return SegmentHeader(MESSAGES, identity, 0, created_at_ns, RELATIVE)
+
+
+def adopt(
+    ledger: Ledger, staged: Sequence[Staged], transaction: Transaction | None = None
+) -> Adopted:
+    """Put staged segments behind the last message, in the order given."""
+    return _Adoption(ledger, transaction).of_segments([one for one in staged if one.entries])
+
+
+def append_once(ledger: Ledger, drafts: Sequence[Draft], transaction: Transaction) -> Adopted:
+    """The same for a few messages: one batch of the log, which carries the transaction's name."""
+    return _Adoption(ledger, transaction).of_drafts(drafts)
+
+
+def was_adopted(ledger: Ledger, transaction: Transaction) -> bool:
+    """Was that version of the application adopted, or a later one?"""
+    return _Adoption(ledger, transaction).repeated() is not None
+
+
+def sweep_staging(ledger: Ledger, names: Sequence[str]) -> None:
+    """Remove folders of `staging/`: those of failed or finished writers."""
+    staging = _staging(ledger)
+    pending = _Memory.load(ledger).pending
+    kept = pending["folder"] if pending is not None else None
+    for name in names:
+        folder = staging.child(name)
+        if name == kept or not folder.exists():
+            continue
+        for file in folder.files.names(folder.path):
+            folder.remove(file)
+        folder.files.remove_directory(folder.path)
+    if staging.exists():
+        staging.sync()
+
+
+def _staging(ledger: Ledger) -> Folder:
+    return Folder(ledger.messages.folder.files, ledger.path).child(STAGING)
+
+
+# -- what is remembered ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """The content of transactions.json."""
+
+    done: dict[str, tuple[int, int, int]]  # application -> version, first seq, entries
+    pending: dict[str, Any] | None = None
+
+    @classmethod
+    def load(cls, ledger: Ledger) -> "_Memory":
+        root = Folder(ledger.messages.folder.files, ledger.path)
+        try:
+            data = root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES)
+        except FileNotFoundError:
+            return cls({})
+        except OSError as error:
+            raise as_ledger_error(ledger.path, f"reading {TRANSACTIONS_NAME}", error) from error
+        try:
+            content = json.loads(data)
+            checksum = content.pop("crc")
+            if checksum != crc32c(_canonical(content)) or content["format"] > _FORMAT:
+                raise ValueError("the checksum does not match, or a newer version wrote it")
+            done = {app: (v, seq, n) for app, (v, seq, n) in content["done"].items()}
+            return cls(done, content["pending"])
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise LedgerError(
+                f"{ledger.path}/{TRANSACTIONS_NAME} cannot be read ({error}), so it cannot be said "
+                f"which transactions are in the queue. Make sure that none will be repeated, then "
+                f"remove the file."
+            ) from None
+
+    def save(self, ledger: Ledger) -> None:
+        done = dict(list(self.done.items())[-MAX_REMEMBERED:])
+        content = {"format": _FORMAT, "done": done, "pending": self.pending}
+        data = json.dumps({**content, "crc": crc32c(_canonical(content))}).encode()
+        try:
+            Folder(ledger.messages.folder.files, ledger.path).replace(TRANSACTIONS_NAME, data)
+        except OSError as error:
+            raise as_ledger_error(ledger.path, f"saving {TRANSACTIONS_NAME}", error) from error
+
+    def with_done(self, transaction: Transaction, first_seq: int, entries: int) -> "_Memory":
+        others = {app: entry for app, entry in self.done.items() if app != transaction.app}
+        entry = (transaction.version, first_seq, entries)
+        return _Memory({**others, transaction.app: entry}, None)
+
+
+def _canonical(content: dict[str, Any]) -> bytes:
+    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+
+
+# -- doing it --------------------------------------------------------------------------------------
+
+
+class _Adoption:
+    def __init__(self, ledger: Ledger, transaction: Transaction | None) -> None:
+        self._ledger = ledger
+        self._log = ledger.messages
+        self._files = ledger.messages.folder.files
+        self._transaction = transaction
+        self._staging = _staging(ledger)
+
+    def repeated(self) -> Adopted | None:
+        """The earlier adoption, if there was one. Finds out first what a crash left undecided."""
+        memory = self._settled(_Memory.load(self._ledger))
+        if self._transaction is None:
+            return None
+        done = memory.done.get(self._transaction.app)
+        if done is None or done[0] < self._transaction.version:
+            return None
+        _, first_seq, entries = done
+        return Adopted(first_seq, entries, repeated=True)
+
+    def of_segments(self, staged: Sequence[Staged]) -> Adopted:
+        self._ledger.check_writable()
+        earlier = self.repeated()
+        if earlier is not None:
+            return earlier
+        try:
+            found = [self._verified(one) for one in staged]
+        except OSError as error:
+            raise as_ledger_error(self._ledger.path, "reading staged segments", error) from error
+        total = sum(one.entries for one in staged)
+        if not total:
+            return self._remember(Adopted(self._log.next_seq, 0))
+        oldest_ns = min(first.timestamp_ns for first, _ in found)
+        newest_ns = max(skim.last_timestamp_ns for _, skim in found)
+
+        def place(first_seq: int, last_ns: int) -> tuple[list[tuple[SegmentHeader, int]], int]:
+            in_order = last_ns <= oldest_ns == newest_ns
+            at_ns = max(last_ns, newest_ns)
+            headers = self._prepared(staged, first_seq, restamp_ns=None if in_order else at_ns)
+            self._put_in_place(staged, [header for header, _ in headers], first_seq, total)
+            return headers, at_ns
+
+        return self._remember(Adopted(self._log.take_in(total, place), total))
+
+    def of_drafts(self, drafts: Sequence[Draft]) -> Adopted:
+        assert self._transaction is not None
+        self._ledger.check_writable()
+        earlier = self.repeated()
+        if earlier is not None:
+            return earlier
+        if not drafts:
+            return self._remember(Adopted(self._log.next_seq, 0))
+        self._announce(first_seq=self._log.next_seq, folder="", name="", entries=len(drafts))
+        first, *others = drafts
+        name = _tag_value(self._transaction)
+        named = first._replace(attributes={**(first.attributes or {}), TRANSACTION_TAG: name})
+        first_seq = self._log.append_batch([named, *others])
+        self._ledger.sync()
+        return self._remember(Adopted(first_seq, len(drafts)))
+
+    # -- transactions ------------------------------------------------------------------------------
+
+    def _announce(self, **where: object) -> None:
+        if self._transaction is not None:
+            memory = _Memory.load(self._ledger)
+            pending = {"app": self._transaction.app, "version": self._transaction.version, **where}
+            replace(memory, pending=pending).save(self._ledger)
+
+    def _remember(self, adopted: Adopted) -> Adopted:
+        if self._transaction is not None:
+            memory = _Memory.load(self._ledger)
+            memory.with_done(self._transaction, adopted.first_seq, adopted.entries).save(
+                self._ledger
+            )
+        return adopted
+
+    def _settled(self, memory: _Memory) -> _Memory:
+        """Find out whether what was announced did happen."""
+        pending = memory.pending
+        if pending is None:
+            return memory
+        transaction = Transaction(pending["app"], pending["version"])
+        first_seq: int | None = pending["first_seq"]
+        if not pending["name"]:
+            first_seq = self._appended(pending["first_seq"], transaction)
+        elif self._staging.child(pending["folder"]).has(pending["name"]):
+            first_seq = None
+        if first_seq is None:
+            settled = replace(memory, pending=None)
+        else:
+            settled = memory.with_done(transaction, first_seq, pending["entries"])
+        settled.save(self._ledger)
+        return settled
+
+    def _appended(self, from_seq: int, transaction: Transaction) -> int | None:
+        """Where the batch with the transaction's name begins; None if it was never written."""
+        wanted = _tag_value(transaction)
+        cursor, expected, complete = Cursor(self._log, from_seq, unsynced=True), from_seq, True
+        while entries := cursor.read(_CHUNK):
+            for entry in entries:
+                if entry.attributes and entry.attributes.get(TRANSACTION_TAG) == wanted:
+                    return entry.seq
+                complete = complete and entry.seq == expected
+                expected = entry.seq + 1
+        if not complete or expected < self._log.next_seq:
+            raise LedgerError(
+                f"{self._ledger.path}: it cannot be said whether transaction {transaction.app!r} "
+                f"version {transaction.version} was written: the messages from seq {from_seq} on "
+                f"were removed meanwhile. If it was, go on with the next version; if not, remove "
+                f"{TRANSACTIONS_NAME}."
+            )
+        return None
+
+    # -- segments ----------------------------------------------------------------------------------
+
+    def _verified(self, one: Staged) -> tuple[Entry, Skim]:
+        """Read a staged segment: every checksum, every seq. Its first entry, and the sum of all."""
+        data = self._read(one)
+        header = SegmentHeader.unpack(data[:HEADER_BYTES])
+        if header.identity != self._ledger.identity or not header.flags & RELATIVE:
+            raise InvalidInput(f"{one.folder}/{one.name} was not staged for this queue")
+        limit = self._log.settings.max_entry_bytes
+        found = codec.skim(data, HEADER_BYTES, len(data), max_entry_bytes=limit)
+        whole = found.problem is None and found.end == len(data)
+        if not whole or (found.entries, found.next_seq) != (one.entries, one.entries):
+            raise BadEntry(
+                found.stop,
+                f"the staged segment {one.folder}/{one.name} is not what was written "
+                f"({found.problem or 'entries are missing'}); nothing was adopted",
+            )
+        entries, _ = codec.read_entries(
+            data, HEADER_BYTES, len(data), max_count=1, max_entry_bytes=limit
+        )
+        if entries[0].type != DATA:
+            raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
+        return entries[0], found
+
+    def _read(self, one: Staged) -> bytes:
+        folder = self._staging.child(one.folder)
+        fd = self._files.open(folder.file(one.name), "read")
+        try:
+            return read_fully(self._files, fd, self._files.size(fd), 0)
+        finally:
+            self._files.close(fd)
+
+    def _prepared(
+        self, staged: Sequence[Staged], first_seq: int, *, restamp_ns: int | None
+    ) -> list[tuple[SegmentHeader, int]]:
+        """Give each its place, durably, still in its folder; and its times, where they are old."""
+        headers = []
+        for one in staged:
+            folder = self._staging.child(one.folder)
+            fd = self._files.open(folder.file(one.name), "write")
+            try:
+                if restamp_ns is not None:
+                    self._restamp(one, fd, restamp_ns)
+                old = SegmentHeader.unpack(read_fully(self._files, fd, HEADER_BYTES, 0))
+                header = replace(old, base_seq=first_seq)
+                write_fully(self._files, fd, header.pack(), 0)
+                self._files.fdatasync(fd)
+                headers.append((header, self._files.size(fd)))
+            finally:
+                self._files.close(fd)
+            first_seq += one.entries
+        # Their names too: that one is missing later must mean that it was adopted.
+        self._sync_names(staged)
+        self._staging.sync()
+        self._staging.parent().sync()
+        return headers
+
+    def _restamp(self, one: Staged, fd: int, timestamp_ns: int) -> None:
+        """Others wrote since: times never go back, so all entries get the time of the last one."""
+        data, offset, at = self._read(one), HEADER_BYTES, HEADER_BYTES
+        limit = self._log.settings.max_entry_bytes
+        next_seq = 0
+        while True:
+            entries, offset = codec.read_entries(
+                data, offset, len(data), max_count=_CHUNK, max_entry_bytes=limit
+            )
+            if not entries:
+                break
+            drafts = [_draft(entry) for entry in entries]
+            buffer = bytearray(sum(entry.size for entry in entries) + _CHUNK)
+            packer = Packer(
+                buffer,
+                position=0,
+                limit=len(buffer),
+                next_seq=next_seq,
+                last_timestamp_ns=timestamp_ns,
+                max_entry_bytes=limit,
+            )
+            packer.append_batch(drafts, timestamp_ns)
+            written = packer.take()
+            write_fully(self._files, fd, written, at)
+            at += len(written)
+            next_seq += len(entries)
+        self._files.truncate(fd, at)
+
+    def _put_in_place(
+        self, staged: Sequence[Staged], headers: Sequence[SegmentHeader], first_seq: int, total: int
+    ) -> None:
+        log, end_seq = self._log, first_seq + total
+        marks = self._ledger.marks(log)
+        self._ledger.save_marks(log, Marks(low=marks.low, next=max(marks.next, end_seq)))
+        first, *others = zip(staged, headers, strict=True)
+        self._announce(
+            first_seq=first_seq, folder=first[0].folder, name=first[0].name, entries=total
+        )
+        if others:
+            self._cover(first[1], end_seq)
+            for one, header in others:
+                self._rename(one, header)
+            self._sync_names(staged)
+        self._rename(*first)  # the commit
+        self._sync_names(staged)
+
+    def _sync_names(self, staged: Sequence[Staged]) -> None:
+        """A name that moves between directories is safe when both are synced."""
+        self._log.folder.sync()
+        for name in dict.fromkeys(one.folder for one in staged):
+            self._staging.child(name).sync()
+
+    def _cover(self, first: SegmentHeader, end_seq: int) -> None:
+        cover = replace(first, flags=COMPACTED, end_seq=end_seq)
+        self._log.folder.replace(segment_name(first.base_seq), cover.pack())
+
+    def _rename(self, one: Staged, header: SegmentHeader) -> None:
+        source = self._staging.child(one.folder).file(one.name)
+        self._files.rename(source, self._log.folder.file(segment_name(header.base_seq)))
+
+
+def _tag_value(transaction: Transaction) -> bytes:
+    return f"{transaction.version}:{transaction.app}".encode()
+
+
+def _draft(entry: Entry) -> Draft:
+    return Draft(
+        entry.payload,
+        entry.type,
+        entry.priority,
+        entry.expires_at_ns,
+        entry.deliver_at_ns,
+        entry.key,
+        entry.headers,
+        entry.attributes,
+        entry.compression,
+    )
