@@ -134,7 +134,7 @@ def _line_of(text: str, table: str | None, name: str) -> int:
             if inside and table is None:
                 return number
         elif re.match(rf"\s*[\"']?(?:{table}\.)?{re.escape(name)}[\"']?\s*[.=]", line) and (
-            inside or table is not None and line.lstrip().startswith(f"{table}.")
+            inside or (table is not None and line.lstrip().startswith(f"{table}."))
         ):
             return number
     return 1

@@ -4,6 +4,7 @@ An answer is an RFC 9457 problem. `code` is stable and for programs; `detail` is
 change. Dialects that have their own shape of an error take status and text from here as well.
 """
 
+import math
 from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any, NamedTuple
@@ -105,12 +106,13 @@ def kind_of(error: BaseException) -> Kind:
 
 
 def problem_of(error: BaseException, **more: Any) -> Problem:
-    """How an error is answered. What an unforeseen one says stays in the log: it may be a secret."""
+    """How an error is answered. What an unforeseen one says stays in the log: it may be secret."""
     kind = kind_of(error)
     headers: dict[str, str] = {}
     if kind.retry:
         after_s = getattr(error, "retry_after_s", RETRY_LATER_S)
-        headers["retry-after"] = str(max(1, -int(-after_s // 1)))
+        headers["retry-after"] = str(max(1, math.ceil(after_s)))  # HTTP knows whole seconds only
+        more["retry_after_s"] = after_s
     if kind.status == 401:
         headers["www-authenticate"] = "Bearer"
     if isinstance(error, refusals.MethodNotAllowed):
@@ -118,7 +120,5 @@ def problem_of(error: BaseException, **more: Any) -> Problem:
     if isinstance(error, PenstockError):
         detail = str(error) or type(error).__doc__ or ""
     else:
-        detail = (
-            "something went wrong inside the server: its log says what, under this request's id"
-        )
+        detail = "something went wrong inside the server: its log says what, under the request_id"
     return Problem(kind.status, kind.code, detail, headers, more)

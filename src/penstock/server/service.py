@@ -1,7 +1,7 @@
 """What all transports of one server share."""
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from ipaddress import ip_address
 from urllib.parse import parse_qsl
 
@@ -30,10 +30,10 @@ class Service:
         self.keys = keys
         self.cursors = Cursors()
         self.request_ids = RequestIds()
-        self.connections = 0  # open ones
+        self.connections: Sized = ()  # open ones
         self.buffered_bytes = 0  # of bodies that are being received or worked on
         self.http_metrics = HttpMetrics(
-            broker.metrics.registry, connections=lambda: self.connections
+            broker.metrics.registry, connections=lambda: len(self.connections)
         )
         self.is_stopping = False
         self.use(settings)

@@ -115,7 +115,7 @@ class Listed(MessageFields, omit_defaults=True, kw_only=True):
 
 
 class MessageList(Struct, omit_defaults=True):
-    """A page of messages. `exhausted`: the search budget ended it, so the next page may have more."""
+    """A page of messages. `exhausted`: the search budget ended it; the next page may have more."""
 
     messages: list[Listed]
     looked_at: int
@@ -150,6 +150,7 @@ class HistoryItem(Struct, omit_defaults=True):
     reason: str = ""
     holder: str = ""
     retry_at: str | UnsetType = UNSET
+    event_seq: int = 0
 
 
 class History(Struct):

@@ -44,6 +44,7 @@ class LeaseBody(Struct, forbid_unknown_fields=True):
     wait_s: Annotated[float, Meta(ge=0)] = 0.0
     group: GroupName = "main"
     holder: Annotated[str, Meta(max_length=256)] = ""
+    dead: bool = False  # dead letters instead: an ack settles them, anything else leaves them dead
 
 
 class AckItem(Struct, forbid_unknown_fields=True):
@@ -87,7 +88,7 @@ class NamespaceBody(Struct, forbid_unknown_fields=True):
 
 
 class NamespaceChanges(Struct, forbid_unknown_fields=True):
-    """What is to change about a namespace; the rest stays. Queues that are there stay as they are."""
+    """What is to change about a namespace; the rest stays, and so do queues that are there."""
 
     defaults: dict[str, Any] | UnsetType = UNSET
     max_queues: Annotated[int, Meta(ge=0)] | UnsetType = UNSET

@@ -1,0 +1,64 @@
+"""Deadlines of connections: one timer looks after all of them.
+
+A timer for each connection would have to be set and cancelled several times a request. Here a
+request only notes a number, and a deadline is noticed a little late, which hurts nobody.
+"""
+
+import asyncio
+from typing import Protocol
+
+from penstock.server.settings import ServerSettings
+
+NEVER = float("inf")
+_OFTEN_ENOUGH = 0.25  # of the shortest time limit
+_SELDOM_ENOUGH_S = 1.0
+
+
+class Timed(Protocol):
+    """A connection that must have moved on by a certain time (of the event loop)."""
+
+    deadline: float
+
+    def deadline_passed(self) -> None: ...
+
+
+class Deadlines:
+    """All connections of a server that have a deadline."""
+
+    def __init__(self) -> None:
+        self._watched: set[Timed] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._every_s = _SELDOM_ENOUGH_S
+
+    def use(self, settings: ServerSettings) -> None:
+        """How often to look follows from the shortest limit."""
+        shortest = min(settings.header_timeout_s, settings.body_timeout_s, settings.idle_timeout_s)
+        self._every_s = min(shortest * _OFTEN_ENOUGH, _SELDOM_ENOUGH_S)
+        if self._timer is not None:
+            self.stop()
+            self._plan(asyncio.get_running_loop())
+
+    def watch(self, connection: Timed) -> None:
+        self._watched.add(connection)
+        if self._timer is None:
+            self._plan(asyncio.get_running_loop())
+
+    def forget(self, connection: Timed) -> None:
+        self._watched.discard(connection)
+
+    def stop(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._timer = loop.call_later(self._every_s, self._look, loop)
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now = loop.time()
+        for connection in [one for one in self._watched if one.deadline <= now]:
+            connection.deadline_passed()
+        if self._watched:
+            self._plan(loop)
+        else:
+            self._timer = None

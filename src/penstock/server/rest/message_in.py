@@ -1,0 +1,119 @@
+"""Messages as they arrive: JSON objects, or a body that is the payload itself."""
+
+import binascii
+from collections.abc import Mapping
+
+import msgspec
+from msgspec import UNSET
+
+from penstock.errors import InvalidInput
+from penstock.model import NewMessage
+from penstock.server import strict_json
+from penstock.server.rest.query import Query
+from penstock.server.rest.structs import NewMessageBody
+from penstock.server.times import unix_seconds, unix_seconds_of_query
+
+JSON = "application/json"
+HEADER_PREFIX = b"penstock-h-"
+
+# What is not known to be JSON is one message; so much of the body is enough to know.
+_one = msgspec.json.Decoder(NewMessageBody)
+_many = msgspec.json.Decoder(list[NewMessageBody])
+
+
+def read_messages(body: bytes) -> tuple[list[NewMessage | bytes], bool]:
+    """The messages of a JSON body, and whether it was an array of them."""
+    if body.lstrip()[:1] == b"[":
+        items = strict_json.decode(body, _many)
+        return [new_message(item, f"$[{index}]") for index, item in enumerate(items)], True
+    return [new_message(strict_json.decode(body, _one), "$")], False
+
+
+def new_message(body: NewMessageBody, path: str) -> NewMessage | bytes:
+    """A message as the broker takes it. Bytes are all there is to one without options: the queue
+    has a shorter way for those."""
+    content_type = body.content_type
+    if body.payload is not UNSET:
+        if body.payload_b64 is not UNSET:
+            raise InvalidInput(f"give payload or payload_b64, not both - at `{path}`")
+        payload = bytes(body.payload)
+        content_type = content_type or JSON
+    elif body.payload_b64 is not UNSET:
+        payload = _from_base64(body.payload_b64, path)
+        if content_type is None and _has_no_options(body):
+            return payload
+    else:
+        raise InvalidInput(f"a message needs payload or payload_b64 - at `{path}`")
+    return NewMessage(
+        payload=payload,
+        priority=body.priority,
+        delay=body.delay_s,
+        deliver_at=None
+        if body.deliver_at is None
+        else unix_seconds(f"{path}.deliver_at", body.deliver_at),
+        ttl=body.ttl_s,
+        headers=body.headers,
+        key=body.key,
+        dedup_id=body.dedup_id,
+        dedup_window_s=body.dedup_window_s,
+        max_attempts=body.max_attempts,
+        content_type=content_type,
+        compression=body.compression,
+    )
+
+
+def _has_no_options(body: NewMessageBody) -> bool:
+    return (
+        body.priority is None
+        and body.delay_s is None
+        and body.deliver_at is None
+        and body.ttl_s is None
+        and body.headers is None
+        and body.key is None
+        and body.dedup_id is None
+        and body.dedup_window_s is None
+        and body.max_attempts is None
+        and body.compression is None
+    )
+
+
+def _from_base64(text: str, path: str) -> bytes:
+    try:
+        return binascii.a2b_base64(text, strict_mode=True)
+    except ValueError as error:
+        raise InvalidInput(f"{error}; it must be base64 - at `{path}.payload_b64`") from None
+
+
+def read_raw_message(
+    body: bytes, content_type: str | None, headers: list[tuple[bytes, bytes]], query: Query
+) -> NewMessage:
+    """A body that is the payload. Options are in the query, headers are Penstock-H-<name>."""
+    deliver_at = query.text("deliver_at")
+    return NewMessage(
+        payload=body,
+        priority=query.whole("priority", 0, 9),
+        delay=query.number("delay_s"),
+        deliver_at=None if deliver_at is None else unix_seconds_of_query("deliver_at", deliver_at),
+        ttl=query.number("ttl_s"),
+        headers=_headers(headers) or None,
+        key=query.text("key"),
+        dedup_id=query.text("dedup_id"),
+        dedup_window_s=query.number("dedup_window_s"),
+        max_attempts=query.whole("max_attempts", 1, 65535),
+        content_type=content_type,
+        compression=query.text("compression"),
+    )
+
+
+def _headers(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name.startswith(HEADER_PREFIX):
+            short = name[len(HEADER_PREFIX) :].decode("latin-1")
+            if short in found:
+                raise InvalidInput(f"the header Penstock-H-{short} is given twice")
+            try:
+                found[short] = value.decode()
+            except UnicodeDecodeError:
+                raise InvalidInput(f"the header Penstock-H-{short} is not UTF-8") from None
+    return found

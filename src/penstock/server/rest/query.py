@@ -1,0 +1,76 @@
+"""Query strings, read strictly: what a route does not know, or is given twice, is refused."""
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+from urllib.parse import parse_qsl
+
+from penstock.checking import check_choice, check_number, check_whole
+from penstock.errors import InvalidInput
+from penstock.server.times import unix_seconds_of_query
+
+_N = TypeVar("_N", int, float)
+_MOST = 50
+
+
+class Query:
+    """The parameters of one request. `known` are those that its route has."""
+
+    def __init__(self, raw: bytes, known: frozenset[str]) -> None:
+        self._values: dict[str, str] = {}
+        try:
+            pairs = parse_qsl(
+                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST
+            )
+        except (UnicodeDecodeError, ValueError) as error:
+            raise InvalidInput(f"the query string cannot be read: {error}") from None
+        for name, value in pairs:
+            if name not in known:
+                raise InvalidInput(
+                    f"there is no parameter {name!r}; "
+                    f"the parameters are {', '.join(sorted(known)) or 'none'}"
+                )
+            if name in self._values:
+                raise InvalidInput(f"the parameter {name} is given twice")
+            self._values[name] = value
+
+    def text(self, name: str) -> str | None:
+        return self._values.get(name)
+
+    def choice(self, name: str, choices: tuple[str, ...]) -> str | None:
+        value = self._values.get(name)
+        if value is not None:
+            check_choice(name, value, choices)
+        return value
+
+    def flag(self, name: str) -> bool:
+        return self.choice(name, ("true", "false")) == "true"
+
+    def number(self, name: str) -> float | None:
+        """A number; how large it may be is the broker's to say."""
+        value = self._read(name, float)
+        return None if value is None else check_number(name, value, -math.inf, math.inf)
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        value = self._read(name, int)
+        return None if value is None else check_whole(name, value, low, high)
+
+    def time_ns(self, name: str) -> int:
+        """A time in nanoseconds; 0 where none is given."""
+        value = self._values.get(name)
+        return 0 if value is None else round(unix_seconds_of_query(name, value) * 1e9)
+
+    def time_s(self, name: str) -> float | None:
+        value = self._values.get(name)
+        return None if value is None else unix_seconds_of_query(name, value)
+
+    def _read(self, name: str, kind: Callable[[str], _N]) -> _N | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        try:
+            if not value.isascii() or len(value) > 32 or "_" in value:
+                raise ValueError
+            return kind(value)
+        except ValueError:
+            raise InvalidInput(f"{name} is {value!r}; it must be a number") from None
