@@ -197,9 +197,10 @@ def test_a_compaction_tells_its_progress_to_the_loop(tmp_path: Path) -> None:
             await queue.enqueue(b"%d" % number)
         await queue.dequeue_batch(50)
         told: list[int] = []
+        loop = asyncio.get_running_loop()
 
         def note(so_far: CompactionResult) -> None:
-            assert asyncio.get_running_loop()
+            assert asyncio.get_running_loop() is loop
             told.append(so_far.bytes_freed)
 
         result = await queue.compact(on_progress=note)

@@ -1,13 +1,17 @@
 """Every command of a queue as a rule, done to the real one and to the reference, and compared."""
 
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar
 
+import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from penstock.errors import NoSuchMessage, ReceiptInvalid
+from penstock.errors import NoSuchMessage, QueueFull, ReceiptInvalid
 from penstock.model import LeasedMessage, Message
 from penstock.queue import NewMessage
+from penstock.queue.dedup import dedup_hash
 from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader
 from tests.harness.queue_store import QueueStore
 
@@ -48,16 +52,21 @@ class QueueMachine(RuleBasedStateMachine):
 
     steps_done = 0
     recorded = False
+    bounds: ClassVar[
+        Mapping[str, Any]
+    ] = {}  # of the queue: `max_messages`, `when_full`, `dedup_entries`
 
     def __init__(self) -> None:
         super().__init__()
         sync = "always" if self.recorded else "never"
-        self.store = QueueStore({**SETTINGS, "sync": sync}, recorded=self.recorded)
+        settings = {**SETTINGS, **self.bounds, "sync": sync}
+        self.store = QueueStore(settings, recorded=self.recorded)
         self.queue = self.store.queue
         self.posts: list[Post] = []
         self.bytes_gone: set[int] = set()
         self.readers = {"main": Reader()}
         self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
+        self.evicted = self.duplicates = 0
         self.paused = False
         self.handed_out: list[tuple[str, LeasedMessage]] = []
 
@@ -97,27 +106,62 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(count=st.integers(2, 5), in_batch=st.booleans())
     def enqueue_plain(self, count: int, in_batch: bool) -> None:
         payloads = [b"plain"] * count
-        if in_batch:
-            ids = self.queue.enqueue_batch(payloads)
-        else:
-            ids = [self.queue.enqueue(payload) for payload in payloads]
-        for id_ in ids:
-            self.published(id_, NewMessage(payload=b"plain"))
+        for some in [payloads] if in_batch else [[payload] for payload in payloads]:
+            with self.if_there_is_room(len(some)) as there_is:
+                ids = self.queue.enqueue_batch(some) if in_batch else [self.queue.enqueue(*some)]
+                for id_ in ids if there_is else ():
+                    self.published(id_, NewMessage(payload=b"plain"))
 
     @rule(new=st.lists(new_messages, min_size=2, max_size=6))
     def publish(self, new: list[NewMessage]) -> None:
         now = self.now
-        answers = self.queue.publish(new)
-        for message, answer in zip(new, answers, strict=True):
-            until, first = self.seen.get(message.dedup_id or "", (0, ""))
-            duplicate = until > now
-            assert answer.duplicate == duplicate
-            if duplicate:
-                assert answer.id == first
-                continue
-            self.published(answer.id, message)
-            if message.dedup_id is not None:
-                self.seen[message.dedup_id] = (now + DEDUP_WINDOW_S * NS, answer.id)
+        known = {id_: first for id_, (until, first) in self.seen.items() if until > now}
+        ids = {message.dedup_id for message in new if message.dedup_id is not None}
+        alone = [message for message in new if message.dedup_id is None]
+        count = len(alone) + len(ids - set(known))
+        with self.if_there_is_room(count):
+            answers = self.queue.publish(new)
+            for message, answer in zip(new, answers, strict=True):
+                first = known.get(message.dedup_id or "")
+                assert answer.duplicate == (first is not None)
+                if first is not None:
+                    assert answer.id == first
+                    self.duplicates += 1
+                    continue
+                self.published(answer.id, message)
+                if message.dedup_id is not None:
+                    known[message.dedup_id] = answer.id
+                    self.remember(message.dedup_id, answer.id, now)
+
+    @contextmanager
+    def if_there_is_room(self, count: int) -> Iterator[bool]:
+        """For so many more: the block publishes them, or is to be refused."""
+        bound = self.bounds.get("max_messages")
+        if bound is None or count == 0:
+            yield True
+            return
+        excess = {
+            name: reader.undelivered() + count - bound for name, reader in self.readers.items()
+        }
+        fits = max(excess.values()) <= 0
+        waiting = {name: reader.waiting() for name, reader in self.readers.items()}
+        if not fits and self.bounds["when_full"] == "drop_oldest":
+            fits = all(excess[name] <= len(waiting[name]) for name in self.readers)
+        if not fits:
+            with pytest.raises(QueueFull):
+                yield False
+            return
+        for name, reader in self.readers.items():
+            reader.forget(waiting[name][: max(excess[name], 0)])
+        yield True
+
+    def remember(self, dedup_id: str, first: str, now: int) -> None:
+        """As the queue does: when there are too many, the one whose window ends first goes."""
+        self.seen = {id_: seen for id_, seen in self.seen.items() if seen[0] > now}
+        self.seen[dedup_id] = (now + DEDUP_WINDOW_S * NS, first)
+        while len(self.seen) > self.bounds.get("dedup_entries", len(self.seen)):
+            del self.seen[min(self.seen, key=lambda id_: (self.seen[id_][0], dedup_hash(id_)))]
+            self.evicted += 1
 
     def published(self, id_: str, new: NewMessage) -> None:
         now = self.now
@@ -366,6 +410,7 @@ class QueueMachine(RuleBasedStateMachine):
         stats = self.queue.stats()
         assert stats.paused == self.paused
         assert stats.published == len(self.posts)
+        assert (stats.dedup_evicted, stats.deduplicated) == (self.evicted, self.duplicates)
         assert set(stats.groups) == set(self.readers)
         for name, reader in self.readers.items():
             counts = reader.counts(self.now)

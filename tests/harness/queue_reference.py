@@ -82,6 +82,14 @@ class Reader:
             counts[state] += 1
         return counts
 
+    def waiting(self) -> list[Place]:
+        """What is handed to nobody, and not dead, by seq."""
+        return [place for _, place in sorted(self.places.items()) if place.state == "waiting"]
+
+    def undelivered(self) -> int:
+        """What a bounded queue counts; a dead letter that is handed out is in flight again."""
+        return sum(place.state != "dead" for place in self.places.values())
+
     def next_ones(self, count: int, now: int) -> tuple[list[Place], list[Place]]:
         """What would be delivered, and what is found to be expired on the way to it."""
 

@@ -211,12 +211,16 @@ def test_what_is_asked_for_again_while_a_compaction_runs_is_not_lost(moment: int
     waiting = store.queue.stats().groups[group].ready
     found = store.queue.dequeue_batch(200, group=group)
     assert [message.seq for message in found] == list(range(101 - waiting, 101))
-    assert store.queue._core.state.group_named(group).totals[EventType.LOST] == 0
+    assert store.queue._core.group(group).totals[EventType.LOST] == 0
 
 
 def test_a_compaction_beside_endless_seeks_ends() -> None:
     store = done_with(100)
-    store.queue.compact(on_progress=lambda so_far: store.queue.seek("beginning"))
+
+    def seek(so_far: object) -> None:
+        store.queue.seek("beginning")
+
+    store.queue.compact(on_progress=seek)
     assert store.queue.stats().ready == 100
 
 

@@ -188,7 +188,7 @@ def test_a_snapshot_with_any_value_in_its_header_is_refused_or_loaded() -> None:
     (_, blob), *_ = some_states()
     length = int.from_bytes(blob[:8], "little")
     header, rest = json.loads(blob[8 : 8 + length]), blob[8 + length :]
-    values = (None, -1, 1 << 70, 1.5, "x", [], {}, [[]], True)
+    values: tuple[object, ...] = (None, -1, 1 << 70, 1.5, "x", [], {}, [[]], True)
     for _ in range(2_000):
         changed = json.loads(json.dumps(header))
         place = random.choice((changed, *changed["groups"]))
@@ -209,10 +209,13 @@ def test_what_is_no_text_at_all_is_refused_as_a_receipt_or_id(value: Any) -> Non
     queue = QueueStore().queue
     queue.enqueue(b"a")
     (leased,) = queue.lease()
-    for call in (queue.ack, queue.nack, queue.release, lambda value: queue.extend(value, 1)):
+    settle: list[Callable[[Any], object]] = [queue.ack, queue.nack, queue.release]
+    settle.append(lambda value: queue.extend(value, 1))
+    for call in settle:
         with pytest.raises((InvalidInput, ReceiptInvalid)):
             call(value)
-    for call in (queue.get, queue.state, queue.why, queue.history, queue.cancel):
+    ask: list[Callable[[Any], object]] = [queue.get, queue.state, queue.why, queue.history]
+    for call in (*ask, queue.cancel):
         with pytest.raises(PenstockError):
             call(value)
     queue.ack(leased)

@@ -3,8 +3,10 @@
 Among the commands are clock jumps, compaction, reopening, process death, and power loss.
 """
 
+from typing import ClassVar
+
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
@@ -30,11 +32,27 @@ class PowerCutMachine(QueueMachine):
         self.reopened()
 
 
+class RejectingMachine(QueueMachine):
+    """A bounded queue that refuses, and remembers few dedup ids."""
+
+    bounds: ClassVar = {"max_messages": 8, "when_full": "reject", "dedup_entries": 1}
+
+
+class DroppingMachine(QueueMachine):
+    """A bounded queue that lets the oldest go."""
+
+    bounds: ClassVar = {"max_messages": 8, "when_full": "drop_oldest", "dedup_entries": 1}
+
+
 def look_wide(machine: type[QueueMachine], steps: int) -> None:
     """Many short runs; a failure is shrunk to the fewest commands."""
     run_state_machine_as_test(
         machine,
-        settings=settings(max_examples=steps // STEPS_PER_RUN, stateful_step_count=STEPS_PER_RUN),
+        settings=settings(
+            max_examples=steps // STEPS_PER_RUN,
+            stateful_step_count=STEPS_PER_RUN,
+            suppress_health_check=[HealthCheck.too_slow],  # goes by the clock of a busy machine
+        ),
     )
 
 
@@ -47,11 +65,17 @@ def look_deep(machine: type[QueueMachine], steps: int, seed: str) -> None:
 
 
 def test_short_runs_with_process_deaths_agree_with_the_reference() -> None:
-    look_wide(KilledMachine, 10_000)
+    look_wide(KilledMachine, 6_000)
 
 
 def test_short_runs_with_power_cuts_agree_with_the_reference() -> None:
-    look_wide(PowerCutMachine, 5_000)
+    look_wide(PowerCutMachine, 2_000)
+
+
+@pytest.mark.parametrize("machine", [RejectingMachine, DroppingMachine])
+def test_lives_of_bounded_queues_agree_with_the_reference(machine: type[QueueMachine]) -> None:
+    look_wide(machine, 1_000)
+    look_deep(machine, 5_000, "e")
 
 
 @pytest.mark.parametrize("seed", ["a", "b", "c"])
@@ -59,13 +83,16 @@ def test_long_lives_with_process_deaths_agree_with_the_reference(seed: str) -> N
     look_deep(KilledMachine, 10_000, seed)
 
 
-def test_long_lives_with_power_cuts_agree_with_the_reference() -> None:
-    look_deep(PowerCutMachine, 5_000, "d")
+@pytest.mark.parametrize("seed", ["d", "e"])
+def test_long_lives_with_power_cuts_agree_with_the_reference(seed: str) -> None:
+    look_deep(PowerCutMachine, 5_000, seed)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [f"long {number}" for number in range(8)])
 def test_two_million_steps_agree_with_the_reference(seed: str) -> None:
     look_wide(KilledMachine, 50_000)
-    look_deep(KilledMachine, 150_000, seed)
+    look_deep(KilledMachine, 100_000, seed)
     look_deep(PowerCutMachine, 50_000, seed)
+    look_deep(RejectingMachine, 25_000, seed)
+    look_deep(DroppingMachine, 25_000, seed)

@@ -15,8 +15,8 @@ Call = Callable[[], object]
 Prepare = Callable[[QueueStore], Call]
 
 
-def delayed(count: int, **options: int) -> list[NewMessage]:
-    return [NewMessage(payload=b"", delay=10 + number, **options) for number in range(count)]
+def delayed(count: int, priority: int = 5) -> list[NewMessage]:
+    return [NewMessage(payload=b"", delay=10 + n, priority=priority) for n in range(count)]
 
 
 def cancel_one(store: QueueStore) -> Call:

@@ -1,5 +1,6 @@
 """The packed structures that hold what waits with a due time, against plain Python ones."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -48,7 +49,7 @@ def test_a_timetable_is_a_sorted_set(
 @pytest.mark.parametrize("kind", ["rising", "falling", "all at once", "anyhow"])
 def test_a_timetable_of_many_pieces_is_one_too(kind: str) -> None:
     random = Random(kind)
-    due = {
+    due: Callable[[int], int] = {
         "rising": lambda number: number,
         "falling": lambda number: 10_000 - number,
         "all at once": lambda number: 7,

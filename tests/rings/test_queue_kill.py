@@ -17,8 +17,8 @@ from penstock.queue import Queue
 from penstock.queue.queue import open_queue
 from tests.harness.queue_kill import SETTINGS, Told
 
-CYCLES = 120
-LONG_CYCLES = 3000
+CYCLES = 201
+LONG_CYCLES = 5001
 CYCLES_PER_DIRECTORY = 5
 MOST_ANSWERS = 200  # in one life
 

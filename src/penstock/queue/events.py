@@ -73,7 +73,7 @@ class Event(NamedTuple):
     reason: str = ""
     holder: str = ""
     name: str = ""  # GROUP_CREATED
-    count: int = 0  # DEDUPLICATED: how many messages
+    duplicates: int = 0  # DEDUPLICATED: how many messages
 
     @property
     def seqs(self) -> Iterable[int]:
@@ -98,7 +98,7 @@ _NUMBER_FIELDS = {
     "retry_at_ns": struct.Struct("<Q"),
     "target_seq": struct.Struct("<Q"),
     "cause": struct.Struct("<B"),
-    "count": struct.Struct("<I"),
+    "duplicates": struct.Struct("<I"),
 }
 _EXTRA: dict[EventType, tuple[str, ...]] = {
     EventType.LEASED: ("nonce", "deadline_ns", "length_ns", "holder"),
@@ -111,7 +111,7 @@ _EXTRA: dict[EventType, tuple[str, ...]] = {
     EventType.PURGED: ("target_seq",),
     EventType.GROUP_CREATED: ("target_seq", "name"),
     EventType.LOST: ("reason",),
-    EventType.DEDUPLICATED: ("count",),
+    EventType.DEDUPLICATED: ("duplicates",),
 }
 MAX_TEXT_BYTES = 4096  # of a reason or holder; longer ones are cut
 MAX_RUNS = 0xFFFF

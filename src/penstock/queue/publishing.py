@@ -7,7 +7,7 @@ from penstock import codec
 from penstock.checking import check_number, check_whole
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
-from penstock.errors import InvalidInput, QueueFull, RateLimited, TooLarge
+from penstock.errors import InvalidInput, PayloadTooLarge, QueueFull, RateLimited, TooLarge
 from penstock.model import NS, NewMessage, Payload, Published
 from penstock.queue.compression import compress
 from penstock.queue.core import QueueCore
@@ -22,7 +22,6 @@ MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_KEY_BYTES = 1024
 MAX_DEDUP_ID_BYTES = 1024
-MAX_BATCH = 100_000
 
 
 class _Pending(NamedTuple):
@@ -90,8 +89,9 @@ class Publishing:
     def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
         """Publish messages, all or none. Duplicates are answered, not written again."""
         core = self._core
-        if not 0 < len(messages) <= MAX_BATCH:
-            raise InvalidInput(f"a batch has 1 to {MAX_BATCH} messages, not {len(messages)}")
+        most = core.settings.max_batch
+        if not 0 < len(messages) <= most:
+            raise InvalidInput(f"a batch has 1 to {most} messages, not {len(messages)}")
         with core.lock:
             deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
             prepared = self.prepare(messages, core.tick())
@@ -291,7 +291,7 @@ class Publishing:
 
 def deduplicated(count: int) -> Event:
     """Of messages that were all duplicates; where some were not, they carry the count."""
-    return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, count=count)
+    return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, duplicates=count)
 
 
 # -- checking one value ----------------------------------------------------------------------------
@@ -305,7 +305,7 @@ def _payload(payload: Payload, max_bytes: int) -> bytes:
             f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
         )
     if len(payload) > max_bytes:
-        raise TooLarge(
+        raise PayloadTooLarge(
             f"the payload has {len(payload)} bytes; the most is {max_bytes} (max_payload_bytes)"
         )
     return bytes(payload)

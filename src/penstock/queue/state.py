@@ -72,7 +72,7 @@ class QueueState:
         elif event.type in (EventType.PAUSED, EventType.RESUMED):
             self.paused = event.type is EventType.PAUSED
         elif event.type is EventType.DEDUPLICATED:
-            self.deduplicated += event.count
+            self.deduplicated += event.duplicates
         else:
             for group in self._groups_of(event):
                 group.apply(event)
