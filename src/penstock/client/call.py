@@ -32,6 +32,7 @@ class Call(Generic[T]):
     # May be sent again though an earlier try may have been carried out: it makes no difference.
     repeatable: bool
     wait_s: float = 0.0  # the broker may take so long on purpose, before it answers
+    also_read: int = 0  # a status beside the good ones whose body `read` understands
 
 
 # Several calls that are one to the user: yields calls, is sent what they read, returns the result.
@@ -52,6 +53,7 @@ def post(
     query: Mapping[str, Any] | None = None,
     repeatable: bool = False,
     wait_s: float = 0.0,
+    also_read: int = 0,
 ) -> Call[T]:
     """A change. What is None in the body is left out."""
     return Call(
@@ -63,6 +65,7 @@ def post(
         body=b"" if body is None else to_json(body),
         repeatable=repeatable,
         wait_s=wait_s,
+        also_read=also_read,
     )
 
 

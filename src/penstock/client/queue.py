@@ -7,6 +7,8 @@ from typing import overload
 
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
+from penstock.client.async_connection import AsyncConnection
+from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.batching import Batcher
 from penstock.client.call import Call, T
 from penstock.client.connection import Connection
@@ -376,6 +378,11 @@ class RemoteQueue:
     def compact(self) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
         return self._do(operating.compact(self._path))
+
+    def for_tasks(self) -> AsyncRemoteQueue:
+        """The same queue, with the same options, for asyncio. It has connections of its own."""
+        connection = AsyncConnection(self.address.base, self._connection.options)
+        return AsyncRemoteQueue(self.address, connection)
 
     def close(self) -> None:
         """Close the connections. May be called again."""

@@ -11,6 +11,7 @@ from penstock.queue.events import as_written
 from penstock.queue.settling import Leased
 
 _PATH = "/api/v1/settle"
+_ALL_GONE = 410  # a problem that has the results in it
 _GOOD = frozenset(["done", "repeated"])
 _LONGEST_REASON = 4096
 _MOST_AT_ONCE = 10_000
@@ -66,7 +67,8 @@ def release(receipts: Sequence[str]) -> Call[list[str]]:
 
 def give_back(receipts: Sequence[str]) -> Call[list[str]]:
     """As release; what is not held any more is left out."""
-    return post(_PATH, lambda reply: [], {"release": list(receipts)}, repeatable=True)
+    body = {"release": list(receipts)}
+    return post(_PATH, lambda reply: [], body, repeatable=True, also_read=_ALL_GONE)
 
 
 def _settle(body: dict[str, Any], *, gone_if_resent: bool = False) -> Call[list[str]]:
@@ -81,4 +83,4 @@ def _settle(body: dict[str, Any], *, gone_if_resent: bool = False) -> Call[list[
             raise ReceiptInvalid(f"{bad[0].get('detail') or bad[0]['status']}{more}")
         return [emitted for result in results for emitted in result.get("ids", ())]
 
-    return post(_PATH, read, body, repeatable=True)
+    return post(_PATH, read, body, repeatable=True, also_read=_ALL_GONE)

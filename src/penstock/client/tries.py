@@ -72,7 +72,7 @@ class Tries(Generic[T]):
 
     def answered(self, status: int, headers: Mapping[str, str], body: bytes) -> Done[T] | Pause:
         """The broker, or something before it, has answered. Raises what the answer stands for."""
-        if 200 <= status < 300:
+        if 200 <= status < 300 or status == self._call.also_read:
             return Done(self._read(body))
         after_s = retry_after_of(headers)
         error = error_of(status, body, after_s)

@@ -1,0 +1,178 @@
+"""Calling the handler: a coroutine function as a task, a plain function in a thread."""
+
+import asyncio
+import ctypes
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from queue import SimpleQueue
+from threading import Lock, Thread, get_ident
+from typing import Any, Protocol, cast
+
+Handler = Callable[[Any], object]
+
+
+class Running(Protocol):
+    """One call that is under way."""
+
+    @property
+    def ended(self) -> "asyncio.Future[object]": ...
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        """Raise an error inside the handler, as soon as it can be."""
+
+
+class Caller(Protocol):
+    """Starts calls of one handler."""
+
+    def start(self, argument: object) -> Running: ...
+
+    def close(self) -> None: ...
+
+
+def caller_of(handler: Handler, concurrency: int) -> Caller:
+    """The way to call this handler, so many at a time."""
+    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - its type is asked for
+    )
+    return _Tasks(handler) if is_async else _Threads(handler, concurrency)
+
+
+# -- tasks -----------------------------------------------------------------------------------------
+
+
+class _Tasks:
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    def start(self, argument: object) -> "_RunningTask":
+        return _RunningTask(_awaited(self._handler, argument))
+
+    def close(self) -> None: ...
+
+
+class _RunningTask:
+    """A task that, when cancelled by an interrupt, ends with its error."""
+
+    def __init__(self, call: Coroutine[Any, Any, object]) -> None:
+        self._interrupted: type[BaseException] | None = None
+        self._task = asyncio.ensure_future(call)
+        self.ended = asyncio.ensure_future(self._outcome())
+
+    async def _outcome(self) -> object:
+        await asyncio.wait([self._task])
+        if self._interrupted is not None and self._task.cancelled():
+            raise self._interrupted
+        if self._task.cancelled():
+            raise RuntimeError("the handler cancelled itself")
+        return self._task.result()
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        self._interrupted = error
+        self._task.cancel()
+
+
+async def _awaited(handler: Handler, argument: object) -> object:
+    try:
+        return await cast(Awaitable[object], handler(argument))
+    except SystemExit as error:  # would end the loop, and with it every other call
+        raise RuntimeError(f"the handler raised {error!r}") from error
+
+
+# -- threads ---------------------------------------------------------------------------------------
+
+
+class _Threads:
+    """Threads of our own: they end with the process, also if a handler never returns."""
+
+    def __init__(self, handler: Handler, count: int) -> None:
+        self._handler = handler
+        self._inbox: SimpleQueue[_RunningCall | None] = SimpleQueue()
+        self._threads = [
+            Thread(target=self._work, name=f"penstock worker {n}", daemon=True)
+            for n in range(count)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def start(self, argument: object) -> "_RunningCall":
+        call = _RunningCall(self._handler, argument)
+        self._inbox.put(call)
+        return call
+
+    def close(self) -> None:
+        for _ in self._threads:
+            self._inbox.put(None)
+
+    def _work(self) -> None:
+        while True:
+            call = self._inbox.get()
+            if call is None:
+                return
+            try:
+                call.run()
+            except BaseException as late:  # an interrupt that came when the handler had just ended
+                call.tell(None, late)
+
+
+class _RunningCall:
+    """A call in a thread."""
+
+    def __init__(self, handler: Handler, argument: object) -> None:
+        self._handler = handler
+        self._argument = argument
+        self._loop = asyncio.get_running_loop()
+        self.ended: asyncio.Future[object] = self._loop.create_future()
+        # Whoever holds it decides: the thread, that the call is over, or another, to interrupt it.
+        self._lock = Lock()
+        self._thread_id: int | None = None
+        self._early: type[BaseException] | None = None
+
+    def run(self) -> None:
+        """In a thread of the worker."""
+        try:
+            try:
+                self._begin()
+                result = self._handler(self._argument)
+            finally:
+                self._end()
+        except BaseException as error:
+            self.tell(None, error)
+        else:
+            self.tell(result, None)
+
+    def _begin(self) -> None:
+        with self._lock:
+            self._thread_id = get_ident()
+            if self._early is not None:
+                raise self._early
+
+    def _end(self) -> None:
+        with self._lock:
+            self._thread_id = None
+
+    def tell(self, result: object, error: BaseException | None) -> None:
+        """What it came to; only the first time counts."""
+        try:
+            self._loop.call_soon_threadsafe(self._told, result, error)
+        except RuntimeError:
+            pass  # the loop is closed: the stop did not wait for this call
+
+    def _told(self, result: object, error: BaseException | None) -> None:
+        if self.ended.done():
+            return
+        if error is None:
+            self.ended.set_result(result)
+        elif isinstance(error, StopIteration):  # a future cannot hold it
+            self.ended.set_exception(RuntimeError(f"the handler raised {error!r}"))
+        else:
+            self.ended.set_exception(error)
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        """Python raises it when the thread next runs Python code; a call into C goes on first."""
+        with self._lock:
+            if self._thread_id is None:
+                self._early = error
+            else:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(
+                    ctypes.c_ulong(self._thread_id), ctypes.py_object(error)
+                )

@@ -1,0 +1,65 @@
+"""The worker: a handler is called for each message of a queue."""
+
+import asyncio
+import os
+import socket
+import threading
+
+from penstock.worker.calling import Handler
+from penstock.worker.options import WorkerOptions
+from penstock.worker.outcomes import Counts
+from penstock.worker.queues import AnyQueue, open_for_tasks
+from penstock.worker.shift import Shift
+from penstock.worker.stopping import StopButton
+
+
+class Worker:
+    """Calls a handler for each message of a queue.
+
+    The queue is a path, a URL, or an open queue of any kind. The handler is a function, which is
+    called in a thread, or a coroutine function. A message is acked when the handler returns, and
+    nacked when it raises.
+
+    >>> import penstock, tempfile
+    >>> with penstock.open(tempfile.mkdtemp()) as queue:
+    ...     id = queue.enqueue(b"hello")
+    ...     options = WorkerOptions(idle_s=0)
+    ...     counts = Worker(queue, lambda job: print(job.payload.decode()), options=options).run()
+    hello
+    >>> counts.done
+    1
+    """
+
+    def __init__(
+        self, queue: AnyQueue, handler: Handler, *, options: WorkerOptions | None = None
+    ) -> None:
+        self._queue = queue
+        self._handler = handler
+        self._options = options or WorkerOptions()
+        self._holder = self._options.holder or f"{socket.gethostname()}:{os.getpid()}"
+        self._button = StopButton()
+
+    def run(self) -> Counts:
+        """Work until a stop, SIGTERM or SIGINT; what became of the messages."""
+        in_main_thread = threading.current_thread() is threading.main_thread()
+        return asyncio.run(self.work(heed_signals=in_main_thread))
+
+    async def work(self, *, heed_signals: bool = False) -> Counts:
+        """The same, for a program that has a loop of its own."""
+        counts = Counts()
+        queue, is_ours = await open_for_tasks(self._queue)
+        try:
+            with self._button.at_work(heed_signals=heed_signals):
+                shift = Shift(queue, self._handler, self._options, self._holder, counts)
+                await shift.work(self._button)
+        finally:
+            if is_ours:
+                await queue.close()
+        return counts
+
+    def stop(self) -> None:
+        """Take nothing more, finish what is under way within `stop_s`, hand back the rest.
+
+        From any thread. A second call hands back at once.
+        """
+        self._button.press()

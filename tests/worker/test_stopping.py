@@ -1,0 +1,164 @@
+"""A stop takes nothing more, lets work end, and hands the rest back without spending an attempt."""
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.clock import ManualClock
+from penstock.model import LeasedMessage
+from penstock.queue.queue import Queue
+from penstock.worker import Counts, Worker, WorkerOptions
+from tests.harness.jumping_loop import run_jumping
+
+
+def test_work_under_way_is_finished_and_nothing_more_is_taken(
+    queue: Queue, clock: ManualClock
+) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    worker = Worker(queue, lambda job: None)
+
+    async def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        await asyncio.sleep(10)
+
+    worker = Worker(queue, handle, options=WorkerOptions(concurrency=1, stop_s=20))
+    assert run_jumping(worker.work(), clock) == Counts(done=1)
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased) == (1, 2, 0)
+
+
+def test_a_stop_wakes_a_worker_that_waits_for_messages(queue: Queue) -> None:
+    worker = Worker(queue, lambda job: None)
+    results: list[Counts] = []
+    thread = threading.Thread(target=lambda: results.append(worker.run()))
+    thread.start()
+    worker.stop()
+    thread.join(timeout=60)
+    assert results == [Counts()]
+
+
+def test_what_does_not_end_in_time_is_handed_back_and_no_attempt_is_spent(
+    queue: Queue, clock: ManualClock
+) -> None:
+    id_ = queue.enqueue(b"long")
+    cancelled: list[bool] = []
+
+    async def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            cancelled.append(True)
+            raise
+
+    worker = Worker(queue, handle, options=WorkerOptions(stop_s=5))
+    assert run_jumping(worker.work(), clock) == Counts(handed_back=1)
+    assert cancelled == [True]
+    assert queue.state(id_) == "ready"
+    (job,) = queue.lease()
+    assert job.attempt == 1
+
+
+def test_a_second_stop_does_not_wait(queue: Queue, clock: ManualClock) -> None:
+    queue.enqueue(b"long")
+    began_ns = clock.monotonic_ns()
+
+    async def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        worker.stop()
+        await asyncio.sleep(1000)
+
+    worker = Worker(queue, handle, options=WorkerOptions(stop_s=3600))
+    assert run_jumping(worker.work(), clock) == Counts(handed_back=1)
+    assert clock.monotonic_ns() == began_ns
+
+
+def test_a_thread_is_interrupted_and_its_message_handed_back(queue: Queue) -> None:
+    id_ = queue.enqueue(b"long")
+    tick = threading.Event()
+
+    def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        while True:
+            try:
+                tick.wait(0.001)
+            except Exception:  # what a careless handler does
+                continue
+
+    worker = Worker(queue, handle, options=WorkerOptions(stop_s=0))
+    assert worker.run() == Counts(handed_back=1)
+    assert queue.state(id_) == "ready"
+
+
+def test_a_thread_that_cannot_be_interrupted_is_left_alone(
+    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    id_ = queue.enqueue(b"stuck")
+    let_go = threading.Event()
+
+    def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        let_go.wait()  # in C: no Python code runs before it returns
+
+    worker = Worker(queue, handle, options=WorkerOptions(stop_s=0))
+    try:
+        assert run_jumping(worker.work(), clock, patience_s=0.05) == Counts(handed_back=1)
+        assert queue.state(id_) == "ready"
+        assert "1 calls of the handler did not end" in caplog.text
+    finally:
+        let_go.set()
+
+
+def test_a_stop_before_the_beginning_is_heeded(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    worker = Worker(queue, lambda job: None)
+    worker.stop()
+    assert worker.run() == Counts()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_stops_it_in_good_order(tmp_path: Path, number: signal.Signals) -> None:
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.enqueue_batch([b"1", b"2", b"3"])
+    program = (
+        "import sys, threading\n"
+        "from penstock.worker import Worker, WorkerOptions\n"
+        "def handle(job):\n"
+        "    print('began', flush=True)\n"
+        "    while True: threading.Event().wait(0.01)\n"
+        "counts = Worker(sys.argv[1], handle, options=WorkerOptions(stop_s=0.05)).run()\n"
+        "print(counts, flush=True)\n"
+    )
+    line = [sys.executable, "-c", program, str(tmp_path / "queue")]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "began\n"
+        process.send_signal(number)
+        said = process.stdout.read()
+        assert process.wait(timeout=60) == 0
+    assert said == "Counts(done=0, failed=0, handed_back=1, lost=0)\n"
+    with penstock.open(tmp_path / "queue") as queue:
+        stats = queue.stats()
+        assert (stats.ready, stats.leased, stats.acked) == (3, 0, 0)
+        assert queue.lease()[0].attempt == 1
+
+
+def test_failures_are_logged_without_the_payload(
+    queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    id_ = queue.enqueue(b"the secret", max_attempts=1)
+
+    def handle(job: LeasedMessage) -> None:
+        raise ValueError("no")
+
+    caplog.set_level(logging.INFO, logger="penstock.worker")
+    Worker(queue, handle, options=WorkerOptions(idle_s=0)).run()
+    assert f"handling {id_} failed: ValueError: no" in caplog.text
+    assert "the secret" not in caplog.text
