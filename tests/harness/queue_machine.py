@@ -52,9 +52,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     steps_done = 0
     recorded = False
-    bounds: ClassVar[
-        Mapping[str, Any]
-    ] = {}  # of the queue: `max_messages`, `when_full`, `dedup_entries`
+    bounds: ClassVar[Mapping[str, Any]] = {}  # `max_messages`, `when_full`, `dedup_entries`
 
     def __init__(self) -> None:
         super().__init__()

@@ -290,6 +290,25 @@ def test_a_delayed_high_priority_message_hides_no_ready_low_one(queue: Queue) ->
     assert payloads(queue) == [b"now"]
 
 
+@pytest.mark.parametrize("log", ["messages", "events"])
+def test_a_bad_record_drops_nothing_that_comes_after_it(tmp_path: Path, log: str) -> None:
+    store = QueueStore(path=tmp_path)
+    for number in range(6):
+        store.queue.enqueue(b"job-%d" % number)
+    store.queue.lease(1, holder="of the bad record")
+    store.queue.ack([job for job in store.queue.lease(5) if job.payload != b"job-5"])
+    store.close()
+    (file,) = (tmp_path / log).glob("*.log")
+    data = bytearray(file.read_bytes())
+    data[data.index(b"job-0" if log == "messages" else b"of the bad")] ^= 1
+    file.write_bytes(data)
+    for snapshot in (tmp_path / "snapshots").iterdir():
+        snapshot.unlink()
+    live = [(m.payload, store.queue.state(m.id)) for m in store.open().browse()]
+    assert live == [(b"job-0", "ready"), (b"job-5", "leased")][log == "messages" :]
+    assert store.damage
+
+
 def test_the_log_is_compacted() -> None:
     queue = QueueStore({"segment_bytes": 1024}).queue
     enqueue_each(queue, [b"x" * 100] * 200)
