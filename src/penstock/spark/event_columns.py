@@ -1,0 +1,204 @@
+"""Events as Arrow columns: one row for each message that an event is about.
+
+Nearly every event is about one run of neighbours, and then its fields stand at the same places of
+its body (see `queue.events`): those are taken out for all rows at once. The others are decoded one
+by one.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.codec import Columns
+from penstock.queue.events import ALL_GROUPS, EventType, decode
+from penstock.spark.segments import QueueFacts
+
+_Numbers = npt.NDArray[np.int64]
+
+_MICROSECOND_NS = 1000
+_TIME = pa.timestamp("us", tz="UTC")
+_HEAD = np.dtype(
+    [("group", "<u2"), ("attempt", "<u2"), ("runs", "<u2"), ("first", "<u8"), ("n", "<u4")]
+)
+_HEAD_BYTES = 18  # with one run
+_BY_NUMBER = {int(kind): kind.name.lower() for kind in EventType}
+_NAMES = pa.array([_BY_NUMBER.get(number) for number in range(256)], pa.string())
+# Where a field stands behind the head of an event with one run; text reaches to the body's end.
+_REASON = {EventType.NACKED: 10, EventType.DEAD: 3, EventType.LOST: 2}
+_HOLDER = {EventType.LEASED: 26, EventType.DEAD_LEASED: 26}
+_RETRY_AT = {EventType.NACKED: 0, EventType.TIMED_OUT: 0}
+_DEADLINE = {EventType.LEASED: 8, EventType.DEAD_LEASED: 8, EventType.EXTENDED: 0}
+
+NEEDED = ("seq", "timestamp_ns", "type", "payload", "offset")
+
+
+class EventColumns:
+    """Turns decoded entries of the event log into rows of the wanted columns."""
+
+    def __init__(
+        self, facts: QueueFacts, segment: int, names: Sequence[str], groups: Mapping[int, str]
+    ) -> None:
+        self._facts = facts
+        self._segment = segment
+        self._names = names
+        self._groups = groups
+        self.needed = [name for name in NEEDED if name != "offset" or "offset" in names]
+
+    def arrays(self, found: Columns) -> list[pa.Array]:
+        """The columns, in the order they were asked for; more rows than entries, perhaps."""
+        rows = _Rows(found, self)
+        return [_MAKERS[name](rows) for name in self._names]
+
+
+class _Rows:
+    """The rows of one lot of entries: which entry each is of, and the fields of the heads."""
+
+    def __init__(self, found: Columns, of: EventColumns) -> None:
+        self.of = of
+        self._found = found
+        self._types = np.frombuffer(found.buffers["type"], np.uint8)
+        self._offsets = np.frombuffer(found.buffers["payload.offsets"], np.int32)
+        # Room behind the last body, so that a head or number can be taken at its very end.
+        self._data = np.frombuffer(
+            bytes(found.buffers["payload"]) + bytes(_HEAD_BYTES), np.uint8
+        )
+        self._body = pa.Array.from_buffers(
+            pa.binary(),
+            found.rows,
+            [
+                None,
+                pa.py_buffer(found.buffers["payload.offsets"]),
+                pa.py_buffer(found.buffers["payload"]),
+            ],
+        )
+        heads = self._heads()
+        self.single = heads["runs"] == 1
+        counts = np.where(self.single, heads["n"], 1).astype(np.int64)
+        first = heads["first"].astype(np.int64)
+        self._odd = self._decode_odd()
+        for entry, event in self._odd.items():
+            counts[entry] = max(sum(count for _, count in event.runs), 1)
+        self.entry: _Numbers = np.repeat(np.arange(found.rows, dtype=np.int64), counts)
+        self.count = len(self.entry)
+        before = np.cumsum(counts) - counts
+        self.seqs: _Numbers = first[self.entry] + np.arange(self.count) - before[self.entry]
+        self.has_seq = np.ones(self.count, np.bool_)
+        self.groups = heads["group"].astype(np.int64)
+        self.attempts = heads["attempt"].astype(np.int32)
+        for entry, event in self._odd.items():
+            at = int(before[entry])
+            seqs = list(event.seqs)
+            self.has_seq[at : at + int(counts[entry])] = bool(seqs)
+            self.seqs[at : at + len(seqs)] = seqs
+
+    def _heads(self) -> npt.NDArray[Any]:
+        """The first bytes of every body, as fields; a shorter body counts as one without runs."""
+        heads = self._taken(self._offsets[:-1], _HEAD_BYTES).view(_HEAD).reshape(-1)
+        short = np.diff(self._offsets) < _HEAD_BYTES
+        if short.any():
+            heads["runs"] = np.where(short, 0, heads["runs"])
+        return heads
+
+    def _taken(self, starts: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
+        """So many bytes from each of some places on."""
+        windows = np.lib.stride_tricks.sliding_window_view(self._data, width)
+        return np.ascontiguousarray(windows[starts])
+
+    def _decode_odd(self) -> dict[int, Any]:
+        odd = np.flatnonzero(~self.single)
+        bodies = self._body.take(pa.array(odd)).to_pylist()
+        return {
+            int(at): decode(int(self._types[at]), body, timestamp_ns=0, event_seq=0)
+            for at, body in zip(odd, bodies, strict=True)
+        }
+
+    # -- columns -----------------------------------------------------------------------------------
+
+    def per_entry(self, values: pa.Array) -> pa.Array:
+        """A value of each entry, for each of its rows."""
+        if self.count == self._found.rows:
+            return values
+        return values.take(pa.array(self.entry))
+
+    def number(self, name: str) -> pa.Array:
+        return self.per_entry(pa.array(np.frombuffer(self._found.buffers[name], np.int64)))
+
+    def time(self, name: str) -> pa.Array:
+        return pc.divide(self.number(name), _MICROSECOND_NS).view(_TIME)
+
+    def event(self) -> pa.Array:
+        return self.per_entry(_NAMES.take(pa.array(self._types)))
+
+    def group(self) -> pa.Array:
+        numbers, where = np.unique(self.groups, return_inverse=True)
+        names = [None if n == ALL_GROUPS else self.of._groups.get(int(n), f"#{n}") for n in numbers]
+        return self.per_entry(pa.array(names, pa.string()).take(pa.array(where.reshape(-1))))
+
+    def text(self, places: Mapping[EventType, int], field: str) -> pa.Array:
+        """A text that stands at the end of the bodies of some types; empty is null."""
+        texts = pa.nulls(self._found.rows, pa.string())
+        for type_, place in places.items():
+            mask = (self._types == type_) & self.single
+            if mask.any():
+                start = _HEAD_BYTES + place
+                if (np.diff(self._offsets)[mask] == start).all():
+                    continue  # empty, all of them: nobody said anything
+                bodies = self._body.filter(pa.array(mask)).to_pylist()
+                found = [body[start:].decode(errors="replace") or None for body in bodies]
+                texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(found, pa.string()))
+        texts = self._with_odd(texts, field, pa.string())
+        return self.per_entry(texts)
+
+    def moment(self, places: Mapping[EventType, int], field: str) -> pa.Array:
+        """A time that stands in the bodies of some types."""
+        times = pa.nulls(self._found.rows, pa.int64())
+        for type_, place in places.items():
+            mask = (self._types == type_) & self.single
+            if mask.any():
+                starts = self._offsets[:-1][mask] + _HEAD_BYTES + place
+                values = pa.array(self._taken(starts, 8).view(np.int64).reshape(-1))
+                times = pc.replace_with_mask(times, pa.array(mask), values)
+        times = self._with_odd(times, field, pa.int64())
+        times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
+        return self.per_entry(pc.divide(times, _MICROSECOND_NS).view(_TIME))
+
+    def target(self) -> pa.Array:
+        targets = pa.nulls(self._found.rows, pa.int64())
+        return self.per_entry(self._with_odd(targets, "target_seq", pa.int64()))
+
+    def _with_odd(self, values: pa.Array, field: str, type_: pa.DataType) -> pa.Array:
+        if not self._odd:
+            return values
+        mask = pa.array(~self.single)
+        odd = [getattr(event, field) or None for event in self._odd.values()]
+        return pc.replace_with_mask(values, mask, pa.array(odd, type_))
+
+    def seq(self) -> pa.Array:
+        return pa.array(self.seqs, mask=None if self.has_seq.all() else ~self.has_seq)
+
+    def constant(self, value: object, type_: pa.DataType) -> pa.Array:
+        return pa.nulls(self.count, type_) if value is None else pa.repeat(value, self.count)
+
+
+_MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
+    "namespace": lambda rows: rows.constant(rows.of._facts.queue.namespace, pa.string()),
+    "queue": lambda rows: rows.constant(rows.of._facts.queue.name, pa.string()),
+    "event_seq": lambda rows: rows.number("seq"),
+    "event": _Rows.event,
+    "group": _Rows.group,
+    "seq": _Rows.seq,
+    "timestamp": lambda rows: rows.time("timestamp_ns"),
+    "timestamp_ns": lambda rows: rows.number("timestamp_ns"),
+    "attempt": lambda rows: rows.per_entry(pa.array(rows.attempts)),
+    "reason": lambda rows: rows.text(_REASON, "reason"),
+    "holder": lambda rows: rows.text(_HOLDER, "holder"),
+    "retry_at": lambda rows: rows.moment(_RETRY_AT, "retry_at_ns"),
+    "deadline": lambda rows: rows.moment(_DEADLINE, "deadline_ns"),
+    "target_seq": _Rows.target,
+    "segment": lambda rows: rows.constant(rows.of._segment, pa.int64()),
+    "offset": lambda rows: rows.number("offset"),
+}

@@ -1,0 +1,267 @@
+"""The options of the source and the sink: named, typed, checked; an unknown one is an error.
+
+Spark hands options over as text, with their names in lower case. Where Kafka's source has an option
+for the same thing, ours has the same name.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Literal
+
+from penstock.errors import InvalidInput
+from penstock.model import MAIN_GROUP_NAME, NS
+
+Table = Literal["messages", "events", "state"]
+TABLES: tuple[Table, ...] = ("messages", "events", "state")
+
+EARLIEST, LATEST = "earliest", "latest"
+DEFAULT_PARTITION_BYTES = 32 << 20
+_MIN_PARTITION_BYTES = 4096
+_UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
+_UNITS |= {"g": 1 << 30, "gb": 1 << 30}
+
+Offsets = str | dict[str, int]  # "earliest", "latest", or the first seq of each queue
+
+READ_OPTIONS = (
+    "path",
+    "queue",
+    "subscribe",
+    "subscribePattern",
+    "table",
+    "columns",
+    "includeHeaders",
+    "startingOffsets",
+    "endingOffsets",
+    "startingTimestamp",
+    "endingTimestamp",
+    "maxOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "minPartitions",
+    "maxPartitionBytes",
+    "failOnDataLoss",
+    "verify",
+    "decompress",
+    "group",
+)
+WRITE_OPTIONS = ("path", "queue", "txnAppId", "txnVersion", "checkpointLocation")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadOptions:
+    """What a read was asked for."""
+
+    path: str
+    subscribe: tuple[str, ...] = ()  # names; empty: by pattern, or all there are
+    subscribe_pattern: str | None = None
+    table: Table = "messages"
+    columns: tuple[str, ...] | None = None  # None: the table's default ones
+    include_headers: bool = False
+    starting_offsets: Offsets | None = None
+    ending_offsets: Offsets | None = None
+    starting_timestamp_ns: int | None = None
+    ending_timestamp_ns: int | None = None
+    max_offsets_per_trigger: int | None = None
+    max_bytes_per_trigger: int | None = None
+    min_partitions: int = 1
+    max_partition_bytes: int = DEFAULT_PARTITION_BYTES
+    fail_on_data_loss: bool = True
+    verify: bool = True
+    decompress: bool = True
+    group: str | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
+        """From what the user gave; InvalidInput names what is wrong and what is possible."""
+        options = _Given(given, READ_OPTIONS)
+        if options.text("path") is None:
+            raise InvalidInput(
+                "the option 'path' is missing: name a queue's directory, or a broker's data "
+                "directory, for example .option('path', './orders')"
+            )
+        ways = [name for name in ("queue", "subscribe", "subscribePattern") if options.has(name)]
+        if len(ways) > 1:
+            raise InvalidInput(f"give only one of {', '.join(ways)}")
+        for end in ("starting", "ending"):
+            if options.has(f"{end}Offsets") and options.has(f"{end}Timestamp"):
+                raise InvalidInput(f"give {end}Offsets or {end}Timestamp, not both")
+        return cls(
+            path=options.text("path") or "",
+            subscribe=options.names("queue") or options.names("subscribe") or (),
+            subscribe_pattern=options.pattern("subscribePattern"),
+            table=options.table("table"),
+            columns=options.names("columns"),
+            include_headers=options.switch("includeHeaders", default=False),
+            starting_offsets=options.offsets("startingOffsets"),
+            ending_offsets=options.offsets("endingOffsets"),
+            starting_timestamp_ns=options.time_ns("startingTimestamp"),
+            ending_timestamp_ns=options.time_ns("endingTimestamp"),
+            max_offsets_per_trigger=options.whole("maxOffsetsPerTrigger", 1, 1 << 60),
+            max_bytes_per_trigger=options.size("maxBytesPerTrigger", 1),
+            min_partitions=options.whole("minPartitions", 1, 1_000_000) or 1,
+            max_partition_bytes=options.size("maxPartitionBytes", _MIN_PARTITION_BYTES)
+            or DEFAULT_PARTITION_BYTES,
+            fail_on_data_loss=options.switch("failOnDataLoss", default=True),
+            verify=options.switch("verify", default=True),
+            decompress=options.switch("decompress", default=True),
+            group=options.text("group"),
+        )
+
+    @property
+    def state_group(self) -> str:
+        """The consumer group whose state the table `state` shows."""
+        return self.group or MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """What a write was asked for."""
+
+    path: str
+    queue: str | None = None
+    txn_app_id: str | None = None
+    txn_version: int | None = None
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
+        options = _Given(given, WRITE_OPTIONS)
+        if options.text("path") is None:
+            raise InvalidInput(
+                "the option 'path' is missing: name the queue's directory, or a broker's data "
+                "directory together with the option 'queue'"
+            )
+        if options.has("txnAppId") != options.has("txnVersion"):
+            raise InvalidInput(
+                "txnAppId and txnVersion go together: the first names the job, the second rises "
+                "with each run of it"
+            )
+        return cls(
+            path=options.text("path") or "",
+            queue=options.text("queue"),
+            txn_app_id=options.text("txnAppId"),
+            txn_version=options.whole("txnVersion", 0, (1 << 63) - 1),
+        )
+
+
+class _Given:
+    """The options as text, looked up by their proper names."""
+
+    def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
+        proper = {name.lower(): name for name in known}
+        self._values: dict[str, str] = {}
+        for name, value in given.items():
+            if name.lower() not in proper:
+                raise InvalidInput(_unknown(name, known))
+            self._values[proper[name.lower()]] = str(value)
+
+    def has(self, name: str) -> bool:
+        return name in self._values
+
+    def text(self, name: str) -> str | None:
+        value = self._values.get(name)
+        if value is not None and not value.strip():
+            raise InvalidInput(f"the option {name!r} is empty")
+        return value
+
+    def names(self, name: str) -> tuple[str, ...] | None:
+        value = self.text(name)
+        if value is None:
+            return None
+        return tuple(part.strip() for part in value.split(",") if part.strip())
+
+    def pattern(self, name: str) -> str | None:
+        value = self.text(name)
+        if value is not None:
+            try:
+                re.compile(value)
+            except re.error as error:
+                raise InvalidInput(f"{name} is not a regular expression: {error}") from None
+        return value
+
+    def table(self, name: str) -> Table:
+        value = self.text(name) or "messages"
+        for table in TABLES:
+            if table == value:
+                return table
+        raise InvalidInput(f"table is {value!r}; it must be one of {', '.join(TABLES)}")
+
+    def switch(self, name: str, *, default: bool) -> bool:
+        value = self._values.get(name)
+        if value is None:
+            return default
+        if value.lower() not in ("true", "false"):
+            raise InvalidInput(f"{name} is {value!r}; it must be true or false")
+        return value.lower() == "true"
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        value = self._values.get(name)
+        if value is None:
+            return None
+        if not re.fullmatch(r"[0-9]{1,19}", value) or not low <= int(value) <= high:
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be a whole number from {low} to {high}"
+            )
+        return int(value)
+
+    def size(self, name: str, low: int) -> int | None:
+        """Bytes, or with a unit as Spark has them: 64m, 1g."""
+        value = self._values.get(name)
+        if value is None:
+            return None
+        match = re.fullmatch(r"([0-9]{1,18}) *([a-z]*)", value.strip().lower())
+        if match is None or match[2] not in _UNITS or int(match[1]) * _UNITS[match[2]] < low:
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be at least {low} bytes, as a number or with a "
+                f"unit: 16m, 1g"
+            )
+        return int(match[1]) * _UNITS[match[2]]
+
+    def time_ns(self, name: str) -> int | None:
+        """Milliseconds since 1970, as Kafka's options have them, or ISO 8601 (UTC if it says not).
+
+        A number with more than 13 digits is nanoseconds.
+        """
+        value = self.text(name)
+        if value is None:
+            return None
+        if re.fullmatch(r"[0-9]{1,19}", value):
+            return int(value) * (1 if len(value) > 13 else 1_000_000)
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z, or "
+                f"milliseconds since 1970"
+            ) from None
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=UTC)
+        return round(moment.timestamp() * 1_000_000) * (NS // 1_000_000)
+
+    def offsets(self, name: str) -> Offsets | None:
+        value = self.text(name)
+        if value is None or value in (EARLIEST, LATEST):
+            return value
+        try:
+            parsed = json.loads(value)
+        except ValueError:
+            parsed = None
+        if not isinstance(parsed, dict) or not all(_is_seq(seq) for seq in parsed.values()):
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be earliest, latest, or JSON that gives a seq for "
+                f'each queue: {{"shop/orders": 4711}} (-2 is earliest, -1 is latest)'
+            )
+        return dict(parsed)
+
+
+def _is_seq(seq: object) -> bool:
+    return isinstance(seq, int) and not isinstance(seq, bool) and -2 <= seq < 1 << 63
+
+
+def _unknown(name: str, known: tuple[str, ...]) -> str:
+    proper = {option.lower(): option for option in known}
+    near = [proper[n] for n in get_close_matches(name.lower(), list(proper), n=3, cutoff=0.5)]
+    hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"
+    return f"there is no option {name!r}; {hint}"

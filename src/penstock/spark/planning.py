@@ -1,0 +1,164 @@
+"""From options, offsets and filters to tasks: which ranges of which queues each one reads."""
+
+from collections.abc import Mapping, Sequence
+
+from penstock.errors import InvalidInput
+from penstock.spark.exact import exact_reader
+from penstock.spark.groups import group_names
+from penstock.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
+from penstock.spark.partitions import Lot, report_loss
+from penstock.spark.places import Directory, QueueAt, chosen
+from penstock.spark.pushdown import Bounds
+from penstock.spark.ranges import Range, cut, packed
+from penstock.spark.segments import LogView, LogWatcher
+from penstock.spark.state_columns import fold_states
+
+_EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1  # in JSON, as Kafka has them
+_SMALLEST_RANGE_BYTES = 4096
+
+
+def queues_of(options: ReadOptions) -> list[QueueAt]:
+    """The queues that a read is about."""
+    return chosen(Directory(options.path), options.subscribe, options.subscribe_pattern)
+
+
+def log_of(options: ReadOptions) -> str:
+    return "events" if options.table == "events" else "messages"
+
+
+def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> list[Lot]:
+    """The tasks of a batch read."""
+    ranges: list[Range] = []
+    groups: dict[str, Mapping[int, str]] = {}
+    queues = [queue for queue in queues_of(options) if _is_wanted(queue, bounds)]
+    check_named(options.starting_offsets, queues, "startingOffsets")
+    check_named(options.ending_offsets, queues, "endingOffsets")
+    states = {}
+    for queue in queues:
+        watcher = LogWatcher(queue, log_of(options))
+        if options.table == "state":
+            # Folded first: the look that follows syncs what the fold has seen.
+            states[queue.path], known_upto = fold_states(queue.path, options.state_group)
+        view = watcher.look()
+        first, end = batch_seqs(view, options)
+        if options.table == "state":
+            end = min(end, known_upto)
+        first, end = _narrowed(view, first, end, bounds)
+        ranges += cut(view, first, end, max_bytes=options.max_partition_bytes)
+        if options.table == "events" and "group" in columns:
+            groups[queue.path] = group_names(view)
+    lots = []
+    for part in in_lots(ranges, options):
+        paths = {one.facts.queue.path for one in part}
+        known = {}
+        for path in paths & set(states):
+            own = [one for one in part if one.facts.queue.path == path]
+            low, high = min(r.wanted_from for r in own), max(r.wanted_to for r in own)
+            known[path] = states[path].within(low, high)
+        lots.append(Lot(part, {p: names for p, names in groups.items() if p in paths}, known))
+    return lots
+
+
+def in_lots(ranges: Sequence[Range], options: ReadOptions) -> list[list[Range]]:
+    """Ranges put together into tasks, at least `minPartitions` of them where there is enough."""
+    lots = packed(ranges, max_bytes=options.max_partition_bytes)
+    if len(lots) >= options.min_partitions:
+        return lots
+    total = sum(one.size_bytes for one in ranges)
+    target = max(-(-total // options.min_partitions), _SMALLEST_RANGE_BYTES)
+    pieces = [piece for one in ranges for piece in _recut(one, target)]
+    return packed(pieces, max_bytes=target)
+
+
+def _recut(one: Range, max_bytes: int) -> list[Range]:
+    """A range in smaller pieces."""
+    if one.size_bytes <= max_bytes or not one.sound:
+        return [one]
+    watcher = LogWatcher(one.facts.queue, one.log)
+    return list(cut(watcher.look(), one.wanted_from, one.wanted_to, max_bytes=max_bytes))
+
+
+def _is_wanted(queue: QueueAt, bounds: Bounds) -> bool:
+    if bounds.is_empty:
+        return False
+    if bounds.namespaces is not None and queue.namespace not in bounds.namespaces:
+        return False
+    return bounds.queues is None or queue.name in bounds.queues
+
+
+# -- from where to where ---------------------------------------------------------------------------
+
+
+def batch_seqs(view: LogView, options: ReadOptions) -> tuple[int, int]:
+    """The seqs [first, end) that a batch read of a queue is about."""
+    first = starting_seq(view, options, default=EARLIEST)
+    end = view.next_seq
+    if options.ending_timestamp_ns is not None:
+        end = min(seq_at_time(view, options.ending_timestamp_ns), end)
+    elif options.ending_offsets is not None:
+        end = _numbered(view, options.ending_offsets)
+        if end > view.next_seq:
+            raise InvalidInput(
+                f"endingOffsets says {end} for queue {view.facts.queue.key}, whose next seq is "
+                f"{view.next_seq}: give at most that, or 'latest'"
+            )
+    if first > end:
+        raise InvalidInput(
+            f"queue {view.facts.queue.key}: the read would start at seq {first} and end at {end}"
+        )
+    return checked_start(view, first, end, fail=options.fail_on_data_loss), end
+
+
+def starting_seq(view: LogView, options: ReadOptions, *, default: str) -> int:
+    """Where a read starts, as the options say."""
+    if options.starting_timestamp_ns is not None:
+        return min(seq_at_time(view, options.starting_timestamp_ns), view.next_seq)
+    return _numbered(view, options.starting_offsets or default)
+
+
+def checked_start(view: LogView, first: int, end: int, *, fail: bool) -> int:
+    """Where a read can start: what was removed is an error, or is passed over."""
+    if first < view.first_seq and first < end:
+        last_gone = min(view.first_seq, end) - 1
+        report_loss(view.facts.queue.key, view.log, first, last_gone, fail=fail)
+        return min(view.first_seq, end)
+    return first
+
+
+def seq_at_time(view: LogView, timestamp_ns: int) -> int:
+    with exact_reader(view.facts.queue.path, view.log) as reader:
+        return min(reader.seq_at_time(timestamp_ns), view.next_seq)
+
+
+def _numbered(view: LogView, offsets: Offsets) -> int:
+    if offsets == EARLIEST:
+        return view.first_seq
+    if offsets == LATEST:
+        return view.next_seq
+    assert isinstance(offsets, dict)
+    number = offsets[view.facts.queue.key]
+    if number == _EARLIEST_NUMBER:
+        return view.first_seq
+    return view.next_seq if number == _LATEST_NUMBER else max(number, 1)
+
+
+def check_named(offsets: Offsets | None, queues: Sequence[QueueAt], option: str) -> None:
+    """JSON offsets name exactly the queues that are read: a typo must not mean "from the start"."""
+    if not isinstance(offsets, dict):
+        return
+    keys = {queue.key for queue in queues}
+    for key in offsets:
+        if key not in keys:
+            raise InvalidInput(f"{option} names the queue {key!r}, which is not read here")
+    for key in sorted(keys):
+        if key not in offsets:
+            raise InvalidInput(f"{option} says nothing about the queue {key!r}")
+
+
+def _narrowed(view: LogView, first: int, end: int, bounds: Bounds) -> tuple[int, int]:
+    first, end = max(first, bounds.first_seq), min(end, bounds.end_seq)
+    if bounds.from_ns > 0 and first < end:
+        first = max(first, seq_at_time(view, bounds.from_ns))
+    if bounds.to_ns < (1 << 63) - 1 and first < end:
+        end = min(end, seq_at_time(view, bounds.to_ns))
+    return first, max(first, end)

@@ -1,0 +1,239 @@
+"""The sink: tasks stage segments, the driver has them adopted, all of a job or nothing of it."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from penstock import codec
+from penstock.clock import SystemClock
+from penstock.codec import Draft, Entry
+from penstock.errors import InvalidInput, PenstockError
+from penstock.ledger import Ledger
+from penstock.ledger.adoption import (
+    STAGING,
+    Staged,
+    Transaction,
+    adopt,
+    append_once,
+    sweep_staging,
+)
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.queue import QueueSettings
+from penstock.queue.queue import open_queue
+from penstock.spark.options import WriteOptions
+from penstock.spark.places import NAME, Directory, chosen
+from penstock.spark.sink_rows import check_sink_schema
+from penstock.spark.staging import Target, is_orphan, stage
+
+log = logging.getLogger("penstock.spark")
+
+SMALL_BYTES = 8 << 20  # below it, rows are appended: many small segments would be slow to read
+_QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
+
+
+@dataclass(frozen=True)
+class StagedRows(WriterCommitMessage):
+    """What one task tells the driver."""
+
+    partition: int
+    staged: tuple[Staged, ...]
+    size_bytes: int
+    query_id: str | None = None
+    batch_id: int | None = None
+
+
+def target_of(options: WriteOptions) -> Target:
+    """The queue to write to; it is made if there is none at its path."""
+    path = _path_of(options)
+    if not Folder(OsFiles(), path).has(MANIFEST_NAME):
+        open_queue(path, {}).close()
+    manifest = Manifest.unpack(
+        Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+    )
+    settings = QueueSettings.of_stored(manifest.settings)
+    for name in ("max_messages", "max_bytes", "rate_per_s"):
+        if getattr(settings, name):
+            raise InvalidInput(
+                f"{path} has a bound ({name} is {getattr(settings, name)}), which a job that is "
+                f"written as a whole cannot keep: remove the bound, or publish through the queue"
+            )
+    return Target(path, manifest.identity, settings)
+
+
+def _path_of(options: WriteOptions) -> str:
+    where = Directory(options.path)
+    folder = Folder(OsFiles(), options.path)
+    if options.queue is None:
+        if folder.exists() and not where.is_queue and folder.names():
+            raise InvalidInput(
+                f"{options.path} is not a queue: name an empty or new directory, or, in a "
+                f"broker's data directory, the option 'queue' (namespace/name)"
+            )
+        return options.path
+    if where.is_queue:
+        return chosen(where, [options.queue], None)[0].path
+    namespace, slash, name = options.queue.partition("/")
+    if not slash or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
+        raise InvalidInput(
+            f"the queue is {options.queue!r}; in a data directory it is <namespace>/<name>, each "
+            f"of a-z, 0-9 and -, at most 64, not starting with -"
+        )
+    if not folder.child(namespace).exists():
+        raise InvalidInput(f"{options.path} has no namespace {namespace!r}: make it first")
+    return folder.child(namespace).child(name).path
+
+
+def staged_rows(target: Target, batches: Iterator[pa.RecordBatch], timestamp_ns: int) -> StagedRows:
+    """The work of one task."""
+    context = TaskContext.get()
+    staged, size_bytes = stage(target, batches, timestamp_ns)
+    if context is None:
+        return StagedRows(0, tuple(staged), size_bytes)
+    query_id, batch_id = context.getLocalProperty(_QUERY_ID), context.getLocalProperty(_BATCH_ID)
+    return StagedRows(
+        context.partitionId(),
+        tuple(staged),
+        size_bytes,
+        query_id,
+        None if batch_id is None else int(batch_id),
+    )
+
+
+def commit_rows(
+    target: Target, messages: Sequence[WriterCommitMessage | None], transaction: Transaction | None
+) -> None:
+    """Have all that the tasks staged adopted; in the order of their partitions."""
+    tasks = _tasks(messages)
+    staged = [one for task in tasks for one in task.staged]
+    with _writing(target) as ledger:
+        if sum(task.size_bytes for task in tasks) < SMALL_BYTES:
+            _append(ledger, target, staged, transaction)
+        else:
+            adopt(ledger, staged, transaction)
+        sweep_staging(ledger, [*dict.fromkeys(one.folder for one in staged), *_orphans(target)])
+
+
+def abort_rows(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Remove what was staged. What was adopted has left the staging folder, and stays."""
+    folders = list(dict.fromkeys(one.folder for task in _tasks(messages) for one in task.staged))
+    try:
+        with _writing(target) as ledger:
+            sweep_staging(ledger, folders)
+    except PenstockError as error:
+        log.warning("staged segments are left for the next commit to remove: %s", error)
+
+
+def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
+    tasks = [message for message in messages if isinstance(message, StagedRows)]
+    return sorted(tasks, key=lambda task: task.partition)
+
+
+def _writing(target: Target) -> Ledger:
+    return Ledger.open(target.path, target.settings.ledger_settings(), create=False)
+
+
+def _append(
+    ledger: Ledger, target: Target, staged: Sequence[Staged], transaction: Transaction | None
+) -> None:
+    drafts = [draft for one in staged for draft in _drafts(ledger, target, one)]
+    if transaction is not None:
+        append_once(ledger, drafts, transaction)
+    elif drafts:
+        ledger.messages.append_batch(drafts)
+        ledger.sync()
+
+
+def _drafts(ledger: Ledger, target: Target, one: Staged) -> list[Draft]:
+    folder = Folder(OsFiles(), target.path).child(STAGING).child(one.folder)
+    data = folder.read(one.name, max_bytes=SMALL_BYTES)
+    entries, after = codec.read_entries(
+        data,
+        HEADER_BYTES,
+        len(data),
+        max_count=one.entries + 1,
+        max_entry_bytes=ledger.settings.max_entry_bytes,
+    )
+    if len(entries) != one.entries or after != len(data):
+        raise InvalidInput(f"{folder.file(one.name)} is not what was written; nothing was appended")
+    return [_draft(entry) for entry in entries]
+
+
+def _draft(entry: Entry) -> Draft:
+    return Draft(
+        entry.payload,
+        entry.type,
+        entry.priority,
+        entry.expires_at_ns,
+        entry.deliver_at_ns,
+        entry.key,
+        entry.headers,
+        entry.attributes,
+        entry.compression,
+    )
+
+
+def _orphans(target: Target) -> list[str]:
+    now_ns = SystemClock().now_ns()
+    names = Folder(OsFiles(), target.path).child(STAGING).names()
+    return [name for name in names if is_orphan(name, now_ns)]
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """`df.write.format("penstock").mode("append")`."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        check_sink_schema(schema)
+        self._target = target_of(options)
+        self._transaction: Transaction | None = None
+        if options.txn_app_id is not None and options.txn_version is not None:
+            self._transaction = Transaction(options.txn_app_id, options.txn_version)
+        # One time for the whole job, as for any batch: rows of later tasks are not older.
+        self._timestamp_ns = SystemClock().now_ns()
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return staged_rows(self._target, iterator, self._timestamp_ns)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit_rows(self._target, messages, self._transaction)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort_rows(self._target, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """`df.writeStream.format("penstock")`: each micro-batch is a transaction of the query."""
+
+    def __init__(self, options: WriteOptions, schema: StructType) -> None:
+        if options.txn_app_id is not None:
+            raise InvalidInput(
+                "txnAppId and txnVersion are for batch writes: a stream has its query id and "
+                "batch ids, from its checkpoint"
+            )
+        check_sink_schema(schema)
+        self._target = target_of(options)
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        return staged_rows(self._target, iterator, SystemClock().now_ns())
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        query_id = next((task.query_id for task in _tasks(messages) if task.query_id), None)
+        if query_id is None:
+            if any(task.staged for task in _tasks(messages)):
+                raise InvalidInput("Spark did not say which query this is: nothing was written")
+            return
+        commit_rows(self._target, messages, Transaction(query_id, batchId))
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803
+        abort_rows(self._target, messages)

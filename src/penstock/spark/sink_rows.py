@@ -1,0 +1,198 @@
+"""Rows of a DataFrame as messages: which columns the sink takes, and what each must hold.
+
+A frame with nothing but a payload goes straight from Arrow into the segment. With options, every
+row becomes a draft, checked as publishing checks it.
+"""
+
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql.types import (
+    BinaryType,
+    ByteType,
+    DataType,
+    IntegerType,
+    LongType,
+    MapType,
+    ShortType,
+    StringType,
+    StructType,
+    TimestampType,
+)
+
+from penstock.codec import Draft
+from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.errors import InvalidInput, TooLarge
+from penstock.model import NS
+from penstock.queue import QueueSettings
+from penstock.queue.compression import compress
+from penstock.queue.publishing import MAX_HEADERS, MAX_HEADERS_BYTES, MAX_KEY_BYTES
+from penstock.queue.settings import MOST_ATTEMPTS
+from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
+
+_WHOLE = (ByteType, ShortType, IntegerType, LongType)
+TAKES: dict[str, tuple[type[DataType], ...]] = {
+    "payload": (BinaryType, StringType),
+    "priority": _WHOLE,
+    "key": (StringType, BinaryType),
+    "headers": (MapType,),
+    "deliver_at": (TimestampType,),
+    "expires_at": (TimestampType,),
+    "content_type": (StringType,),
+    "max_attempts": _WHOLE,
+}
+_WANTED = {
+    "payload": "binary or string",
+    "priority": "a whole number",
+    "key": "string or binary",
+    "headers": "map<string,string>",
+    "deliver_at": "timestamp",
+    "expires_at": "timestamp",
+    "content_type": "string",
+    "max_attempts": "a whole number",
+}
+Item = bytes | Draft
+
+
+def check_sink_schema(schema: StructType) -> None:
+    """Refuse a frame that cannot be messages, before anything is read of it."""
+    if "payload" not in schema.fieldNames():
+        raise InvalidInput(
+            f"the sink needs a column 'payload' (binary or string); the frame has "
+            f"{', '.join(schema.fieldNames()) or 'no column'}: rename one, or build it with "
+            f"to_json(struct(*)) as payload"
+        )
+    for field in schema.fields:
+        if field.name not in TAKES:
+            near = get_close_matches(field.name, list(TAKES), n=2, cutoff=0.6)
+            hint = f"did you mean {' or '.join(near)}?" if near else f"it takes {', '.join(TAKES)}"
+            raise InvalidInput(f"the sink has no use for the column {field.name!r}; {hint}")
+        if not isinstance(field.dataType, TAKES[field.name]):
+            wanted = _WANTED[field.name]
+            raise InvalidInput(
+                f"the column {field.name!r} is {field.dataType.simpleString()}; the sink takes "
+                f"{wanted}: cast it"
+            )
+        if field.name == "headers" and field.dataType != MapType(StringType(), StringType()):
+            raise InvalidInput(
+                f"the column 'headers' is {field.dataType.simpleString()}; the sink takes "
+                f"map<string,string>: cast it"
+            )
+
+
+class RowsToMessages:
+    """Turns Arrow batches into what goes into a segment."""
+
+    def __init__(self, settings: QueueSettings) -> None:
+        self._settings = settings
+        self._plain = (
+            settings.compression == "none"
+            and settings.default_priority == DEFAULT_PRIORITY
+            and not settings.default_ttl_s
+        )
+
+    def items(self, batch: pa.RecordBatch, now_ns: int) -> Sequence[Item]:
+        """The messages of a batch, in order; InvalidInput names the first bad row."""
+        payloads = self._payloads(batch)
+        if self._plain and batch.schema.names == ["payload"]:
+            return payloads
+        return list(self._drafts(batch, payloads, now_ns))
+
+    def _payloads(self, batch: pa.RecordBatch) -> list[bytes]:
+        column = batch.column("payload")
+        if column.null_count:
+            raise InvalidInput(
+                "a payload is null: filter such rows out, or give them an empty payload"
+            )
+        longest = pc.max(pc.binary_length(column)).as_py() or 0
+        if longest > self._settings.max_payload_bytes:
+            raise TooLarge(
+                f"a payload has {longest} bytes; the most that the queue takes is "
+                f"{self._settings.max_payload_bytes} (max_payload_bytes)"
+            )
+        binary = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+        found: list[bytes] = binary.to_pylist()
+        return found
+
+    def _drafts(
+        self, batch: pa.RecordBatch, payloads: Sequence[bytes], now_ns: int
+    ) -> Iterator[Draft]:
+        settings, count = self._settings, len(payloads)
+        columns = {name: self._values(batch, name, count) for name in TAKES if name != "payload"}
+        for row, payload in enumerate(payloads):
+            priority = columns["priority"][row]
+            if priority is None:
+                priority = settings.default_priority
+            elif not 0 <= priority <= 9:
+                raise InvalidInput(f"a priority is {priority}; it must be from 0 to 9")
+            deliver_ns = columns["deliver_at"][row] or 0
+            expires_ns = columns["expires_at"][row] or 0
+            if not expires_ns and settings.default_ttl_s:
+                expires_ns = max(now_ns, deliver_ns) + round(settings.default_ttl_s * NS)
+            packed, method = compress(
+                payload,
+                settings.compression,
+                level=settings.compression_level,
+                min_bytes=settings.compression_min_bytes,
+            )
+            yield Draft(
+                packed,
+                priority=priority,
+                expires_at_ns=expires_ns,
+                deliver_at_ns=deliver_ns,
+                key=_key(columns["key"][row]),
+                headers=_headers(columns["headers"][row]),
+                attributes=_attributes(columns["max_attempts"][row], columns["content_type"][row]),
+                compression=method,
+            )
+
+    def _values(self, batch: pa.RecordBatch, name: str, count: int) -> Sequence[Any]:
+        if name not in batch.schema.names:
+            return [None] * count
+        column = batch.column(name)
+        if pa.types.is_timestamp(column.type):
+            micros = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
+            return [None if at is None else at * 1000 for at in micros.to_pylist()]
+        found: list[Any] = column.to_pylist()
+        return found
+
+
+def _key(key: str | bytes | None) -> bytes | None:
+    if key is None:
+        return None
+    data = key.encode() if isinstance(key, str) else key
+    if len(data) > MAX_KEY_BYTES:
+        raise TooLarge(f"a key has {len(data)} bytes; the most is {MAX_KEY_BYTES}")
+    return data
+
+
+def _headers(headers: list[tuple[str, str]] | None) -> dict[str, str] | None:
+    if not headers:
+        return None
+    pairs: dict[str, str] = dict(headers)
+    if len(pairs) > MAX_HEADERS:
+        raise TooLarge(f"a row has {len(pairs)} headers; the most is {MAX_HEADERS}")
+    total = 0
+    for name, value in pairs.items():
+        if value is None:
+            raise InvalidInput(f"the header {name!r} is null: leave it out of the map")
+        total += len(name.encode()) + len(value.encode())
+        if not name or any(bad in text for bad in "\r\n\0" for text in (name, value)):
+            raise InvalidInput(f"header {name!r} is empty or has a line break or NUL in it")
+    if total > MAX_HEADERS_BYTES:
+        raise TooLarge(f"the headers of a row have {total} bytes; the most is {MAX_HEADERS_BYTES}")
+    return pairs
+
+
+def _attributes(max_attempts: int | None, content_type: str | None) -> dict[int, bytes] | None:
+    attributes = {}
+    if max_attempts is not None:
+        if not 1 <= max_attempts <= MOST_ATTEMPTS:
+            raise InvalidInput(f"max_attempts is {max_attempts}; it must be 1 to {MOST_ATTEMPTS}")
+        attributes[MAX_ATTEMPTS] = max_attempts.to_bytes(4, "little")
+    if content_type is not None:
+        attributes[CONTENT_TYPE] = content_type.encode()[:256]
+    return attributes or None

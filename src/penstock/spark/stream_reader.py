@@ -1,0 +1,208 @@
+"""The streaming side of the source: exact offsets, limits, and a group that follows the query."""
+
+import logging
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.errors import InvalidInput, LedgerLocked
+from penstock.queue.queue import open_queue
+from penstock.spark.errors import DataLoss
+from penstock.spark.groups import group_names
+from penstock.spark.offsets import OffsetDict, checked, in_order, within_bytes, within_rows
+from penstock.spark.options import LATEST, ReadOptions
+from penstock.spark.partitions import Lot, read_lot
+from penstock.spark.places import QueueAt
+from penstock.spark.planning import (
+    check_named,
+    checked_start,
+    in_lots,
+    log_of,
+    queues_of,
+    starting_seq,
+)
+from penstock.spark.ranges import Range, cut
+from penstock.spark.segments import LogView, LogWatcher
+
+log = logging.getLogger("penstock.spark")
+
+
+class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One per query, on the driver; `read` runs on the executors."""
+
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        if options.table == "state":
+            raise InvalidInput(
+                "the table 'state' is of one moment and cannot be streamed: stream 'events', or "
+                "read 'state' as a batch"
+            )
+        for name, value in (
+            ("endingOffsets", options.ending_offsets),
+            ("endingTimestamp", options.ending_timestamp_ns),
+        ):
+            if value is not None:
+                raise InvalidInput(f"{name} is for batch reads: a stream has no end")
+        self._schema = schema
+        self._options = options
+        self._watchers: dict[str, LogWatcher] = {}
+        self._initial: OffsetDict | None = None
+        self._target: OffsetDict | None = None  # of Trigger.AvailableNow
+
+    # -- offsets -----------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        """Where a new query starts. Spark asks twice: "latest" must not move between."""
+        if self._initial is None:
+            views = self._look()
+            queues = [view.facts.queue for view in views.values()]
+            check_named(self._options.starting_offsets, queues, "startingOffsets")
+            self._initial = in_order(
+                {
+                    key: starting_seq(view, self._options, default=LATEST)
+                    for key, view in views.items()
+                }
+            )
+            self._make_group(queues)
+        return dict(self._initial)
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        if self._options.max_offsets_per_trigger is not None:
+            return ReadMaxRows(self._options.max_offsets_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        self._target = in_order({key: view.next_seq for key, view in self._look().items()})
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        """How far the next micro-batch goes; `start` itself where there is nothing new."""
+        begin = checked(start)
+        views = self._look()
+        self._check_all_there(begin, views)
+        end = {key: view.next_seq for key, view in views.items()}
+        if self._target is not None:
+            end = {
+                key: min(seq, self._target[key]) for key, seq in end.items() if key in self._target
+            }
+        for key, seq in begin.items():
+            end[key] = max(end.get(key, seq), seq)
+        known = {key: begin.get(key, views[key].first_seq) for key in end if key in views}
+        known |= {key: seq for key, seq in begin.items() if key not in known}
+        if not isinstance(limit, ReadAllAvailable):
+            end = self._limited(known, end, views)
+        return start if end == begin else dict(in_order(end))
+
+    def _limited(
+        self, begin: OffsetDict, end: dict[str, int], views: dict[str, LogView]
+    ) -> OffsetDict:
+        options = self._options
+        if options.max_bytes_per_trigger is not None:
+            growing = [view for key, view in views.items() if end[key] > begin.get(key, end[key])]
+            end = within_bytes(growing, begin, end, options.max_bytes_per_trigger)
+        if options.max_offsets_per_trigger is not None:
+            end = within_rows(begin, end, options.max_offsets_per_trigger)
+        return in_order(end)
+
+    def _check_all_there(self, begin: OffsetDict, views: dict[str, LogView]) -> None:
+        for key, seq in begin.items():
+            if key not in views:
+                self._lost(f"the queue {key} is not there any more")
+            elif seq > views[key].next_seq:
+                self._lost(
+                    f"queue {key}: the query has read up to seq {seq}, but the next one to be "
+                    f"written is {views[key].next_seq}: it was replaced or restored"
+                )
+
+    def _lost(self, sentence: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLoss(
+                f"{sentence}. Start with a new checkpoint, or set failOnDataLoss=false to go on."
+            )
+        log.warning("%s; going on (failOnDataLoss=false)", sentence)
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        begin, until = checked(start), checked(end)
+        views = self._look()
+        ranges: list[Range] = []
+        groups = {}
+        for key, last in until.items():
+            view = views.get(key)
+            if view is None or begin.get(key, 1) >= last:
+                continue
+            if last > view.next_seq:
+                self._check_all_there({key: last}, views)
+                last = view.next_seq
+            first = begin.get(key, view.first_seq)
+            fail = self._options.fail_on_data_loss
+            first = checked_start(view, first, last, fail=fail)
+            ranges += cut(view, first, last, max_bytes=self._options.max_partition_bytes)
+            if self._options.table == "events" and "group" in self._schema.fieldNames():
+                groups[view.facts.queue.path] = group_names(view)
+        return [Lot(part, groups) for part in in_lots(ranges, self._options)]
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, Lot):
+            yield from read_lot(partition, self._schema, self._options)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to the executors: not what is known of the files here."""
+        return {**self.__dict__, "_watchers": {}}
+
+    # -- after a micro-batch -----------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Spark is done with everything before `end`: the consumer group may move there.
+
+        It moves, it never acks: a query that is restarted reads its last batch again, and finds it
+        there, because what lies before the group's position is all that may be removed.
+        """
+        if self._options.group is None:
+            return
+        for queue in queues_of(self._options):
+            seq = checked(end).get(queue.key)
+            if seq is not None:
+                self._move_group(queue, seq)
+
+    def stop(self) -> None:
+        self._watchers.clear()
+
+    def _make_group(self, queues: Sequence[QueueAt]) -> None:
+        if self._options.group is None or self._initial is None:
+            return
+        if self._options.table != "messages":
+            raise InvalidInput("group is for streams of messages: a group's position is a message")
+        for queue in queues:
+            with open_queue(queue.path, {}, create=False) as it:
+                it.groups.create(self._options.group, seq=self._initial[queue.key])
+
+    def _move_group(self, queue: QueueAt, seq: int) -> None:
+        assert self._options.group is not None
+        try:
+            with open_queue(queue.path, {}, create=False) as it:
+                if self._options.group in it.groups:
+                    it.seek(seq=seq, group=self._options.group)
+                else:
+                    it.groups.create(self._options.group, seq=seq)
+        except LedgerLocked as error:
+            # The next commit brings it further; until then retention keeps more than it must.
+            log.warning("group %s was not moved to %d: %s", self._options.group, seq, error)
+
+    def _look(self) -> dict[str, LogView]:
+        queues = queues_of(self._options)
+        for queue in queues:
+            if queue.key not in self._watchers:
+                self._watchers[queue.key] = LogWatcher(queue, log_of(self._options))
+        return {queue.key: self._watchers[queue.key].look() for queue in queues}
