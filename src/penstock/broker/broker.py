@@ -5,6 +5,7 @@ decided here. Calls answer with futures, see `store`. Everything runs in one eve
 """
 
 import asyncio
+import secrets
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -49,6 +50,7 @@ from penstock.model import (
 )
 
 _T = TypeVar("_T")
+_NODE_DOCUMENT = "node"
 
 
 class Broker:
@@ -72,6 +74,7 @@ class Broker:
         self._repeats = Repeats()
         self._slow = SlowRedrives(store)
         self._open = False
+        self.node_id = ""  # known once it is started
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -79,7 +82,16 @@ class Broker:
         """Open the store and read the catalogue."""
         await self.store.open(on_ready=self.waiting.on_ready)
         await self._catalogue.load()
+        self.node_id = await self._load_node_id()
         self._open = True
+
+    async def _load_node_id(self) -> str:
+        """The broker's own name, the same after every restart."""
+        known = await self.store.load_document(_NODE_DOCUMENT)
+        if known is None:
+            known = secrets.token_hex(8).encode()
+            await self.store.save_document(_NODE_DOCUMENT, known)
+        return known.decode()
 
     async def stop(self) -> None:
         """Take no more calls, answer who waits with nothing, and close the store."""
@@ -228,6 +240,13 @@ class Broker:
     def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
         self.admit(caller, Verb.READ, queue.namespace)
         return self.store.browse(queue, query)
+
+    def peek(
+        self, caller: Caller, queue: QueueName, *, n: int = 1, group: str = MAIN_GROUP_NAME
+    ) -> Future[list[Row]]:
+        """Those that would be delivered next, in that order; nothing changes."""
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.store.peek(queue, n, group)
 
     def dead(
         self,

@@ -111,7 +111,7 @@ class Consumer:
 
     async def _lease(self) -> list[LeasedMessage]:
         broker = self._broker
-        if self._found_queue and not broker.store.has(self._queue):
+        if self._found_queue and not broker.has_queue(self._queue):
             # Asking would make it again, under whoever deleted it.
             raise NoSuchQueue(f"queue {self._queue} was deleted")
         self._asking = asking = broker.lease(

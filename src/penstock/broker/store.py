@@ -228,6 +228,9 @@ class Store(Protocol):
 
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]: ...
 
+    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
+        """Those that would be delivered next, in that order; nothing changes."""
+
     def dead(
         self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
     ) -> Future[DeadPage]: ...

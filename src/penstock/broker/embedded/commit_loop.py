@@ -89,7 +89,7 @@ class CommitLoop:
         lots, self._gathering = self._gathering, {}
         queues = list(lots)
         started_ns = self._clock.monotonic_ns()
-        syncs = [self._pool.submit(_sync, queue) for queue in queues]
+        syncs = [self._loop.run_in_executor(self._pool, _sync, queue) for queue in queues]
         left = len(syncs)
 
         def one_is_done(_: object) -> None:
@@ -100,7 +100,7 @@ class CommitLoop:
                 self._finish(list(lots.values()), errors, started_ns)
 
         for sync in syncs:
-            sync.add_done_callback(lambda done: self._loop.call_soon_threadsafe(one_is_done, done))
+            sync.add_done_callback(one_is_done)
 
     def _finish(
         self, lots: Sequence[list[_Waiting]], errors: Sequence[Exception | None], started_ns: int

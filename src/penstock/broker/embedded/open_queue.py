@@ -9,7 +9,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from penstock.broker.embedded.looking import browse_page, dead_page, row_of
+from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.names import QueueName
 from penstock.broker.store import (
@@ -23,6 +23,7 @@ from penstock.broker.store import (
     Row,
     Settlement,
 )
+from penstock.checking import check_whole
 from penstock.errors import ReceiptInvalid
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -218,6 +219,13 @@ class OpenQueue:
 
     def browse(self, query: Browse) -> Future[Page]:
         return self._in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
+
+    def peek(self, n: int, group: str) -> Future[list[Row]]:
+        def peek() -> list[Row]:
+            found = self._parts.inspecting.peek(check_whole("n", n, 1, MAX_PAGE), group)
+            return [row_of(self.core, message, group) for message in found]
+
+        return self._in_thread(peek)
 
     def dead(
         self, *, group: str, after_seq: int, limit: int, filter: DeadFilter

@@ -198,6 +198,9 @@ class EmbeddedStore:
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]:
         return self._do(queue, lambda one: one.browse(query))
 
+    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
+        return self._do(queue, lambda one: one.peek(n, group))
+
     def dead(
         self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
     ) -> Future[DeadPage]:

@@ -1,0 +1,91 @@
+"""An event loop on a virtual clock: time passes only when nothing is left to do.
+
+When every task waits, the clock jumps to the next timer. So days pass in a moment, the same seed
+gives the same run, and nothing sleeps. Threads (a sync, a search) are waited for: while one works,
+the clock stands still.
+"""
+
+import asyncio
+import selectors
+from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
+from threading import Condition
+from typing import Any, TypeVar
+
+_T = TypeVar("_T")
+
+
+class LoopClock:
+    """The clock of a virtual loop, for what asks a `Clock`. May be jumped, as NTP does."""
+
+    def __init__(self, *, now_s: float = 1_700_000_000.0) -> None:
+        self._start_ns = round(now_s * 1e9)
+        self.passed_ns = 0
+
+    def now_ns(self) -> int:
+        return self._start_ns + self.passed_ns
+
+    def monotonic_ns(self) -> int:
+        return self.passed_ns
+
+    def jump(self, seconds: float) -> None:
+        """Set the wall clock forward or back; no time passes."""
+        self._start_ns += round(seconds * 1e9)
+
+    def wait(self, condition: Condition, timeout_s: float | None) -> None:
+        raise AssertionError("a thread waits for time to pass, which only the loop can let happen")
+
+
+class _Selector(selectors.SelectSelector):
+    """Waits for files and threads in real time, never for a timer: that one is jumped to."""
+
+    loop: "VirtualLoop"
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        found = super().select(0)
+        if found or timeout == 0:
+            return found
+        if self.loop.working_threads:
+            return super().select(None)  # a thread wakes the loop when it is done
+        if timeout is None:
+            raise AssertionError("every task waits, and no timer is set: nothing will ever happen")
+        self.loop.clock.passed_ns += max(round(timeout * 1e9), 1)
+        return []
+
+
+class VirtualLoop(asyncio.SelectorEventLoop):
+    """asyncio's own loop, with the clock above."""
+
+    def __init__(self, clock: LoopClock | None = None) -> None:
+        self.clock = clock or LoopClock()
+        self.working_threads = 0
+        selector = _Selector()
+        selector.loop = self
+        super().__init__(selector)
+        self._clock_resolution = 1e-9
+        self._threads = ThreadPoolExecutor(4)
+        self.set_default_executor(self._threads)
+
+    def time(self) -> float:
+        return self.clock.passed_ns / 1e9
+
+    def run_in_executor(  # type: ignore[override]
+        self, executor: Any, func: Callable[..., _T], *args: Any
+    ) -> "asyncio.Future[_T]":
+        self.working_threads += 1
+        future = super().run_in_executor(executor, func, *args)
+        future.add_done_callback(self._thread_is_done)
+        return future
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        self._threads.shutdown()  # asyncio's own does it in a thread that the loop does not know
+
+    def _thread_is_done(self, _: object) -> None:
+        self.working_threads -= 1
+
+
+def run_virtually(main: Callable[[LoopClock], Coroutine[Any, Any, _T]]) -> _T:
+    """Run to the end, on a clock of its own."""
+    loop = VirtualLoop()
+    with asyncio.Runner(loop_factory=lambda: loop) as runner:
+        return runner.run(main(loop.clock))
