@@ -209,3 +209,21 @@ def test_a_compaction_tells_its_progress_to_the_loop(tmp_path: Path) -> None:
         assert told[0] < told[-1]
 
     play(tmp_path, story, segment_bytes=512, auto_compact=False)
+
+
+def test_a_handler_that_raises_is_told_of_in_the_log(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        id_ = await queue.enqueue(b"a", max_attempts=1)
+
+        async def fail(job: LeasedMessage) -> None:
+            raise RuntimeError("out of paper")
+
+        assert await queue.stream(fail, idle_s=0) == 0
+        (record,) = caplog.records
+        assert id_ in record.getMessage()
+        assert record.exc_info
+        assert [letter.reason async for letter in queue.dead()] == ["RuntimeError: out of paper"]
+
+    play(tmp_path, story)

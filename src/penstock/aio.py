@@ -15,7 +15,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, TypeVar, cast, overload
 
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -32,9 +32,10 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
-from penstock.queue.parts import Parts, as_new, half_time_ns, several, wait_ns_of
-from penstock.queue.queue import open_core
-from penstock.queue.settings import YEARS_S, QueueSettings
+from penstock.queue.face import Face, tell_failure
+from penstock.queue.opening import open_core
+from penstock.queue.parts import as_new, several, wait_ns_of
+from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 
 _T = TypeVar("_T")
@@ -57,22 +58,12 @@ async def open(  # noqa: A001
     return AsyncQueue(core)
 
 
-class AsyncQueue:
+class AsyncQueue(Face):
     """A durable queue in a directory, for tasks. `async with` closes it."""
 
     def __init__(self, core: QueueCore) -> None:
-        self._core = core
-        self._ledger = core.ledger
-        self._parts = Parts(core, _NoSettler())
+        super().__init__(core, _NoSettler())
         self.groups = AsyncGroups(self)
-
-    @property
-    def path(self) -> str:
-        return self._ledger.path
-
-    @property
-    def settings(self) -> QueueSettings:
-        return self._core.settings
 
     async def _durable(self, result: _T) -> _T:
         """The result, when it is as durable as the sync policy promises."""
@@ -188,12 +179,8 @@ class AsyncQueue:
         if not leased:
             yield None
             return
-        try:
+        async with self._settled(leased[0]):
             yield leased[0]
-        except BaseException as error:
-            await self.nack(leased[0], f"{type(error).__name__}: {error}")
-            raise
-        await self.ack(leased[0])
 
     async def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
@@ -289,37 +276,32 @@ class AsyncQueue:
     ) -> int:
         succeeded = 0
         async for job in jobs:
-            failure: str | None = None
             try:
-                await handler(job)
+                async with self._settled(job):
+                    await handler(job)
+                succeeded += 1
             except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-            try:
-                if failure is None:
-                    await self.ack(job)
-                    succeeded += 1
-                else:
-                    await self.nack(job, failure)
-            except ReceiptInvalid:
-                continue  # its lease ran out while it was handled; it goes to someone else
+                tell_failure(job, error)
         return succeeded
+
+    @asynccontextmanager
+    async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:
+        """Ack at the end of the block, nack if it raises."""
+        try:
+            yield
+        except BaseException as error:
+            await self.nack(job, f"{type(error).__name__}: {error}")
+            raise
+        await self.ack(job)
 
     async def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int
     ) -> AsyncIterator[LeasedMessage]:
-        """Leased messages as they come; what was leased ahead is given back."""
         wait_s = YEARS_S if idle_s is None else idle_s
-        ahead: list[LeasedMessage] = []
-        try:
-            while ahead := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
-                ahead.reverse()
-                half_ns = half_time_ns(ahead[0], self._core.clock.now_ns())
-                while ahead and self._core.clock.now_ns() < half_ns:
-                    yield ahead.pop()
-                self._parts.settling.give_back(ahead)  # they would not last
-        finally:
-            if ahead and not self._ledger.is_stopped:
-                self._parts.settling.give_back(ahead)
+        while leased := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
+            with self._one_by_one(leased) as ahead:
+                for job in ahead:
+                    yield job
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -382,10 +364,6 @@ class AsyncQueue:
         if self._ledger.events.next_seq != before:
             await self._durable(None)  # leases that were found to be over are over for good
         return stats
-
-    def metrics(self) -> dict[str, object]:
-        """What this handle did since it was opened: counts, and latencies as percentiles."""
-        return self._core.metrics.snapshot()
 
     # -- operating ---------------------------------------------------------------------------------
 
@@ -453,15 +431,7 @@ class AsyncQueue:
     ) -> int:
         """Make dead letters ready again, attempts reset: those named, those that match, or all."""
         return await self._durable(
-            self._parts.operating.settle_dead(
-                EventType.REDRIVEN,
-                group,
-                ids=[ids] if isinstance(ids, str) else ids,
-                reason=reason,
-                since=since,
-                until=until,
-                limit=limit,
-            )
+            self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
         )
 
     async def discard(
@@ -476,15 +446,7 @@ class AsyncQueue:
     ) -> int:
         """Throw dead letters away: those named, those that match, or all."""
         return await self._durable(
-            self._parts.operating.settle_dead(
-                EventType.DISCARDED,
-                group,
-                ids=[ids] if isinstance(ids, str) else ids,
-                reason=reason,
-                since=since,
-                until=until,
-                limit=limit,
-            )
+            self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
         )
 
     async def compact(

@@ -4,14 +4,12 @@ Every method does its work on the core and then waits until the work is as durab
 policy promises.
 """
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, overload
 
-from penstock.clock import Clock, SystemClock
-from penstock.errors import ReceiptInvalid
-from penstock.ledger import Damage, Ledger
+from penstock.clock import Clock
+from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
 from penstock.ledger.files import Files
 from penstock.model import (
@@ -28,13 +26,14 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
+from penstock.queue.face import Face, tell_failure
 from penstock.queue.groups import Groups
-from penstock.queue.parts import Parts, as_new, half_time_ns, several, wait_ns_of
-from penstock.queue.queue_clock import QueueClock
-from penstock.queue.settings import YEARS_S, QueueSettings
+from penstock.queue.opening import open_core
+from penstock.queue.parts import as_new, several, wait_ns_of
+from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 
-log = logging.getLogger("penstock.queue")
+__all__ = ["Queue", "open_core", "open_queue"]
 
 _T = TypeVar("_T")
 
@@ -63,47 +62,7 @@ def open_queue(
     )
 
 
-def open_core(
-    path: str,
-    settings: Mapping[str, object],
-    *,
-    read_only: bool = False,
-    create: bool = True,
-    files: Files | None = None,
-    clock: Clock | None = None,
-    on_damage: Callable[[Damage], None] | None = None,
-    own_lock: bool = True,
-    on_dirty: Callable[[], None] | None = None,
-) -> QueueCore:
-    """As `open_queue`, without a face: for those that bring their own."""
-    queue_clock = QueueClock(clock or SystemClock())
-    stored = Ledger.stored_queue_settings(path, files=files)
-    effective = QueueSettings.of(settings, QueueSettings.of_stored(stored))
-    ledger = Ledger.open(
-        path,
-        effective.ledger_settings(),
-        files=files,
-        clock=queue_clock,
-        read_only=read_only,
-        create=create,
-        queue_settings=effective.as_dict(),
-        on_damage=on_damage,
-        own_lock=own_lock,
-        on_dirty=on_dirty,
-    )
-    try:
-        if not read_only and ledger.queue_settings != effective.as_dict():
-            ledger.save_queue_settings(effective.as_dict())
-        queue_clock.start_after(
-            max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
-        )
-        return QueueCore(ledger, effective, queue_clock)
-    except BaseException:
-        ledger.close()
-        raise
-
-
-class Queue:
+class Queue(Face):
     """A durable queue in a directory. Thread-safe; a context manager that closes it.
 
     >>> import penstock, tempfile
@@ -115,23 +74,13 @@ class Queue:
     """
 
     def __init__(self, core: QueueCore) -> None:
-        self._core = core
-        self._ledger = core.ledger
-        self._parts = Parts(core, self)
+        super().__init__(core, self)
         self._max_plain_bytes = self._parts.max_plain_bytes
         self._publish_plain = self._parts.publishing.publish_plain
         short_ways = self._parts.short_ways
         self._take, self._lease, self._ack = short_ways.take, short_ways.lease, short_ways.ack
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self._parts.operating, core, self._commit)
-
-    @property
-    def path(self) -> str:
-        return self._ledger.path
-
-    @property
-    def settings(self) -> QueueSettings:
-        return self._core.settings
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -354,27 +303,17 @@ class Queue:
                 with job:
                     handler(job)
                 succeeded += 1
-            except ReceiptInvalid:
-                log.warning("message %s was settled elsewhere while it was handled", job.id)
-            except Exception:
-                log.exception("handling message %s failed; it was nacked", job.id)
+            except Exception as error:
+                tell_failure(job, error)
         return succeeded
 
     def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int
     ) -> Iterator[LeasedMessage]:
         wait_s = YEARS_S if idle_s is None else idle_s
-        ahead: list[LeasedMessage] = []
-        try:
-            while ahead := self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
-                ahead.reverse()
-                half_ns = half_time_ns(ahead[0], self._core.clock.now_ns())
-                while ahead and self._core.clock.now_ns() < half_ns:
-                    yield ahead.pop()
-                self._parts.settling.give_back(ahead)  # they would not last
-        finally:
-            if ahead and not self._ledger.is_stopped:
-                self._parts.settling.give_back(ahead)
+        while leased := self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
+            with self._one_by_one(leased) as jobs:
+                yield from jobs
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -411,10 +350,6 @@ class Queue:
         if self._ledger.events.next_seq != before:
             self._commit()  # leases that were found to be over are over for good
         return stats
-
-    def metrics(self) -> dict[str, object]:
-        """What this handle did since it was opened: counts, and latencies as percentiles."""
-        return self._core.metrics.snapshot()
 
     # -- operating ---------------------------------------------------------------------------------
 
@@ -487,7 +422,9 @@ class Queue:
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Make dead letters ready again, attempts reset: those named, those that match, or all."""
-        return self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
+        settled = self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
+        self._commit()
+        return settled
 
     def discard(
         self,
@@ -500,24 +437,9 @@ class Queue:
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Throw dead letters away: those named, those that match, or all."""
-        return self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
-
-    def _settle_dead(
-        self,
-        kind: EventType,
-        ids: str | Iterable[str] | None,
-        reason: str | None,
-        since: float | None,
-        until: float | None,
-        limit: int | None,
-        group: str,
-    ) -> int:
-        named = [ids] if isinstance(ids, str) else ids
-        count = self._parts.operating.settle_dead(
-            kind, group, ids=named, reason=reason, since=since, until=until, limit=limit
-        )
+        settled = self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
         self._commit()
-        return count
+        return settled
 
     def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None

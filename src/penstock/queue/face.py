@@ -1,0 +1,79 @@
+"""What the faces for threads (`queue.py`) and for tasks (`penstock.aio`) have in common.
+
+A face has the signatures and the waiting; whatever is decided is decided in the parts.
+"""
+
+import logging
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+from penstock.errors import ReceiptInvalid
+from penstock.model import LeasedMessage, Settler
+from penstock.queue.core import QueueCore
+from penstock.queue.events import EventType
+from penstock.queue.parts import Parts, half_time_ns
+from penstock.queue.settings import QueueSettings
+
+log = logging.getLogger("penstock.queue")
+
+
+class Face:
+    """An open queue, for its users."""
+
+    def __init__(self, core: QueueCore, settler: Settler) -> None:
+        self._core = core
+        self._ledger = core.ledger
+        self._parts = Parts(core, settler)
+
+    @property
+    def path(self) -> str:
+        return self._ledger.path
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self._core.settings
+
+    def metrics(self) -> dict[str, object]:
+        """What this handle did since it was opened: counts, and latencies as percentiles."""
+        return self._core.metrics.snapshot()
+
+    def _settle_dead(
+        self,
+        kind: EventType,
+        ids: str | Iterable[str] | None,
+        reason: str | None,
+        since: float | None,
+        until: float | None,
+        limit: int | None,
+        group: str,
+    ) -> int:
+        """Redrive or discard; how many that were."""
+        named = [ids] if isinstance(ids, str) else ids
+        return self._parts.operating.settle_dead(
+            kind, group, ids=named, reason=reason, since=since, until=until, limit=limit
+        )
+
+    @contextmanager
+    def _one_by_one(self, leased: list[LeasedMessage]) -> Iterator[Iterator[LeasedMessage]]:
+        """Messages of one lease call, to be handed on; those that are not, or would not last, are
+        given back."""
+        clock, left = self._core.clock, leased[::-1]
+        half_ns = half_time_ns(leased[0], clock.now_ns())
+
+        def jobs() -> Iterator[LeasedMessage]:
+            while left and clock.now_ns() < half_ns:
+                yield left.pop()
+
+        try:
+            yield jobs()
+        finally:
+            if left and not self._ledger.is_stopped:
+                self._parts.settling.give_back(left)
+
+
+def tell_failure(job: LeasedMessage, error: Exception) -> None:
+    """Log what became of a job whose handler, or whose settling, raised."""
+    if isinstance(error, ReceiptInvalid):
+        log.warning("message %s was settled elsewhere while it was handled", job.id)
+    else:
+        log.error("handling message %s failed; it was nacked", job.id, exc_info=error)

@@ -1,0 +1,50 @@
+"""Opening a queue's directory: its settings, its ledger, its clock, and the core over them."""
+
+from collections.abc import Callable, Mapping
+
+from penstock.clock import Clock, SystemClock
+from penstock.ledger import Damage, Ledger
+from penstock.ledger.files import Files
+from penstock.queue.core import QueueCore
+from penstock.queue.queue_clock import QueueClock
+from penstock.queue.settings import QueueSettings
+
+
+def open_core(
+    path: str,
+    settings: Mapping[str, object],
+    *,
+    read_only: bool = False,
+    create: bool = True,
+    files: Files | None = None,
+    clock: Clock | None = None,
+    on_damage: Callable[[Damage], None] | None = None,
+    own_lock: bool = True,
+    on_dirty: Callable[[], None] | None = None,
+) -> QueueCore:
+    """As `open_queue`, without a face: for those that bring their own."""
+    queue_clock = QueueClock(clock or SystemClock())
+    stored = Ledger.stored_queue_settings(path, files=files)
+    effective = QueueSettings.of(settings, QueueSettings.of_stored(stored))
+    ledger = Ledger.open(
+        path,
+        effective.ledger_settings(),
+        files=files,
+        clock=queue_clock,
+        read_only=read_only,
+        create=create,
+        queue_settings=effective.as_dict(),
+        on_damage=on_damage,
+        own_lock=own_lock,
+        on_dirty=on_dirty,
+    )
+    try:
+        if not read_only and ledger.queue_settings != effective.as_dict():
+            ledger.save_queue_settings(effective.as_dict())
+        queue_clock.start_after(
+            max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
+        )
+        return QueueCore(ledger, effective, queue_clock)
+    except BaseException:
+        ledger.close()
+        raise
