@@ -68,7 +68,10 @@ class AsyncRemoteBroker:
         return await self.queue(queue).details()
 
     async def create_queue(self, queue: str, **settings: Any) -> QueueDetails:
-        """Make a queue with some settings of `QueueSettings`. AlreadyExists if there is one."""
+        """Make a queue with some settings of `QueueSettings`.
+
+        One that is there with the same settings is left as it is; AlreadyExists if they differ.
+        """
         return await self._do(catalogue.create_queue(QueueName.parse(queue), settings))
 
     async def change_queue(self, queue: str, **settings: Any) -> QueueDetails:

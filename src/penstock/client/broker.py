@@ -66,7 +66,10 @@ class RemoteBroker:
         return self.queue(queue).details()
 
     def create_queue(self, queue: str, **settings: Any) -> QueueDetails:
-        """Make a queue with some settings of `QueueSettings`. AlreadyExists if there is one."""
+        """Make a queue with some settings of `QueueSettings`.
+
+        One that is there with the same settings is left as it is; AlreadyExists if they differ.
+        """
         return self._do(catalogue.create_queue(QueueName.parse(queue), settings))
 
     def change_queue(self, queue: str, **settings: Any) -> QueueDetails:

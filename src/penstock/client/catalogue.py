@@ -59,7 +59,13 @@ def queue_names(namespace: str | None) -> Story[list[str]]:
 
 
 def create_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDetails]:
-    return post(queue.path, lambda reply: details_of(reply.data), dict(settings), method="PUT")
+    return post(
+        queue.path,
+        lambda reply: details_of(reply.data),
+        dict(settings),
+        method="PUT",
+        repeatable=True,  # one that is there with these settings is left as it is
+    )
 
 
 def change_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDetails]:

@@ -21,6 +21,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     # who sent it
     "key_refused": errors.KeyRefused,
     "not_allowed": errors.NotAllowed,
+    "origin_refused": errors.NotAllowed,
     # what is there
     "no_such_namespace": errors.NoSuchNamespace,
     "no_such_queue": errors.NoSuchQueue,

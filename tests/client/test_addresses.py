@@ -1,0 +1,72 @@
+"""URLs, and the names in them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import penstock.broker.names
+from penstock.client.address import broker_address, queue_address
+from penstock.client.names import check_name
+from penstock.errors import InvalidInput
+
+
+@pytest.mark.parametrize(
+    ("url", "queue", "base", "named"),
+    [
+        ("http://h/shop/orders", None, "http://h", "shop/orders"),
+        ("http://h/shop/orders/", None, "http://h", "shop/orders"),
+        ("http://h:81/orders", None, "http://h:81", "default/orders"),
+        ("https://h/under/a/path/shop/orders", None, "https://h/under/a/path", "shop/orders"),
+        ("http://h/api/v1/namespaces/a/queues/b", None, "http://h", "a/b"),
+        ("http://h/x/api/v1/namespaces/a/queues/b", None, "http://h/x", "a/b"),
+        ("http://h", "orders", "http://h", "default/orders"),
+        ("http://h/under/", "shop/orders", "http://h/under", "shop/orders"),
+        ("http://[::1]:8080/q", None, "http://[::1]:8080", "default/q"),
+    ],
+)
+def test_a_url_names_a_broker_and_a_queue(
+    url: str, queue: str | None, base: str, named: str
+) -> None:
+    address = queue_address(url, queue)
+    assert (address.base, str(address.queue)) == (base, named)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://",
+        "http:///shop/orders",
+        "ftp://h/shop/orders",
+        "http://h",
+        "http://h/",
+        "http://user:secret@h/shop/orders",
+        "http://h/shop/orders?key=psk",
+        "http://h/shop/orders#x",
+        "http://h/shop/Orders",
+        "http://h/shop/..",
+        "http://h/shop/%2e%2e",
+        "http://h/shop/a%2fb",
+        "http://h:port/shop/orders",
+        "http://[::1/q",
+    ],
+)
+def test_what_names_no_queue_is_refused(url: str) -> None:
+    with pytest.raises(InvalidInput):
+        queue_address(url)
+
+
+def test_a_password_in_a_url_is_not_repeated_in_the_error() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        broker_address("http://user:secret@h")
+    assert "secret" not in str(refused.value)
+
+
+@given(st.text(alphabet="aZ09-_./ \n\0é", max_size=66))
+def test_client_and_broker_agree_on_what_a_name_is(name: str) -> None:
+    def verdict(check: object) -> str:
+        try:
+            return check("queue", name)  # type: ignore[operator, no-any-return]
+        except InvalidInput as error:
+            return str(error)
+
+    assert verdict(check_name) == verdict(penstock.broker.names.check_name)
