@@ -29,6 +29,7 @@ class Deadlines:
         self._watched: set[Timed] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._every_s = _SELDOM_ENOUGH_S
+        self._none_left = asyncio.Event()
 
     def use(self, settings: ServerSettings) -> None:
         """How often to look follows from the shortest limit."""
@@ -45,6 +46,17 @@ class Deadlines:
 
     def forget(self, connection: Timed) -> None:
         self._watched.discard(connection)
+        if not self._watched:
+            self._none_left.set()
+
+    async def wait_until_none(self, timeout_s: float) -> None:
+        """Wait until no connection is left, or the time is over."""
+        if self._watched:
+            self._none_left.clear()
+            try:
+                await asyncio.wait_for(self._none_left.wait(), timeout_s)
+            except TimeoutError:
+                pass
 
     def stop(self) -> None:
         if self._timer is not None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from penstock.broker import Caller, QueueName
 from penstock.errors import KeyRefused, PenstockError, Unavailable
+from penstock.server.access_log import log_request
 from penstock.server.exchange import Exchange
 from penstock.server.problems import Problem, problem_of
 from penstock.server.protocol import PenstockProtocol
@@ -198,18 +199,6 @@ class _Pending:
         service = self._service
         took_ns = service.broker.clock.monotonic_ns() - self._exchange.began_ns
         service.http_metrics.answered(self._route.template, "POST", status, took_ns)
-        if service.settings.access_log:
+        if service.settings.access_log or status >= 500:
             log_request("POST", self._route.template, status, took_ns, request_id)
         connection.reply(data)
-
-
-def log_request(method: str, route: str, status: int, took_ns: int, request_id: str) -> None:
-    """A line of the access log. The route, not the path: what is in a path may be private."""
-    fields = {
-        "method": method,
-        "route": route,
-        "status": status,
-        "took_s": round(took_ns / 1e9, 6),
-        "request_id": request_id,
-    }
-    log.info("request", extra={"fields": fields})

@@ -44,6 +44,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     # who the caller is
     errors.KeyRefused: Kind(401, "key_refused"),
     errors.NotAllowed: Kind(403, "not_allowed"),
+    refusals.OriginRefused: Kind(403, "origin_refused"),
     # what is there
     errors.NoSuchNamespace: Kind(404, "no_such_namespace"),
     errors.NoSuchQueue: Kind(404, "no_such_queue"),

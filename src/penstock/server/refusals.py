@@ -45,3 +45,7 @@ class NotJson(Refused):
 
 class Overloaded(Refused):
     """There are more connections, or more bytes of bodies in memory, than the limit."""
+
+
+class OriginRefused(Refused):
+    """A page of another site asks for a change, and its origin is not one of those configured."""

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl
 from starlette.requests import HTTPConnection
 
 from penstock.broker import Broker, Caller, Keys
+from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused
 from penstock.server.cursors import Cursors
 from penstock.server.http_metrics import HttpMetrics
@@ -25,9 +26,12 @@ _MOST_PROXIES = 20
 class Service:
     """The broker, its keys, and what the server knows itself."""
 
-    def __init__(self, broker: Broker, keys: Keys, settings: ServerSettings) -> None:
+    def __init__(
+        self, broker: Broker, keys: Keys, settings: ServerSettings, *, webhooks: Webhooks
+    ) -> None:
         self.broker = broker
         self.keys = keys
+        self.webhooks = webhooks
         self.cursors = Cursors()
         self.request_ids = RequestIds()
         self.connections: Sized = ()  # open ones

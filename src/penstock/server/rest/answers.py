@@ -171,11 +171,11 @@ class WhyAnswer(Struct):
     details: Mapping[str, Any]
 
 
-class GroupAnswer(Struct):
-    """A consumer group and its counts."""
+class GroupAnswer(Struct, omit_defaults=True):
+    """A consumer group and (where it was asked for) its counts."""
 
     name: str
-    stats: Mapping[str, Any]
+    stats: Mapping[str, Any] | UnsetType = UNSET
 
 
 class GroupList(Struct):

@@ -54,7 +54,8 @@ class Call:
 
     async def admit(self) -> None:
         """Find out who calls, before anything that they sent is looked at."""
-        self.caller = await self.service.caller_of(self.request)
+        if self.endpoint.verb is not None:
+            self.caller = await self.service.caller_of(self.request)
         known = frozenset(parameter.name for parameter in self.endpoint.query)
         self.query = Query(self.request.scope["query_string"], known)
 
@@ -100,7 +101,7 @@ class Endpoint(NamedTuple):
     path: str
     handler: Callable[[Call], Awaitable[Answer]]
     verb: Verb | None  # that the caller's key must be good for; None: no key is needed
-    answer: Any = None  # the type of the answer; None: there is none
+    answer: Any = None  # the type of the answer, or a tuple of some; None: there is none
     status: int = 200
     body: Any = None  # the type of the body; None: there is none
     body_optional: bool = False

@@ -98,7 +98,7 @@ class NamespaceChanges(Struct, forbid_unknown_fields=True):
 class PlaceBody(Struct, forbid_unknown_fields=True):
     """A place in a queue: exactly one of them."""
 
-    seq: Annotated[int, Meta(ge=0, lt=1 << 63)] | None = None
+    seq: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     id: MessageId | None = None
     time: Time | None = None
 

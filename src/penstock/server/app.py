@@ -1,0 +1,107 @@
+"""The ASGI app: the native interface and the dialects, behind one edge."""
+
+from collections.abc import Sequence
+from http import HTTPStatus
+
+from starlette.applications import Starlette
+from starlette.convertors import Convertor, register_url_convertor
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+from starlette.types import ASGIApp
+
+from penstock.errors import PenstockError
+from penstock.server.docs_pages import DOCS_ROUTES
+from penstock.server.edge import Edge
+from penstock.server.openapi import openapi_route
+from penstock.server.problems import PROBLEM_JSON, Problem, problem_of
+from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
+from penstock.server.rest.all_endpoints import ENDPOINTS
+from penstock.server.rest.endpoint import Call, Endpoint, Reply
+from penstock.server.rest.message_out import encode
+from penstock.server.service import Service, service_of
+
+
+class _Part(Convertor[str]):
+    """A part of a path, whatever is in it, nothing as well: whether it is a name is checked, so
+    that the answer says what is wrong with it."""
+
+    regex = "[^/]*"
+
+    def convert(self, value: str) -> str:
+        return value
+
+    def to_string(self, value: str) -> str:
+        return value
+
+
+register_url_convertor("part", _Part())
+
+
+def build_app(service: Service, more_routes: Sequence[BaseRoute] = ()) -> ASGIApp:
+    """The app of one server; `more_routes` are those of the dialects and streams."""
+    app = Starlette(
+        routes=[*_native_routes(ENDPOINTS), openapi_route(ENDPOINTS), *DOCS_ROUTES, *more_routes],
+        exception_handlers={PenstockError: _on_error, HTTPException: _on_http_error},
+    )
+    app.router.redirect_slashes = False
+    app.state.service = service
+    return Edge(app, service)
+
+
+def _native_routes(endpoints: Sequence[Endpoint]) -> list[Route]:
+    """A route for each path, so that a wrong method is answered with all that are right."""
+    by_path: dict[str, dict[str, Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, {})[endpoint.method] = endpoint
+    return [
+        Route(path.replace("}", ":part}"), _answering(path, methods), methods=list(methods))
+        for path, methods in by_path.items()
+    ]
+
+
+def _answering(path: str, methods: dict[str, Endpoint]):  # type: ignore[no-untyped-def]
+    async def answer(request: Request) -> Response:
+        request.state.route = path
+        endpoint = methods["GET" if request.method == "HEAD" else request.method]
+        call = Call(service_of(request), request, endpoint)
+        await call.admit()
+        made = await endpoint.handler(call)
+        if made is None:
+            return Response(status_code=204)
+        if isinstance(made, Problem):
+            return problem_response(made, request)
+        if isinstance(made, Reply):
+            return Response(made.body, made.status, dict(made.headers), made.content_type)
+        return Response(
+            encode(made),
+            200 if 200 in endpoint.also else endpoint.status,
+            media_type="application/json",
+        )
+
+    return answer
+
+
+def problem_response(problem: Problem, request: Request) -> Response:
+    """A problem, as Starlette sends it."""
+    body = problem.body(getattr(request.state, "request_id", ""))
+    return Response(body, problem.status, dict(problem.headers), PROBLEM_JSON)
+
+
+def _on_error(request: Request, error: Exception) -> Response:
+    return problem_response(problem_of(error), request)
+
+
+def _on_http_error(request: Request, error: Exception) -> Response:
+    """What Starlette says by itself: there is no such route, or it has no such method."""
+    assert isinstance(error, HTTPException)
+    said: PenstockError
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        said = NoSuchRoute("there is nothing at this path: see /docs")
+    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        said = MethodNotAllowed(f"this path has only {allowed}", allowed)
+    else:
+        said = Refused(str(error.detail))
+    return problem_response(problem_of(said), request)

@@ -1,0 +1,94 @@
+"""Dead letters: look at them, deliver them again, throw them away."""
+
+from penstock.broker import DeadFilter, Verb
+from penstock.server.rest.answers import DeadList, Discarded, Redriven
+from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter
+from penstock.server.rest.message_out import dead
+from penstock.server.rest.messages import GROUP, PAYLOAD, TIME, group_of, wants_b64
+from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
+from penstock.server.rest.structs import DeadFilterBody, RedriveBody
+from penstock.server.times import unix_seconds
+
+
+async def list_dead(call: Call) -> Answer:
+    """List dead letters, in the order they were published."""
+    query, b64, group = call.query, wants_b64(call), group_of(call)
+    wanted = DeadFilter(
+        reason=query.text("reason"), since=query.time_s("since"), until=query.time_s("until")
+    )
+    listing = listing_of(call, group, *wanted)
+    page = await call.broker.dead(
+        call.caller,
+        call.queue,
+        group=group,
+        after_seq=call.service.cursors.read_number(listing, query.text("cursor")),
+        limit=limit_of(call),
+        filter=wanted,
+    )
+    letters = [dead(letter, b64=b64) for letter in page.letters]
+    return DeadList(letters, cursor_of(call, listing, page.next_seq))
+
+
+async def redrive(call: Call) -> Answer:
+    """Deliver dead letters again: those named, those that match, or all."""
+    asked = await call.read(RedriveBody, RedriveBody())
+    count = await call.broker.redrive(
+        call.caller,
+        call.queue,
+        _filter(asked),
+        group=asked.group,
+        dry_run=asked.dry_run,
+        max_rate=asked.max_rate,
+    )
+    return Redriven(count)
+
+
+async def discard(call: Call) -> Answer:
+    """Throw dead letters away: those named, those that match, or all."""
+    asked = await call.read(DeadFilterBody, DeadFilterBody())
+    count = await call.broker.discard(call.caller, call.queue, _filter(asked), group=asked.group)
+    return Discarded(count)
+
+
+def _filter(asked: DeadFilterBody) -> DeadFilter:
+    return DeadFilter(
+        ids=asked.ids,
+        reason=asked.reason,
+        since=None if asked.since is None else unix_seconds("$.since", asked.since),
+        until=None if asked.until is None else unix_seconds("$.until", asked.until),
+        limit=asked.limit,
+    )
+
+
+_FILTERS = (
+    GROUP,
+    Parameter("reason", "Only those whose reason has this text."),
+    Parameter("since", f"Failed last at or after: {TIME}"),
+    Parameter("until", f"Failed last before: {TIME}"),
+    PAYLOAD,
+    *PAGING,
+)
+
+ENDPOINTS = (
+    Endpoint("GET", f"{QUEUE}/dead", list_dead, Verb.READ, DeadList, query=_FILTERS, also=(404,)),
+    Endpoint(
+        "POST",
+        f"{QUEUE}/redrive",
+        redrive,
+        Verb.MANAGE,
+        Redriven,
+        body=RedriveBody,
+        body_optional=True,
+        also=(404,),
+    ),
+    Endpoint(
+        "POST",
+        f"{QUEUE}/discard",
+        discard,
+        Verb.MANAGE,
+        Discarded,
+        body=DeadFilterBody,
+        body_optional=True,
+        also=(404,),
+    ),
+)

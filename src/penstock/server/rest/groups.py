@@ -1,0 +1,72 @@
+"""Consumer groups, and where they are."""
+
+from penstock.broker import Verb
+from penstock.errors import NoSuchGroup
+from penstock.server.rest.answers import GroupAnswer, GroupList, SoughtTo
+from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Reply
+from penstock.server.rest.message_out import encode
+from penstock.server.rest.places import place_of
+from penstock.server.rest.queues import group_fields
+from penstock.server.rest.structs import GroupBody, SeekBody
+
+
+async def list_groups(call: Call) -> Answer:
+    """List the consumer groups of a queue."""
+    return GroupList(await call.broker.groups(call.caller, call.queue))
+
+
+async def get_group(call: Call) -> Answer:
+    """Show a consumer group and its counts."""
+    return await _answer(call)
+
+
+async def put_group(call: Call) -> Answer:
+    """Make a consumer group. One that is there is left as it is."""
+    asked = await call.read(GroupBody, GroupBody())
+    group = call.group
+    is_new = await call.broker.create_group(
+        call.caller, call.queue, group, place_of(asked.at, "$.at")
+    )
+    return Reply(encode(GroupAnswer(group)), 201) if is_new else GroupAnswer(group)
+
+
+async def delete_group(call: Call) -> Answer:
+    """Delete a consumer group."""
+    await call.broker.delete_group(call.caller, call.queue, call.group)
+    return None
+
+
+async def seek(call: Call) -> Answer:
+    """Let a group go on elsewhere in the queue."""
+    asked = await call.read(SeekBody)
+    place = place_of(asked.to, "$.to")
+    return SoughtTo(await call.broker.seek(call.caller, call.queue, place, group=asked.group))
+
+
+async def _answer(call: Call) -> GroupAnswer:
+    group = call.group
+    stats = await call.broker.stats(call.caller, call.queue)
+    if group not in stats.groups:
+        raise NoSuchGroup(f"queue {call.queue} has no group {group!r}")
+    return GroupAnswer(group, group_fields(stats.groups[group]))
+
+
+_GROUP = f"{QUEUE}/groups/{{group}}"
+
+ENDPOINTS = (
+    Endpoint("GET", f"{QUEUE}/groups", list_groups, Verb.READ, GroupList, also=(404,)),
+    Endpoint("GET", _GROUP, get_group, Verb.READ, GroupAnswer, also=(404,)),
+    Endpoint(
+        "PUT",
+        _GROUP,
+        put_group,
+        Verb.CONSUME,
+        GroupAnswer,
+        status=201,
+        body=GroupBody,
+        body_optional=True,
+        also=(200, 404),
+    ),
+    Endpoint("DELETE", _GROUP, delete_group, Verb.MANAGE, status=204, also=(404,)),
+    Endpoint("POST", f"{QUEUE}/seek", seek, Verb.CONSUME, SoughtTo, body=SeekBody, also=(404,)),
+)

@@ -1,0 +1,167 @@
+"""Messages: publish, browse, look at one, cancel it."""
+
+from typing import Annotated, Literal
+
+from msgspec import UNSET, Meta
+
+from penstock.broker import Browse, Verb, check_name
+from penstock.model import MAIN_GROUP_NAME
+from penstock.server.rest import publish
+from penstock.server.rest.answers import (
+    Cancelled,
+    History,
+    HistoryItem,
+    Listed,
+    MessageList,
+    PublishedMessage,
+    PublishedMessages,
+    WhyAnswer,
+)
+from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
+from penstock.server.rest.message_in import JSON, read_messages, read_raw_message
+from penstock.server.rest.message_out import PAYLOADS, listed
+from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
+from penstock.server.rest.structs import GroupName, NewMessageBody
+from penstock.server.times import rfc3339
+
+_MESSAGE = f"{API}/messages/{{id}}"
+STATES = ("ready", "scheduled", "leased", "parked", "dead", "done", "expired", "cancelled")
+
+
+async def publish_messages(call: Call) -> Answer:
+    """Publish a message, or an array of them: all or none."""
+    queue = call.queue
+    content_type = call.request.headers.get("content-type")
+    if (content_type or "").partition(";")[0].strip().lower() == JSON:
+        messages, many = read_messages(await call.body())
+    else:
+        headers = call.request.scope["headers"]
+        body = await call.body()
+        messages, many = [read_raw_message(body, content_type, headers, call.query)], False
+    published = await call.broker.publish(call.caller, queue, messages)
+    return Reply(publish.answer(published, many=many), publish.STATUS)
+
+
+async def browse_messages(call: Call) -> Answer:
+    """Look at messages without taking them."""
+    query, b64 = call.query, wants_b64(call)
+    asked = Browse(
+        group=group_of(call),
+        state=query.choice("state", STATES),
+        key=query.text("key"),
+        since_ns=query.time_ns("since"),
+        until_ns=query.time_ns("until"),
+        text=query.text("text"),
+        limit=limit_of(call),
+    )
+    listing = listing_of(call, *asked._replace(limit=0))
+    after = call.service.cursors.read_number(listing, query.text("cursor"))
+    page = await call.broker.browse(call.caller, call.queue, asked._replace(after_seq=after))
+    rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
+    cursor = cursor_of(call, listing, page.next_seq)
+    return MessageList(rows, page.looked_at, page.exhausted, cursor)
+
+
+async def get_message(call: Call) -> Answer:
+    """Show a message and its state in a group."""
+    row = await call.broker.get(call.caller, call.path("id"), group=group_of(call))
+    return listed(row.message, row.state, row.attempts, b64=wants_b64(call))
+
+
+async def cancel_message(call: Call) -> Answer:
+    """Cancel a message: it is not delivered any more."""
+    return Cancelled(await call.broker.cancel(call.caller, call.path("id")))
+
+
+async def get_history(call: Call) -> Answer:
+    """Tell what happened to a message."""
+    group = call.query.text("group")
+    if group is not None:
+        check_name("group", group)
+    events = await call.broker.history(call.caller, call.path("id"), group=group)
+    items = [
+        HistoryItem(
+            event=one.event,
+            at=rfc3339(one.at_ns),
+            group=one.group,
+            attempt=one.attempt,
+            reason=one.reason,
+            holder=one.holder,
+            retry_at=rfc3339(one.retry_at_ns) if one.retry_at_ns else UNSET,
+            event_seq=one.event_seq,
+        )
+        for one in events
+    ]
+    return History(call.path("id"), items)
+
+
+async def get_why(call: Call) -> Answer:
+    """Tell why a message is not being delivered."""
+    why = await call.broker.why(call.caller, call.path("id"), group=group_of(call))
+    return WhyAnswer(why.id, why.group, why.state, why.code, why.sentence, why.details)
+
+
+def group_of(call: Call) -> str:
+    """The group that the query names."""
+    return check_name("group", call.query.text("group") or MAIN_GROUP_NAME)
+
+
+def wants_b64(call: Call) -> bool:
+    return call.query.choice("payload", PAYLOADS) == "b64"
+
+
+GROUP = Parameter("group", "A consumer group; main if none is named.", GroupName)
+PAYLOAD = Parameter(
+    "payload", "b64: all payloads as base64, just as they were published.", Literal["json", "b64"]
+)
+TIME = "RFC 3339, or milliseconds since 1970."
+_OPTIONS = (  # of a body that is not JSON
+    Parameter("priority", "0 to 9, higher first.", Annotated[int, Meta(ge=0, le=9)]),
+    Parameter("delay_s", "Seconds until it is due.", Annotated[float, Meta(ge=0)]),
+    Parameter("deliver_at", f"When it is due: {TIME}"),
+    Parameter("ttl_s", "Seconds until it expires.", Annotated[float, Meta(gt=0)]),
+    Parameter("key", "At most one message of a key is leased at a time."),
+    Parameter("dedup_id", "A second message with it is answered with the first's id."),
+    Parameter("dedup_window_s", "How long that is remembered.", Annotated[float, Meta(gt=0)]),
+    Parameter("max_attempts", "Then it is dead.", Annotated[int, Meta(ge=1, le=65535)]),
+    Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
+)
+_FILTERS = (
+    GROUP,
+    Parameter("state", "Without it, all that are not done.", Literal[STATES]),
+    Parameter("key", "Only those of this key."),
+    Parameter("since", f"Published at or after: {TIME}"),
+    Parameter("until", f"Published before: {TIME}"),
+    Parameter("text", "Only those whose payload has this text."),
+    PAYLOAD,
+    *PAGING,
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        f"{QUEUE}/messages",
+        publish_messages,
+        Verb.PUBLISH,
+        (PublishedMessage, PublishedMessages),
+        status=201,
+        body=NewMessageBody | list[NewMessageBody],
+        query=_OPTIONS,
+        also=(404, 429),
+    ),
+    Endpoint(
+        "GET",
+        f"{QUEUE}/messages",
+        browse_messages,
+        Verb.READ,
+        MessageList,
+        query=_FILTERS,
+        also=(404,),
+    ),
+    Endpoint("GET", _MESSAGE, get_message, Verb.READ, Listed, query=(GROUP, PAYLOAD), also=(404,)),
+    Endpoint("DELETE", _MESSAGE, cancel_message, Verb.MANAGE, Cancelled, also=(404,)),
+    Endpoint(
+        "GET", f"{_MESSAGE}/history", get_history, Verb.READ, History, query=(GROUP,), also=(404,)
+    ),
+    Endpoint("GET", f"{_MESSAGE}/why", get_why, Verb.READ, WhyAnswer, query=(GROUP,), also=(404,)),
+)

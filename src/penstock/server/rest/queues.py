@@ -1,0 +1,138 @@
+"""Queues and their settings."""
+
+from typing import Any
+
+from penstock.broker import QueueInfo, Verb
+from penstock.errors import AlreadyExists
+from penstock.model import GroupStats, Stats
+from penstock.server.rest.answers import QueueAnswer, QueueItem, QueueList, RateLimit
+from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Reply
+from penstock.server.rest.message_out import encode
+from penstock.server.rest.paging import PAGING, page_by_name
+from penstock.server.rest.queue_settings import QueueSettingsBody, given_settings
+from penstock.server.rest.structs import RateLimitBody
+from penstock.server.times import rfc3339
+
+_LIST = f"{API}/namespaces/{{namespace}}/queues"
+
+
+async def list_queues(call: Call) -> Answer:
+    """List the queues of a namespace."""
+    found = call.broker.queues(call.caller, call.namespace)
+    page, cursor = page_by_name(call, found, lambda one: one.name)
+    return QueueList([QueueItem(one.namespace, one.name) for one in page], cursor)
+
+
+async def put_queue(call: Call) -> Answer:
+    """Make a queue. One that is there with these settings is left as it is."""
+    queue = call.queue
+    settings = given_settings(await call.read(QueueSettingsBody, QueueSettingsBody()))
+    try:
+        info = await call.broker.create_queue(call.caller, queue, settings)
+    except AlreadyExists:
+        if not call.caller.may(Verb.READ, queue.namespace):
+            raise
+        info = await call.broker.queue_info(call.caller, queue)
+        there = info.settings.as_dict()
+        other = sorted(name for name, value in settings.items() if there[name] != value)
+        if other:
+            raise AlreadyExists(
+                f"there is a queue {queue} with other settings ({', '.join(other)}): "
+                f"change them with PATCH"
+            ) from None
+        return _answer(info)
+    return Reply(encode(_answer(info)), 201)
+
+
+async def get_queue(call: Call) -> Answer:
+    """Show a queue, its settings and its counts."""
+    info = await call.broker.queue_info(call.caller, call.queue)
+    stats = await call.broker.stats(call.caller, call.queue)
+    answer = _answer(info)
+    answer.stats = stats_fields(stats)
+    return answer
+
+
+async def change_queue(call: Call) -> Answer:
+    """Change some settings of a queue; the others stay."""
+    settings = given_settings(await call.read(QueueSettingsBody))
+    return _answer(await call.broker.change_queue(call.caller, call.queue, settings))
+
+
+async def delete_queue(call: Call) -> Answer:
+    """Delete a queue and all that is in it."""
+    await call.broker.delete_queue(call.caller, call.queue)
+    return None
+
+
+async def get_rate_limit(call: Call) -> Answer:
+    """Show how fast may be published."""
+    return _rate_limit(await call.broker.queue_info(call.caller, call.queue))
+
+
+async def put_rate_limit(call: Call) -> Answer:
+    """Limit how fast may be published."""
+    asked = await call.read(RateLimitBody)
+    changes = {"rate_per_s": float(asked.refill_per_s), "rate_burst": float(asked.capacity)}
+    return _rate_limit(await call.broker.change_queue(call.caller, call.queue, changes))
+
+
+def stats_fields(stats: Stats) -> dict[str, Any]:
+    """Counts by name, those of the groups as well."""
+    groups = {name: group_fields(group) for name, group in stats.groups.items()}
+    return {**stats._asdict(), "groups": groups}
+
+
+def group_fields(group: GroupStats) -> dict[str, Any]:
+    return group._asdict()
+
+
+def _rate_limit(info: QueueInfo) -> RateLimit:
+    settings = info.settings
+    return RateLimit(settings.rate_burst, settings.rate_per_s)
+
+
+def _answer(info: QueueInfo) -> QueueAnswer:
+    return QueueAnswer(
+        info.queue.namespace,
+        info.queue.name,
+        rfc3339(info.created_at_ns),
+        info.settings.as_dict(),
+    )
+
+
+ENDPOINTS = (
+    Endpoint("GET", _LIST, list_queues, Verb.READ, QueueList, query=PAGING, also=(404,)),
+    Endpoint(
+        "PUT",
+        QUEUE,
+        put_queue,
+        Verb.MANAGE,
+        QueueAnswer,
+        status=201,
+        body=QueueSettingsBody,
+        body_optional=True,
+        also=(200, 409),
+    ),
+    Endpoint("GET", QUEUE, get_queue, Verb.READ, QueueAnswer, also=(404,)),
+    Endpoint(
+        "PATCH",
+        QUEUE,
+        change_queue,
+        Verb.MANAGE,
+        QueueAnswer,
+        body=QueueSettingsBody,
+        also=(404,),
+    ),
+    Endpoint("DELETE", QUEUE, delete_queue, Verb.MANAGE, status=204, also=(404,)),
+    Endpoint("GET", f"{QUEUE}/rate_limit", get_rate_limit, Verb.READ, RateLimit, also=(404,)),
+    Endpoint(
+        "PUT",
+        f"{QUEUE}/rate_limit",
+        put_rate_limit,
+        Verb.MANAGE,
+        RateLimit,
+        body=RateLimitBody,
+        also=(404,),
+    ),
+)
