@@ -91,6 +91,8 @@ class QueueCore:
                 events += self._stale_dead(group, now_ns)
         if events and not self.ledger.is_stopped:  # a reader leaves it to the writer
             self.record(events)
+            for group in self.state.groups.values():
+                group.promote(now_ns)  # without a backoff, what timed out is ready at once
         return now_ns
 
     def _stale_dead(self, group: Group, now_ns: int) -> list[Event]:

@@ -21,7 +21,7 @@ from penstock.errors import AlreadyExists, BrokerError, LedgerError, NoSuchQueue
 from penstock.ledger.files import Files
 from penstock.model import Stats
 from penstock.queue.core import QueueCore
-from penstock.queue.queue import open_core
+from penstock.queue.opening import open_core
 from penstock.queue.settings import QueueSettings
 
 log = logging.getLogger("penstock.broker")

@@ -1,0 +1,221 @@
+"""Publishing, leasing and settling through a store."""
+
+import asyncio
+
+import pytest
+
+from penstock.broker.store import Place, Settlement
+from penstock.errors import InvalidInput, NoSuchGroup, QueueFull, RateLimited
+from penstock.model import NewMessage
+from tests.conformance.conftest import ORDERS, StoreLife
+
+
+def acks(leased: object) -> list[Settlement]:
+    return [Settlement("ack", one.receipt) for one in leased]  # type: ignore[attr-defined]
+
+
+async def test_messages_come_in_order_and_acked_ones_never_again(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"1", b"2", b"3")
+    leased = await life.lease(2)
+    assert [one.payload for one in leased] == [b"1", b"2"]
+    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["done", "done"]
+    store = await life.reopen()
+    assert await life.payloads() == [b"3"]
+    await store.close()
+
+
+async def test_a_batch_is_published_whole_or_not_at_all(life: StoreLife) -> None:
+    store = await life.open()
+    with pytest.raises(InvalidInput):
+        await life.publish(b"good", NewMessage(payload=b"bad", priority=10))
+    with pytest.raises(InvalidInput):
+        await life.publish()
+    assert (await store.stats(ORDERS)).published == 0
+    await store.close()
+
+
+async def test_priority_delay_ttl_and_key_hold(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(
+        NewMessage(payload=b"later", delay=10, priority=9),
+        NewMessage(payload=b"low", priority=0),
+        NewMessage(payload=b"high", priority=9),
+        NewMessage(payload=b"gone", ttl=5),
+        NewMessage(payload=b"k1", key="k"),
+        NewMessage(payload=b"k2", key="k"),
+    )
+    life.clock.passed_ns += 6 * 10**9
+    assert await life.payloads() == [b"high", b"k1", b"low"]
+    life.clock.passed_ns += 4 * 10**9
+    assert await life.payloads() == [b"later"]
+    stats = await store.stats(ORDERS)
+    assert (stats.parked, stats.expired, stats.leased) == (1, 1, 4)
+    await store.close()
+
+
+async def test_a_duplicate_is_answered_with_the_first_id(life: StoreLife) -> None:
+    store = await life.open()
+    message = NewMessage(payload=b"once", dedup_id="a")
+    (first,) = await store.publish(ORDERS, [message])
+    store = await life.reopen()
+    (again,) = await store.publish(ORDERS, [message])
+    assert (again.id, again.duplicate, first.duplicate) == (first.id, True, False)
+    assert await life.payloads() == [b"once"]
+    await store.close()
+
+
+async def test_each_settlement_stands_for_itself(life: StoreLife) -> None:
+    store = await life.open(backoff_base_s=1.0, backoff_jitter=0.0)
+    await life.publish(b"ack", b"nack", b"extend", b"release", b"dead")
+    a, n, e, r, d = await life.lease()
+    outcomes = await store.settle(
+        ORDERS,
+        [
+            Settlement("ack", a.receipt, emit=[NewMessage(payload=b"follow-up")]),
+            Settlement("ack", a.receipt),
+            Settlement("nack", n.receipt, reason="broken"),
+            Settlement("extend", e.receipt, lease_s=100.0),
+            Settlement("release", r.receipt),
+            Settlement("nack", d.receipt, reason="hopeless", dead=True),
+            Settlement("nack", e.receipt, delay_s=-1.0),
+        ],
+    )
+    assert [o.status for o in outcomes] == [
+        "done",
+        "gone",
+        "done",
+        "done",
+        "done",
+        "done",
+        "invalid",
+    ]
+    assert (await store.get(ORDERS, outcomes[0].ids[0])).message.payload == b"follow-up"
+    assert await life.payloads() == [b"release", b"follow-up"]
+    stats = await store.stats(ORDERS)
+    assert (stats.scheduled, stats.leased, stats.dead, stats.acked) == (1, 3, 1, 1)
+    life.clock.passed_ns += 1 * 10**9
+    (again,) = await life.lease(1)
+    assert (again.payload, again.attempt) == (b"nack", 2)
+    await store.close()
+
+
+async def test_a_lease_ends_at_its_time_and_its_receipt_with_the_next_one(
+    life: StoreLife,
+) -> None:
+    store = await life.open(backoff_base_s=0.0)
+    await life.publish(b"slow")
+    (first,) = await life.lease(lease_s=10.0)
+    life.clock.passed_ns += 11 * 10**9
+    (second,) = await life.lease(lease_s=10.0)
+    assert second.attempt == 2
+    outcomes = await store.settle(ORDERS, acks([first, second]))
+    assert [o.status for o in outcomes] == ["gone", "done"]
+    await store.close()
+
+
+async def test_a_late_ack_counts_if_nobody_has_the_message(life: StoreLife) -> None:
+    store = await life.open(backoff_base_s=100.0)
+    await life.publish(b"slow")
+    leased = await life.lease(lease_s=10.0)
+    life.clock.passed_ns += 11 * 10**9
+    await store.stats(ORDERS)
+    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["done"]
+    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["gone"]
+    await store.close()
+
+
+async def test_receipts_outlive_a_restart(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"work")
+    leased = await life.lease()
+    store = await life.reopen()
+    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["done"]
+    await store.close()
+
+
+async def test_a_lease_that_nobody_waits_for_is_given_back_untouched(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"work")
+    store.lease(ORDERS, 1).cancel()
+    await life.publish(b"more")  # its round of syncs is behind that of the lease
+    leased = await life.lease()
+    assert [(one.payload, one.attempt) for one in leased] == [(b"work", 1), (b"more", 1)]
+    await store.close()
+
+
+async def test_that_nothing_is_ready_is_known_at_once(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"one")
+    await life.lease()
+    found = store.lease(ORDERS, 1)
+    await asyncio.sleep(0)
+    assert await found == []
+    assert store.ready_hint(ORDERS, "main") in (0, None)
+    await store.close()
+
+
+async def test_watchers_are_told_of_what_is_published_due_released_and_timed_out(
+    life: StoreLife,
+) -> None:
+    store = await life.open(backoff_base_s=0.0)
+    store.watch(ORDERS)
+    await life.publish(b"now")
+    assert life.ready == [ORDERS]
+    (leased,) = await life.lease(lease_s=20.0)
+    life.ready.clear()
+    await store.settle(ORDERS, [Settlement("release", leased.receipt)])
+    assert ORDERS in life.ready
+    await life.lease(lease_s=20.0)
+    await life.publish(NewMessage(payload=b"later", delay=5))
+    life.ready.clear()
+    await asyncio.sleep(5.01)
+    assert ORDERS in life.ready
+    life.ready.clear()
+    await asyncio.sleep(15)
+    assert ORDERS in life.ready
+    store.unwatch(ORDERS)
+    life.ready.clear()
+    await life.publish(b"unseen")
+    assert life.ready == []
+    await store.close()
+
+
+async def test_groups_are_independent_and_start_where_they_are_told(life: StoreLife) -> None:
+    store = await life.open()
+    ids = await life.publish(b"1", b"2", b"3")
+    assert await store.create_group(ORDERS, "audit", Place(to="beginning"))
+    assert not await store.create_group(ORDERS, "audit", Place(to="end"))
+    assert await store.create_group(ORDERS, "tail", Place(id=ids[2]))
+    assert await store.groups(ORDERS) == ["audit", "main", "tail"]
+    assert await life.payloads(1) == [b"1"]
+    assert await life.payloads(group="audit") == [b"1", b"2", b"3"]
+    assert await life.payloads(group="tail") == [b"3"]
+    await store.delete_group(ORDERS, "audit")
+    with pytest.raises(NoSuchGroup):
+        await life.lease(group="audit")
+    await store.close()
+
+
+async def test_a_full_or_hurried_queue_refuses(life: StoreLife) -> None:
+    store = await life.open(max_messages=2)
+    await life.publish(b"1", b"2")
+    with pytest.raises(QueueFull):
+        await life.publish(b"3")
+    await store.change(ORDERS, {"max_messages": 0, "rate_per_s": 1.0, "rate_burst": 1.0})
+    await life.publish(b"3")
+    with pytest.raises(RateLimited) as caught:
+        await life.publish(b"4")
+    assert caught.value.retry_after_s == pytest.approx(1.0)
+    await store.close()
+
+
+async def test_blocking_for_room_blocks_nobody_else(life: StoreLife) -> None:
+    store = await life.open(max_messages=1, when_full="block", block_s=30.0)
+    await life.publish(b"1")
+    waiting = store.publish(ORDERS, [b"2"])
+    leased = await life.lease()
+    await store.settle(ORDERS, acks(leased))
+    await waiting
+    assert await life.payloads() == [b"2"]
+    await store.close()

@@ -1,0 +1,164 @@
+"""Looking into a store's queues, and operating on them."""
+
+import pytest
+
+from penstock.broker.store import Browse, DeadFilter, Place, Settlement, Store
+from penstock.errors import InvalidInput, NoSuchMessage
+from penstock.model import NewMessage
+from tests.conformance.conftest import ORDERS, StoreLife
+
+
+async def dead(store: Store, **options: object) -> list[bytes]:
+    asked = {"group": "main", "after_seq": 0, "limit": 100, "filter": DeadFilter(), **options}
+    page = await store.dead(ORDERS, **asked)  # type: ignore[arg-type]
+    return [letter.payload for letter in page.letters]
+
+
+async def kill(life: StoreLife, *payloads: bytes, reason: str = "") -> None:
+    await life.publish(*payloads)
+    leased = await life.lease(len(payloads))
+    await life.store.settle(
+        ORDERS, [Settlement("nack", one.receipt, reason=reason, dead=True) for one in leased]
+    )
+
+
+async def test_a_message_is_shown_with_where_it_stands(life: StoreLife) -> None:
+    store = await life.open()
+    ready, leased, later = await life.publish(
+        b"ready", NewMessage(payload=b"leased", priority=9), NewMessage(payload=b"l", delay=9)
+    )
+    await life.lease(1)
+    for id_, state, attempts in (
+        (ready, "ready", 0),
+        (leased, "leased", 1),
+        (later, "scheduled", 0),
+    ):
+        row = await store.get(ORDERS, id_)
+        assert (row.message.id, row.state, row.attempts) == (id_, state, attempts)
+    with pytest.raises(NoSuchMessage):
+        await store.get(ORDERS, ready[:-1] + ("0" if ready[-1] != "0" else "1"))
+    await store.close()
+
+
+async def test_pages_have_each_row_once_and_say_where_they_end(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(*(b"%d" % n for n in range(25)))
+    seen, after = [], 0
+    while True:
+        page = await store.browse(ORDERS, Browse(limit=10, after_seq=after))
+        seen += [row.message.payload for row in page.rows]
+        assert not page.exhausted
+        if not page.next_seq:
+            break
+        after = page.next_seq
+    assert seen == [b"%d" % n for n in range(25)]
+    await store.close()
+
+
+async def test_browsing_selects_by_state_key_time_and_text(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(NewMessage(payload=b"apple", key="k"), b"pear")
+    life.clock.passed_ns += 10**9
+    middle = life.clock.now_ns()
+    await life.publish(b"pineapple", NewMessage(payload=b"later", delay=60))
+
+    async def found(**query: object) -> list[bytes]:
+        page = await store.browse(ORDERS, Browse(**query))  # type: ignore[arg-type]
+        return [row.message.payload for row in page.rows]
+
+    assert await found(key="k") == [b"apple"]
+    assert await found(text="apple") == [b"apple", b"pineapple"]
+    assert await found(since_ns=middle) == [b"pineapple", b"later"]
+    assert await found(until_ns=middle) == [b"apple", b"pear"]
+    assert await found(state="scheduled") == [b"later"]
+    with pytest.raises(InvalidInput):
+        await found(state="sleepy")
+    with pytest.raises(InvalidInput):
+        await found(limit=0)
+    await store.close()
+
+
+async def test_a_search_looks_at_no_more_than_its_budget(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(*(b"hay" for _ in range(50)), b"needle")
+    page = await store.browse(ORDERS, Browse(text="needle", budget=20))
+    assert (page.rows, page.looked_at, page.exhausted) == ([], 20, True)
+    page = await store.browse(ORDERS, Browse(text="needle", after_seq=page.next_seq))
+    assert [row.message.payload for row in page.rows] == [b"needle"]
+    await store.close()
+
+
+async def test_peeking_shows_the_order_of_delivery_and_changes_nothing(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"low", NewMessage(payload=b"high", priority=9))
+    assert [r.message.payload for r in await store.peek(ORDERS, 5)] == [b"high", b"low"]
+    assert await life.payloads() == [b"high", b"low"]
+    await store.close()
+
+
+async def test_dead_letters_are_paged_filtered_redriven_and_discarded(life: StoreLife) -> None:
+    store = await life.open()
+    await kill(life, b"a", b"b", reason="timeout of the bank")
+    await kill(life, b"c", reason="no such customer")
+    page = await store.dead(ORDERS, group="main", after_seq=0, limit=2, filter=DeadFilter())
+    assert [letter.payload for letter in page.letters] == [b"a", b"b"]
+    assert await dead(store, after_seq=page.next_seq) == [b"c"]
+    assert await dead(store, filter=DeadFilter(reason="bank")) == [b"a", b"b"]
+    bank = DeadFilter(reason="bank")
+    assert await store.redrive(ORDERS, bank, dry_run=True) == 2
+    assert (await store.stats(ORDERS)).dead == 3
+    assert await store.redrive(ORDERS, bank._replace(limit=1), dry_run=False) == 1
+    assert await life.payloads() == [b"a"]
+    assert await store.discard(ORDERS, DeadFilter()) == 2
+    assert await dead(store) == []
+    await store.close()
+
+
+async def test_dead_letters_can_be_leased_and_stay_dead_unless_acked(life: StoreLife) -> None:
+    store = await life.open()
+    await kill(life, b"a", b"b")
+    first, second = await life.lease(2, dead=True)
+    await store.settle(
+        ORDERS, [Settlement("ack", first.receipt), Settlement("release", second.receipt)]
+    )
+    assert await dead(store) == [b"b"]
+    await store.close()
+
+
+async def test_why_and_history_tell_what_happened(life: StoreLife) -> None:
+    store = await life.open()
+    (id_,) = await life.publish(b"x")
+    (leased,) = await life.lease(holder="ann")
+    assert "ann" in (await store.why(ORDERS, id_)).sentence
+    await store.settle(ORDERS, [Settlement("ack", leased.receipt)])
+    assert [e.event for e in await store.history(ORDERS, id_)] == ["published", "leased", "acked"]
+    await store.close()
+
+
+async def test_cancel_purge_pause_and_seek(life: StoreLife) -> None:
+    store = await life.open()
+    first, *_ = await life.publish(b"1", b"2", b"3")
+    assert await store.cancel(ORDERS, first)
+    assert not await store.cancel(ORDERS, first)
+    await store.pause(ORDERS, True)
+    store = await life.reopen()
+    assert await life.payloads() == []
+    await store.pause(ORDERS, False)
+    assert await life.payloads(1) == [b"2"]
+    assert await store.purge(ORDERS) == 1
+    assert await life.payloads() == []
+    assert await store.seek(ORDERS, Place(to="beginning")) == 1
+    assert await life.payloads() == [b"1", b"2", b"3"]
+    with pytest.raises(InvalidInput):
+        await store.seek(ORDERS, Place(to="middle"))
+    await store.close()
+
+
+async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:
+    store = await life.open(segment_bytes=1 << 16, auto_compact=False)
+    for _ in range(40):
+        await life.publish(b"x" * 10_000)
+    leased = await life.lease(40)
+    await store.settle(ORDERS, [Settlement("ack", one.receipt) for one in leased])
+    assert await store.compact(ORDERS) > 200_000
+    await store.close()
