@@ -7,6 +7,9 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Container, Iterable, Iterator
 from itertools import compress
+from operator import lt
+
+from penstock.queue.timetable import Timetable
 
 _GONE = 0xFF  # instead of a priority: it left
 _SPARE = 512  # so many may be gone before the arrays are moved up
@@ -34,8 +37,16 @@ class Delays:
     @classmethod
     def load(cls, numbers: "array[int]", known: Container[int]) -> "Delays":
         """What was dumped, but for those that are known otherwise."""
-        items = zip(numbers[2::3], numbers[::3], numbers[1::3], strict=True)
-        return cls(sorted(item for item in items if item[0] not in known))
+        due_ns, priorities, seqs = numbers[::3], numbers[1::3], numbers[2::3]
+        if not len(due_ns) == len(priorities) == len(seqs):
+            raise ValueError("these are no delays")
+        if any(seq in known for seq in seqs) or not all(map(lt, seqs, seqs[1:])):
+            items = zip(seqs, due_ns, priorities, strict=True)  # as an earlier version dumped them
+            return cls(sorted(item for item in items if item[0] not in known))
+        delays = cls()
+        delays._seqs, delays._due_ns = seqs, due_ns
+        delays._priorities = bytearray(iter(priorities))
+        return delays
 
     def dump(self) -> "array[int]":
         """All of it, for `load`: due time, priority, seq, and so on."""
@@ -52,10 +63,10 @@ class Delays:
         """The seqs, rising."""
         return compress(self._seqs, (priority != _GONE for priority in self._priorities))
 
-    def due_items(self) -> Iterator[tuple[int, int]]:
-        """(due_ns, seq), in no order of due times."""
+    def timetable(self) -> Timetable:
+        """All of them, by when they are due."""
         self._move_up()
-        return zip(self._due_ns, self._seqs, strict=True)
+        return Timetable.of(self._due_ns, self._seqs)
 
     def add(self, seq: int, due_ns: int, priority: int) -> None:
         """A message was published; its seq is above all that are there."""

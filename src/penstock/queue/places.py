@@ -6,7 +6,7 @@ is dead costs an object (a `Flight`). `group.py` says what each event changes he
 
 from collections.abc import Iterable, Iterator
 from heapq import heapify, heappop, heappush, nsmallest
-from itertools import chain, islice
+from itertools import islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delays import Delays
@@ -199,11 +199,11 @@ class Places:
     def restore_waiting(self, delays: Delays) -> None:
         """From a snapshot: all that follows from the flights, which are there, and the delays."""
         self._delays = delays
-        scheduled = [(f.due_ns, s) for s, f in self.flights.items() if f.state is State.SCHEDULED]
-        self._timetable = Timetable(chain(delays.due_items(), scheduled))
-        self.scheduled = len(self._timetable)
+        self._timetable = delays.timetable()
         parked = []
         for seq, flight in sorted(self.flights.items()):
+            if flight.state is State.SCHEDULED:
+                self._timetable.add(flight.due_ns, seq)
             if flight.state is State.PARKED:
                 parked.append((seq, flight))
             elif flight.key is not None and not flight.cause:  # a dead letter is in no line
@@ -212,6 +212,7 @@ class Places:
             if self._lines.join(flight.key or b"", seq):
                 raise ValueError(f"message {seq} is parked, and no other is before it")
         self.parked = len(parked)
+        self.scheduled = len(self._timetable)
         self.special = sum(map(len, self.lanes)) - len(self.plain)
 
     def oldest_waiting(self, count: int) -> list[int]:

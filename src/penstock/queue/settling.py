@@ -10,7 +10,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
 from penstock.queue.flight import State
 from penstock.queue.group import Group
-from penstock.queue.publishing import MAX_BATCH, Publishing, deduplicated
+from penstock.queue.publishing import Publishing, deduplicated
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
 from penstock.queue.settlement import pack_settlement
@@ -50,8 +50,9 @@ class Settling:
     def _ack_and_emit(self, event: Event, emit: Sequence[NewMessage], now_ns: int) -> list[str]:
         core = self._core
         core.catch_up()
-        if len(emit) > MAX_BATCH:
-            raise InvalidInput(f"an ack emits at most {MAX_BATCH} messages, not {len(emit)}")
+        most = core.settings.max_batch
+        if len(emit) > most:
+            raise InvalidInput(f"an ack emits at most {most} messages, not {len(emit)}")
         prepared = self._publishing.prepare(emit, now_ns)
         if not prepared.drafts:  # all were published before
             core.record([event, deduplicated(prepared.duplicates)])

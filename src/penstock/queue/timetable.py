@@ -33,11 +33,21 @@ class Timetable:
         self._count = 0
         self.next_ns = NEVER_NS  # the first due time; kept, because it is asked for most
         ordered = sorted(pairs)
-        for start in range(0, len(ordered), _MOST):
-            dues, seqs = zip(*ordered[start : start + _MOST], strict=True)
-            self._insert_piece(len(self._pieces), array("Q", dues), array("Q", seqs))
-        self._count = len(ordered)
-        self._note_first()
+        self._load(
+            array("Q", [due_ns for due_ns, _ in ordered]), array("Q", [seq for _, seq in ordered])
+        )
+
+    @classmethod
+    def of(cls, dues: "array[int]", seqs: "array[int]") -> "Timetable":
+        """From columns, the seqs rising; made for a million at once."""
+        table = cls()
+        # By floats first, which are quick to compare and right to 256 ns; then the rest is little.
+        order = sorted(range(len(dues)), key=[float(due_ns) for due_ns in dues].__getitem__)
+        order.sort(key=dues.__getitem__)
+        table._load(
+            array("Q", map(dues.__getitem__, order)), array("Q", map(seqs.__getitem__, order))
+        )
+        return table
 
     def __len__(self) -> int:
         return self._count
@@ -118,6 +128,13 @@ class Timetable:
         return gone
 
     # -- pieces ------------------------------------------------------------------------------------
+
+    def _load(self, dues: "array[int]", seqs: "array[int]") -> None:
+        for start in range(0, len(dues), _MOST):
+            piece = slice(start, start + _MOST)
+            self._insert_piece(len(self._pieces), dues[piece], seqs[piece])
+        self._count = len(dues)
+        self._note_first()
 
     def _piece_of(self, due_ns: int, seq: int) -> int:
         """The piece in which it is, or belongs."""
