@@ -12,14 +12,17 @@ from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.webhooks import Webhooks
-from penstock.broker.webhooks.sending import Sender
+from penstock.broker.webhooks.sending import Answer, Sender
+from penstock.clock import Clock
 from penstock.model import NewMessage, Stats
+from tests.broker.webhooks.scripted import Scripted
+from tests.harness.virtual_loop import LoopClock, run_virtually
 
 ORDERS = QueueName("default", "orders")
 
 
 class Life:
-    """From a start to a stop. Stopped abruptly, it leaves what a killed process leaves."""
+    """What runs from a start to a stop."""
 
     def __init__(self, broker: Broker, webhooks: Webhooks) -> None:
         self.broker = broker
@@ -41,9 +44,13 @@ class Life:
 
 
 @asynccontextmanager
-async def life(path: Path, *, sender: Sender | None = None, **settings: Any) -> AsyncIterator[Life]:
+async def life(
+    path: Path, *, sender: Sender | None = None, clock: Clock | None = None, **settings: Any
+) -> AsyncIterator[Life]:
+    path.mkdir(parents=True, exist_ok=True)
     settings.setdefault("webhook_allow_private", True)
-    broker = Broker(EmbeddedStore(str(path / "data")), BrokerSettings(**settings))
+    store = EmbeddedStore(str(path / "data"), clock=clock)
+    broker = Broker(store, BrokerSettings(**settings), clock=clock)
     await broker.start()
     webhooks = Webhooks(broker, sender=sender)
     await webhooks.start()
@@ -55,8 +62,26 @@ async def life(path: Path, *, sender: Sender | None = None, **settings: Any) -> 
 
 
 def play(path: Path, story: Callable[[Life], Awaitable[None]], **settings: Any) -> None:
+    """In real time, against real sockets."""
+
     async def main() -> None:
         async with life(path, **settings) as one, asyncio.timeout(60):
             await story(one)
 
     asyncio.run(main())
+
+
+def play_virtually(
+    path: Path,
+    story: Callable[[Life, Scripted, LoopClock], Awaitable[None]],
+    *answers: Answer,
+    **settings: Any,
+) -> None:
+    """On a virtual clock, against an endpoint that answers as scripted."""
+
+    async def main(clock: LoopClock) -> None:
+        sender = Scripted(clock, answers)
+        async with life(path, sender=sender, clock=clock, **settings) as one:
+            await story(one, sender, clock)
+
+    run_virtually(main)

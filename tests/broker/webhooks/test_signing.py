@@ -66,8 +66,14 @@ def test_an_epochqueue_signature_is_an_hmac_of_the_body_with_the_secret_as_it_st
 
 @pytest.mark.parametrize(
     "secret",
-    ["", "secret", "whsec_", "whsec_!!!!", "whsec_" + base64.b64encode(b"short").decode()]
-    + ["whsec_" + base64.b64encode(b"x" * 65).decode()],
+    [
+        "",
+        "secret",
+        "whsec_",
+        "whsec_!!!!",
+        "whsec_" + base64.b64encode(b"short").decode(),
+        "whsec_" + base64.b64encode(b"x" * 65).decode(),
+    ],
 )
 def test_a_secret_that_is_no_secret_is_refused(secret: str) -> None:
     with pytest.raises(InvalidInput):

@@ -59,7 +59,7 @@ class Webhooks:
         found = load(document) if document else []
         self._subscriptions = {one.id: one for one in found}
         for one in found:
-            if not self._broker.store.has(one.queue):
+            if not self._broker.has_queue(one.queue):
                 await self._forget(one)
             else:
                 await self._logs.load(one.id)
@@ -93,7 +93,9 @@ class Webhooks:
         published next; an EpochQueue subscription takes from `main`, beside those who lease.
         """
         style = Style(style)
-        self._check_right(caller, queue)
+        self._broker.admit(caller, Verb.MANAGE, queue.namespace)
+        # Whoever subscribes gets the messages, so it takes the right to consume as well.
+        caller.check(Verb.CONSUME, queue.namespace)
         check_url(url, allow_private=self._broker.settings.webhook_allow_private)
         if group is not None:
             check_name("group", group)
@@ -122,8 +124,8 @@ class Webhooks:
 
     def list(self, caller: Caller, queue: QueueName) -> list[Subscription]:
         """Those of a queue, oldest first."""
-        caller.check(Verb.READ, queue.namespace)
-        if not self._broker.store.has(queue):
+        self._broker.admit(caller, Verb.READ, queue.namespace)
+        if not self._broker.has_queue(queue):
             raise NoSuchQueue(f"there is no queue {queue}")
         found = [one for one in self._subscriptions.values() if one.queue == queue]
         return sorted(found, key=lambda one: (one.created_at_ns, one.id))
@@ -190,24 +192,19 @@ class Webhooks:
 
     # -- helping -----------------------------------------------------------------------------------
 
-    def _check_right(self, caller: Caller, queue: QueueName) -> None:
-        caller.check(Verb.MANAGE, queue.namespace)
-        # Whoever subscribes gets the messages, so it takes the right to consume as well.
-        caller.check(Verb.CONSUME, queue.namespace)
-
     def _find(self, caller: Caller, verb: Verb, id: str) -> Subscription:
         found = self._subscriptions.get(id)
-        if found is None or not caller.may(Verb.READ, found.queue.namespace):
-            caller.check(verb, caller.any_namespace)
+        if found is None:
+            self._broker.admit(caller, verb, caller.any_namespace)
             raise NoSuchWebhook(f"there is no webhook {id!r}")
-        caller.check(verb, found.queue.namespace)
+        self._broker.admit(caller, verb, found.queue.namespace)
         return found
 
     async def _make_group(self, subscription: Subscription) -> None:
         queue, group = subscription.queue, subscription.group
         if group != MAIN_GROUP_NAME:
             await self._broker.create_group(INSIDE, queue, group, _END)
-        elif not self._broker.store.has(queue):
+        elif not self._broker.has_queue(queue):
             if not self._broker.settings.create_on_use:
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
             await self._broker.create_queue(INSIDE, queue)
@@ -222,7 +219,7 @@ class Webhooks:
         await self._save({one.id: one for one in left})
         self._stop_pushing(subscription.id)
         await self._logs.forget(subscription.id)
-        if subscription.owns_group and self._broker.store.has(subscription.queue):
+        if subscription.owns_group and self._broker.has_queue(subscription.queue):
             try:
                 await self._broker.delete_group(INSIDE, subscription.queue, subscription.group)
             except PenstockError as error:
@@ -263,7 +260,7 @@ class Webhooks:
                 return
             log.warning("webhook_ended webhook=%s queue=%s why=%s", id, subscription.queue, why)
             try:
-                if not self._broker.store.has(subscription.queue):
+                if not self._broker.has_queue(subscription.queue):
                     await self._forget(subscription)
                 else:
                     ended = subscription._replace(enabled=False, disabled_because=why)

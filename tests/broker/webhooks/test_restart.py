@@ -1,0 +1,173 @@
+"""Subscriptions, retries and the log survive a stop and a kill, also in the middle."""
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.broker.access import INSIDE
+from tests.broker.webhooks.life import ORDERS, Life, life
+from tests.broker.webhooks.scripted import DOWN, Scripted
+from tests.harness.virtual_loop import LoopClock, run_virtually
+
+URL = "https://hooks.example.com/in"
+Act = Callable[[Life, Scripted], Awaitable[None]]
+
+
+def stop_between(path: Path, first: Act, second: Act) -> None:
+    """Two lives in one directory, with an orderly stop between them."""
+
+    async def main(clock: LoopClock) -> None:
+        for act in (first, second):
+            sender = Scripted(clock)
+            async with life(path, sender=sender, clock=clock) as one:
+                await act(one, sender)
+
+    run_virtually(main)
+
+
+def kill_between(path: Path, first: Act, second: Act) -> None:
+    """The second life begins with the files as they were at the end of the first act."""
+
+    async def main(clock: LoopClock) -> None:
+        sender = Scripted(clock)
+        async with life(path / "killed", sender=sender, clock=clock) as one:
+            await first(one, sender)
+            shutil.copytree(path / "killed", path / "reopened")
+        sender = Scripted(clock)
+        async with life(path / "reopened", sender=sender, clock=clock) as one:
+            await second(one, sender)
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("between", [stop_between, kill_between])
+def test_subscriptions_survive(tmp_path: Path, between: Callable[[Path, Act, Act], None]) -> None:
+    made = []
+
+    async def first(life: Life, end: Scripted) -> None:
+        made.append(await life.webhooks.create(INSIDE, ORDERS, URL, retry_s=[3]))
+        made.append(await life.webhooks.create(INSIDE, ORDERS, URL, style="epochqueue", secret="s"))
+
+    async def second(life: Life, end: Scripted) -> None:
+        assert life.webhooks.list(INSIDE, ORDERS) == sorted(
+            made, key=lambda one: (one.created_at_ns, one.id)
+        )
+        await life.publish(b"x")
+        await asyncio.sleep(1)
+        assert len(end.calls) == 2
+
+    between(tmp_path, first, second)
+
+
+@pytest.mark.parametrize("between", [stop_between, kill_between])
+def test_a_retry_that_waits_happens_after_the_restart_with_the_next_attempt(
+    tmp_path: Path, between: Callable[[Path, Act, Act], None]
+) -> None:
+    ids = []
+
+    async def first(life: Life, end: Scripted) -> None:
+        end.otherwise = DOWN
+        await life.webhooks.create(INSIDE, ORDERS, URL, group="main", retry_s=[60])
+        await life.publish(b"x")
+        await asyncio.sleep(10)
+        ids.append(end.calls[0].headers["webhook-id"])
+
+    async def second(life: Life, end: Scripted) -> None:
+        await asyncio.sleep(100)
+        (call,) = end.calls
+        assert (call.attempt, call.headers["webhook-id"]) == (2, ids[0])
+        assert round(call.at_s) == 60
+        assert (await life.stats()).acked == 1
+
+    between(tmp_path, first, second)
+
+
+def test_a_delivery_cut_off_by_a_kill_is_made_again_when_its_lease_is_over(tmp_path: Path) -> None:
+    async def first(life: Life, end: Scripted) -> None:
+        end.takes_s = 9.0
+        await life.webhooks.create(INSIDE, ORDERS, URL, group="main")
+        await life.publish(b"x")
+        await asyncio.sleep(1)
+        assert len(end.calls) == 1
+
+    async def second(life: Life, end: Scripted) -> None:
+        await asyncio.sleep(100)
+        (call,) = end.calls
+        assert call.attempt == 2
+        assert (await life.stats()).acked == 1
+
+    kill_between(tmp_path, first, second)
+
+
+def test_a_delivery_under_way_at_a_stop_is_handed_back_and_spends_no_attempt(
+    tmp_path: Path,
+) -> None:
+    async def first(life: Life, end: Scripted) -> None:
+        end.takes_s = 9.0
+        await life.webhooks.create(INSIDE, ORDERS, URL, group="main")
+        await life.publish(b"x")
+        await asyncio.sleep(1)
+        assert len(end.calls) == 1
+
+    async def second(life: Life, end: Scripted) -> None:
+        await asyncio.sleep(0.1)
+        (call,) = end.calls
+        assert call.attempt == 1
+
+    stop_between(tmp_path, first, second)
+
+
+def test_what_was_acked_is_not_delivered_again_after_a_kill(tmp_path: Path) -> None:
+    async def first(life: Life, end: Scripted) -> None:
+        await life.webhooks.create(INSIDE, ORDERS, URL)
+        await life.publish(b"x")
+        await asyncio.sleep(1)
+        assert len(end.calls) == 1
+
+    async def second(life: Life, end: Scripted) -> None:
+        await asyncio.sleep(1000)
+        assert end.calls == []
+
+    kill_between(tmp_path, first, second)
+
+
+def test_the_log_survives_a_stop_and_a_kill_but_for_its_last_seconds(tmp_path: Path) -> None:
+    webhooks = []
+
+    async def first(life: Life, end: Scripted) -> None:
+        webhooks.append(await life.webhooks.create(INSIDE, ORDERS, URL))
+        await life.publish(b"long ago")
+        await asyncio.sleep(10)
+        await life.publish(b"just now")
+        await asyncio.sleep(1)
+
+    async def after_kill(life: Life, end: Scripted) -> None:
+        page = life.webhooks.deliveries(INSIDE, webhooks[-1].id)
+        assert [one.number for one in page.deliveries] == [1]
+
+    async def after_stop(life: Life, end: Scripted) -> None:
+        page = life.webhooks.deliveries(INSIDE, webhooks[-1].id)
+        assert [one.number for one in page.deliveries] == [2, 1]
+
+    kill_between(tmp_path / "kill", first, after_kill)
+    stop_between(tmp_path / "stop", first, after_stop)
+
+
+def test_a_webhook_of_a_queue_that_is_gone_is_forgotten(tmp_path: Path) -> None:
+    ids = []
+
+    async def first(life: Life, end: Scripted) -> None:
+        webhook = await life.webhooks.create(INSIDE, ORDERS, URL)
+        await life.webhooks.change(INSIDE, webhook.id, enabled=False)
+        await life.broker.delete_queue(INSIDE, ORDERS)
+        ids.append(webhook.id)
+
+    async def second(life: Life, end: Scripted) -> None:
+        await life.publish(b"x")
+        assert life.webhooks.list(INSIDE, ORDERS) == []
+        assert not list(tmp_path.rglob(f"*{ids[0].removeprefix('wh-')}*"))
+
+    stop_between(tmp_path, first, second)
