@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.broker.webhooks.judging import Fate
+
 _LONGEST_REASON = 500
 
 
@@ -21,7 +23,7 @@ class Delivery(NamedTuple):
     attempt: int
     at_ns: int
     took_s: float
-    outcome: str  # "delivered", "retry", "dead" or "disabled"
+    outcome: Fate
     status: int  # of the answer; 0: there was none
     reason: str = ""
     retry_in_s: float | None = None
@@ -53,7 +55,7 @@ class DeliveryLog:
         *,
         at_ns: int,
         took_s: float,
-        outcome: str,
+        outcome: Fate,
         status: int,
         reason: str,
         retry_in_s: float | None,
