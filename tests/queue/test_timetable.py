@@ -1,5 +1,6 @@
 """The packed structures that hold what waits with a due time, against plain Python ones."""
 
+from array import array
 from collections.abc import Callable
 from random import Random
 
@@ -70,6 +71,13 @@ def test_a_timetable_of_many_pieces_is_one_too(kind: str) -> None:
     popped = list(table.pop_upto(half))
     assert popped == sorted(pair for pair in model if pair[0] <= half)
     check(table, model - set(popped))
+
+
+@given(st.lists(st.integers(1 << 60, (1 << 60) + 600)))
+def test_a_timetable_of_columns_is_the_same(dues: list[int]) -> None:
+    """Times that a float cannot tell apart among them."""
+    table = Timetable.of(array("Q", dues), array("Q", range(len(dues))))
+    check(table, {(due_ns, seq) for seq, due_ns in enumerate(dues)})
 
 
 @given(st.lists(st.tuples(st.sampled_from("agpb"), st.integers(1, 60))))
