@@ -1,0 +1,116 @@
+"""A server of one's own: in a thread, on a free port, with its data in a directory of the test."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+import uvloop
+
+from penstock.broker import BrokerSettings, KeyFile
+from penstock.server.configuration import Configuration
+from penstock.server.server import Server
+from penstock.server.settings import ServerSettings
+from tests.server.wire import Wire
+
+_T = TypeVar("_T")
+_PATIENCE_S = 30
+
+
+class RunningServer:
+    """Starts when entered; whoever leaves finds it stopped."""
+
+    def __init__(
+        self, data: Path, *, broker: dict[str, Any] | None = None, **settings: Any
+    ) -> None:
+        queues = {"sync": "never", "min_free_bytes": 0}
+        self.data = data
+        self.settings = ServerSettings(data=str(data), port=0, **settings)
+        self._configuration = Configuration(
+            self.settings, BrokerSettings(**{"queues": queues, **(broker or {})})
+        )
+        self.server: Server
+        self._loop: asyncio.AbstractEventLoop
+        self._started = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="server", daemon=True)
+
+    def __enter__(self) -> "RunningServer":
+        self._thread.start()
+        assert self._started.wait(_PATIENCE_S), "the server did not start"
+        if self._error is not None:
+            raise self._error
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop in good order, if it still runs."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stopping.set)
+            self._thread.join(_PATIENCE_S)
+            assert not self._thread.is_alive(), "the server did not stop"
+
+    def call(self, work: Coroutine[Any, Any, _T]) -> _T:
+        """Do something in the server's event loop."""
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
+
+    def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait for something to be so, in the server's event loop, round by round."""
+
+        async def rounds() -> None:
+            async with asyncio.timeout(_PATIENCE_S):
+                while not is_so():
+                    await asyncio.sleep(0)
+
+        self.call(rounds())
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(self._life())
+
+    async def _life(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping = asyncio.Event()
+        try:
+            self.server = Server(self._configuration)
+            await self.server.start()
+            await self.server.ready()
+        except BaseException as error:
+            self._error = error
+            return
+        finally:
+            self._started.set()
+        await self._stopping.wait()
+        await self.server.stop()
+
+    # -- reaching it -------------------------------------------------------------------------------
+
+    @property
+    def port(self) -> int:
+        return self.server.port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def client(self, **options: Any) -> httpx2.Client:
+        return httpx2.Client(base_url=self.url, timeout=_PATIENCE_S, trust_env=False, **options)
+
+    def wire(self) -> Wire:
+        """A connection to write bytes to."""
+        return Wire(self.port)
+
+    def new_key(self, *verbs: str, namespaces: list[str] | None = None) -> str:
+        """A key that is good from now on."""
+        _, token = KeyFile(str(self.data)).create("test", verbs, namespaces)
+        self.call(self.server.service.keys.load())
+        return token
+
+
+def queue_path(queue: str, *rest: str, namespace: str = "default") -> str:
+    """The path of a queue, or of something below it."""
+    return "/".join([f"/api/v1/namespaces/{namespace}/queues/{queue}", *rest])
