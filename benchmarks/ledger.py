@@ -164,7 +164,7 @@ def rows(*, quick: bool) -> list[Row]:
                 Contender(
                     name="64 threads",
                     workload="durable_threads",
-                    arguments={"count": size(19_200), "threads": 64},
+                    arguments={"count": size(64_000), "threads": 64},
                     does="each: append, commit, again",
                 ),
                 Contender(

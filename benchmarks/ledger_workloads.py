@@ -11,7 +11,7 @@ import random
 import statistics
 from itertools import repeat
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from time import perf_counter_ns
 
 from measure import Figures, rate_of, run_workload
@@ -103,14 +103,18 @@ def durable_threads(directory: str, count: int, threads: int) -> Figures:
     """Many threads, each waiting for the disk after each of its appends."""
     with Ledger.open(directory, LedgerSettings(sync="always")) as ledger:
         _append_durably(ledger, 10)
+        all_are_there = Barrier(threads + 1)
+
+        def append() -> None:
+            all_are_there.wait()
+            _append_durably(ledger, count // threads)
+
+        each = [Thread(target=append) for _ in range(threads)]
+        for thread in each:
+            thread.start()
 
         def work() -> None:
-            each = [
-                Thread(target=_append_durably, args=(ledger, count // threads))
-                for _ in range(threads)
-            ]
-            for thread in each:
-                thread.start()
+            all_are_there.wait()
             for thread in each:
                 thread.join()
 
