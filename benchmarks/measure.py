@@ -255,16 +255,8 @@ def machine_facts(file_system: str) -> dict[str, str | int]:
     """What the figures depend on; nothing that names the machine."""
     return {
         "python": platform.python_version(),
-        "kernel": f"{platform.system()} {platform.release()}",
+        "system": platform.system(),
         "file_system": file_system,
         "architecture": platform.machine(),
-        "cpu": _cpu_model(),
         "cpu_count": _cpu_count(),
     }
-
-
-def _cpu_model() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        if line.startswith("model name"):
-            return line.partition(":")[2].strip()
-    return ""
