@@ -1,0 +1,111 @@
+"""What the dialects share: who calls, what was sent, and errors as `{"error": text}`."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from penstock.broker import Broker, Caller, Outcome, Settlement
+from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
+from penstock.server import strict_json
+from penstock.server.problems import problem_of
+from penstock.server.service import Service, service_of
+
+log = logging.getLogger("penstock.server")
+
+_T = TypeVar("_T")
+_JSON = "application/json"
+
+
+class Call:
+    """A request, with what a handler needs of it."""
+
+    def __init__(self, service: Service, caller: Caller, request: Request) -> None:
+        self.service = service
+        self.caller = caller
+        self._request = request
+
+    @property
+    def broker(self) -> Broker:
+        return self.service.broker
+
+    def path(self, name: str) -> str:
+        """A part of the path."""
+        return str(self._request.path_params[name])
+
+    def whole(self, name: str, low: int, high: int) -> int | None:
+        """A whole number of the query string."""
+        text = self._request.query_params.get(name)
+        if text is None:
+            return None
+        if not (text.isascii() and text.isdecimal() and len(text) < 19):
+            raise InvalidInput(f"{name} is {text!r}; it must be a whole number")
+        if not low <= int(text) <= high:
+            raise InvalidInput(f"{name} is {text}; it must be from {low} to {high}")
+        return int(text)
+
+    async def read(self, decoder: "msgspec.json.Decoder[_T]", default: _T | None = None) -> _T:
+        """The JSON of the body, whatever its content type. With a default, it may be empty.
+
+        Fields that are not known are passed over, as these interfaces always did.
+        """
+        body = await self._request.body()
+        if default is not None and not body.strip():
+            return default
+        return strict_json.decode(body, decoder)
+
+    async def settle(self, settlement: Settlement) -> None:
+        """ReceiptInvalid unless this very call settled it: who comes second is told so."""
+        (outcome,) = await self.broker.settle(self.caller, [settlement])
+        _check(outcome)
+
+
+def _check(outcome: Outcome) -> None:
+    if outcome.status == "repeated":
+        raise ReceiptInvalid("this lease was acked before: a lease settles once")
+    if not outcome.ok:
+        raise ReceiptInvalid(outcome.detail)
+
+
+Handler = Callable[[Call], Awaitable[Response]]
+
+
+def route(method: str, path: str, handler: Handler, *, needs_key: bool = True) -> Route:
+    """A route of a dialect."""
+
+    async def answer(request: Request) -> Response:
+        request.state.route = path
+        service = service_of(request)
+        try:
+            caller = await service.caller_of(request) if needs_key else _NOBODY
+            return await handler(Call(service, caller, request))
+        except PenstockError as error:
+            return _error(error)
+        except Exception as error:
+            fields = {"request_id": getattr(request.state, "request_id", "")}
+            log.error("request failed", exc_info=error, extra={"fields": fields})
+            return _error(error)
+
+    return Route(path, answer, methods=[method])
+
+
+def answer(value: Any, status: int = 200) -> Response:
+    """A JSON answer."""
+    return Response(msgspec.json.encode(value), status, media_type=_JSON)
+
+
+def nothing() -> Response:
+    return Response(status_code=204)
+
+
+def _error(error: Exception) -> Response:
+    problem = problem_of(error)
+    body = msgspec.json.encode({"error": problem.detail})
+    return Response(body, problem.status, dict(problem.headers), _JSON)
+
+
+_NOBODY = Caller("nobody", verbs=frozenset(), namespaces=frozenset())

@@ -1,0 +1,31 @@
+"""Dead letters: leased and settled as messages are, or replayed."""
+
+from starlette.responses import Response
+
+from penstock.broker import DeadFilter
+from penstock.server.dialects.call import Call, answer, route
+from penstock.server.dialects.epochqueue.catalogue import QUEUE, queue_of
+from penstock.server.dialects.epochqueue.messages import MOST_LEASED, delivery
+
+_LEASED, _REPLAYED = 10, 100  # where nothing is said
+_MOST_REPLAYED = 100_000
+
+
+async def lease_dead(call: Call) -> Response:
+    queue = queue_of(call)
+    limit = call.whole("limit", 1, MOST_LEASED) or _LEASED
+    leased = await call.broker.lease_dead(call.caller, queue, n=limit)
+    return answer({"messages": [delivery(queue, one) for one in leased]})
+
+
+async def replay(call: Call) -> Response:
+    """They are due now, with the same ids and all their attempts."""
+    limit = call.whole("limit", 1, _MOST_REPLAYED) or _REPLAYED
+    replayed = await call.broker.redrive(call.caller, queue_of(call), DeadFilter(limit=limit))
+    return answer({"replayed": replayed})
+
+
+ROUTES = (
+    route("GET", f"{QUEUE}/dlq", lease_dead),
+    route("POST", f"{QUEUE}/dlq/replay", replay),
+)

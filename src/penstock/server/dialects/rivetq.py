@@ -1,0 +1,198 @@
+"""The HTTP interface of RivetQ, in the namespace `default`.
+
+`tries` counts failed deliveries, so it is one less than our attempt. `max_retries` N means N
+attempts in all. Times are milliseconds.
+"""
+
+import base64
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+from starlette.responses import Response
+
+from penstock.broker import DEFAULT_NAMESPACE, QueueName, Settlement, Verb
+from penstock.broker.receipts import is_receipt_of
+from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
+from penstock.model import LeasedMessage, NewMessage
+from penstock.server import strict_json
+from penstock.server.dialects.call import Call, answer, route
+
+_JSON = "application/json"
+_MAX_RETRIES = 3  # where a job does not say
+_VISIBILITY_MS = 30_000
+_NULL = Raw(b"null")
+
+Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
+Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 53)]
+Amount = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class EnqueueBody(Struct):
+    payload: Raw = _NULL
+    headers: dict[str, str] | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
+    delay_ms: Milliseconds | None = None
+    max_retries: Annotated[int, Meta(ge=0, le=65535)] | None = None
+    idempotency_key: str | None = None
+
+
+class LeaseBody(Struct):
+    max_jobs: Annotated[int, Meta(ge=0, le=10_000)] | None = None
+    visibility_ms: Milliseconds | None = None
+
+
+class SettleBody(Struct):
+    job_id: str
+    lease_id: str
+    reason: str | None = None
+
+
+class RateLimitBody(Struct):
+    capacity: Amount
+    refill_rate: Amount
+
+
+_enqueue = msgspec.json.Decoder(EnqueueBody)
+_lease = msgspec.json.Decoder(LeaseBody)
+_settle = msgspec.json.Decoder(SettleBody)
+_rate_limit = msgspec.json.Decoder(RateLimitBody)
+
+
+async def enqueue(call: Call) -> Response:
+    body = await call.read(_enqueue)
+    message = NewMessage(
+        payload=bytes(body.payload),
+        content_type=_JSON,
+        headers=body.headers,
+        priority=body.priority or 0,
+        delay=body.delay_ms / 1000 if body.delay_ms else None,
+        max_attempts=body.max_retries or _MAX_RETRIES,
+        dedup_id=body.idempotency_key or None,
+    )
+    (published,) = await call.broker.publish(call.caller, _queue(call), [message])
+    return answer({"job_id": published.id})
+
+
+async def lease(call: Call) -> Response:
+    body = await call.read(_lease, LeaseBody())
+    leased = await call.broker.lease(
+        call.caller,
+        _queue(call),
+        n=body.max_jobs or 1,
+        lease_s=(body.visibility_ms or _VISIBILITY_MS) / 1000,
+    )
+    return answer({"jobs": [_job(call, one) for one in leased]})
+
+
+async def ack(call: Call) -> Response:
+    body = await call.read(_settle)
+    _check_lease(body)
+    await call.settle(Settlement("ack", body.lease_id))
+    return answer({"success": True})
+
+
+async def nack(call: Call) -> Response:
+    body = await call.read(_settle)
+    _check_lease(body)
+    await call.settle(Settlement("nack", body.lease_id, reason=body.reason or ""))
+    return answer({"success": True})
+
+
+async def stats(call: Call) -> Response:
+    found = await call.broker.stats(call.caller, _queue(call))
+    ready = found.ready + found.scheduled + found.parked
+    return answer({"ready": ready, "inflight": found.leased, "dlq": found.dead})
+
+
+async def list_queues(call: Call) -> Response:
+    found = call.broker.queues(call.caller)
+    names = [queue.name for queue in found if queue.namespace == DEFAULT_NAMESPACE]
+    return answer({"queues": names})
+
+
+async def set_rate_limit(call: Call) -> Response:
+    """Both 0: no limit any more."""
+    body = await call.read(_rate_limit)
+    if (body.capacity < 1 or body.refill_rate <= 0) and (body.capacity or body.refill_rate):
+        raise InvalidInput(
+            f"with capacity {body.capacity:g} and refill_rate {body.refill_rate:g} nothing could "
+            f"be published for ever: give a capacity from 1 and a refill_rate above 0, or 0 for "
+            f"both to have no limit"
+        )
+    queue = _queue(call)
+    changes = {"rate_per_s": body.refill_rate, "rate_burst": body.capacity}
+    try:
+        await call.broker.change_queue(call.caller, queue, changes)
+    except NoSuchQueue:
+        if not call.broker.settings.create_on_use:
+            raise
+        await call.broker.create_queue(call.caller, queue, changes)
+    return answer({"success": True})
+
+
+async def get_rate_limit(call: Call) -> Response:
+    queue = _queue(call)
+    if not call.broker.has_queue(queue):
+        call.broker.admit(call.caller, Verb.READ, queue.namespace)
+        return answer({"capacity": 0, "refill_rate": 0, "exists": False})
+    settings = (await call.broker.queue_info(call.caller, queue)).settings
+    rate = settings.rate_per_s
+    capacity = (settings.rate_burst or rate) if rate else 0
+    return answer({"capacity": capacity, "refill_rate": rate, "exists": rate > 0})
+
+
+async def health(call: Call) -> Response:
+    return answer({"status": "healthy"})
+
+
+def _queue(call: Call) -> QueueName:
+    return QueueName.checked(DEFAULT_NAMESPACE, call.path("queue"))
+
+
+def _check_lease(body: SettleBody) -> None:
+    if not is_receipt_of(body.lease_id, body.job_id):
+        raise ReceiptInvalid(f"lease {body.lease_id!r} is not one of job {body.job_id!r}")
+
+
+def _job(call: Call, leased: LeasedMessage) -> dict[str, Any]:
+    job: dict[str, Any] = {
+        "id": leased.id,
+        "queue": call.path("queue"),
+        "payload": _payload(leased.payload),
+        "priority": leased.priority,
+        "tries": leased.attempt - 1,
+        "lease_id": leased.receipt,
+    }
+    if leased.headers:
+        job["headers"] = dict(leased.headers)
+    return job
+
+
+def _payload(payload: bytes) -> Raw | str:
+    """The JSON as it was sent. What was published otherwise and is no JSON arrives as text, or as
+    base64 if it is no text either: it must not break the answer for its neighbours."""
+    try:
+        strict_json.check(payload)
+        return Raw(payload)
+    except InvalidInput:
+        pass
+    try:
+        return payload.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(payload).decode()
+
+
+_ONE = "/v1/queues/{queue}"
+ROUTES = (
+    route("GET", "/v1/queues", list_queues),
+    route("GET", "/v1/queues/", list_queues),
+    route("POST", f"{_ONE}/enqueue", enqueue),
+    route("POST", f"{_ONE}/lease", lease),
+    route("GET", f"{_ONE}/stats", stats),
+    route("POST", f"{_ONE}/rate_limit", set_rate_limit),
+    route("GET", f"{_ONE}/rate_limit", get_rate_limit),
+    route("POST", "/v1/ack", ack),
+    route("POST", "/v1/nack", nack),
+    route("GET", "/healthz", health, needs_key=False),
+)
