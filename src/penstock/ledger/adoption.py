@@ -26,7 +26,7 @@ from penstock.codec import Draft, Entry, Packer, Skim, crc32c
 from penstock.codec.layout import DATA
 from penstock.errors import BadEntry, InvalidInput, LedgerError
 from penstock.ledger.folder import Folder, read_fully, write_fully
-from penstock.ledger.ledger import Ledger, as_ledger_error
+from penstock.ledger.ledger import Ledger
 from penstock.ledger.manifest import Marks
 from penstock.ledger.reading import Cursor
 from penstock.ledger.segment_header import (
@@ -37,6 +37,7 @@ from penstock.ledger.segment_header import (
     SegmentHeader,
     segment_name,
 )
+from penstock.ledger.system_errors import as_ledger_error
 
 STAGING = "staging"
 TRANSACTIONS_NAME = "transactions.json"

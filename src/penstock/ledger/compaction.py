@@ -18,7 +18,7 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import InvalidInput
 from penstock.ledger.folder import write_fully
-from penstock.ledger.ledger import Ledger, as_ledger_error
+from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
 from penstock.ledger.manifest import Marks
 from penstock.ledger.reading import next_seq_after
@@ -29,6 +29,7 @@ from penstock.ledger.segment_header import (
     SegmentHeader,
     index_name,
 )
+from penstock.ledger.system_errors import as_ledger_error
 
 _CHUNK_ENTRIES = 1000
 _TEMPORARY_NAME = "rewrite.tmp"

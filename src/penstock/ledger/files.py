@@ -55,9 +55,6 @@ class Files(Protocol):
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         """Have the system begin to write a range out, so that a later sync is short. A hint."""
 
-    def drop_cached(self, fd: int) -> None:
-        """Have the system forget what it holds of a file in memory; the next read asks the disk."""
-
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         """The first `size` bytes as shared memory; the file must be that large."""
 
@@ -94,6 +91,9 @@ class Files(Protocol):
 
     def holder_name(self) -> tuple[int, str]:
         """Process id and host name, for the lock's error message."""
+
+    def random_identity(self) -> int:
+        """32 random bits, by which to know a queue."""
 
 
 class _OsMapping:
@@ -134,9 +134,6 @@ class OsFiles:
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         # "Not needed" starts the writing of what is dirty. What is mapped stays in memory.
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
-
-    def drop_cached(self, fd: int) -> None:
-        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         return _OsMapping(fd, size, writable=writable)
@@ -205,6 +202,9 @@ class OsFiles:
 
     def holder_name(self) -> tuple[int, str]:
         return os.getpid(), os.uname().nodename
+
+    def random_identity(self) -> int:
+        return int.from_bytes(os.urandom(4), "little")
 
 
 # -- fork ------------------------------------------------------------------------------------------

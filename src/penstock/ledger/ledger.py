@@ -3,10 +3,7 @@
 The ledger knows files, not queues: what an entry or an event means is decided above.
 """
 
-import json
-import random
 from collections.abc import Callable
-from datetime import UTC, datetime
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -14,54 +11,31 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import (
     BadEntry,
     CorruptLedger,
-    DiskFull,
     LedgerClosed,
-    LedgerError,
     LedgerForked,
     NewerVersion,
-    NotALedger,
     PenstockError,
     ReadOnly,
-    RefusedFileSystem,
 )
 from penstock.ledger.background_sync import BackgroundSync
 from penstock.ledger.commit import GroupCommit
-from penstock.ledger.damage import Damage, DamageDesk, DamageListener
+from penstock.ledger.damage import QUARANTINE, Damage, DamageDesk, DamageListener
 from penstock.ledger.files import Files, OsFiles, watch_fork
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock
 from penstock.ledger.log import Log
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, Marks
+from penstock.ledger.metadata import save_metadata
 from penstock.ledger.opening import LogOpener, identity_of_segments
+from penstock.ledger.place import check_place
 from penstock.ledger.segment_header import EVENTS, MESSAGES
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
-from penstock.ledger.space import FULL_ERRORS, Space
+from penstock.ledger.space import Space
+from penstock.ledger.system_errors import as_ledger_error
 
 if TYPE_CHECKING:
     import asyncio
-
-METADATA_NAME = "metadata.json"
-_EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
-_NETWORK_FILE_SYSTEMS = frozenset(
-    [
-        "nfs",
-        "nfs4",
-        "cifs",
-        "smb3",
-        "smbfs",
-        "ncpfs",
-        "afs",
-        "ceph",
-        "glusterfs",
-        "lustre",
-        "9p",
-        "fuse.sshfs",
-        "fuse.glusterfs",
-        "fuse.s3fs",
-        "fuse.rclone",
-    ]
-)
 
 
 class Ledger:
@@ -143,7 +117,11 @@ class Ledger:
             on_dirty=on_dirty,
         )
         try:
-            ledger._check_place(create=create)
+            check_place(
+                root,
+                create=create and not read_only,
+                network_too=settings.allow_network_file_system,
+            )
             if ledger._directory_lock is not None:
                 ledger._directory_lock.take(clock)
         except OSError as error:
@@ -179,32 +157,6 @@ class Ledger:
         """Raise if the ledger was closed or stopped meanwhile."""
         self.messages.check_readable()
 
-    def _check_place(self, *, create: bool) -> None:
-        if not self._root.exists():
-            if self.read_only or not create:
-                raise NotALedger(f"{self.path} does not exist")
-            self._root.make()
-            self._root.parent().sync()
-        elif not self._root.has(MANIFEST_NAME) and not self._has_segments():
-            if self.read_only or not create:
-                raise NotALedger(f"{self.path} is not a queue: there is no {MANIFEST_NAME} in it")
-            strangers = [n for n in self._root.names() if n not in _EARLY_NAMES]
-            if strangers:
-                raise NotALedger(
-                    f"{self.path} is not a queue and not empty ({strangers[0]!r} is in it): name "
-                    f"an empty directory, or a new one"
-                )
-            self._root.parent().sync()  # perhaps we died right after making it
-        kind = self._root.files.file_system(self.path)
-        if kind in _NETWORK_FILE_SYSTEMS and not self.settings.allow_network_file_system:
-            raise RefusedFileSystem(
-                f"{self.path} is on a network file system ({kind}), where locks and syncs cannot "
-                f"be relied upon. Use a local disk, or set allow_network_file_system=True."
-            )
-
-    def _has_segments(self) -> bool:
-        return any(self._root.child(name).names() for name in ("messages", "events"))
-
     def _open_files(self, queue_settings: dict[str, Any]) -> None:
         if not self.read_only:
             self._root.sweep()
@@ -214,6 +166,7 @@ class Ledger:
                 self._root.child(name).make()
         if not self.read_only:
             self._root.sync()
+            self._root.child(QUARANTINE).sweep()
             self._root.child("snapshots").sweep()
             self._root.child("snapshots").sync()  # a name seen here may be in the cache only
         self.messages = self._open_log("messages", MESSAGES, self._manifest.messages)
@@ -250,7 +203,7 @@ class Ledger:
             damaged = data or b""
             self._desk.report(Damage(MANIFEST_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
         manifest = Manifest(
-            identity=identity_of_segments(self._root) or random.SystemRandom().getrandbits(32),
+            identity=identity_of_segments(self._root) or self._root.files.random_identity(),
             created_at_ns=self._clock.now_ns(),
             settings=queue_settings,
         )
@@ -412,7 +365,6 @@ class Ledger:
         )
         for log in (self.messages, self.events):
             log.forked(self._lock, reason)
-        self._group = GroupCommit(self._sync_logs, name=self.path)  # a round's leader is not here
         self._group = GroupCommit(self._sync_logs, name=self.path)  # the old one may have a leader
         self._refusal = reason
         self._closed = True
@@ -448,30 +400,19 @@ class Ledger:
             self._directory_lock.release()
 
     def _save_metadata(self) -> None:
-        """A summary for people and tools; a cache, never the truth."""
-        now = datetime.fromtimestamp(self._clock.now_ns() / 1e9, UTC)
-        created = datetime.fromtimestamp(self.created_at_ns / 1e9, UTC)
-        metadata = {
-            "version": 1,
-            "next_message_id": self.messages.next_seq,
-            "created_at": created.isoformat(timespec="milliseconds"),
-            "updated_at": now.isoformat(timespec="milliseconds"),
-            "segment_count": len(self.messages.segments.all),
-            **self.summary,
-        }
-        try:
-            self._root.replace(METADATA_NAME, (json.dumps(metadata, indent=1) + "\n").encode())
-        except OSError:
-            pass  # a full disk, say: no reason to fail a close or a snapshot that went well
+        save_metadata(
+            self._root,
+            now_ns=self._clock.now_ns(),
+            created_at_ns=self.created_at_ns,
+            facts={
+                "next_message_id": self.messages.next_seq,
+                "segment_count": len(self.messages.segments.all),
+                **self.summary,
+            },
+        )
 
     def __enter__(self) -> "Ledger":
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         self.close()
-
-
-def as_ledger_error(path: str, doing: str, error: OSError) -> LedgerError:
-    """An error of the system, as one of ours."""
-    kind = DiskFull if error.errno in FULL_ERRORS else LedgerError
-    return kind(f"{path}: {doing} failed: {error}")

@@ -1,57 +1,34 @@
-"""One log: appending, rotating and syncing its segments.
+"""One log: writing, rotating and syncing its segments.
 
-The usual append is one call into the packer, which is atomic and takes no lock. Everything that is
-not usual (no room, first write after a sync, someone waiting for entries, closed, stopped, forked)
-is behind the gate: with `packer.limit = 0` the packer answers -1, and the caller comes here, where
-`_lock` is held. So the hot path pays nothing for any of it.
+The usual append is in `appending.py` and takes no lock. What is not usual (no room, first write
+after a sync, someone waiting for entries, closed, stopped, forked) comes here, where `_lock` is
+held.
 
 Locks, in the order in which they may be taken: `_sync_lock` (one fdatasync at a time; held across
 it), then `_lock` (the structure, shared by the logs of a ledger).
 """
 
-import errno
 from collections.abc import Callable, Sequence
 from threading import Condition, Lock, RLock
-from typing import TypeVar
 
 from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
-from penstock.codec.layout import (
-    CHECKPOINT_BYTES,
-    MAX_ENTRY_BYTES,
-    MAX_SEQ,
-    MAX_TIMESTAMP_NS,
-    TOMBSTONE,
-)
-from penstock.errors import (
-    DiskFull,
-    InvalidInput,
-    LedgerError,
-    LedgerStopped,
-    PenstockError,
-)
-from penstock.ledger.folder import Folder, write_fully
+from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TOMBSTONE
+from penstock.errors import InvalidInput, LedgerError, LedgerStopped, PenstockError
+from penstock.ledger.appending import Appending, Item, T
+from penstock.ledger.folder import Folder
 from penstock.ledger.segment import HoleListener, Segment
-from penstock.ledger.segment_header import EVENTS, HEADER_BYTES, RELATIVE, SegmentHeader
+from penstock.ledger.segment_header import RELATIVE, SegmentHeader
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
-from penstock.ledger.space import FULL_ERRORS, Space
-from penstock.ledger.tail import (
-    StagedTail,
-    Tail,
-    create_segment,
-    discard_segment,
-    make_tail,
-    vouching_checkpoint,
-)
-
-Item = bytes | Draft
-_T = TypeVar("_T", int, tuple[int, int])
-_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+from penstock.ledger.space import Space
+from penstock.ledger.system_errors import as_final_error, as_passing_error
+from penstock.ledger.tail import StagedTail, Tail
+from penstock.ledger.tail_maker import TailMaker
 
 
-class Log:
+class Log(Appending):
     """A segmented, append-only log. Made by `opening.open_log`, which recovers it first."""
 
     def __init__(
@@ -75,10 +52,8 @@ class Log:
         self.folder = folder
         self.kind = kind
         self.settings = settings
-        self._identity = identity
-        self._clock = clock
         self._now_ns = clock.now_ns
-        self._space = space
+        self._tails = TailMaker(folder, settings, space, kind=kind, identity=identity)
         self._on_hole = on_hole
         self._on_dirty = on_dirty
         self._on_stop = on_stop
@@ -99,7 +74,6 @@ class Log:
         if segments:
             segments[-1].grown_to(end)
         self.segments = SegmentList(segments, max_open=settings.max_open_segments)
-        self._bare_end = 0  # how far the tail went when a checkpoint last closed it
 
     # -- what others may ask -----------------------------------------------------------------------
 
@@ -130,68 +104,7 @@ class Log:
             return self._durable_next_seq
         return self._packer.next_seq
 
-    # -- appending ---------------------------------------------------------------------------------
-    # The hot ones leave the rest to a function of its own: a name that a lambda takes from outside
-    # is slower to use, also where the lambda is never made.
-
-    def append(self, payload: bytes) -> int:
-        """Write a message without options; its seq."""
-        seq = self._hot.append(payload, self._now_ns())
-        if seq < 0:
-            return self._write([payload], lambda packer, now: packer.append(payload, now))
-        return seq
-
-    def append_draft(self, draft: Draft) -> int:
-        """Write one entry with options; its seq."""
-        seq = self._hot.append_draft(draft, self._now_ns())
-        if seq < 0:
-            return self._write([draft], lambda packer, now: packer.append_draft(draft, now))
-        return seq
-
-    def append_batch(self, items: Sequence[Item]) -> int:
-        """Write entries that are there together or not at all after a crash; the first seq."""
-        seq = self._hot.append_batch(items, self._now_ns())
-        if seq < 0:
-            return self._write(items, lambda packer, now: packer.append_batch(items, now))
-        return seq
-
-    def append_event(self, type_: int, body: bytes) -> int:
-        """Write one event; its seq."""
-        seq = self._hot.append_event(type_, body, self._now_ns())
-        if seq < 0:
-            return self._write_event(type_, body)
-        return seq
-
-    def _write_event(self, type_: int, body: bytes) -> int:
-        return self._write(
-            [Draft(body, type_)], lambda packer, now: packer.append_event(type_, body, now)
-        )
-
-    # The same, for callers that must know the timestamp under which the entry was stored.
-
-    def append_stamped(self, payload: bytes) -> tuple[int, int]:
-        """As `append`; (seq, timestamp_ns)."""
-        stamped = self._hot.append_stamped(payload, self._now_ns())
-        if stamped is None:
-            return self._write_stamped(payload)
-        return stamped
-
-    def _write_stamped(self, payload: bytes) -> tuple[int, int]:
-        return self._write([payload], lambda packer, now: packer.append_stamped(payload, now))
-
-    def append_draft_stamped(self, draft: Draft) -> tuple[int, int]:
-        """As `append_draft`; (seq, timestamp_ns)."""
-        stamped = self._hot.append_draft_stamped(draft, self._now_ns())
-        if stamped is None:
-            return self._write([draft], lambda packer, now: packer.append_draft_stamped(draft, now))
-        return stamped
-
-    def append_batch_stamped(self, items: Sequence[Item]) -> tuple[int, int]:
-        """As `append_batch`; (first seq, timestamp_ns)."""
-        stamped = self._hot.append_batch_stamped(items, self._now_ns())
-        if stamped is None:
-            return self._write(items, lambda packer, now: packer.append_batch_stamped(items, now))
-        return stamped
+    # -- writing -----------------------------------------------------------------------------------
 
     def skip_to(self, seq: int) -> None:
         """Leave out seqs below `seq`, on record: a tombstone stands for them.
@@ -206,7 +119,7 @@ class Log:
         self.append_draft(Draft((seq - 1).to_bytes(8, "little"), type=TOMBSTONE))
         self._packer.next_seq = seq
 
-    def _write(self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]) -> _T:
+    def _write(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
         """Behind the gate: find out what is in the way, mend it, write."""
         while True:
             with self._lock:
@@ -215,10 +128,11 @@ class Log:
                     try:
                         return self._write_locked(items, write)
                     except OSError as error:
-                        raise self._typed(error) from error
+                        passing = as_passing_error(self.folder.path, error)
+                        raise passing or self._stop(error, "making room") from error
             self.sync()
 
-    def _write_locked(self, items: Sequence[Item], write: Callable[[Packer, int], _T | None]) -> _T:
+    def _write_locked(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
         if self._tail is None:
             self._wake_tail(items)
         needed = -1
@@ -280,7 +194,7 @@ class Log:
             if isinstance(tail, StagedTail):
                 tail.stage_at_least(needed)
             if tail.end + needed > tail.size:
-                self._grow(tail, needed)
+                self._tails.grow(tail, needed)
             self._adopt(tail)
             tail.write_behind()
 
@@ -294,22 +208,6 @@ class Log:
             or (limit_entries > 0 and packer.next_seq + count > base + limit_entries)
             or max(self._now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
         )
-
-    def _grow(self, tail: Tail, needed: int) -> None:
-        settings = self.settings
-        wanted = tail.end + needed
-        step = min(max(tail.size, settings.first_step_bytes), settings.largest_step_bytes)
-        size = max(wanted, min(tail.size + step, settings.segment_bytes))
-        self._claim(size - tail.size)
-        if self.kind == EVENTS:
-            self._space.essential(lambda: tail.grow(size), lambda: tail.grow(wanted))
-        else:
-            tail.grow(size)
-
-    def _claim(self, size: int) -> None:
-        tail = self._tail
-        log_bytes = tail.size if tail else 0
-        self._space.claim(size, essential=self.kind == EVENTS, log_bytes=log_bytes)
 
     def _rotate(self, needed: int) -> None:
         """Seal the tail and go on in a new segment. The gate is closed."""
@@ -347,52 +245,14 @@ class Log:
         segment.close()
 
     def _create_tail(self, needed: int) -> Tail:
-        packer = self._packer
-        created_at_ns = max(self._now_ns(), packer.last_timestamp_ns)
-        header = SegmentHeader(self.kind, self._identity, packer.next_seq, created_at_ns)
-        size = max(self.settings.first_step_bytes, HEADER_BYTES + needed)
-        size = max(HEADER_BYTES + needed, min(size, self.settings.segment_bytes))
-        self._claim(size)
-        fd, size = self._create_segment(header, size, at_least=HEADER_BYTES + needed)
-        try:
-            tail = self._make_tail(fd, header, end=HEADER_BYTES, size=size)
-        except BaseException:
-            discard_segment(self.folder, header)
-            raise
-        self._bare_end = HEADER_BYTES
-        self.segments.replace([*self.segments.all, self._segment(header, HEADER_BYTES)])
-        return tail
-
-    def _create_segment(
-        self, header: SegmentHeader, size: int, *, at_least: int
-    ) -> tuple[int, int]:
-        """The open file, and how large it is."""
-        if self.kind != EVENTS:
-            return create_segment(self.folder, header, size), size
-        return self._space.essential(
-            lambda: (create_segment(self.folder, header, size), size),
-            lambda: (create_segment(self.folder, header, at_least), at_least),
+        packer, old = self._packer, self._tail
+        tail = self._tails.create(
+            needed,
+            next_seq=packer.next_seq,
+            now_ns=max(self._now_ns(), packer.last_timestamp_ns),
+            old_bytes=old.size if old else 0,
         )
-
-    def _make_tail(self, fd: int, header: SegmentHeader, *, end: int, size: int) -> Tail:
-        packer = self._packer
-        try:
-            tail = make_tail(
-                self.folder.files,
-                fd,
-                header,
-                self.settings,
-                end=end,
-                size=size,
-                next_seq=packer.next_seq,
-                last_timestamp_ns=packer.last_timestamp_ns,
-            )
-        except BaseException:
-            self.folder.files.close(fd)
-            raise
-        if self.settings.segment_age_s:
-            age_ns = round(self.settings.segment_age_s * 1e9)
-            tail.packer.time_limit_ns = min(header.created_at_ns + age_ns, MAX_TIMESTAMP_NS)
+        self.segments.add(self._segment(tail.header, tail.end))
         return tail
 
     def _segment(self, header: SegmentHeader, end: int | None = None) -> Segment:
@@ -400,15 +260,10 @@ class Log:
             self.folder,
             header,
             end=end,
-            next_base_seq=lambda: self._next_base_seq(header.base_seq),
+            next_base_seq=lambda: self.segments.next_base_seq(header.base_seq) or self.next_seq,
             on_hole=self._on_hole,
             max_entry_bytes=self.settings.max_entry_bytes,
         )
-
-    def _next_base_seq(self, base_seq: int) -> int:
-        """Where the segment after that one begins; `next_seq` if it is the last."""
-        following = (s.base_seq for s in self.segments.all if s.base_seq > base_seq)
-        return next(following, self.next_seq)
 
     def _wake_tail(self, items: Sequence[Item]) -> None:
         """Open the last segment for writing, or make the first one."""
@@ -418,11 +273,13 @@ class Log:
             needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
             self._adopt(self._create_tail(needed))
             return
-        files = self.folder.files
-        fd = files.open(self.folder.file(segment.name), "write")
-        tail = self._make_tail(fd, segment.header, end=segment.end, size=files.size(fd))
-        tail.packer.promise(segment.end)  # recovery, or the last rest, synced it
-        self._bare_end = segment.end
+        packer = self._packer
+        tail = self._tails.reopen(  # recovery, or the last rest, synced all of it
+            segment.header,
+            end=segment.end,
+            next_seq=packer.next_seq,
+            last_timestamp_ns=packer.last_timestamp_ns,
+        )
         self._adopt(tail)
 
     def _adopt(self, tail: Tail) -> None:
@@ -513,7 +370,7 @@ class Log:
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
                 return  # someone is writing again
             try:
-                end = self._close_off(tail)
+                end = tail.close_off()
             except OSError as error:
                 raise self._stop(error, "closing") from error
             self._fdatasync(tail)
@@ -528,27 +385,6 @@ class Log:
         self._packer = self._hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
         self._tail = None
         tail.close()
-
-    def _close_off(self, tail: Tail) -> int:
-        """Write a last checkpoint and give the zeros back; where the file ends.
-
-        The checkpoint goes past the packer, whose gate would have to be opened for it, to all.
-        """
-        end = tail.end
-        if end != self._bare_end:
-            packer = self._packer
-            last_word = vouching_checkpoint(
-                end, next_seq=packer.next_seq, timestamp_ns=packer.last_timestamp_ns
-            )
-            try:
-                write_fully(tail.files, tail.fd, last_word, end)
-                end += len(last_word)
-            except OSError as error:
-                if error.errno not in FULL_ERRORS:
-                    raise  # else: what it says would have been good to have, no more
-        if end != self._bare_end or tail.size > end:
-            tail.files.truncate(tail.fd, end)
-        return end
 
     # -- refusing ----------------------------------------------------------------------------------
 
@@ -570,24 +406,9 @@ class Log:
             self._arrived.notify_all()
 
     def _stop(self, error: OSError, doing: str) -> LedgerStopped:
-        stopped = LedgerStopped(
-            f"{self.folder.path}: {doing} failed ({error}). What was not answered may be lost, "
-            f"and a second try could not be trusted: close and reopen, recovery then shows what "
-            f"is on disk."
-        )
+        stopped = as_final_error(self.folder.path, doing, error)
         self._on_stop(stopped)
         return stopped
-
-    def _typed(self, error: OSError) -> PenstockError:
-        """An error of the system in making room: nothing was written, say what to do."""
-        if error.errno in FULL_ERRORS:
-            return DiskFull(f"{self.folder.path}: no room to grow ({error}); nothing was written")
-        if error.errno in _OUT_OF_FILES:
-            return LedgerError(
-                f"{self.folder.path}: too many open files ({error}); nothing was written. Raise "
-                f"the limit (ulimit -n) or close something."
-            )
-        return self._stop(error, "making room")
 
     def forked(self, lock: "RLock", reason: PenstockError) -> None:
         """In a forked child: this handle is the parent's. A thread there may hold the old locks."""
@@ -620,19 +441,13 @@ class Log:
         """Forget segments that are being removed."""
         with self._lock:
             self._check_writable()
-            names = {segment.base_seq for segment in gone}
-            self.segments.replace(s for s in self.segments.all if s.base_seq not in names)
+            self.segments.drop(gone)
 
     def put_in_place(self, run: Sequence[Segment], header: SegmentHeader, end: int) -> Segment:
         """Let readers see one rewritten segment instead of a run of neighbours."""
         with self._lock:
             new = self._segment(header, end)
-            names = {segment.base_seq for segment in run[1:]}
-            self.segments.replace(
-                new if s.base_seq == header.base_seq else s
-                for s in self.segments.all
-                if s.base_seq not in names
-            )
+            self.segments.merge(run, new)
             return new
 
     # -- for adoption ------------------------------------------------------------------------------
@@ -661,7 +476,7 @@ class Log:
                 except OSError as error:
                     raise self._stop(error, "adopting segments") from error
                 new = [self._segment(header, end) for header, end in placed]
-                self.segments.replace([*self.segments.all, *new])
+                self.segments.add(*new)
                 self._packer = self._hot = _shut_packer(first_seq + count, last_ns)
                 self._durable_next_seq = first_seq + count
                 self._arrived.notify_all()

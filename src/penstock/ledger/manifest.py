@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from penstock.codec import crc32c
+from penstock.codec.layout import MAX_SEQ, MAX_TIMESTAMP_NS
 from penstock.errors import BadEntry, NewerVersion, TooLarge
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment_header import FORMAT_VERSION
@@ -69,11 +70,11 @@ class Manifest:
                 raise NewerVersion(0, "queue.json was written by a newer version")
             marks = content["marks"]
             return cls(
-                identity=content["identity"],
-                created_at_ns=content["created_at_ns"],
-                settings=content["settings"],
-                messages=Marks(**marks["messages"]),
-                events=Marks(**marks["events"]),
+                identity=_whole(content["identity"], 0, (1 << 32) - 1),
+                created_at_ns=_whole(content["created_at_ns"], 0, MAX_TIMESTAMP_NS),
+                settings={**content["settings"]},
+                messages=_marks(**marks["messages"]),
+                events=_marks(**marks["events"]),
             )
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise BadEntry(0, f"queue.json cannot be read: {error}") from None
@@ -87,6 +88,16 @@ class Manifest:
                 f"{MAX_MANIFEST_BYTES}"
             )
         folder.replace(MANIFEST_NAME, data)
+
+
+def _marks(*, low: int, next: int) -> Marks:
+    return Marks(_whole(low, 1, MAX_SEQ), _whole(next, 1, MAX_SEQ))
+
+
+def _whole(value: int, low: int, high: int) -> int:
+    if type(value) is not int or not low <= value <= high:
+        raise ValueError(f"{value!r} is not between {low} and {high}")
+    return value
 
 
 def _canonical(content: dict[str, Any]) -> bytes:

@@ -28,6 +28,7 @@ from penstock.ledger.space import Space
 from penstock.ledger.tail import vouching_checkpoint
 
 _LOOKS = 10  # at a directory that a writer changes
+_REWRITTEN_AT_ONCE_BYTES = 1 << 20
 
 
 class LogOpener:
@@ -194,17 +195,14 @@ class LogOpener:
         if not headers:
             return None
         header = headers[-1]
+        view, last = self._examined(header)
         if not self._read_only:
-            self._ask_the_disk(header)
-        view = self._map(header.base_seq)
-        last = examine(view, header, max_entry_bytes=self._settings.max_entry_bytes)
+            self._write_again(header, last.synced_upto)
+            view, last = self._examined(header)
         while self._read_only and last.holes:
             # Damage, or a writer who wrote between our reading of one page and the next.
-            view = self._map(header.base_seq)
-            before, last = (
-                last,
-                examine(view, header, max_entry_bytes=self._settings.max_entry_bytes),
-            )
+            before = last
+            view, last = self._examined(header)
             if last.holes == before.holes:
                 break
         file = f"{self._label}/{segment_name(header.base_seq)}"
@@ -239,17 +237,24 @@ class LogOpener:
             last = replace(last, end=self._cut(header, last, size))
         return last
 
-    def _ask_the_disk(self, header: SegmentHeader) -> None:
-        """Have what is in the page cache, perhaps nowhere else, on disk before it is trusted.
+    def _examined(self, header: SegmentHeader) -> tuple[memoryview, LastSegment]:
+        view = self._map(header.base_seq)
+        return view, examine(view, header, max_entry_bytes=self._settings.max_entry_bytes)
 
-        And the other way round: after an fdatasync that failed, the cache still shows what the disk
-        does not have, and calls it clean. So the file is read from the disk, not from the cache.
+    def _write_again(self, header: SegmentHeader, offset: int) -> None:
+        """Have on disk what may be in the page cache and nowhere else, before it is trusted.
+
+        A sync alone does not do it: after one that failed, the cache still shows what the disk does
+        not have, and calls it clean. So the bytes that no sync is known to have covered are written
+        once more. They are to be read again afterwards: only then cache and disk are the same.
         """
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
         try:
+            while data := read_fully(files, fd, _REWRITTEN_AT_ONCE_BYTES, offset):
+                write_fully(files, fd, data, offset)
+                offset += len(data)
             files.fdatasync(fd)
-            files.drop_cached(fd)
         finally:
             files.close(fd)
 

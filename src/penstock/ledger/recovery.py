@@ -32,6 +32,7 @@ class LastSegment:
     end: int  # everything before is kept
     next_seq: int
     last_timestamp_ns: int
+    synced_upto: int  # everything before was on disk once, by the word of a checkpoint
     holes: tuple[Hole, ...]
     torn_bytes: int  # written behind `end` and to be cut off; zeros do not count
     torn_reason: str
@@ -51,6 +52,7 @@ class _Examination:
         self._max_entry_bytes = max_entry_bytes
         self._next_seq = header.base_seq
         self._last_timestamp_ns = 0
+        self._synced_upto = 0
         self._holes: list[Hole] = []
 
     def run(self) -> LastSegment:
@@ -89,6 +91,7 @@ class _Examination:
     def _take(self, skim: Skim) -> None:
         self._next_seq = max(self._next_seq, skim.next_seq)
         self._last_timestamp_ns = max(self._last_timestamp_ns, skim.last_timestamp_ns)
+        self._synced_upto = max(self._synced_upto, skim.synced_upto)
 
     def _bad_offset(self, skim: Skim) -> int:
         """Where it stops being good; -1 if only zeros follow."""
@@ -150,6 +153,7 @@ class _Examination:
             next_seq=self._next_seq,
             # No entry was written before the segment was made: also true of one without entries.
             last_timestamp_ns=max(self._last_timestamp_ns, self._created_at_ns),
+            synced_upto=self._synced_upto,
             holes=tuple(self._holes),
             torn_bytes=max(torn_end - end, 0),
             torn_reason=reason,

@@ -22,16 +22,34 @@ class SegmentList:
     def last(self) -> Segment | None:
         return self.all[-1] if self.all else None
 
-    def replace(self, segments: Iterable[Segment]) -> None:
-        """Put other segments in place of all; those that are no longer there are gone."""
+    def add(self, *new: Segment) -> None:
+        """They come behind the last one."""
         with self._lock:
-            old, self.all = self.all, tuple(segments)
-            self._bases = [segment.base_seq for segment in self.all]
-            kept = {id(segment) for segment in self.all}
-            for segment in old:
-                if id(segment) not in kept:
-                    segment.gone = True
-                    self._open.pop(id(segment), None)
+            self._replace([*self.all, *new])
+
+    def drop(self, gone: Iterable[Segment]) -> None:
+        """Those are being removed."""
+        bases = {segment.base_seq for segment in gone}
+        with self._lock:
+            self._replace([each for each in self.all if each.base_seq not in bases])
+
+    def merge(self, run: Iterable[Segment], new: Segment) -> None:
+        """One stands for a run of neighbours now, from the base seq of the first of them on."""
+        bases = {segment.base_seq for segment in run} - {new.base_seq}
+        with self._lock:
+            self._replace(
+                [
+                    new if each.base_seq == new.base_seq else each
+                    for each in self.all
+                    if each.base_seq not in bases
+                ]
+            )
+
+    def next_base_seq(self, base_seq: int) -> int | None:
+        """Where the segment behind that one begins; None if it is the last."""
+        bases = self._bases
+        at = bisect_right(bases, base_seq)
+        return bases[at] if at < len(bases) else None
 
     def holding(self, seq: int) -> Segment | None:
         """The segment whose range holds a seq; None if it lies before the first."""
@@ -55,6 +73,15 @@ class SegmentList:
             for segment in self.all:
                 segment.close()
             self._open.clear()
+
+    def _replace(self, segments: list[Segment]) -> None:
+        old, self.all = self.all, tuple(segments)
+        self._bases = [segment.base_seq for segment in segments]
+        kept = {id(segment) for segment in segments}
+        for segment in old:
+            if id(segment) not in kept:
+                segment.gone = True
+                self._open.pop(id(segment), None)
 
     def _used(self, segment: Segment) -> Segment:
         opened = self._open

@@ -4,17 +4,16 @@ Below the floor new messages are refused, while events (acks above all) go on. S
 full to the last block all the same, a ballast file is given back to make room for them.
 """
 
-import errno
 from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.errors import DiskFull
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.settings import MIB, LedgerSettings
+from penstock.ledger.system_errors import FULL_ERRORS
 
 BALLAST_NAME = "ballast"
 _BALLAST_FROM_BYTES = 64 * 1024  # a queue that never grew beyond this pays for no ballast
-FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 T = TypeVar("T")
 
@@ -60,9 +59,10 @@ class Space:
         return True
 
     def _fill_ballast(self) -> None:
-        if not self._reserve or self._root.has(BALLAST_NAME):
+        if not self._reserve or self._ballast_bytes() == self._reserve:
             return
         files = self._root.files
+        self.give_ballast()  # one that a crash left half made, or of another size
         try:
             fd = files.open(self._root.file(BALLAST_NAME), "create")
             try:
@@ -71,3 +71,16 @@ class Space:
                 files.close(fd)
         except OSError:
             self.give_ballast()
+
+    def _ballast_bytes(self) -> int:
+        files = self._root.files
+        try:
+            fd = files.open(self._root.file(BALLAST_NAME), "read")
+        except OSError:
+            return 0
+        try:
+            return files.size(fd)
+        except OSError:
+            return 0
+        finally:
+            files.close(fd)

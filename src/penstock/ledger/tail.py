@@ -13,14 +13,13 @@ are there needs no metadata at the next fdatasync, cannot run out of space, and 
 "nothing yet" to a reader.
 """
 
-import errno
-
 from penstock.codec import Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.ledger.files import Files
-from penstock.ledger.folder import Folder, write_fully
-from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_name
-from penstock.ledger.settings import MIB, LedgerSettings
+from penstock.ledger.folder import write_fully
+from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
+from penstock.ledger.settings import MIB
+from penstock.ledger.system_errors import FULL_ERRORS
 
 STAGING_BYTES = 256 * 1024
 WRITE_BEHIND_BYTES = 1 * MIB  # from so much on it is worth telling the system
@@ -33,14 +32,23 @@ class Tail:
     packer: Packer
 
     def __init__(
-        self, files: Files, fd: int, header: SegmentHeader, *, end: int, size: int
+        self,
+        files: Files,
+        fd: int,
+        header: SegmentHeader,
+        *,
+        end: int,
+        size: int,
+        max_entry_bytes: int,
     ) -> None:
         self.files = files
         self.fd = fd
         self.header = header
         self.size = size  # of the file: zeros from `end` on
+        self._max_entry_bytes = max_entry_bytes
         self.synced_upto = end
         self._started_upto = end  # the system was asked to write out what is before it
+        self._bare_end = end  # where it ended when a checkpoint last closed it off
 
     @property
     def end(self) -> int:
@@ -56,10 +64,6 @@ class Tail:
     def view(self) -> memoryview | None:
         """The file as memory, where the tail has it so."""
         return None
-
-    def room_ends_at(self, needed: int) -> int:
-        """The file size at which `needed` more bytes fit."""
-        return self.end + self.staged_bytes + needed
 
     @property
     def staged_bytes(self) -> int:
@@ -95,11 +99,49 @@ class Tail:
             pass  # a hint: the sync reports what matters
         self._started_upto = self.end
 
+    def _go_on_in(self, buffer: memoryview | bytearray, *, position: int) -> None:
+        """A packer for another buffer, with its gate closed, in place of the one there is."""
+        old = self.packer
+        packer = Packer(
+            buffer,
+            position=position,
+            limit=position,
+            next_seq=old.next_seq,
+            last_timestamp_ns=old.last_timestamp_ns,
+            max_entry_bytes=self._max_entry_bytes,
+        )
+        packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
+        if self.synced_upto > HEADER_BYTES:
+            packer.promise(self.synced_upto)  # the old packer may not have written it yet
+        self.packer = packer
+        old.release()
+
     def trim(self) -> None:
         """Give the zeros back."""
         if self.size > self.end:
             self.files.truncate(self.fd, self.end)
             self.size = self.end
+
+    def close_off(self) -> int:
+        """Write a last checkpoint and give the zeros back; where the file ends. All is synced.
+
+        The checkpoint goes past the packer, whose gate would have to be opened for it, to all.
+        """
+        end = self.end
+        if end != self._bare_end:
+            packer = self.packer
+            last_word = vouching_checkpoint(
+                end, next_seq=packer.next_seq, timestamp_ns=packer.last_timestamp_ns
+            )
+            try:
+                write_fully(self.files, self.fd, last_word, end)
+                end += len(last_word)
+            except OSError as error:
+                if error.errno not in FULL_ERRORS:
+                    raise  # else: what it says would have been good to have, no more
+        if end != self._bare_end or self.size > end:
+            self.files.truncate(self.fd, end)
+        return end
 
     def close(self) -> None:
         self.packer.release()
@@ -121,8 +163,7 @@ class MappedTail(Tail):
         last_timestamp_ns: int,
         max_entry_bytes: int,
     ) -> None:
-        super().__init__(files, fd, header, end=end, size=size)
-        self._max_entry_bytes = max_entry_bytes
+        super().__init__(files, fd, header, end=end, size=size, max_entry_bytes=max_entry_bytes)
         self._view = files.map(fd, size, writable=True).view
         self.packer = Packer(
             self._view,
@@ -150,26 +191,15 @@ class MappedTail(Tail):
         self._view = memoryview(b"")  # the traceback of an error may hold this object for long
 
     def grow(self, size: int) -> None:
-        old, old_size = self.packer, self.size
+        old_size = self.size
         super().grow(size)
         try:
             view = self.files.map(self.fd, size, writable=True).view
         except BaseException:
             self.size = old_size  # zeros that stay behind mean nothing
             raise
-        packer = Packer(
-            view,
-            position=old.position,
-            limit=old.position,
-            next_seq=old.next_seq,
-            last_timestamp_ns=old.last_timestamp_ns,
-            max_entry_bytes=self._max_entry_bytes,
-        )
-        packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
-        if self.synced_upto > HEADER_BYTES:
-            packer.promise(self.synced_upto)  # the old packer may not have written it yet
-        self._view, self.packer = view, packer
-        old.release()
+        self._view = view
+        self._go_on_in(view, position=self.packer.position)
 
 
 class StagedTail(Tail):
@@ -187,8 +217,7 @@ class StagedTail(Tail):
         last_timestamp_ns: int,
         max_entry_bytes: int,
     ) -> None:
-        super().__init__(files, fd, header, end=end, size=size)
-        self._max_entry_bytes = max_entry_bytes
+        super().__init__(files, fd, header, end=end, size=size, max_entry_bytes=max_entry_bytes)
         self._end = end
         self._buffer = bytearray(STAGING_BYTES)
         self.packer = Packer(
@@ -228,48 +257,8 @@ class StagedTail(Tail):
         """Make the staging area large enough for a call of `size` bytes. It must be empty."""
         if size <= len(self._buffer):
             return
-        old = self.packer
         self._buffer = bytearray(size)
-        packer = Packer(
-            self._buffer,
-            position=0,
-            limit=0,
-            next_seq=old.next_seq,
-            last_timestamp_ns=old.last_timestamp_ns,
-            max_entry_bytes=self._max_entry_bytes,
-        )
-        packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
-        if self.synced_upto > HEADER_BYTES:
-            packer.promise(self.synced_upto)
-        self.packer = packer
-        old.release()
-
-
-def make_tail(
-    files: Files,
-    fd: int,
-    header: SegmentHeader,
-    settings: LedgerSettings,
-    *,
-    end: int,
-    size: int,
-    next_seq: int,
-    last_timestamp_ns: int,
-) -> Tail:
-    """The tail that suits the sync policy and the file system."""
-    kind: type[MappedTail | StagedTail] = MappedTail
-    if settings.sync == "always" or not settings.mapped:
-        kind = StagedTail
-    return kind(
-        files,
-        fd,
-        header,
-        end=end,
-        size=size,
-        next_seq=next_seq,
-        last_timestamp_ns=last_timestamp_ns,
-        max_entry_bytes=settings.max_entry_bytes,
-    )
+        self._go_on_in(self._buffer, position=0)
 
 
 def vouching_checkpoint(end: int, *, next_seq: int, timestamp_ns: int) -> bytes:
@@ -284,34 +273,3 @@ def vouching_checkpoint(end: int, *, next_seq: int, timestamp_ns: int) -> bytes:
     packer.promise(end)
     packer.write_checkpoint(timestamp_ns)
     return packer.take()
-
-
-def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:
-    """Make a segment file of zeros behind its header, durably with its name; the open file."""
-    files, path = folder.files, folder.file(segment_name(header.base_seq))
-    if files.exists(path):
-        files.unlink(path)  # a creation that failed half-way: never had an entry
-        folder.sync()
-    fd = files.open(path, "create")
-    try:
-        write_fully(files, fd, header.pack() + bytes(size - HEADER_BYTES), 0)
-        files.fdatasync(fd)
-        folder.sync()
-    except BaseException:
-        files.close(fd)
-        discard_segment(folder, header)
-        raise
-    return fd
-
-
-def discard_segment(folder: Folder, header: SegmentHeader) -> None:
-    """Remove a segment that was made in vain, durably.
-
-    The seq in its name goes to the segment before it. Found again, it would be taken for the last
-    one, and give out seqs anew: so where it cannot be removed, nothing more may be written.
-    """
-    try:
-        folder.remove(segment_name(header.base_seq))
-        folder.sync()
-    except OSError as error:
-        raise OSError(errno.EIO, f"could not remove an unused segment: {error}") from error
