@@ -27,14 +27,40 @@ EXHAUSTIVE_CHANGES = 3
 _LENGTH_FIELD_BYTES = 4  # what a mapped append stores last
 
 
-@dataclass(frozen=True, slots=True)
 class CrashState:
-    """What is left, and what had been answered."""
+    """What is left, and what had been answered.
 
-    name: str
-    cause: Literal["kill", "power"]
-    marks: tuple[Any, ...]  # the values marked before the crash
-    disk: Disk
+    What is left is worked out when it is first asked for: many more states are named than opened.
+    """
+
+    __slots__ = ("_before", "_disk", "_last", "cause", "marks", "name")
+
+    def __init__(
+        self,
+        name: str,
+        cause: Literal["kill", "power"],
+        marks: tuple[Any, ...],
+        before: Disk,
+        last: PowerCut | Write | None = None,
+    ) -> None:
+        self.name = name
+        self.cause = cause
+        self.marks = marks  # the values marked before the crash
+        self._before = before
+        self._last = last  # what happened to `before`: a power cut, or a write that was torn
+        self._disk: Disk | None = None
+
+    @property
+    def disk(self) -> Disk:
+        if self._disk is None:
+            if self._last is None:
+                self._disk = self._before
+            elif isinstance(self._last, Write):
+                self._disk = self._before.copy()
+                self._disk.apply(self._last)
+            else:
+                self._disk = self._before.after(self._last)
+        return self._disk
 
     def files(self) -> MemoryFiles:
         """Fresh files in this state."""
@@ -92,6 +118,13 @@ def points(journal: Journal) -> Iterator[Point]:
             yield Point(number, step, before, disk, marks)
 
 
+def last_point(journal: Journal) -> Point:
+    """The moment after all of it."""
+    made = (step.value for step in journal.steps if isinstance(step, Mark))
+    disk = journal.end()
+    return Point(len(journal.steps), None, disk, disk, (*journal.marks, *made))
+
+
 def kills(point: Point, *, life: str, tears: int = 3, seed: int = 0) -> Iterator[CrashState]:
     """The process dies: everything is there, but the last write may not be complete."""
     name = f"{life} @{point.number} kill"
@@ -99,9 +132,7 @@ def kills(point: Point, *, life: str, tears: int = 3, seed: int = 0) -> Iterator
     if isinstance(point.step, Write):
         random = Random(f"{seed}/{name}")
         for number, torn in enumerate(torn_writes(point.step, tears, random)):
-            disk = point.before.copy()
-            disk.apply(torn)
-            yield CrashState(f"{name} torn {number}", "kill", point.marks, disk)
+            yield CrashState(f"{name} torn {number}", "kill", point.marks, point.before, torn)
 
 
 def torn_writes(write: Write, count: int, random: Random) -> Iterator[Write]:
@@ -123,7 +154,7 @@ def power_losses(point: Point, *, life: str, cuts: int = 4, seed: int = 0) -> It
     """The power fails: what was not synced is there or not, as the disk likes."""
     name = f"{life} @{point.number} power"
     for kind, cut in _cuts(point, name, cuts, seed):
-        yield CrashState(f"{name} {kind}", "power", point.marks, point.disk.after(cut))
+        yield CrashState(f"{name} {kind}", "power", point.marks, point.disk, cut)
 
 
 def _cuts(point: Point, name: str, cuts: int, seed: int) -> Iterator[tuple[str, PowerCut]]:

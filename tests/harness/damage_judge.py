@@ -20,7 +20,6 @@ from penstock.ledger import Damage, Ledger, read_entry, verify
 from penstock.ledger.manifest import Manifest
 from tests.harness.damage_store import (
     PATH,
-    SETTINGS,
     Truth,
     content_of,
     open_store,
@@ -49,7 +48,7 @@ class _Case:
 
     def judge_reader(self) -> None:
         files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        with open_store(files, read_only=True) as ledger:
+        with open_store(files, self.truth.settings, read_only=True) as ledger:
             served = self._served(ledger)
             self._check_look_ups(ledger, served)
             self._check_snapshot(ledger)
@@ -57,7 +56,7 @@ class _Case:
 
     def judge_verify(self) -> None:
         files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        report = verify(PATH, files=files, settings=SETTINGS)
+        report = verify(PATH, files=files, settings=self.truth.settings)
         entries = sum(map(len, self.truth.entries.values()))
         if self._must_be_reported() and (
             "copy" not in self.stroke.kind or report.entries < entries
@@ -66,7 +65,7 @@ class _Case:
 
     def judge_writer(self) -> None:
         files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        with open_store(files) as ledger:
+        with open_store(files, self.truth.settings) as ledger:
             served = self._served(ledger)
             self._check_reported(list(ledger.damage), served)
             next_seqs = {"messages": ledger.messages.next_seq, "events": ledger.events.next_seq}
@@ -74,7 +73,7 @@ class _Case:
                 if not self._takes_the_end(log):
                     assert next_seq >= self.truth.next_seqs[log], f"{log}: a seq is used again"
             new = ledger.messages.append(b"new")
-        with open_store(files) as ledger:
+        with open_store(files, self.truth.settings) as ledger:
             again = {log: {entry.seq for entry in read_all(getattr(ledger, log))} for log in served}
         served["messages"].add(new)
         assert again == served, "what was served is not what is served after reopening"
@@ -84,15 +83,13 @@ class _Case:
     def _served(self, ledger: Ledger) -> Served:
         served: Served = {}
         for log, truth in self.truth.entries.items():
-            seqs: set[int] = set()
-            last = 0
-            for entry in read_all(getattr(ledger, log)):
-                assert entry.seq > last, f"{log}: seq {entry.seq} after {last}"
-                last = entry.seq
-                assert content_of(entry) == truth.get(entry.seq), f"{log}: wrong seq {entry.seq}"
-                seqs.add(entry.seq)
-            served[log] = seqs
-            for seq in truth.keys() - seqs:
+            found = [content_of(entry) for entry in read_all(getattr(ledger, log))]
+            seqs = [content[0] for content in found]
+            served[log] = set(seqs)
+            assert seqs == sorted(served[log]), f"{log}: out of order, or twice: {seqs}"
+            for seq, content in zip(seqs, found, strict=True):
+                assert content == truth.get(seq), f"{log}: wrong seq {seq}"
+            for seq in truth.keys() - served[log]:
                 assert not self._spares(log, seq), f"{log}: seq {seq} was spared and is not served"
         return served
 

@@ -1,7 +1,7 @@
 """A small store with everything in it, and the truth about what it holds."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import Any
 
@@ -10,15 +10,15 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import CHECKPOINT_BYTES, TOMBSTONE
 from penstock.ledger import Compactor, Cursor, Ledger, LedgerSettings, Retention
 from penstock.ledger.log import Log
+from penstock.ledger.settings import KIB
 from tests.harness.ledger_life import Live
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.memory_node import ROOT, Image
 
 PATH = "/queue"
 EVENT = 16
-ROOM_BYTES = 1 << 13  # for each mapped file; a segment stays below half of it
 
-SETTINGS = LedgerSettings(
+SMALL = LedgerSettings(
     sync="never",
     segment_bytes=2048,
     first_step_bytes=512,
@@ -27,8 +27,9 @@ SETTINGS = LedgerSettings(
     min_free_bytes=0,
     reserve_bytes=0,
 )
+LARGE = replace(SMALL, segment_bytes=16 * KIB)  # with indexes of several points
 
-
+_PLACE = Entry._fields.index("offset")
 Content = tuple[Any, ...]  # of an entry
 Batches = dict[str, list[range]]  # by log: the seqs of each
 
@@ -46,6 +47,7 @@ class Place:
 class Truth:
     """What was written and is there, by log and seq."""
 
+    settings: LedgerSettings
     image: Image
     files: dict[str, bytes]  # every file, by its path in the queue's directory
     numbers: dict[str, int]  # and its node in the image
@@ -58,37 +60,37 @@ class Truth:
     snapshots: dict[int, bytes] = field(default_factory=dict)
 
 
-def build(*, size: int = 1, seed: int = 0) -> Truth:
+def build(*, size: int = 1, payload_bytes: int = 90, settings: LedgerSettings = SMALL) -> Truth:
     """Rotated, removed, rewritten, with batches, options, events and snapshots; closed in order."""
-    files = MemoryFiles(mapped_room_bytes=ROOM_BYTES)
-    ledger = open_store(files)
-    random = Random(seed)
+    files = MemoryFiles(mapped_room_bytes=2 * settings.segment_bytes + 4096)
+    ledger = open_store(files, settings)
+    random = Random(0)
     clock = ledger._clock
     assert isinstance(clock, ManualClock)
     batches: Batches = {"messages": [], "events": []}
-    _write(ledger, batches, random, 50 * size)
+    _write(ledger, batches, random, 50 * size, payload_bytes)
     first_seq = ledger.messages.segments.all[1].base_seq
     live = {seq for seq in range(first_seq, ledger.messages.next_seq) if seq % 4 == 0}
     Compactor(ledger, ledger.messages, Live(frozenset(live)), Retention(), clock).run()
     snapshots = {}
     for _ in range(2):
-        _write(ledger, batches, random, 18 * size)
+        _write(ledger, batches, random, 18 * size, payload_bytes)
         event_seq = ledger.events.next_seq - 1
         snapshots[event_seq] = random.randbytes(200)
         ledger.save_snapshot(event_seq, snapshots[event_seq])
-    _write(ledger, batches, random, 5)
+    _write(ledger, batches, random, 5, payload_bytes)
     ledger.close()
-    truth = _truth(files)
+    truth = _truth(files, settings)
     truth.snapshots, truth.batches = snapshots, batches
     return truth
 
 
-def open_store(files: MemoryFiles, **options: object) -> Ledger:
+def open_store(files: MemoryFiles, settings: LedgerSettings, **options: object) -> Ledger:
     """Open it without threads, at a time after everything in it was written."""
     clock = ManualClock(now_s=1_700_000_000 if not files.exists(PATH) else 1_800_000_000)
     return Ledger.open(
         PATH,
-        SETTINGS,
+        settings,
         files=files,
         clock=clock,
         on_dirty=lambda: None,
@@ -104,16 +106,18 @@ def read_all(log: Log) -> Iterator[Entry]:
 
 def content_of(entry: Entry) -> Content:
     """All of it but its place."""
-    return entry[: Entry._fields.index("offset")]
+    return entry[:_PLACE]
 
 
-def _write(ledger: Ledger, batches: Batches, random: Random, count: int) -> None:
+def _write(
+    ledger: Ledger, batches: Batches, random: Random, count: int, payload_bytes: int
+) -> None:
     clock = ledger._clock
     assert isinstance(clock, ManualClock)
     for _ in range(count):
         clock.advance(random.choice((0, 0.001, 1)))
         number = ledger.messages.next_seq
-        payload = b"%d " % number + random.randbytes(random.choice((0, 10, 40, 90)))
+        payload = b"%d " % number + random.randbytes(random.choice((0, 10, 40, payload_bytes)))
         draft = Draft(payload)
         if random.random() < 0.3:
             draft = _with_options(draft, random)
@@ -123,7 +127,7 @@ def _write(ledger: Ledger, batches: Batches, random: Random, count: int) -> None
                 seq = ledger.messages.append_batch(batch)
                 batches["messages"].append(range(seq, seq + len(batch)))
             case 1:
-                ledger.events.append_draft(Draft(random.randbytes(20), type=EVENT))
+                ledger.events.append_draft(Draft(random.randbytes(payload_bytes // 4), type=EVENT))
             case 2:
                 noted = [Draft(b"%d" % n, type=EVENT + n) for n in range(3)]
                 seq = ledger.events.append_batch(noted)
@@ -145,11 +149,12 @@ def _with_options(draft: Draft, random: Random) -> Draft:
     )
 
 
-def _truth(files: MemoryFiles) -> Truth:
+def _truth(files: MemoryFiles, settings: LedgerSettings) -> Truth:
     image = files.image()
     numbers = dict(_numbers(image, image.directories[ROOT]["queue"], ""))
-    truth = Truth(image, {path: image.files[n] for path, n in numbers.items()}, numbers)
-    with open_store(MemoryFiles(image), read_only=True) as ledger:
+    contents = {path: image.files[number] for path, number in numbers.items()}
+    truth = Truth(settings, image, contents, numbers)
+    with open_store(MemoryFiles(image), settings, read_only=True) as ledger:
         for name, log in (("messages", ledger.messages), ("events", ledger.events)):
             truth.next_seqs[name] = log.next_seq
             truth.entries[name] = {}
@@ -171,7 +176,8 @@ def _truth(files: MemoryFiles) -> Truth:
 def with_file(truth: Truth, path: str, content: bytes) -> MemoryFiles:
     """Fresh files in which one file has another content."""
     contents = {**truth.image.files, truth.numbers[path]: content}
-    return MemoryFiles(Image(contents, truth.image.directories), mapped_room_bytes=ROOM_BYTES)
+    room_bytes = 2 * truth.settings.segment_bytes + 4096
+    return MemoryFiles(Image(contents, truth.image.directories), mapped_room_bytes=room_bytes)
 
 
 def _numbers(image: Image, directory: int, prefix: str) -> Iterator[tuple[str, int]]:

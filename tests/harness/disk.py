@@ -38,13 +38,6 @@ class SyncFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Forget:
-    """The cache of a file is dropped: what is not on the disk, and taken for clean, is gone."""
-
-    number: int
-
-
-@dataclass(frozen=True, slots=True)
 class Link:
     directory: int
     name: str
@@ -81,7 +74,7 @@ class SyncDirectory:
 
 ContentOperation = Write | Truncate
 NameOperation = Link | MakeDirectory | Unlink | Rename
-Operation = ContentOperation | NameOperation | Sync | SyncFailed | Forget | SyncDirectory
+Operation = ContentOperation | NameOperation | Sync | SyncFailed | SyncDirectory
 
 # -- what has become of it -------------------------------------------------------------------------
 
@@ -125,15 +118,6 @@ class History:
                 tuple(replace(each, certain=not each.doubtful) for each in self.changes),
             )
         return History(self.now())
-
-    def forgotten(self) -> "History":
-        """Without what a failed sync left behind; what is not synced yet stays."""
-        content = bytearray(self.base)
-        for change in self.changes:
-            if change.certain:
-                apply_content(content, change.operation)
-        waiting = [each for each in self.changes if not (each.certain or each.doubtful)]
-        return History(bytes(content), tuple(waiting))
 
     def sync_failed(self) -> "History":
         return History(
@@ -202,8 +186,6 @@ class Disk:
                 self.histories[number] = (self.histories.get(number) or History()).synced()
             case SyncFailed(number):
                 self.histories[number] = (self.histories.get(number) or History()).sync_failed()
-            case Forget(number):
-                self.histories[number] = (self.histories.get(number) or History()).forgotten()
             case SyncDirectory(directory):
                 self._sync_directory(directory)
             case Link() | Unlink() | Rename() | MakeDirectory():

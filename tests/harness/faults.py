@@ -8,8 +8,9 @@ from typing import Protocol, runtime_checkable
 from penstock.ledger.files import Files, Mapping, OpenMode
 from tests.harness.memory_files import failure
 
-# The calls that can fail on a real system. `exists` cannot (any error means "no"), `join`,
-# `holder_name` and `file_system` ask nothing of a disk; what `close` says comes too late to matter.
+# The calls that can fail on a real system. `exists` cannot (any error means "no"); `join`,
+# `holder_name`, `random_identity` and `file_system` ask nothing of a disk; what `close` says comes
+# too late to matter.
 FALLIBLE = frozenset(
     {
         "create",  # `open` of a new file, which needs space; the other opens do not
@@ -19,7 +20,6 @@ FALLIBLE = frozenset(
         "pwrite",
         "truncate",
         "fdatasync",
-        "drop_cached",
         "start_writing",
         "map",
         "make_directory",
@@ -144,10 +144,6 @@ class FaultyFiles:
             raise failure(error)
         self.files.fdatasync(fd)
 
-    def drop_cached(self, fd: int) -> None:
-        self._pass_fd("drop_cached", fd)
-        self.files.drop_cached(fd)
-
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         self._pass_fd("start_writing", fd)
         self.files.start_writing(fd, offset, length)
@@ -200,3 +196,6 @@ class FaultyFiles:
 
     def holder_name(self) -> tuple[int, str]:
         return self.files.holder_name()
+
+    def random_identity(self) -> int:
+        return self.files.random_identity()

@@ -11,7 +11,6 @@ from typing import Any
 from penstock.ledger.files import Mapping, OpenMode
 from tests.harness.disk import (
     Disk,
-    Forget,
     Link,
     MakeDirectory,
     Operation,
@@ -26,7 +25,7 @@ from tests.harness.disk import (
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.memory_node import BLOCK_BYTES, DirectoryNode, FileNode
 
-CRASH_ROOM_BYTES = 1 << 17  # for each mapped file; crash tests use small segments, and many files
+CRASH_ROOM_BYTES = 1 << 14  # for each mapped file; crash tests use small segments, and many files
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +74,6 @@ class RecordedFiles(MemoryFiles):
         self._top_number = max(self._top_number, start.top())
         self.journal = Journal(start, marks)
         self._watched: dict[int, _Watched] = {}
-        self._syncs_failed = False
         self._lock = threading.RLock()
 
     def mark(self, value: Any) -> None:
@@ -86,7 +84,6 @@ class RecordedFiles(MemoryFiles):
     def sync_failed(self, fd: int) -> None:
         """An fdatasync of this file failed: what it should have written is in doubt for ever."""
         with self._lock:
-            self._syncs_failed = True
             self._record(SyncFailed(self._handle(fd).node.number))
 
     # -- content -------------------------------------------------------------------------------
@@ -112,18 +109,6 @@ class RecordedFiles(MemoryFiles):
         with self._lock:
             super().fdatasync(fd)
             self._record(Sync(self._handle(fd).node.number))
-
-    def drop_cached(self, fd: int) -> None:
-        with self._lock:
-            super().drop_cached(fd)
-            self._record_stores()
-            node = self._handle(fd).node
-            if not self._syncs_failed or node.is_viewed():
-                return  # nothing but the truth is cached; or a mapping keeps the pages
-            self._record(Forget(node.number))
-            content = self.journal.end().histories[node.number].now()
-            node.resize(0)
-            node.write(0, content)
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         with self._lock:

@@ -9,9 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.codec import Draft, Entry
+from penstock.ledger.damage import Damage
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
 from penstock.ledger.reading import Cursor
+from penstock.ledger.snapshots import Snapshot
 
 LOGS = ("messages", "events")
 
@@ -216,21 +218,38 @@ def contents_of(ledger: Ledger) -> dict[str, dict[int, Draft]]:
     return {"messages": read_log(ledger.messages), "events": read_log(ledger.events)}
 
 
-def check_ledger(ledger: Ledger, promise: Promise, *, power_failed: bool) -> Contents:
-    """Raise AssertionError where the ledger breaks a promise; what it shows."""
-    damage = [each for each in ledger.damage if not each.torn]
-    assert not damage, f"a crash was taken for damage: {damage[0]}"
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """Everything that an opened ledger shows."""
+
+    contents: Contents
+    next_seqs: Mapping[str, int]
+    damage: tuple[Damage, ...]
+    snapshot: Snapshot | None
+
+
+def observe(ledger: Ledger) -> Observed:
     contents = contents_of(ledger)
+    return Observed(
+        contents,
+        {"messages": ledger.messages.next_seq, "events": ledger.events.next_seq},
+        tuple(each for each in ledger.damage if not each.torn),
+        ledger.load_snapshot(),
+    )
+
+
+def check(observed: Observed, promise: Promise, *, power_failed: bool) -> None:
+    """Raise AssertionError where a promise is broken."""
+    assert not observed.damage, f"a crash was taken for damage: {observed.damage[0]}"
+    contents, next_seqs = observed.contents, observed.next_seqs
     for log in LOGS:
-        next_seq = (ledger.messages if log == "messages" else ledger.events).next_seq
-        _check_log(log, contents[log], next_seq, promise.logs[log], power_failed=power_failed)
-    covered = _check_snapshot(ledger, promise)
+        _check_log(log, contents[log], next_seqs[log], promise.logs[log], power_failed=power_failed)
+    covered = _check_snapshot(observed.snapshot, promise)
     for seq in promise.logs["events"].durable:
         # An event may only be forgotten for a snapshot that knows it.
         assert seq in contents["events"] or seq <= covered, (
             f"event {seq} is gone, and the newest snapshot knows events up to {covered}"
         )
-    return contents
 
 
 def _check_log(
@@ -263,9 +282,8 @@ def _check_log(
     assert next_seq > highest, f"{log}: next is {next_seq}, but {highest} was given out"
 
 
-def _check_snapshot(ledger: Ledger, promise: Promise) -> int:
+def _check_snapshot(snapshot: Snapshot | None, promise: Promise) -> int:
     """The event up to which the newest snapshot knows everything."""
-    snapshot = ledger.load_snapshot()
     found = snapshot.event_seq if snapshot is not None else 0
     assert found >= promise.snapshot_saved, (
         f"the snapshot of event {promise.snapshot_saved} is lost; the newest is {found}"

@@ -8,6 +8,7 @@ import errno
 import os
 from dataclasses import dataclass
 from functools import lru_cache
+from random import Random
 
 from penstock.ledger.files import Mapping, OpenMode
 from tests.harness.memory_node import (
@@ -58,6 +59,7 @@ class MemoryFiles:
         self._mapped_room_bytes = mapped_room_bytes
         self._root = image.tree()
         self._top_number = image.top()
+        self._directories: dict[str, DirectoryNode] = {}  # by path, as they were looked for
         self._handles: dict[int, _Handle] = {}
         self._top_fd = 2
 
@@ -112,9 +114,6 @@ class MemoryFiles:
     def fdatasync(self, fd: int) -> None:
         self._handle(fd)
 
-    def drop_cached(self, fd: int) -> None:
-        self._handle(fd)
-
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         self._handle(fd)
 
@@ -148,10 +147,10 @@ class MemoryFiles:
 
     def exists(self, path: str) -> bool:
         try:
-            self._find(path)
+            directory, name = self._parent(path)
         except OSError:
             return False
-        return True
+        return not name or name in directory.entries
 
     def rename(self, source: str, target: str) -> None:
         source_directory, source_name = self._parent(source)
@@ -170,6 +169,8 @@ class MemoryFiles:
             raise failure(errno.ENOTEMPTY, target)
         del source_directory.entries[source_name]
         target_directory.entries[target_name] = node
+        if isinstance(node, DirectoryNode):
+            self._directories.clear()
 
     def unlink(self, path: str) -> None:
         directory, name = self._parent(path)
@@ -185,6 +186,7 @@ class MemoryFiles:
             raise failure(errno.ENOTEMPTY, path)
         directory, name = self._parent(path)
         del directory.entries[name]
+        self._directories.clear()
 
     def sync_directory(self, path: str) -> None:
         self._directory(path)
@@ -205,6 +207,10 @@ class MemoryFiles:
 
     def holder_name(self) -> tuple[int, str]:
         return 4711, "memory"
+
+    def random_identity(self) -> int:
+        """Another one for each queue, and the same in every run: a state can be made again."""
+        return Random(f"identity {self._top_number}").getrandbits(32)
 
     def image(self) -> Image:
         """All that is there now, as values."""
@@ -242,9 +248,13 @@ class MemoryFiles:
         return node
 
     def _directory(self, path: str) -> DirectoryNode:
+        known = self._directories.get(path)
+        if known is not None:
+            return known
         node = self._find(path)
         if isinstance(node, FileNode):
             raise failure(errno.ENOTDIR, path)
+        self._directories[path] = node
         return node
 
     def _parent(self, path: str) -> tuple[DirectoryNode, str]:

@@ -1,6 +1,7 @@
 """The things a file system in memory is made of: files, directories, and whole images of them."""
 
 import mmap
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 BLOCK_BYTES = 4096
@@ -126,6 +127,13 @@ class Image:
 
     files: dict[int, bytes] = field(default_factory=dict)
     directories: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
+
+    def key(self) -> Hashable:
+        """Equal for images in which all is the same."""
+        directories = (
+            (number, *sorted(entries.items())) for number, entries in self.directories.items()
+        )
+        return tuple(directories), tuple(self.files.items())
 
     def top(self) -> int:
         """The highest number in use, which a new node must not take."""

@@ -4,6 +4,7 @@ from threading import Barrier, Thread
 
 import pytest
 
+from penstock.clock import ManualClock
 from penstock.codec import Draft
 from penstock.errors import InvalidInput, TooLarge
 from penstock.ledger import read_entry
@@ -151,6 +152,26 @@ def test_stored_times_never_go_back_over_an_empty_last_segment(any_store: Store)
     any_store.fill(1)
     assert all(entry.timestamp_ns >= newest_ns for entry in all_entries(any_store.messages))
     assert seqs(any_store.messages) == [1, 2]
+
+
+class BackwardClock(ManualClock):
+    """Set back by a second between any two looks at it."""
+
+    def now_ns(self) -> int:
+        self.jump(-1)
+        return super().now_ns()
+
+
+def test_no_entry_is_older_than_its_segment_says_even_if_the_clock_goes_back(
+    any_store: Store,
+) -> None:
+    """Behind damage, what is older than its segment is not taken for an entry of it."""
+    any_store.clock = BackwardClock()
+    any_store.fill(100)
+    assert len(any_store.segments()) > 2
+    for path in any_store.segments():
+        header = SegmentHeader.unpack(path.read_bytes()[:HEADER_BYTES])
+        assert read_entry(any_store.messages, header.base_seq).timestamp_ns >= header.created_at_ns
 
 
 def test_threads_append_side_by_side_and_every_seq_is_given_once(any_store: Store) -> None:

@@ -185,18 +185,6 @@ def test_start_writing_changes_nothing_that_can_be_seen(place: Place) -> None:
         place.files.start_writing(fd, 0, 6)
 
 
-def test_drop_cached_changes_nothing_on_a_sound_disk(place: Place) -> None:
-    fd = place.make("a", b"abcdef")
-    place.files.drop_cached(fd)
-    assert place.content("a") == b"abcdef"
-    place.files.fdatasync(fd)
-    place.files.drop_cached(fd)
-    assert place.content("a") == b"abcdef"
-    place.files.close(fd)
-    with refuses(errno.EBADF):
-        place.files.drop_cached(fd)
-
-
 # -- mappings --------------------------------------------------------------------------------------
 
 
@@ -455,3 +443,10 @@ def test_handles_are_not_inherited_by_programs_that_are_started(tmp_path: Path) 
     fd = files.open(str(tmp_path / "a"), "create")
     assert not os.get_inheritable(fd)
     files.close(fd)
+
+
+def test_a_random_identity_has_32_bits_and_is_another_in_another_place(place: Place) -> None:
+    identity = place.files.random_identity()
+    assert 0 <= identity < 1 << 32
+    place.make("a")
+    assert place.files.random_identity() != identity

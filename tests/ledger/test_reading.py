@@ -179,15 +179,15 @@ def test_a_cursor_misses_nothing_at_the_moment_of_rotation(store: Store) -> None
     log = store.messages
     cursor = Cursor(log, 1)
     found = [entry.seq for entry in cursor.read(10)]
-    replace_segments = log.segments.replace
+    add_segment = log.segments.add
 
-    def replace_and_read(segments: object) -> None:
-        replace_segments(segments)  # type: ignore[arg-type]
+    def add_and_read(segment: Segment) -> None:
+        add_segment(segment)
         found.extend(entry.seq for entry in cursor.read(1000))
 
-    log.segments.replace = replace_and_read  # type: ignore[method-assign]
+    log.segments.add = add_and_read  # type: ignore[method-assign]
     store.fill(60)
-    log.segments.replace = replace_segments  # type: ignore[method-assign]
+    log.segments.add = add_segment  # type: ignore[method-assign]
     while entries := cursor.read(7):
         found += [entry.seq for entry in entries]
     assert found == list(range(1, 63))

@@ -3,16 +3,23 @@
 import struct
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from penstock import codec
 from penstock.codec import Draft
 from penstock.codec.layout import CHECKPOINT_BYTES
-from penstock.errors import NewerVersion, NotALedger
-from penstock.ledger import read_entry, verify
+from penstock.errors import LedgerStopped, NewerVersion, NotALedger
+from penstock.ledger import Ledger, read_entry, verify
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
+from tests.harness.faults import Fault, FaultyFiles
+from tests.harness.journal import RecordedFiles
+from tests.harness.ledger_life import PATH, open_ledger
+from tests.harness.memory_files import MemoryFiles
+from tests.harness.power_cuts import Whole
 from tests.ledger.store import MODES, SMALL, Store, payload_of, payloads, seqs
+from tests.ledger.watched_files import WatchedFiles
 
 pytestmark = pytest.mark.usefixtures("either_codec")
 
@@ -49,6 +56,44 @@ def test_zeros_behind_the_last_entry_are_nothing_and_are_given_back(store: Store
     store.open()
     assert store.damage == []
     assert store.segment(1).stat().st_size == HEADER_BYTES + 3 * (100 + 26)
+
+
+# -- a failed sync ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_what_a_failed_sync_left_in_the_cache_is_on_disk_before_it_is_shown(mode: str) -> None:
+    """The cache calls it clean, so no sync alone would write it; and a reader has it mapped, so
+    the cache cannot be dropped either."""
+    recorded = RecordedFiles()
+    files = FaultyFiles(recorded)
+    ledger = open_ledger(files, MODES[mode])
+    ledger.messages.append(b"durable")
+    ledger.sync()
+    files.fault = Fault(1, methods=frozenset({"fdatasync"}))
+    ledger.messages.append(b"in the cache only")
+    with pytest.raises(LedgerStopped):
+        ledger.sync()
+    files.heal()
+    ledger.close()
+    reader = Ledger.open(PATH, MODES[mode], files=files, read_only=True)
+    shown = payloads(reader.messages)
+    assert shown == [b"durable", b"in the cache only"]
+    assert payloads(open_ledger(files, MODES[mode]).messages) == shown
+    after_power_loss = recorded.journal.end().after(Whole(names=False, content_too=False))
+    assert payloads(open_ledger(MemoryFiles(after_power_loss.cached())).messages) == shown
+
+
+def test_what_is_known_to_be_on_disk_is_not_written_again(tmp_path: Path) -> None:
+    """After a close only its last word is in doubt, however much came before."""
+    files = WatchedFiles()
+    store = Store(tmp_path / "queue", replace(SMALL, segment_bytes=1 << 20), files=files)
+    store.fill(500)
+    store.close()
+    files.written_bytes = 0
+    store.open()
+    assert files.written_bytes < 500
+    store.close()
 
 
 # -- a torn tail -----------------------------------------------------------------------------------

@@ -156,6 +156,18 @@ def test_a_queue_that_grew_keeps_a_ballast() -> None:
     assert files.allocated_bytes("/queue/ballast") >= 64 * 1024
 
 
+@pytest.mark.parametrize("left_bytes", [0, 4096])
+def test_a_ballast_that_a_crash_left_half_made_is_made_whole(left_bytes: int) -> None:
+    store, files = full_memory()
+    store.fill(1000)
+    fd = files.open("/queue/ballast", "write")
+    files.truncate(fd, left_bytes)
+    files.close(fd)
+    store.reopen_after_death()
+    store.fill(3000)
+    assert files.allocated_bytes("/queue/ballast") == 64 * 1024
+
+
 def test_the_ballast_makes_room_for_events_and_comes_back() -> None:
     store, files = full_memory()
     store.fill(1000)

@@ -1,12 +1,13 @@
 """Lives over a real ledger, crashed everywhere, once and again, each state opened and judged."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count, islice
 from random import Random
 from typing import Any
 
+from penstock.codec import Draft
 from penstock.ledger.files import Files
 from penstock.ledger.settings import LedgerSettings
 from tests.harness.crash_states import CrashState, crash_states
@@ -14,13 +15,16 @@ from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles
 from tests.harness.ledger_life import LedgerLife, open_ledger
 from tests.harness.ledger_lives import Plot, go_on
 from tests.harness.ledger_oracle import (
+    Observed,
     Opened,
     PowerFailed,
     Promise,
-    check_ledger,
+    check,
     contents_of,
+    observe,
 )
 from tests.harness.memory_files import MemoryFiles
+from tests.harness.memory_node import Image
 
 Wrap = Callable[[Files], Files]
 
@@ -46,10 +50,11 @@ class Ring:
     cuts: int = 2  # see crash_states
     tears: int = 2
     wrap: Wrap = _as_it_is
-    opened: int = field(default=0, init=False)
+    judged: int = field(default=0, init=False)
+    _observed: dict[Hashable, Observed] = field(default_factory=dict, init=False)
 
     def run(self) -> None:
-        """Open states up to the budget; AssertionError, with a name, where a promise is broken."""
+        """Judge states up to the budget; AssertionError, with a name, where a promise is broken."""
         self._judge_all(islice(self._states(), self.budget))
 
     def run_every_second_crash(self, then: Plot) -> None:
@@ -65,7 +70,7 @@ class Ring:
         try:
             for state in states:
                 self._judge(state)
-                self.opened += 1
+                self.judged += 1
         finally:
             logging.getLogger("penstock.ledger").disabled = False
 
@@ -115,22 +120,31 @@ class Ring:
             raise AssertionError(f"{name}: {error!r}") from error
 
     def _judge(self, state: CrashState) -> None:
-        files = state.files()
+        """Several crashes leave the same files, after different promises: those are opened once."""
         try:
-            ledger = open_ledger(self.wrap(files), self.settings)
-            promise = Promise(state.marks)
-            contents = check_ledger(ledger, promise, power_failed=state.cause == "power")
-            # It goes on from there, and what it shows stays.
-            next_seq = ledger.messages.next_seq
-            assert ledger.messages.append(b"after the crash") == next_seq
-            ledger.commit()
-            again = open_ledger(self.wrap(killed(files)), self.settings)
-            found = contents_of(again)
-            after = found["messages"].pop(next_seq)
-            assert after.payload == b"after the crash", f"seq {next_seq} is {after}"
-            assert found == contents, "opening it again shows something else"
+            left = state.disk.cached()
+            key = left.key()
+            if key not in self._observed:
+                self._observed[key] = self._opened(left)
+            power_failed = state.cause == "power"
+            check(self._observed[key], Promise(state.marks), power_failed=power_failed)
         except Exception as error:
             raise AssertionError(f"{state.name}: {error!r}") from error
+
+    def _opened(self, left: Image) -> Observed:
+        """What is shown of it; it goes on from there, and what it shows stays."""
+        files = MemoryFiles(left, mapped_room_bytes=CRASH_ROOM_BYTES)
+        ledger = open_ledger(self.wrap(files), self.settings)
+        observed = observe(ledger)
+        next_seq = ledger.messages.next_seq
+        assert ledger.messages.append(b"after the crash") == next_seq
+        ledger.commit()
+        again = open_ledger(self.wrap(killed(files)), self.settings)
+        found = contents_of(again)
+        after = found["messages"].pop(next_seq, None)
+        assert after == Draft(b"after the crash"), f"seq {next_seq} is {after}"
+        assert found == observed.contents, "opening it again shows something else"
+        return observed
 
 
 def _is_opened(marks: tuple[Any, ...]) -> bool:

@@ -40,7 +40,7 @@ def test_every_promise_holds_after_a_crash(policy: str, life: str) -> None:
     plot = lives(2)[life]
     ring = Ring(f"{policy}, {life}", plot, POLICIES[policy], budget, cuts=1, tears=1)
     ring.run()
-    assert ring.opened == budget
+    assert ring.judged == budget
 
 
 def fills_events_and_snapshots(life: LedgerLife) -> None:
@@ -78,7 +78,7 @@ def test_names_that_the_dead_never_synced_are_synced_before_they_are_trusted(
 ) -> None:
     ring = Ring(policy, first, POLICIES[policy], budget=0, cuts=0, tears=0)
     ring.run_every_second_crash(then)
-    assert ring.opened > 300
+    assert ring.judged > 300
 
 
 @pytest.mark.long
@@ -90,4 +90,4 @@ def test_every_promise_holds_after_very_many_crashes(policy: str, life: str) -> 
     plot = lives(10)[life]
     ring = Ring(f"{policy}, {life}", plot, POLICIES[policy], budget, cuts=6, tears=6)
     ring.run()
-    assert ring.opened == budget
+    assert ring.judged == budget

@@ -80,5 +80,5 @@ def test_whatever_was_answered_survives_kill_9(
 def test_whatever_was_answered_survives_kill_9_again_and_again(
     template: Template, tmp_path: Path, policy: str
 ) -> None:
-    cycles = LONG_CYCLES // len(POLICIES)
+    cycles = -(-LONG_CYCLES // len(POLICIES))
     assert run_cycles(template, tmp_path, policy, cycles) > 10 * cycles

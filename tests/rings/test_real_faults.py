@@ -145,12 +145,7 @@ def test_a_failing_sync_stops_the_ledger_and_reopening_shows_what_is_true(
         ext4(backing, size_bytes=64 * MIB) as file_system,
     ):
         store = Store(file_system.directory / "queue", POLICIES[policy])
-        durable = 0
-        with pytest.raises((LedgerStopped, LedgerError)):
-            while True:
-                store.fill(20, size=1000)
-                store.ledger.sync()
-                durable = store.messages.next_seq - 1
+        durable = fill_until_a_sync_fails(store)
         for attempt in (lambda: store.messages.append(b""), store.ledger.sync):
             with pytest.raises(PenstockError):
                 attempt()
@@ -160,6 +155,40 @@ def test_a_failing_sync_stops_the_ledger_and_reopening_shows_what_is_true(
         expect(store.messages, durable)
         store.fill(5, size=1000)
         store.close()
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_is_shown_after_a_failed_sync_survives_a_power_cut(
+    tmp_path: Path, policy: str
+) -> None:
+    """Reopened on the same mount: the cache has what the disk has not, and calls it clean."""
+    with (
+        tmpfs(tmp_path / "backing", size_bytes=12 * MIB) as backing,
+        ext4(backing, size_bytes=64 * MIB) as file_system,
+    ):
+        store = Store(file_system.directory / "queue", POLICIES[policy])
+        fill_until_a_sync_fails(store)
+        close_in_spite_of_errors(store)
+        give_room(backing)
+        shown = seqs(store.messages)
+        file_system.cut_power()
+        close_in_spite_of_errors(store)
+        file_system.unmount()
+        file_system.mount()
+        expect(store.messages, shown[-1])
+        store.close()
+
+
+def fill_until_a_sync_fails(store: Store) -> int:
+    """How many messages were durable by then."""
+    durable = 0
+    with pytest.raises((LedgerStopped, LedgerError)):
+        while True:
+            store.fill(20, size=1000)
+            store.ledger.sync()
+            durable = store.messages.next_seq - 1
+    return durable
 
 
 def close_in_spite_of_errors(store: Store) -> None:
@@ -172,8 +201,12 @@ def close_in_spite_of_errors(store: Store) -> None:
 
 def mount_again_with_room(file_system: Ext4, backing: Path) -> None:
     file_system.unmount()
-    subprocess.run(["mount", "-o", "remount,size=128m", str(backing)], check=True)
+    give_room(backing)
     file_system.mount()
+
+
+def give_room(backing: Path) -> None:
+    subprocess.run(["mount", "-o", "remount,size=128m", str(backing)], check=True)
 
 
 # -- a disk that turns read-only -------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 import pytest
 
+from penstock.errors import PenstockError
 from tests.harness.ledger_lives import PLOTS
 from tests.rings.crash_ring import Ring
 from tests.rings.seeded_bugs import SEEDED_BUGS, SeededBug
@@ -20,8 +21,10 @@ def run(bug: SeededBug) -> None:
 def test_a_seeded_bug_is_found(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bug = SEEDED_BUGS[name]
     bug.patch(monkeypatch)
-    with pytest.raises(AssertionError):
+    with pytest.raises(AssertionError) as found:
         run(bug)
+    # A broken promise, or a store that does not open; not a mistake of the seeded bug itself.
+    assert isinstance(found.value.__cause__, AssertionError | PenstockError), found.value
 
 
 def test_there_are_bugs_of_every_kind() -> None:
