@@ -94,7 +94,7 @@ def test_a_client_that_does_not_take_its_answer_is_dropped(server: RunningServer
     """Its answers would fill memory; they are kept for as long as an idle connection is."""
     with server.client() as http:
         for _ in range(8):
-            http.post(PUBLISH, content=b"x" * (1 << 20), headers={"content-type": "text/plain"})
+            http.post(PUBLISH, content=b"x" * (1 << 18), headers={"content-type": "text/plain"})
     with server.wire() as wire:
         wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         for _ in range(8):

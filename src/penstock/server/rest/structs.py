@@ -11,8 +11,12 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 Time = str | int | float
 Receipt = Annotated[str, Meta(min_length=1, max_length=128)]
 MessageId = Annotated[str, Meta(min_length=26, max_length=26)]
-GroupName = Annotated[str, Meta(min_length=1, max_length=64, pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
-Name = Annotated[str, Meta(max_length=64, pattern="^[a-z0-9][a-z0-9-]{0,63}$")]
+# Of `broker.names`. In Python's own regular expressions a `$` would let a line feed through.
+_NAME = "^[a-z0-9][a-z0-9-]{0,63}$"
+Name = Annotated[
+    str, Meta(max_length=64, pattern=_NAME + r"(?!\n)", extra_json_schema={"pattern": _NAME})
+]
+GroupName = Name
 
 MOST_LEASED = 10_000
 MOST_SETTLED = 10_000
