@@ -65,7 +65,7 @@ def test_every_row_has_a_target_that_was_judged(found: dict[str, Any]) -> None:
 
 
 def test_the_facts_name_what_the_figures_depend_on(found: dict[str, Any]) -> None:
-    assert {"python", "queuelib", "kernel", "file_system", "cpu_count"} <= set(found["facts"])
+    assert {"python", "queuelib", "system", "file_system", "cpu_count"} <= set(found["facts"])
 
 
 def test_table_and_page_show_every_row(quick_run: tuple[str, Path]) -> None:
