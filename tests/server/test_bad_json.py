@@ -267,7 +267,7 @@ def test_bad_settings_of_a_queue_are_refused(
 def test_payloads_over_the_queues_limit_are_413(http: Client, queue: str) -> None:
     http.put(queue_path(queue), json={"max_payload_bytes": 100})
     answer = http.post(queue_path(queue, "messages"), json={"payload": "x" * 100})
-    assert (answer.status_code, answer.json()["code"]) == (413, "too_large")
+    assert (answer.status_code, answer.json()["code"]) == (413, "payload_too_large")
 
 
 # -- receipts and ids ------------------------------------------------------------------------------

@@ -8,10 +8,11 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import BaseRoute, Route
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from penstock.errors import PenstockError
+from penstock.server.dialects import epochqueue, rivetq
 from penstock.server.docs_pages import DOCS_ROUTES
 from penstock.server.edge import Edge
 from penstock.server.openapi import openapi_route
@@ -39,10 +40,16 @@ class _Part(Convertor[str]):
 register_url_convertor("part", _Part())
 
 
-def build_app(service: Service, more_routes: Sequence[BaseRoute] = ()) -> ASGIApp:
-    """The app of one server; `more_routes` are those of the dialects and streams."""
+def build_app(service: Service) -> ASGIApp:
+    """The app of one server."""
     app = Starlette(
-        routes=[*_native_routes(ENDPOINTS), openapi_route(ENDPOINTS), *DOCS_ROUTES, *more_routes],
+        routes=[
+            *_native_routes(ENDPOINTS),
+            openapi_route(ENDPOINTS),
+            *DOCS_ROUTES,
+            *rivetq.ROUTES,
+            *epochqueue.ROUTES,
+        ],
         exception_handlers={PenstockError: _on_error, HTTPException: _on_http_error},
     )
     app.router.redirect_slashes = False

@@ -30,7 +30,8 @@ class Kind(NamedTuple):
 KINDS: Mapping[type[PenstockError], Kind] = {
     # what the caller sent
     errors.InvalidInput: Kind(400, "invalid_input"),
-    errors.TooLarge: Kind(413, "too_large"),
+    errors.TooLarge: Kind(400, "too_large"),
+    errors.PayloadTooLarge: Kind(413, "payload_too_large"),
     errors.AddressRefused: Kind(400, "address_refused"),
     refusals.Refused: Kind(400, "bad_request"),
     refusals.NoSuchRoute: Kind(404, "no_such_route"),

@@ -10,6 +10,7 @@ from penstock.server.rest import (
     probes,
     profile,
     queues,
+    webhooks,
 )
 from penstock.server.rest.endpoint import Endpoint
 
@@ -21,6 +22,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *groups.ENDPOINTS,
     *dead.ENDPOINTS,
     *operations.ENDPOINTS,
+    *webhooks.ENDPOINTS,
     *probes.ENDPOINTS,
     *profile.ENDPOINTS,
 )

@@ -1,6 +1,6 @@
 """Dead letters: look at them, deliver them again, throw them away."""
 
-from penstock.broker import DeadFilter, Verb
+from penstock.broker import DeadFilter, Verb, check_name
 from penstock.server.rest.answers import DeadList, Discarded, Redriven
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter
 from penstock.server.rest.message_out import dead
@@ -51,6 +51,7 @@ async def discard(call: Call) -> Answer:
 
 
 def _filter(asked: DeadFilterBody) -> DeadFilter:
+    check_name("group", asked.group)
     return DeadFilter(
         ids=asked.ids,
         reason=asked.reason,

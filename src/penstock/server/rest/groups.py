@@ -1,6 +1,6 @@
 """Consumer groups, and where they are."""
 
-from penstock.broker import Verb
+from penstock.broker import Verb, check_name
 from penstock.errors import NoSuchGroup
 from penstock.server.rest.answers import GroupAnswer, GroupList, SoughtTo
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Reply
@@ -39,6 +39,7 @@ async def delete_group(call: Call) -> Answer:
 async def seek(call: Call) -> Answer:
     """Let a group go on elsewhere in the queue."""
     asked = await call.read(SeekBody)
+    check_name("group", asked.group)
     place = place_of(asked.to, "$.to")
     return SoughtTo(await call.broker.seek(call.caller, call.queue, place, group=asked.group))
 

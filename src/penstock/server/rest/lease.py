@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from penstock.broker import Broker, Caller, QueueName
+from penstock.broker import Broker, Caller, QueueName, check_name
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage
 from penstock.server import strict_json
@@ -24,6 +24,7 @@ def start(
 ) -> Future[list[LeasedMessage]]:
     """Ask the broker. Nothing in the body means the defaults."""
     asked = strict_json.decode(body, _decoder) if body else _DEFAULTS
+    check_name("group", asked.group)
     if asked.dead:
         if asked.wait_s:
             raise InvalidInput("dead letters are not waited for: leave wait_s out")

@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta
 
 from penstock.broker import Browse, Verb, check_name
+from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 from penstock.server.rest import publish
 from penstock.server.rest.answers import (
@@ -21,10 +22,11 @@ from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Pa
 from penstock.server.rest.message_in import JSON, read_messages, read_raw_message
 from penstock.server.rest.message_out import PAYLOADS, listed
 from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
-from penstock.server.rest.structs import GroupName, NewMessageBody
+from penstock.server.rest.structs import Name, NewMessageBody
 from penstock.server.times import rfc3339
 
 _MESSAGE = f"{API}/messages/{{id}}"
+_ORDERS = ("seq", "delivery")
 STATES = ("ready", "scheduled", "leased", "parked", "dead", "done", "expired", "cancelled")
 
 
@@ -45,6 +47,8 @@ async def publish_messages(call: Call) -> Answer:
 async def browse_messages(call: Call) -> Answer:
     """Look at messages without taking them."""
     query, b64 = call.query, wants_b64(call)
+    if query.choice("order", _ORDERS) == "delivery":
+        return await _peek(call)
     asked = Browse(
         group=group_of(call),
         state=query.choice("state", STATES),
@@ -60,6 +64,17 @@ async def browse_messages(call: Call) -> Answer:
     rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
     cursor = cursor_of(call, listing, page.next_seq)
     return MessageList(rows, page.looked_at, page.exhausted, cursor)
+
+
+async def _peek(call: Call) -> Answer:
+    """Those that would be delivered next, in that order."""
+    for name in ("state", "key", "since", "until", "text", "cursor"):
+        if call.query.text(name) is not None:
+            raise InvalidInput(f"order=delivery shows what comes next: {name} does not go with it")
+    rows = await call.broker.peek(call.caller, call.queue, n=limit_of(call), group=group_of(call))
+    b64 = wants_b64(call)
+    found = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
+    return MessageList(found, len(found))
 
 
 async def get_message(call: Call) -> Answer:
@@ -110,7 +125,7 @@ def wants_b64(call: Call) -> bool:
     return call.query.choice("payload", PAYLOADS) == "b64"
 
 
-GROUP = Parameter("group", "A consumer group; main if none is named.", GroupName)
+GROUP = Parameter("group", "A consumer group; main if none is named.", Name)
 PAYLOAD = Parameter(
     "payload", "b64: all payloads as base64, just as they were published.", Literal["json", "b64"]
 )
@@ -128,6 +143,7 @@ _OPTIONS = (  # of a body that is not JSON
 )
 _FILTERS = (
     GROUP,
+    Parameter("order", "delivery: what comes next, first; no other filter then.", Literal[_ORDERS]),
     Parameter("state", "Without it, all that are not done.", Literal[STATES]),
     Parameter("key", "Only those of this key."),
     Parameter("since", f"Published at or after: {TIME}"),

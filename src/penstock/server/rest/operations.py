@@ -1,6 +1,6 @@
 """What an operator does with a queue as a whole."""
 
-from penstock.broker import Verb
+from penstock.broker import Verb, check_name
 from penstock.server.rest.answers import Compacted, PausedAnswer, Purged
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint
 from penstock.server.rest.structs import PurgeBody
@@ -9,6 +9,8 @@ from penstock.server.rest.structs import PurgeBody
 async def purge(call: Call) -> Answer:
     """Remove all messages that wait."""
     asked = await call.read(PurgeBody, PurgeBody())
+    if asked.group is not None:
+        check_name("group", asked.group)
     return Purged(await call.broker.purge(call.caller, call.queue, group=asked.group))
 
 
