@@ -64,7 +64,7 @@ class CrashState:
 
     def files(self) -> MemoryFiles:
         """Fresh files in this state."""
-        return MemoryFiles(self.disk.cached(), mapped_room_bytes=CRASH_ROOM_BYTES)
+        return MemoryFiles(self.disk.cached(), mapped_room_bytes=CRASH_ROOM_BYTES, seed="crashed")
 
     def recorded(self, *also: Any) -> RecordedFiles:
         """Fresh files in this state that record what recovery does, for it to crash again.

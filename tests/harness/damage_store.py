@@ -62,7 +62,7 @@ class Truth:
 
 def build(*, size: int = 1, payload_bytes: int = 90, settings: LedgerSettings = SMALL) -> Truth:
     """Rotated, removed, rewritten, with batches, options, events and snapshots; closed in order."""
-    files = MemoryFiles(mapped_room_bytes=2 * settings.segment_bytes + 4096)
+    files = MemoryFiles(mapped_room_bytes=2 * settings.segment_bytes + 4096, seed="damage")
     ledger = open_store(files, settings)
     random = Random(0)
     clock = ledger._clock

@@ -69,7 +69,7 @@ class RecordedFiles(MemoryFiles):
         mapped_room_bytes: int = CRASH_ROOM_BYTES,
     ) -> None:
         start = Disk() if start is None else start
-        super().__init__(start.cached(), mapped_room_bytes=mapped_room_bytes)
+        super().__init__(start.cached(), mapped_room_bytes=mapped_room_bytes, seed="recorded")
         # Numbers of files that the image no longer shows may still stand in the start's history.
         self._top_number = max(self._top_number, start.top())
         self.journal = Journal(start, marks)

@@ -8,7 +8,7 @@ import errno
 import os
 from dataclasses import dataclass
 from functools import lru_cache
-from random import Random
+from random import Random, SystemRandom
 
 from penstock.ledger.files import Mapping, OpenMode
 from tests.harness.memory_node import (
@@ -50,12 +50,20 @@ class MemoryMapping:
 class MemoryFiles:
     """Files whose disk is this object.
 
-    `capacity_bytes` can be set at any time; writes that need new blocks beyond it meet ENOSPC.
+    `capacity_bytes` can be set at any time; writes that need new blocks beyond it meet ENOSPC. With
+    a `seed`, random identities are the same in every run, so that a state can be made again.
     """
 
-    def __init__(self, image: Image | None = None, *, mapped_room_bytes: int = 1 << 28) -> None:
+    def __init__(
+        self,
+        image: Image | None = None,
+        *,
+        mapped_room_bytes: int = 1 << 28,
+        seed: str | None = None,
+    ) -> None:
         image = Image() if image is None else image
         self.capacity_bytes: int | None = None
+        self._seed = seed
         self._mapped_room_bytes = mapped_room_bytes
         self._root = image.tree()
         self._top_number = image.top()
@@ -209,8 +217,9 @@ class MemoryFiles:
         return 4711, "memory"
 
     def random_identity(self) -> int:
-        """Another one for each queue, and the same in every run: a state can be made again."""
-        return Random(f"identity {self._top_number}").getrandbits(32)
+        if self._seed is None:
+            return SystemRandom().getrandbits(32)
+        return Random(f"{self._seed} {self._top_number}").getrandbits(32)
 
     def image(self) -> Image:
         """All that is there now, as values."""

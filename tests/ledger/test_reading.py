@@ -181,8 +181,8 @@ def test_a_cursor_misses_nothing_at_the_moment_of_rotation(store: Store) -> None
     found = [entry.seq for entry in cursor.read(10)]
     add_segment = log.segments.add
 
-    def add_and_read(segment: Segment) -> None:
-        add_segment(segment)
+    def add_and_read(*new: Segment) -> None:
+        add_segment(*new)
         found.extend(entry.seq for entry in cursor.read(1000))
 
     log.segments.add = add_and_read  # type: ignore[method-assign]

@@ -133,7 +133,7 @@ class Ring:
 
     def _opened(self, left: Image) -> Observed:
         """What is shown of it; it goes on from there, and what it shows stays."""
-        files = MemoryFiles(left, mapped_room_bytes=CRASH_ROOM_BYTES)
+        files = MemoryFiles(left, mapped_room_bytes=CRASH_ROOM_BYTES, seed="crashed")
         ledger = open_ledger(self.wrap(files), self.settings)
         observed = observe(ledger)
         next_seq = ledger.messages.next_seq
