@@ -1,0 +1,102 @@
+"""WS …/{queue}/ws: EpochQueue's frames.
+
+Server: `message`, and `error` where a frame of the client settled nothing. Client: `ack`, `nack`.
+"""
+
+import base64
+from typing import Literal
+
+import msgspec
+from msgspec import Struct
+from starlette.responses import Response
+from starlette.routing import WebSocketRoute
+from starlette.websockets import WebSocket
+
+from penstock.broker import Outcome, QueueName, Settlement, Verb
+from penstock.broker.consumers import Consumer
+from penstock.errors import PenstockError
+from penstock.model import LeasedMessage
+from penstock.server import strict_json
+from penstock.server.dialects.epochqueue.catalogue import QUEUE, made_queue
+from penstock.server.problems import problem_of
+from penstock.server.ws.stream import Settling, Stream, admit
+
+CREDIT = 10  # its clients cannot say how many they want at a time
+
+
+class ClientFrame(Struct):
+    type: Literal["ack", "nack"]
+    receipt_handle: str
+
+
+_client_frame = msgspec.json.Decoder(ClientFrame)
+
+
+class EpochQueueFrames:
+    """EpochQueue's dialect."""
+
+    def __init__(self, queue: QueueName) -> None:
+        self._queue = queue
+
+    def message(self, leased: LeasedMessage) -> str:
+        message = leased.message
+        return _encoded(
+            {
+                "type": "message",
+                "id": message.id,
+                "body": base64.b64encode(message.payload).decode(),
+                "receipt_handle": leased.receipt,
+                "namespace": self._queue.namespace,
+                "queue": self._queue.name,
+                "published_at": message.published_ns // 1_000_000,
+            }
+        )
+
+    def settle(self, consumer: Consumer, text: str) -> Settling:
+        frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
+        if frame.type == "ack":
+            settlement = Settlement("ack", frame.receipt_handle)
+        else:
+            settlement = Settlement("nack", frame.receipt_handle, delay_s=0.0)
+        return Settling(consumer.settle([settlement]), _settled)
+
+    def error(self, error: PenstockError) -> str:
+        return _encoded({"type": "error", "error": problem_of(error).detail})
+
+
+def _settled(outcome: Outcome) -> str | None:
+    if outcome.ok:
+        return None
+    return _encoded({"type": "error", "error": outcome.detail, "receipt_handle": outcome.receipt})
+
+
+def _encoded(frame: dict[str, object]) -> str:
+    return msgspec.json.encode(frame).decode()
+
+
+async def stream(websocket: WebSocket) -> None:
+    """Push a queue's messages."""
+    try:
+        made = await _handshake(websocket)
+    except PenstockError as error:
+        problem = problem_of(error)
+        body = msgspec.json.encode({"error": problem.detail})
+        await websocket.send_denial_response(
+            Response(body, problem.status, dict(problem.headers), "application/json")
+        )
+        return
+    await made.run()
+
+
+async def _handshake(websocket: WebSocket) -> Stream:
+    service, caller = await admit(websocket)
+    path = websocket.path_params
+    queue = QueueName.checked(path["namespace"], path["queue"])
+    service.broker.admit(caller, Verb.CONSUME, queue.namespace)
+    await made_queue(service.broker, caller, Verb.CONSUME, queue)
+    consumer = Consumer(service.broker, caller, queue, credit=CREDIT, holder="websocket")
+    await websocket.accept()
+    return Stream(websocket, consumer, EpochQueueFrames(queue))
+
+
+ROUTES = (WebSocketRoute(QUEUE + "/ws", stream),)

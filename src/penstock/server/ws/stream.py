@@ -1,0 +1,163 @@
+"""One WebSocket that messages are pushed through: from its handshake to the return of what it held.
+
+What the frames look like is a dialect's matter: native.py, epochqueue.py.
+"""
+
+import asyncio
+import logging
+from asyncio import Future
+from collections.abc import Callable
+from typing import Protocol
+
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
+
+from penstock.broker import Caller, Outcome
+from penstock.broker.consumers import Consumer
+from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
+from penstock.model import LeasedMessage
+from penstock.server import cors
+from penstock.server.refusals import OriginRefused
+from penstock.server.service import Service, service_of
+
+log = logging.getLogger("penstock.server")
+
+_MOST_UNANSWERED = 256  # settlements on their way to disk; then nothing more is read
+_LONGEST_REASON = 120  # bytes: a close frame has room for 123
+
+# Close codes. Those from 4000 are ours: 4000 and the HTTP status that says the same.
+GOING_AWAY, INTERNAL, RESTARTING = 1001, 1011, 1012
+NOT_FOUND = 4404
+
+
+class Frames(Protocol):
+    """How one dialect says things."""
+
+    def message(self, leased: LeasedMessage) -> str: ...
+
+    def settle(self, consumer: Consumer, text: str) -> "Settling | None":
+        """Do what a frame of the client asks for. PenstockError if it is not one."""
+
+    def error(self, error: PenstockError) -> str: ...
+
+
+class Settling:
+    """A settlement on its way, and what the client is told when it is done."""
+
+    __slots__ = ("_outcomes", "_say")
+
+    def __init__(
+        self, outcomes: Future[list[Outcome]], say: Callable[[Outcome], str | None]
+    ) -> None:
+        self._outcomes = outcomes
+        self._say = say
+
+    async def answer(self) -> str | None:
+        (outcome,) = await self._outcomes
+        return self._say(outcome)
+
+
+async def admit(websocket: WebSocket) -> tuple[Service, Caller]:
+    """Who connects. A page of another site may not: a browser lets any page open a WebSocket."""
+    service = service_of(websocket)
+    headers = dict(websocket.scope["headers"])
+    if b"origin" in headers and not (
+        cors.is_same_origin(headers) or cors.grant(service.settings, headers)
+    ):
+        raise OriginRefused("a page of another site may not connect: see cors_origins")
+    return service, await service.caller_of(websocket)
+
+
+class Stream:
+    """A WebSocket that was accepted."""
+
+    def __init__(self, websocket: WebSocket, consumer: Consumer, frames: Frames) -> None:
+        self._websocket = websocket
+        self._consumer = consumer
+        self._frames = frames
+        self._settling: asyncio.Queue[Settling] = asyncio.Queue(_MOST_UNANSWERED)
+
+    async def run(self) -> None:
+        """Until one side ends it. What was not settled by then is ready again at once."""
+        works = [
+            asyncio.create_task(work) for work in (self._push(), self._receive(), self._answer())
+        ]
+        try:
+            await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._consumer.close()
+            for work in works:
+                work.cancel()
+            await asyncio.wait(works)
+        await self._close(_why(works))
+
+    async def _push(self) -> None:
+        while messages := await self._consumer.next():
+            for leased in messages:
+                await self._send(self._frames.message(leased))
+
+    async def _receive(self) -> None:
+        while True:
+            event = await self._websocket.receive()
+            if event["type"] == "websocket.disconnect":
+                return
+            text = event.get("text")
+            try:
+                if text is None:
+                    text = event["bytes"].decode("utf-8", "backslashreplace")
+                settling = self._frames.settle(self._consumer, text)
+            except PenstockError as error:
+                await self._send(self._frames.error(error))
+                continue
+            if settling is not None:
+                await self._settling.put(settling)
+
+    async def _answer(self) -> None:
+        """What became of settlements, in the order they came. Many are on their way at once, so
+        that they share a sync."""
+        while True:
+            settling = await self._settling.get()
+            try:
+                said = await settling.answer()
+            except PenstockError as error:
+                said = self._frames.error(error)
+            if said is not None:
+                await self._send(said)
+
+    async def _send(self, text: str) -> None:
+        await self._websocket.send_text(text)
+
+    async def _close(self, error: BaseException | None) -> None:
+        code, reason = _close_code(error)
+        if error is not None and code == INTERNAL:
+            log.error("stream failed", exc_info=error)
+        if self._websocket.client_state is not WebSocketState.CONNECTED:
+            return
+        try:
+            await self._websocket.close(code, reason)
+        except (WebSocketDisconnect, RuntimeError):
+            pass  # the client was quicker
+
+
+def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
+    """What ended it; None if that was the client, or a stop."""
+    for work in works:
+        error = None if work.cancelled() else work.exception()
+        if error is not None and not isinstance(error, WebSocketDisconnect):
+            return error
+    return None
+
+
+def _close_code(error: BaseException | None) -> tuple[int, str]:
+    if error is None:
+        return GOING_AWAY, "the server ends the stream"
+    if isinstance(error, NoSuchQueue | NoSuchGroup):
+        return NOT_FOUND, _shortened(str(error))
+    if isinstance(error, Unavailable):
+        return RESTARTING, _shortened(str(error))
+    if isinstance(error, PenstockError):
+        return INTERNAL, _shortened(str(error))
+    return INTERNAL, "something went wrong inside the server: its log says what"
+
+
+def _shortened(text: str) -> str:
+    return text.encode()[:_LONGEST_REASON].decode(errors="ignore")
