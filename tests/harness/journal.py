@@ -25,7 +25,7 @@ from tests.harness.disk import (
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.memory_node import BLOCK_BYTES, DirectoryNode, FileNode
 
-CRASH_ROOM_BYTES = 1 << 14  # for each mapped file; crash tests use small segments, and many files
+CRASH_ROOM_BYTES = 1 << 16  # for each mapped file; crash tests use small segments, and many files
 
 
 @dataclass(frozen=True, slots=True)
