@@ -22,7 +22,7 @@ def run_coroutine_test(item: pytest.Function) -> bool | None:
     arguments: dict[str, Any] = {
         name: item.funcargs[name] for name in inspect.signature(item.obj).parameters
     }
-    clock = item.funcargs.get("clock") or item._request.getfixturevalue("clock")
+    clock: LoopClock = item._request.getfixturevalue("clock")
     with asyncio.Runner(loop_factory=lambda: VirtualLoop(clock)) as runner:
         runner.run(item.obj(**arguments))
     return True

@@ -117,7 +117,12 @@ class WaitingLines:
     def _serve(self, line: _Line) -> None:
         """Try for each waiter in turn, until one finds nothing."""
         idle = [w for w in line.waiters if w.attempt is None and not w.answer.done()]
-        ready = self._store.ready_hint(line.queue, line.group)
+        try:
+            ready = self._store.ready_hint(line.queue, line.group)
+        except Exception as error:  # the group is not there, say
+            for waiter in idle:
+                self._answer(waiter, error)
+            return
         for index, waiter in enumerate(idle):
             share = waiter.n
             if ready is not None:

@@ -181,7 +181,9 @@ class Shelf:
                 raise AlreadyExists(f"there is a queue {queue} already")
             while True:
                 try:
-                    return (await self._open_now(queue, settings.as_dict())).info
+                    made = await self._open_now(queue, settings.as_dict())
+                    self._make_room_later()
+                    return made.info
                 except IdentityTaken:  # one in 2^32 for each queue there is: throw the dice again
                     await asyncio.to_thread(self._layout.delete_queue, queue)
 

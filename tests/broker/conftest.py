@@ -1,0 +1,43 @@
+"""A broker on a virtual clock, for one test."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.broker import Broker, BrokerSettings, EmbeddedStore
+from tests.harness.virtual_loop import LoopClock
+from tests.harness.virtual_tests import clock, run_coroutine_test
+
+__all__ = ["clock"]
+
+OpenBroker = Callable[..., AbstractAsyncContextManager[Broker]]
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
+    return run_coroutine_test(pyfuncitem)
+
+
+@pytest.fixture
+def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
+    """`async with open_broker(setting=…) as broker`, again and again on the same directory."""
+
+    @asynccontextmanager
+    async def opened(
+        *, max_open: int = 256, idle_close_s: float = 300.0, **settings: Any
+    ) -> AsyncIterator[Broker]:
+        settings.setdefault("max_wait_s", 3600)
+        store = EmbeddedStore(
+            str(tmp_path / "data"), clock=clock, max_open=max_open, idle_close_s=idle_close_s
+        )
+        broker = Broker(store, BrokerSettings(**settings), clock=clock)
+        await broker.start()
+        try:
+            yield broker
+        finally:
+            await broker.stop()
+
+    return opened

@@ -1,0 +1,201 @@
+"""Namespaces and queues: made on use, their defaults, quotas, limits and names."""
+
+import pytest
+
+from penstock.broker import Caller, QueueName, Settlement, Verb
+from penstock.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NoSuchNamespace,
+    NoSuchQueue,
+    NotAllowed,
+    NotEmpty,
+    QuotaExceeded,
+    TooManyRequests,
+    Unavailable,
+)
+from tests.broker.conftest import OpenBroker
+from tests.harness.virtual_loop import LoopClock
+
+ANN = Caller("ip:ann")
+ORDERS = QueueName("shop", "orders")
+
+BAD_NAMES = [
+    "",
+    ".",
+    "..",
+    "../x",
+    "a/b",
+    "a\0",
+    "a\n",
+    "Orders",
+    "-a",
+    "a" * 65,
+    "ордер",
+    "orders\u200b",
+    "a.b",
+    "_broker",
+    "a b",
+]
+
+
+async def test_using_a_queue_makes_it_and_its_namespace(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, ORDERS, [b"x"])
+        assert [one.name for one in broker.namespaces(ANN)] == ["shop"]
+        assert broker.queues(ANN, "shop") == [ORDERS]
+        assert (await broker.queue_info(ANN, ORDERS)).settings.sync == "always"
+
+
+async def test_many_first_uses_at_once_make_one_queue(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        calls = [broker.publish(ANN, ORDERS, [b"%d" % n]) for n in range(20)]
+        for call in calls:
+            await call
+        assert (await broker.stats(ANN, ORDERS)).ready == 20
+
+
+async def test_where_queues_are_made_explicitly_a_wrong_name_is_told(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(create_on_use=False) as broker:
+        with pytest.raises(NoSuchQueue, match="shop/orders"):
+            await broker.publish(ANN, ORDERS, [b"x"])
+        await broker.create_queue(ANN, ORDERS)
+        await broker.publish(ANN, ORDERS, [b"x"])
+
+
+@pytest.mark.parametrize("bad", BAD_NAMES)
+async def test_bad_names_are_refused_and_make_nothing(open_broker: OpenBroker, bad: str) -> None:
+    async with open_broker() as broker:
+        for queue in (QueueName(bad, "orders"), QueueName("shop", bad)):
+            with pytest.raises(InvalidInput, match="name"):
+                await broker.publish(ANN, queue, [b"x"])
+            with pytest.raises(InvalidInput, match="name"):
+                await broker.create_queue(ANN, queue)
+        with pytest.raises(InvalidInput, match="name"):
+            await broker.create_namespace(ANN, bad)
+        assert broker.queues(ANN) == []
+        assert broker.namespaces(ANN) == []
+
+
+async def test_a_queue_begins_with_the_settings_of_broker_namespace_and_its_own(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(queues={"lease_s": 1.0, "max_attempts": 2, "block_s": 3.0}) as broker:
+        await broker.create_namespace(ANN, "shop", defaults={"max_attempts": 7, "block_s": 8.0})
+        info = await broker.create_queue(ANN, ORDERS, {"block_s": 9.0})
+        settings = info.settings
+        assert (settings.lease_s, settings.max_attempts, settings.block_s) == (1.0, 7, 9.0)
+
+
+async def test_bad_settings_make_nothing(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        with pytest.raises(InvalidInput):
+            await broker.create_queue(ANN, ORDERS, {"no_such": 1})
+        with pytest.raises(InvalidInput):
+            await broker.create_namespace(ANN, "shop", defaults={"lease_s": -1})
+        with pytest.raises(InvalidInput):
+            await broker.create_namespace(ANN, "shop", max_queues=-1)
+        assert broker.namespaces(ANN) == []
+
+
+async def test_namespaces_are_made_once_changed_and_deleted_with_care(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        await broker.create_namespace(ANN, "shop")
+        with pytest.raises(AlreadyExists):
+            await broker.create_namespace(ANN, "shop")
+        await broker.change_namespace(ANN, "shop", {"max_queues": 1})
+        with pytest.raises(InvalidInput, match="name"):
+            await broker.change_namespace(ANN, "shop", {"name": "bank"})
+        await broker.publish(ANN, ORDERS, [b"x"])
+        with pytest.raises(NotEmpty, match="orders"):
+            await broker.delete_namespace(ANN, "shop")
+        await broker.delete_namespace(ANN, "shop", force=True)
+        for call in (
+            broker.delete_namespace(ANN, "shop"),
+            broker.change_namespace(ANN, "shop", {}),
+        ):
+            with pytest.raises(NoSuchNamespace):
+                await call
+
+
+async def test_quotas_hold_across_a_restart(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        await broker.create_namespace(ANN, "shop", max_queues=1, max_bytes=50_000)
+        await broker.publish(ANN, ORDERS, [b"x" * 40_000])
+    async with open_broker() as broker:
+        with pytest.raises(QuotaExceeded, match="1 queues"):
+            await broker.publish(ANN, QueueName("shop", "more"), [b"x"])
+        await broker.publish(ANN, ORDERS, [b"x" * 20_000])
+        await broker.stats(ANN, ORDERS)
+        with pytest.raises(QuotaExceeded, match="bytes"):
+            await broker.publish(ANN, ORDERS, [b"x"])
+        assert len(await broker.lease(ANN, ORDERS, n=5)) == 2  # consuming goes on
+
+
+async def test_there_is_a_most_of_queues(open_broker: OpenBroker) -> None:
+    async with open_broker(max_queues=2) as broker:
+        for name in ("a", "b"):
+            await broker.publish(ANN, QueueName("shop", name), [b"x"])
+        with pytest.raises(QuotaExceeded):
+            await broker.publish(ANN, QueueName("shop", "c"), [b"x"])
+
+
+async def test_a_client_that_calls_too_often_is_told_when_to_come_again(
+    open_broker: OpenBroker, clock: LoopClock
+) -> None:
+    async with open_broker(client_rate_per_s=2.0, client_burst=3.0) as broker:
+        for _ in range(3):
+            await broker.publish(ANN, ORDERS, [b"x"])
+        with pytest.raises(TooManyRequests) as caught:
+            await broker.publish(ANN, ORDERS, [b"x"])
+        await broker.publish(Caller("ip:bob"), ORDERS, [b"x"])
+        clock.passed_ns += round(caught.value.retry_after_s * 1e9)
+        await broker.publish(ANN, ORDERS, [b"x"])
+        assert (await broker.stats(Caller("ip:carl"), ORDERS)).published == 5
+
+
+async def test_rights_are_checked_at_the_door(open_broker: OpenBroker) -> None:
+    producer = Caller("key:p", frozenset([Verb.PUBLISH]), frozenset(["shop"]))
+    async with open_broker() as broker:
+        await broker.publish(producer, ORDERS, [b"x"])
+        with pytest.raises(NotAllowed, match="consume"):
+            await broker.lease(producer, ORDERS)
+        with pytest.raises(NotAllowed, match="'bank'"):
+            await broker.publish(producer, QueueName("bank", "loans"), [b"x"])
+        with pytest.raises(NotAllowed):
+            broker.namespaces(producer)
+        page = await broker.metrics_page()
+        assert b'penstock_rejected_total{cause="not_allowed"} 3.0' in page
+
+
+async def test_a_receipt_of_another_namespace_settles_nothing_of_the_call(
+    open_broker: OpenBroker,
+) -> None:
+    consumer = Caller("key:c", frozenset([Verb.CONSUME]), frozenset(["shop"]))
+    async with open_broker() as broker:
+        await broker.publish(ANN, ORDERS, [b"mine"])
+        await broker.publish(ANN, QueueName("bank", "loans"), [b"theirs"])
+        (mine,) = await broker.lease(consumer, ORDERS)
+        (theirs,) = await broker.lease(ANN, QueueName("bank", "loans"))
+        receipts = [Settlement("ack", one.receipt) for one in (mine, theirs)]
+        with pytest.raises(NotAllowed):
+            await broker.settle(consumer, receipts)
+        outcomes = await broker.settle(ANN, [*receipts, Settlement("ack", "rubbish")])
+        assert [o.status for o in outcomes] == ["done", "done", "invalid"]
+        again = await broker.settle(ANN, receipts)
+        assert [(o.status, o.ok) for o in again] == [("repeated", True)] * 2
+
+
+async def test_a_broker_that_is_not_started_or_was_stopped_says_so(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        node = broker.node_id
+    with pytest.raises(Unavailable):
+        await broker.publish(ANN, ORDERS, [b"x"])
+    async with open_broker() as broker:
+        assert broker.node_id == node

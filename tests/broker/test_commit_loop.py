@@ -1,0 +1,105 @@
+"""One round of syncs for all; an answer only when its queue is on disk."""
+
+import asyncio
+from threading import Event
+
+import pytest
+
+from penstock.broker.embedded.commit_loop import CommitLoop
+from penstock.clock import SystemClock
+from penstock.errors import LedgerStopped
+
+
+class Disk:
+    """Something to sync, under the test's control."""
+
+    def __init__(self) -> None:
+        self.syncs = 0
+        self.may_end = Event()
+        self.may_end.set()
+        self.error: Exception | None = None
+
+    def sync(self) -> None:
+        self.syncs += 1
+        self.may_end.wait(30)
+        if self.error is not None:
+            raise self.error
+
+
+def test_those_who_come_during_a_round_share_the_next() -> None:
+    rounds: list[int] = []
+
+    async def story() -> None:
+        disk = Disk()
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: rounds.append(answers))
+        disk.may_end.clear()
+        first = commits.when_durable(disk, 1)
+        while not disk.syncs:
+            await asyncio.sleep(0)
+        later = [commits.when_durable(disk, number) for number in range(2, 50)]
+        assert not first.done()
+        disk.may_end.set()
+        assert await asyncio.gather(first, *later) == list(range(1, 50))
+        assert disk.syncs == 2
+        await commits.close()
+
+    asyncio.run(story())
+    assert rounds == [1, 48]
+
+
+def test_queues_of_one_round_are_synced_side_by_side() -> None:
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        disks = [Disk() for _ in range(4)]
+        for disk in disks:
+            disk.may_end.clear()
+        answers = [commits.when_durable(disk, None) for disk in disks]
+        while not all(disk.syncs for disk in disks):  # all are in a sync at the same time
+            await asyncio.sleep(0)
+        for disk in disks:
+            disk.may_end.set()
+        await asyncio.gather(*answers)
+        await commits.close()
+
+    asyncio.run(story())
+
+
+def test_a_failed_sync_fails_its_own_waiters_only() -> None:
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        good, bad = Disk(), Disk()
+        bad.error = LedgerStopped("the disk is broken")
+        fine = commits.when_durable(good, "fine")
+        failed = [commits.when_durable(bad, "never") for _ in range(2)]
+        assert await fine == "fine"
+        for one in failed:
+            with pytest.raises(LedgerStopped, match="broken"):
+                await one
+        await commits.close()
+
+    asyncio.run(story())
+
+
+def test_what_nobody_waits_for_any_more_goes_to_on_lost_once_it_is_durable() -> None:
+    async def story() -> list[str]:
+        lost: list[str] = []
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        disk = Disk()
+        commits.when_durable(disk, "leased", on_lost=lost.append).cancel()
+        assert lost == []
+        await commits.when_durable(disk, None)
+        await commits.close()
+        return lost
+
+    assert asyncio.run(story()) == ["leased"]
+
+
+def test_closing_answers_all_who_wait() -> None:
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        answer = commits.when_durable(Disk(), "there")
+        await commits.close()
+        assert answer.done()
+        assert answer.result() == "there"
+
+    asyncio.run(story())

@@ -1,0 +1,121 @@
+"""API keys: shown once, kept as hashes, scoped, revoked while a broker runs."""
+
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import KeyFile, Keys, Verb
+from penstock.errors import InvalidInput, KeyRefused, LedgerError, NotAllowed, TooManyRequests
+from tests.broker.conftest import OpenBroker
+from tests.harness.virtual_loop import LoopClock
+
+
+async def test_without_keys_everyone_is_let_in(open_broker: OpenBroker, clock: LoopClock) -> None:
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        assert not keys.required
+        assert keys.caller_of(None, "1.2.3.4").client == "ip:1.2.3.4"
+
+
+async def test_a_key_is_good_for_its_verbs_and_namespaces(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    key, token = KeyFile(str(tmp_path / "data")).create("web", ["publish"], ["shop"])
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        caller = keys.caller_of(token, "1.2.3.4")
+        assert caller.client == f"key:{key.id}"
+        caller.check(Verb.PUBLISH, "shop")
+        for verb, namespace in ((Verb.READ, "shop"), (Verb.PUBLISH, "bank"), (Verb.PUBLISH, None)):
+            with pytest.raises(NotAllowed):
+                caller.check(verb, namespace)
+
+
+async def test_wrong_keys_are_refused_alike(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    _, token = KeyFile(str(tmp_path / "data")).create("web", ["publish"])
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        wrong = [token[:-1], token + "x", token.upper(), "psk_" + "0" * 12 + "_" + "x" * 43, "x"]
+        for bad in (*wrong, "é" * 20, "\0"):
+            with pytest.raises(KeyRefused, match="wrong or was revoked"):
+                keys.caller_of(bad, "1.2.3.4")
+        with pytest.raises(KeyRefused, match="needed"):
+            keys.caller_of(None, "1.2.3.4")
+
+
+async def test_a_running_broker_sees_new_and_revoked_keys(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    file = KeyFile(str(tmp_path / "data"))
+    file.create("first", ["read"])
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        clock.passed_ns += 10**9
+        key, token = file.create("second", ["read"])
+        assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
+        file.revoke(key.id)
+        clock.passed_ns += 2 * 10**9
+        keys.caller_of(token, "1.2.3.4")  # finds them old, and reads them beside
+        await broker.store.load_document("x")
+        await broker.store.load_document("x")
+        with pytest.raises(KeyRefused):
+            await keys.admit(token, "1.2.3.4")
+
+
+async def test_who_guesses_is_slowed_down_and_others_are_not(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    _, token = KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        for _ in range(20):
+            with pytest.raises(KeyRefused):
+                keys.caller_of("psk_guess", "6.6.6.6")
+        with pytest.raises(TooManyRequests):
+            keys.caller_of("psk_guess", "6.6.6.6")
+        keys.caller_of(token, "6.6.6.6")
+        with pytest.raises(KeyRefused):
+            keys.caller_of("psk_guess", "7.7.7.7")
+
+
+def test_the_secret_is_nowhere_on_disk(tmp_path: Path) -> None:
+    _, token = KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    secret = token.split("_", 2)[2]
+    for file in (tmp_path / "data").rglob("*"):
+        assert not file.is_file() or secret.encode() not in file.read_bytes()
+    document = tmp_path / "data" / "_broker" / "keys.json"
+    assert document.stat().st_mode & 0o777 == 0o600
+
+
+def test_bad_scopes_make_no_key(tmp_path: Path) -> None:
+    file = KeyFile(str(tmp_path / "data"))
+    for label, verbs, namespaces in (
+        ("x", ["fly"], None),
+        ("x", [], None),
+        ("x", ["read"], []),
+        ("x", ["read"], ["Bad"]),
+        ("x" * 101, ["read"], None),
+        ("line\nbreak", ["read"], None),
+    ):
+        with pytest.raises(InvalidInput):
+            file.create(label, verbs, namespaces)
+    with pytest.raises(InvalidInput, match="no key"):
+        file.revoke("0123")
+    assert file.list() == []
+
+
+async def test_a_damaged_key_file_opens_no_door(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    (tmp_path / "data" / "_broker" / "keys.json").write_text('{"keys": [{}]}')
+    async with open_broker() as broker:
+        with pytest.raises(LedgerError, match="keys"):
+            await Keys(broker.store, clock).load()

@@ -1,0 +1,184 @@
+"""Hundreds of queues cost little: opened when used, closed when idle, at most so many open."""
+
+import asyncio
+import shutil
+from pathlib import Path
+
+import pytest
+
+from penstock.broker import Broker, Caller, EmbeddedStore, QueueName, Settlement
+from penstock.broker.embedded.shelf import Shelf
+from penstock.errors import LedgerError, LedgerLocked, PenstockError
+from penstock.model import NewMessage
+from penstock.queue.queue import open_queue
+from tests.broker.conftest import OpenBroker
+from tests.harness.virtual_loop import LoopClock
+
+ANN = Caller("ip:ann")
+
+
+def name(number: int) -> QueueName:
+    return QueueName("shop", f"q{number}")
+
+
+def shelf_of(broker: Broker) -> Shelf:
+    assert isinstance(broker.store, EmbeddedStore)
+    return broker.store._shelf
+
+
+def open_queues(broker: Broker) -> int:
+    return len(shelf_of(broker)._open)
+
+
+async def settled() -> None:
+    await asyncio.sleep(0.001)
+
+
+async def test_no_more_than_so_many_queues_are_open(open_broker: OpenBroker) -> None:
+    async with open_broker(max_open=5) as broker:
+        for number in range(30):
+            await broker.publish(ANN, name(number), [b"%d" % number])
+            await settled()
+            assert open_queues(broker) <= 5
+        for number in range(30):
+            (leased,) = await broker.lease(ANN, name(number))
+            assert leased.payload == b"%d" % number
+            await broker.settle(ANN, [Settlement("ack", leased.receipt)])
+            await settled()
+            assert open_queues(broker) <= 5
+
+
+async def test_an_idle_queue_is_closed_and_opens_by_itself_when_used(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(idle_close_s=100) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        await asyncio.sleep(200)
+        assert open_queues(broker) == 0
+        (leased,) = await broker.lease(ANN, name(1))
+        assert leased.payload == b"x"
+
+
+async def test_a_queue_with_a_waiter_a_lease_or_a_delay_stays_open(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(idle_close_s=10, queues={"lease_s": 500.0}) as broker:
+        waiter = broker.lease(ANN, name(1), wait_s=1000)
+        await broker.publish(ANN, name(2), [NewMessage(payload=b"later", delay=500)])
+        await broker.publish(ANN, name(3), [b"work"])
+        await broker.lease(ANN, name(3))
+        await asyncio.sleep(100)
+        assert open_queues(broker) == 3
+        waiter.cancel()
+
+
+async def test_the_counts_of_a_closed_queue_are_known_without_opening_it(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(idle_close_s=100) as broker:
+        await broker.publish(ANN, name(1), [b"x", b"y"])
+        await asyncio.sleep(1000)
+        stats = await broker.stats(ANN, name(1))
+        assert open_queues(broker) == 0
+        assert (stats.ready, stats.published) == (2, 2)
+        assert stats.oldest_ready_age_s == pytest.approx(1000, abs=1)
+        assert b'penstock_ready{group="main",namespace="shop",queue="q1"} 2.0' in (
+            await broker.metrics_page()
+        )
+        assert open_queues(broker) == 0
+
+
+async def test_calls_that_come_while_a_queue_is_closed_or_changed_are_answered(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"0"])
+        changing = broker.change_queue(ANN, name(1), {"lease_s": 77.0})
+        published = [broker.publish(ANN, name(1), [b"%d" % n]) for n in range(1, 20)]
+        await asyncio.gather(changing, *published)
+        leased = await broker.lease(ANN, name(1), n=100)
+        assert sorted(one.payload for one in leased) == sorted(b"%d" % n for n in range(20))
+
+
+async def test_a_waiter_outlives_a_change_of_settings(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        waiter = broker.lease(ANN, name(1), wait_s=1000)
+        await settled()
+        await broker.change_queue(ANN, name(1), {"lease_s": 77.0})
+        await broker.publish(ANN, name(1), [b"x"])
+        (leased,) = await waiter
+        assert leased.ticket.deadline_ns - leased.message.published_ns >= 77e9
+
+
+async def test_with_sync_interval_what_was_written_gets_to_the_disk_by_itself(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(queues={"sync": "interval", "sync_interval_s": 5.0}) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        queue = shelf_of(broker).get(name(1))
+        assert queue is not None
+        log = queue.core.ledger.messages
+        assert log.durable_next_seq == 1
+        await asyncio.sleep(6)
+        assert log.durable_next_seq == 2
+
+
+async def test_a_queue_that_does_not_open_refuses_its_own_calls_only(
+    open_broker: OpenBroker, tmp_path: Path
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"good"])
+        await broker.publish(ANN, name(2), [b"bad"])
+    messages = tmp_path / "data" / "shop" / "q2" / "messages"
+    shutil.rmtree(messages)
+    messages.write_text("not a directory")
+    async with open_broker() as broker:
+        assert broker.progress == (2, 2)
+        with pytest.raises(LedgerError, match="messages"):
+            await broker.lease(ANN, name(2))
+        (leased,) = await broker.lease(ANN, name(1))
+        assert leased.payload == b"good"
+
+
+async def test_a_copied_queue_is_refused_because_its_receipts_would_be_of_two(
+    open_broker: OpenBroker, tmp_path: Path
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+    shutil.copytree(tmp_path / "data" / "shop" / "q1", tmp_path / "data" / "shop" / "q2")
+    async with open_broker() as broker:
+        states = []
+        for number in (1, 2):
+            try:
+                await broker.lease(ANN, name(number))
+                states.append("fine")
+            except PenstockError as error:
+                assert "identity" in str(error)
+                states.append("refused")
+        assert sorted(states) == ["fine", "refused"]
+
+
+async def test_one_broker_a_directory_and_no_writer_beside_it(
+    open_broker: OpenBroker, tmp_path: Path, clock: LoopClock
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        with pytest.raises(LedgerLocked):
+            async with open_broker():
+                raise AssertionError("two brokers on one directory")
+        with pytest.raises(LedgerLocked):
+            open_queue(str(tmp_path / "data" / "shop" / "q1"), {})
+        assert len(await broker.lease(ANN, name(1))) == 1
+
+
+async def test_a_crash_while_a_queue_is_deleted_leaves_no_half_of_it(
+    open_broker: OpenBroker, tmp_path: Path
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+    # What a crash right after the rename leaves:
+    trash = tmp_path / "data" / "_trash" / "abc"
+    (tmp_path / "data" / "shop" / "q1").rename(trash)
+    async with open_broker() as broker:
+        assert broker.queues(ANN) == []
+        assert not trash.exists()
