@@ -99,6 +99,15 @@ def test_more_than_16_kilobytes_of_headers_are_refused(wire: Wire) -> None:
     assert wire.is_closed_by_server()
 
 
+def test_headers_within_the_limit_may_come_in_pieces(wire: Wire) -> None:
+    wire.send(b"GET /livez HTTP/1.1\r\nHost: t\r\n")
+    for number in range(15):
+        wire.send(b"X-%d: " % number + b"y" * 500)
+        wire.send(b"y" * 500 + b"\r\n")
+    wire.send(b"\r\n")
+    assert wire.answer().status == 200
+
+
 def test_a_header_without_an_end_is_refused_before_it_fills_memory(wire: Wire) -> None:
     wire.send(b"GET /livez HTTP/1.1\r\nX-Endless: ")
     for _ in range(100):

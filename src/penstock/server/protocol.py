@@ -67,7 +67,8 @@ class PenstockProtocol(HttpToolsProtocol):
         self._deadlines = deadlines
         self._phase = _IDLE
         self._messages = 0  # that were begun
-        self._header_bytes = 0
+        self._header_bytes = 0  # of headers and trailers that were read
+        self._head_bytes = 0  # that came after the first of a head which has not ended
         self._body_until = 0.0
         self._refusal: PenstockError | None = None
         self._reading: Exchange | None = None  # whose body is being read
@@ -125,7 +126,8 @@ class PenstockProtocol(HttpToolsProtocol):
         is_same = in_head and self._phase == _HEAD and self._messages == before
         if is_same:
             # A header that does not end was not seen by `on_header` yet, but takes memory.
-            self._header_bytes += len(data)
+            self._head_bytes += len(data)
+        if self._phase != _IDLE:
             self._check_header_bytes()
         if self._refusal is not None:
             self._refuse(self._refusal)
@@ -162,7 +164,7 @@ class PenstockProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         self._messages += 1
         self._phase = _HEAD
-        self._header_bytes = 0
+        self._header_bytes = self._head_bytes = 0
         self.url = b""
         self.headers = []
         self.expect_100_continue = False
@@ -175,14 +177,15 @@ class PenstockProtocol(HttpToolsProtocol):
 
     def on_header(self, name: bytes, value: bytes) -> None:
         self._header_bytes += len(name) + len(value) + 4
-        self._check_header_bytes()
-        if self._phase == _HEAD and self._refusal is None:  # else a trailer, which nobody reads
+        if self._phase == _HEAD:  # else a trailer, which nobody reads
             self.headers.append((name.lower(), value))
 
     def _check_header_bytes(self) -> None:
         settings = self.service.settings
+        most_bytes = settings.max_header_bytes
         if self._refusal is None and (
-            self._header_bytes > settings.max_header_bytes
+            self._header_bytes > most_bytes
+            or self._head_bytes > most_bytes
             or len(self.headers) > settings.max_headers
         ):
             self._refusal = HeadersTooLarge(
@@ -230,6 +233,7 @@ class PenstockProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         exchange, self._reading = self._reading, None
+        self._check_header_bytes()
         if exchange is None or self._refusal is not None:
             return
         self._phase = _IDLE

@@ -1,10 +1,9 @@
-"""GET /debug/profile: where the server spends its time. Off unless `profiling` is set."""
+"""GET /debug/profile: where the event loop spends its time. Off unless `profiling` is set."""
 
 import asyncio
-import sys
-import threading
-from collections import Counter
-from types import FrameType
+import cProfile
+import io
+import pstats
 from typing import Annotated
 
 from msgspec import Meta
@@ -15,47 +14,32 @@ from penstock.server.refusals import NoSuchRoute
 from penstock.server.rest.endpoint import Answer, Call, Endpoint, Parameter, Reply
 
 _USUAL_S, _MOST_S = 5, 60
-_EVERY_S = 0.01
-_one_at_a_time = threading.Lock()
+_LINES = 100
+_one_at_a_time = asyncio.Lock()
 
 
 async def profile(call: Call) -> Answer:
-    """Look at all threads for some seconds; answers collapsed stacks, as flame graphs take them."""
+    """Watch every call of the event loop for some seconds; it is about half as fast meanwhile."""
     call.broker.admit(call.caller, Verb.MANAGE, None)
     if not call.service.settings.profiling:
         raise NoSuchRoute("profiling is off: set profiling = true in [server] to use this")
     seconds = call.query.whole("seconds", 1, _MOST_S) or _USUAL_S
-    if not _one_at_a_time.acquire(blocking=False):
+    if _one_at_a_time.locked():
         raise TooManyRequests("a profile is being taken already", float(seconds))
-    try:
-        stacks = await asyncio.to_thread(_sample, seconds)
-    finally:
-        _one_at_a_time.release()
-    lines = [f"{stack} {count}\n" for stack, count in stacks.most_common()]
-    return Reply("".join(lines).encode(), content_type="text/plain; charset=utf-8")
+    async with _one_at_a_time:
+        profiler = cProfile.Profile()
+        profiler.enable()
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            profiler.disable()
+    return Reply(_table(profiler), content_type="text/plain; charset=utf-8")
 
 
-def _sample(seconds: int) -> "Counter[str]":
-    """How often each stack was seen."""
-    names = {thread.ident: thread.name for thread in threading.enumerate()}
-    own = threading.get_ident()
-    stacks: Counter[str] = Counter()
-    never = threading.Event()
-    for _ in range(round(seconds / _EVERY_S)):
-        never.wait(_EVERY_S)
-        for ident, frame in sys._current_frames().items():
-            if ident != own:
-                stacks[f"{names.get(ident, 'thread')};{_collapsed(frame)}"] += 1
-    return stacks
-
-
-def _collapsed(frame: FrameType | None) -> str:
-    calls = []
-    while frame is not None:
-        code = frame.f_code
-        calls.append(f"{frame.f_globals.get('__name__', '?')}.{code.co_qualname}")
-        frame = frame.f_back
-    return ";".join(reversed(calls))
+def _table(profiler: cProfile.Profile) -> bytes:
+    text = io.StringIO()
+    pstats.Stats(profiler, stream=text).sort_stats("tottime").print_stats(_LINES)
+    return text.getvalue().encode()
 
 
 ENDPOINTS = (
