@@ -19,7 +19,12 @@ from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, Message
 from penstock.queue.events import MAX_RUNS, Cause, Event, EventType, encode, in_parts
-from penstock.queue.fold import MOVES_A_GROUP, feed_lagging_groups, fold
+from penstock.queue.fold import (
+    MOVES_A_GROUP,
+    feed_lagging_groups,
+    fold,
+    leave_out_what_was_lost,
+)
 from penstock.queue.group import Group
 from penstock.queue.messages import EntryReader, MessageReader, to_message
 from penstock.queue.metrics import Metrics
@@ -50,12 +55,16 @@ class QueueCore:
         self.metrics = Metrics()
         self.tidying: Tidying | None = None
         self.state = fold(ledger, dedup_entries=settings.dedup_entries)
+        if not ledger.is_stopped:
+            leave_out_what_was_lost(ledger, self.state)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
         self.messages = MessageReader(ledger.messages, self.identity)
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.snapshot_every)
+        if self.state.differs_from_log and not ledger.is_stopped:
+            self.snapshot()  # from here on, what was passed over is never looked at again
         watch_fork(self)
 
     def forked(self) -> None:

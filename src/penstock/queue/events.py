@@ -68,7 +68,8 @@ class Event(NamedTuple):
     deadline_ns: int = 0  # LEASED, EXTENDED: when the lease ends
     length_ns: int = 0  # LEASED, EXTENDED: how long it was given for
     retry_at_ns: int = 0  # NACKED, TIMED_OUT
-    target_seq: int = 0  # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start
+    # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start; ACKED: see `encode`
+    target_seq: int = 0
     cause: int = 0
     reason: str = ""
     holder: str = ""
@@ -82,6 +83,11 @@ class Event(NamedTuple):
             first, count = self.runs[0]
             return range(first, first + count)
         return (seq for first, count in self.runs for seq in range(first, first + count))
+
+    @property
+    def upto_seq(self) -> int:
+        """The message behind the last that it speaks of."""
+        return max(self.target_seq, *(first + count for first, count in self.runs), 0)
 
     def recorded(self, timestamp_ns: int, event_seq: int) -> "Event":
         """The event as it stands in the log."""
@@ -132,7 +138,11 @@ def in_parts(event: Event) -> list[Event]:
 
 
 def encode(event: Event) -> bytes:
-    """The body of an event; its type and time are the entry's own."""
+    """The body of an event; its type and time are the entry's own.
+
+    An ACKED of messages that were acked with follow-ups ends with the seq behind the last of those:
+    where they are not there, it did not happen either.
+    """
     kind, _, _, group, attempt, runs, *_ = event
     if len(runs) == 1:
         head = _HEAD_AND_RUN.pack(group, attempt, 1, *runs[0])
@@ -140,6 +150,8 @@ def encode(event: Event) -> bytes:
         head = _HEAD.pack(group, attempt, len(runs)) + b"".join([_RUN.pack(*run) for run in runs])
     names = _EXTRA.get(kind)
     if names is None:
+        if kind is EventType.ACKED and event.target_seq:
+            return head + _NUMBER_FIELDS["target_seq"].pack(event.target_seq)
         return head
     parts = [head]
     for name in names:
@@ -172,6 +184,8 @@ def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Eve
                 size = int.from_bytes(body[offset : offset + 2], "little")
                 fields[name] = body[offset + 2 : offset + 2 + size].decode(errors="replace")
                 offset += 2 + size
+        if kind is EventType.ACKED and len(body) > offset:
+            (fields["target_seq"],) = _NUMBER_FIELDS["target_seq"].unpack_from(body, offset)
     except (ValueError, struct.error) as error:
         raise BadEntry(event_seq, f"event {event_seq} cannot be read: {error}") from None
     return Event(kind, timestamp_ns, event_seq, group, attempt, runs=runs, **fields)

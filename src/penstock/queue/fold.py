@@ -1,5 +1,7 @@
 """Recovery: the state of a queue from its snapshot and what was logged since."""
 
+from collections import deque
+
 from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import BadEntry, NewerVersion
@@ -11,23 +13,34 @@ from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
 
 _CHUNK = 1000
+_MOST_LOST = 1 << 40  # messages, with the power; an event that speaks of more is nonsense
 MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
     """Everything the logs say, as state. Changes nothing on disk."""
     state, next_event = _newest_that_loads(ledger, dedup_entries)
+    next_seq = ledger.messages.next_seq
+    state.spoken_of = max(state.ingested_upto, next_seq)
+    state.next_event = ledger.events.next_seq
     settlements = _feed_new_messages(ledger, state)
     events = Cursor(ledger.events, next_event)
     while entries := events.read(_CHUNK):
         for entry in entries:
             while settlements and settlements[0][0] <= entry.seq:
-                state.apply(settlements.pop(0)[1])
+                state.apply(settlements.popleft()[1])
             event = _decoded(ledger, entry)
-            if event is not None:
+            if event is None:
+                continue
+            if event.upto_seq - next_seq < _MOST_LOST:
+                state.spoken_of = max(state.spoken_of, event.upto_seq)
+            if event.type is EventType.ACKED and event.target_seq > next_seq:
+                state.differs_from_log = True  # acked with follow-ups, and those were lost
+            else:
                 apply_and_feed(ledger, state, event)
-    for _, event in settlements:
+    for before_event, event in settlements:
         state.apply(event)
+        state.next_event = max(state.next_event, before_event)
     if not ledger.read_only:  # a reader keeps what it saw, whatever the writer does to the files
         ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
         ledger.events.segments.close()
@@ -61,6 +74,19 @@ def _older_than(ledger: Ledger, event_seq: int) -> Snapshot | None:
     return None
 
 
+def leave_out_what_was_lost(ledger: Ledger, state: QueueState) -> None:
+    """Use no number again that the logs speak of, though it was lost with the power.
+
+    Logs are synced one after the other, if at all: events may be there when the messages that they
+    are about are not. They would be taken to be about the next messages with those numbers.
+    """
+    ledger.messages.skip_to(state.spoken_of)
+    ledger.events.skip_to(state.next_event)
+    state.ingested_upto = ledger.messages.next_seq
+    for group in state.groups.values():
+        group.fed_upto = ledger.messages.next_seq
+
+
 def apply_and_feed(ledger: Ledger, state: QueueState, event: Event) -> None:
     """Apply an event; if a group must read the log (again) after it, let it."""
     state.apply(event)
@@ -81,7 +107,7 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
         group.fed_upto = end
 
 
-def _feed_new_messages(ledger: Ledger, state: QueueState) -> list[tuple[int, Event]]:
+def _feed_new_messages(ledger: Ledger, state: QueueState) -> deque[tuple[int, Event]]:
     settlements = []
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
     cursor = Cursor(ledger.messages, first)
@@ -96,7 +122,7 @@ def _feed_new_messages(ledger: Ledger, state: QueueState) -> list[tuple[int, Eve
     state.ingested_upto = ledger.messages.next_seq
     for group in state.groups.values():
         group.fed_upto = ledger.messages.next_seq
-    return sorted(settlements, key=lambda found: found[0])
+    return deque(sorted(settlements, key=lambda found: found[0]))
 
 
 def _read_on(cursor: Cursor, state: QueueState, end: int) -> list[Entry]:

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
 from penstock.checking import check_number
+from penstock.codec import parse_id
 from penstock.errors import DiskFull, InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
@@ -60,6 +61,8 @@ class Settling:
         next_event_seq = core.ledger.events.next_seq
         settles = {SETTLES: pack_settlement(event, next_event_seq)}
         answers = self._publishing.write_prepared(prepared, settles)
+        last_seq = max(parse_id(answer.id)[2] for answer in answers if not answer.duplicate)
+        event = event._replace(target_seq=last_seq + 1)
         try:
             # It is true by now. It is written once more because the messages may be done with and
             # compacted away sooner than the events; whoever folds from an old snapshot needs it.

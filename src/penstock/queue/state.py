@@ -28,6 +28,9 @@ class QueueState:
         self.paused = False
         self.next_group = MAIN_GROUP + 1
         self.ingested_upto = 1  # messages below it were looked at for dedup records
+        # After a fold: the numbers from which on nothing in the logs speaks of anything.
+        self.spoken_of = self.next_event = 1
+        self.differs_from_log = False  # an event was passed over that must never count
 
     def group_named(self, name: str) -> Group | None:
         return next((group for group in self.groups.values() if group.name == name), None)
