@@ -17,6 +17,7 @@ from penstock.cli.inspect import inspect
 from penstock.cli.peek import peek
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
+from penstock.cli.spark import app as spark_app
 from penstock.cli.stats import stats
 from penstock.cli.tail import tail
 from penstock.cli.terminal import complain
@@ -43,6 +44,7 @@ for _command in _LOOKING:
     app.command(rich_help_panel="Look (nothing is changed)")(_command)
 for _command in _CHANGING:
     app.command(rich_help_panel="Change")(_command)
+app.add_typer(spark_app, rich_help_panel="Data pipeline (on Spark)")
 
 
 def _show_version(wanted: bool) -> None:

@@ -63,9 +63,7 @@ class _Rows:
         self._types = np.frombuffer(found.buffers["type"], np.uint8)
         self._offsets = np.frombuffer(found.buffers["payload.offsets"], np.int32)
         # Room behind the last body, so that a head or number can be taken at its very end.
-        self._data = np.frombuffer(
-            bytes(found.buffers["payload"]) + bytes(_HEAD_BYTES), np.uint8
-        )
+        self._data = np.frombuffer(bytes(found.buffers["payload"]) + bytes(_HEAD_BYTES), np.uint8)
         self._body = pa.Array.from_buffers(
             pa.binary(),
             found.rows,

@@ -74,18 +74,20 @@ class _Writer:
         self._staged: list[Staged] = []
         self._bytes = 0
         self._max_entry_bytes = target.settings.ledger_settings().max_entry_bytes
-        self._buffer = bytearray(_BATCH_BYTES * 2)
+        self._lot_bytes = min(_BATCH_BYTES, target.settings.segment_bytes - HEADER_BYTES)
+        self._buffer = bytearray(self._lot_bytes * 2)
 
     def write(self, items: Sequence[Item]) -> None:
         """Append messages, in lots that a frame can hold, to a segment that has room."""
         lot: list[Item] = []
         size = 0
         for item in items:
-            size += _size_of(item)
-            lot.append(item)
-            if size >= _BATCH_BYTES:
+            more = _size_of(item)
+            if size + more > self._lot_bytes and lot:
                 self._write_lot(lot, size)
                 lot, size = [], 0
+            size += more
+            lot.append(item)
         if lot:
             self._write_lot(lot, size)
 

@@ -87,7 +87,8 @@ def fold_states(path: str, group_name: str) -> tuple[QueueStates, int]:
 
 def _standings(group: Group, now_ns: int) -> dict[int, Standing]:
     found: dict[int, Standing] = {}
-    for due_ns, seq in group.delays.due_items():
+    for seq in group.delays:
+        due_ns, _ = group.delays.get(seq) or (0, 0)
         found[seq] = Standing("ready" if due_ns <= now_ns else "scheduled", due_ns=due_ns)
     for seq, flight in group.flights.items():
         due = flight.state in (State.READY, State.SCHEDULED)

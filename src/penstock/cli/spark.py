@@ -1,0 +1,286 @@
+"""`penstock spark …`: the jobs over queues, run on Spark. Needs the extra `spark`."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
+from penstock.cli.terminal import complain, open_progress, say, show_table, table, write_json
+from penstock.cli.words import number, plain, size, time_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+app = typer.Typer(
+    name="spark",
+    no_args_is_help=True,
+    help="Jobs on Spark: archive, restore, report, audit, redrive, stream.",
+)
+
+Master = Annotated[
+    str,
+    typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …"),
+]
+OneQueue = Annotated[
+    str | None,
+    typer.Option(
+        "--queue", "-q", metavar="NAMESPACE/NAME", help="One queue of a broker's data directory."
+    ),
+]
+Archive = Annotated[
+    str, typer.Argument(metavar="ARCHIVE", help="The archive's directory.", show_default=False)
+]
+Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where it goes.", show_default=False)]
+From = Annotated[
+    float | None, typer.Option("--since", metavar="TIME", parser=time_of, help="From then on.")
+]
+To = Annotated[
+    float | None, typer.Option("--until", metavar="TIME", parser=time_of, help="Before then.")
+]
+LOCAL = "local[*]"
+
+
+@contextmanager
+def _spark(master: str) -> Iterator["SparkSession"]:
+    try:
+        from penstock.spark import session
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pyarrow", "numpy"):
+            raise
+        complain(
+            f"this needs the package {error.name!r}, which is not installed; run: "
+            f"pip install 'penstock[spark]'"
+        )
+        raise typer.Exit(2) from None
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = session(master, app_name="penstock spark", settings=quiet)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()
+
+
+def _moment(time: float | None) -> datetime | None:
+    return None if time is None else datetime.fromtimestamp(time, UTC)
+
+
+@app.command()
+def archive(
+    path: QueuePath,
+    target: Archive,
+    queue: OneQueue = None,
+    master: Master = LOCAL,
+    json: AsJson = False,
+) -> None:
+    """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark, open_progress() as progress:
+        task = progress.add_task("archiving", total=None)
+        results = jobs.archive(
+            spark,
+            path,
+            target,
+            queue=queue,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if json:
+        write_json([asdict(result) for result in results])
+        return
+    for result in results:
+        say(
+            f"{plain(result.queue)}: {number(result.rows, 'message')} archived in "
+            f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive reaches to "
+            f"seq {number(result.next_seq - 1)}."
+        )
+
+
+@app.command()
+def restore(
+    target_archive: Archive,
+    target: Target,
+    queue: OneQueue = None,
+    target_queue: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE/NAME", help="The queue to restore to.")
+    ] = None,
+    first_seq: Annotated[int | None, typer.Option(min=1, help="From this seq on.")] = None,
+    end_seq: Annotated[int | None, typer.Option(min=1, help="Before this seq.")] = None,
+    first_id: Annotated[
+        str | None, typer.Option(metavar="ID", help="From the message with this id on.")
+    ] = None,
+    since: From = None,
+    until: To = None,
+    master: Master = LOCAL,
+    json: AsJson = False,
+) -> None:
+    """Put archived messages into a queue, by seq, id or time; the same range only once."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark:
+        count = jobs.restore(
+            spark,
+            target_archive,
+            target,
+            queue=queue,
+            target_queue=target_queue,
+            first_seq=first_seq,
+            end_seq=end_seq,
+            first_id=first_id,
+            since=_moment(since),
+            until=_moment(until),
+        )
+    if json:
+        write_json({"restored": count})
+    else:
+        say(f"{number(count, 'message')} restored.")
+
+
+@app.command()
+def report(
+    path: QueuePath,
+    target: Target,
+    queue: OneQueue = None,
+    group: InGroup = MAIN,
+    sla: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="A longer wait is a breach.")
+    ] = 60.0,
+    master: Master = LOCAL,
+    json: AsJson = False,
+) -> None:
+    """Write a report on how queues were worked: an HTML page that opens offline, JSON, Parquet."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark:
+        reports = jobs.report(spark, path, target, queue=queue, group=group, sla_s=sla)
+    if json:
+        write_json([asdict(one) for one in reports])
+        return
+    for one in reports:
+        say(
+            f"{plain(one.queue)}: {number(one.totals['published'])} published, "
+            f"{number(one.totals['acked'])} done, {number(one.totals['dead'])} dead."
+        )
+    say(f"The report is {target}/report.html.")
+
+
+@app.command()
+def audit(
+    path: QueuePath,
+    queue: OneQueue = None,
+    archive: Annotated[
+        str | None, typer.Option(metavar="ARCHIVE", help="Its archive too, and against the queue.")
+    ] = None,
+    master: Master = LOCAL,
+    json: AsJson = False,
+) -> None:
+    """Read everything again: checksums, gaps, order, events, the archive. Exits with 1 if wrong."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark, open_progress() as progress:
+        task = progress.add_task("reading", total=None)
+        result = jobs.audit(
+            spark,
+            path,
+            queue=queue,
+            archive=archive,
+            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    if json:
+        write_json({"sound": result.is_sound, **asdict(result)})
+    else:
+        _show_audit(result)
+    if not result.is_sound:
+        raise typer.Exit(1)
+
+
+def _show_audit(result: Any) -> None:
+    if result.problems:
+        made = table("queue", "what", "where", "count", "detail", right=["count"], rest="detail")
+        for one in result.problems:
+            made.add_row(one.queue, one.what, one.where, number(one.count), plain(one.detail))
+        show_table(made)
+    say(
+        f"{'Sound' if result.is_sound else number(len(result.problems), 'problem')}: "
+        f"{number(result.messages, 'message')}, {number(result.events, 'event')}, "
+        f"{number(result.archived_rows, 'archived message')}, {size(result.bytes_read)} read."
+    )
+
+
+@app.command()
+def redrive(
+    path: QueuePath,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SQL", help="Which ones: a condition, as \"reason like '%timeout%'\"."
+        ),
+    ] = None,
+    payload: Annotated[
+        str | None,
+        typer.Option(metavar="SQL", help="Publish changed ones instead: the new payload."),
+    ] = None,
+    queue: OneQueue = None,
+    group: InGroup = MAIN,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    master: Master = LOCAL,
+    json: AsJson = False,
+) -> None:
+    """Put dead letters back, chosen and perhaps changed by SQL."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark:
+        result = jobs.redrive(
+            spark, path, queue=queue, group=group, where=where, transform=payload, dry_run=dry_run
+        )
+    if json:
+        write_json(asdict(result))
+        return
+    say(
+        f"{number(result.chosen)} of {number(result.dead_before, 'dead letter')} chosen: "
+        f"{number(result.redriven)} redriven, {number(result.replaced)} replaced; "
+        f"{number(result.dead_after)} left."
+    )
+
+
+@app.command()
+def stream(
+    path: QueuePath,
+    target: Target,
+    checkpoint: Annotated[
+        str, typer.Option(metavar="PLACE", help="Where the query keeps how far it is.")
+    ],
+    to: Annotated[str, typer.Option(help="parquet, console or queue.")] = "parquet",
+    queue: OneQueue = None,
+    target_queue: Annotated[
+        str | None, typer.Option(metavar="NAMESPACE/NAME", help="The queue to write to.")
+    ] = None,
+    once: Annotated[bool, typer.Option("--once", help="Only what is there now, then end.")] = False,
+    interval: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0, help="How often a batch is made.")
+    ] = 1.0,
+    master: Master = LOCAL,
+) -> None:
+    """Copy a queue to Parquet, the console or another queue, as it grows; stop with Ctrl-C."""
+    from penstock.spark import jobs
+
+    with _spark(master) as spark:
+        query = jobs.stream(
+            spark,
+            path,
+            target,
+            to=to,
+            checkpoint=checkpoint,
+            queue=queue,
+            target_queue=target_queue,
+            once=once,
+            interval_s=interval,
+        )
+        try:
+            query.awaitTermination()
+        except KeyboardInterrupt:
+            query.stop()

@@ -1,0 +1,73 @@
+"""Stream: a queue to Parquet, the console or another queue, as it grows; or any stream to one."""
+
+from collections.abc import Mapping
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from penstock.errors import InvalidInput
+
+TARGETS = ("parquet", "console", "queue")
+
+
+def stream(
+    spark: SparkSession,
+    source: str | DataFrame,
+    target: str,
+    *,
+    to: str = "parquet",
+    checkpoint: str,
+    queue: str | None = None,
+    target_queue: str | None = None,
+    once: bool = False,
+    interval_s: float = 1.0,
+    options: Mapping[str, str] | None = None,
+) -> StreamingQuery:
+    """Start a query and hand it back; `query.awaitTermination()` waits for it.
+
+    `source` is a queue's place, read from its beginning unless `options` say otherwise, or a
+    streaming DataFrame of your own. With `once`, what is there now is copied, and the query ends.
+    """
+    if to not in TARGETS:
+        raise InvalidInput(f"to is {to!r}; it must be one of {', '.join(TARGETS)}")
+    frame = source if isinstance(source, DataFrame) else _read(spark, source, queue, options or {})
+    if not frame.isStreaming:
+        raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
+    if to == "queue":
+        frame = frame.select(*[name for name in _SINK_COLUMNS if name in frame.columns])
+    writer = frame.writeStream.option("checkpointLocation", checkpoint).queryName(
+        f"penstock to {to}"
+    )
+    if to == "queue":
+        writer = writer.format("penstock").option("path", target)
+        if target_queue is not None:
+            writer = writer.option("queue", target_queue)
+    elif to == "parquet":
+        writer = writer.format("parquet").option("path", target)
+    else:
+        writer = writer.format("console").option("truncate", "true")
+    if once:
+        return writer.trigger(availableNow=True).start()
+    return writer.trigger(processingTime=f"{interval_s} seconds").start()
+
+
+_SINK_COLUMNS = (
+    "payload",
+    "priority",
+    "key",
+    "headers",
+    "deliver_at",
+    "expires_at",
+    "content_type",
+    "max_attempts",
+)
+
+
+def _read(
+    spark: SparkSession, path: str, queue: str | None, options: Mapping[str, str]
+) -> DataFrame:
+    reader = spark.readStream.format("penstock").option("path", path)
+    reader = reader.option("startingOffsets", "earliest").option("includeHeaders", "true")
+    if queue is not None:
+        reader = reader.option("queue", queue)
+    return reader.options(**options).load()

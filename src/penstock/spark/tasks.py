@@ -1,0 +1,28 @@
+"""Running a Python function over many things on the executors, without rows in between.
+
+Jobs that read whole segments (archive, audit) do their work inside a task, with the codec and
+pyarrow: only what they found travels.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from pyspark.sql import SparkSession
+
+_Task = TypeVar("_Task")
+_Found = TypeVar("_Found")
+_TASKS_PER_CORE = 4  # in a row, so that few cores wait for the slowest task of a wave
+
+
+def run_tasks(
+    spark: SparkSession, work: Callable[[_Task], _Found], tasks: Sequence[_Task]
+) -> Iterator[_Found]:
+    """What `work` says of each task, in their order; a Spark task for each, in waves.
+
+    Between two waves the caller can note how far it has come.
+    """
+    context = spark.sparkContext
+    size = _TASKS_PER_CORE * context.defaultParallelism
+    for start in range(0, len(tasks), size):
+        wave = tasks[start : start + size]
+        yield from context.parallelize(wave, len(wave)).map(work).collect()

@@ -1,0 +1,29 @@
+"""One Spark session for the whole run: it takes longer to start than most tests to run."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.spark import session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A session on two cores, in which a failed task is tried again."""
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    made = session(
+        "local[2,4]",
+        app_name="penstock tests",
+        settings={
+            "spark.ui.enabled": "false",
+            "spark.sql.shuffle.partitions": "2",
+            "spark.driver.memory": "1g",
+            # On a busy machine a worker needs more than Spark's 15 s to start.
+            "spark.python.authenticate.socketTimeout": "120s",
+        },
+    )
+    made.sparkContext.setLogLevel("OFF")
+    yield made
+    made.stop()

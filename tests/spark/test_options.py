@@ -1,0 +1,87 @@
+"""Options are checked, all of them; what is wrong is said with what would be right."""
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.spark.options import READ_OPTIONS, ReadOptions, WriteOptions
+from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "'path' is missing"),
+        ({"path": " "}, "'path' is empty"),
+        ({"path": "x", "startingOffset": "latest"}, "did you mean startingOffsets"),
+        ({"path": "x", "kafka.bootstrap.servers": "y"}, "there is no option"),
+        ({"path": "x", "queue": "a", "subscribe": "b"}, "only one of queue, subscribe"),
+        ({"path": "x", "subscribePattern": "("}, "not a regular expression"),
+        ({"path": "x", "table": "message"}, "one of messages, events, state"),
+        ({"path": "x", "verify": "no"}, "must be true or false"),
+        ({"path": "x", "minPartitions": "0"}, "whole number from 1"),
+        ({"path": "x", "maxOffsetsPerTrigger": "-1"}, "whole number from 1"),
+        ({"path": "x", "maxPartitionBytes": "12"}, "at least 4096 bytes"),
+        ({"path": "x", "maxBytesPerTrigger": "1 parsec"}, "with a unit"),
+        ({"path": "x", "startingTimestamp": "yesterday"}, "milliseconds since 1970"),
+        ({"path": "x", "startingOffsets": "first"}, "earliest, latest, or JSON"),
+        ({"path": "x", "startingOffsets": '{"a": -3}'}, "earliest, latest, or JSON"),
+        ({"path": "x", "startingOffsets": '{"a": true}'}, "earliest, latest, or JSON"),
+        (
+            {"path": "x", "startingOffsets": "latest", "startingTimestamp": "0"},
+            "startingOffsets or startingTimestamp",
+        ),
+    ],
+)
+def test_a_bad_option_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        ReadOptions.parse({name.lower(): value for name, value in given.items()})
+
+
+def test_good_options_are_understood() -> None:
+    options = ReadOptions.parse(
+        {
+            "path": "x",
+            "subscribe": "a/b, c/d",
+            "maxpartitionbytes": "16m",
+            "startingtimestamp": "2026-01-31T12:00:00+01:00",
+            "endingtimestamp": "1700000000000",
+            "failondataloss": "False",
+            "columns": "seq, payload",
+        }
+    )
+    assert options.subscribe == ("a/b", "c/d")
+    assert options.max_partition_bytes == 16 << 20
+    assert options.starting_timestamp_ns == 1_769_857_200_000_000_000
+    assert options.ending_timestamp_ns == 1_700_000_000_000_000_000
+    assert not options.fail_on_data_loss
+    assert options.columns == ("seq", "payload")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "'path' is missing"),
+        ({"path": "x", "txnAppId": "a"}, "go together"),
+        ({"path": "x", "txnAppId": "a", "txnVersion": "one"}, "whole number"),
+        ({"path": "x", "mode": "append"}, "there is no option 'mode'"),
+    ],
+)
+def test_a_bad_option_of_the_sink_is_refused(given: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        WriteOptions.parse(given)
+
+
+def test_every_option_has_one_name_whatever_its_case() -> None:
+    assert len({name.lower() for name in READ_OPTIONS}) == len(READ_OPTIONS)
+
+
+def test_columns_are_those_of_the_table() -> None:
+    for table, names in DEFAULT_COLUMNS.items():
+        assert set(names) <= set(COLUMNS[table])
+        every = schema_of(table, ["*"], several_queues=False, include_headers=False)
+        assert every.fieldNames() == list(COLUMNS[table])
+    with_headers = schema_of("messages", None, several_queues=False, include_headers=True)
+    assert "headers" in with_headers.fieldNames()
+    for columns, said in ((["sequence"], "did you mean"), (["seq", "seq"], "twice")):
+        with pytest.raises(InvalidInput, match=said):
+            schema_of("messages", columns, several_queues=False, include_headers=False)

@@ -1,0 +1,258 @@
+"""The sink writes all of a job or nothing of it, and each transaction once."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.types import IntegerType, MapType, StringType, StructType
+
+import penstock
+from penstock.errors import InvalidInput, LedgerLocked, TooLarge
+from penstock.ledger import adoption
+from penstock.spark import sink as sink_module
+from penstock.spark.options import WriteOptions
+from penstock.spark.sink import BatchWriter, StagedRows
+from penstock.spark.sink_rows import check_sink_schema
+from tests.spark.in_process import rows
+
+PLAIN = StructType().add("payload", "binary")
+NUMBERS = MapType(StringType(), IntegerType())
+
+
+def writer(path: Path, schema: StructType = PLAIN, **options: object) -> BatchWriter:
+    given = {name: str(value) for name, value in {"path": path, **options}.items()}
+    return BatchWriter(WriteOptions.parse(given), schema)
+
+
+def task(made: BatchWriter, payloads: list[bytes], partition: int = 0) -> StagedRows:
+    """What a task does."""
+    batch = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
+    staged = made.write(iter([batch]))
+    assert isinstance(staged, StagedRows)
+    return StagedRows(partition, staged.staged, staged.size_bytes)
+
+
+def payloads(path: Path) -> list[bytes]:
+    return [row["payload"] for row in rows(path, columns="payload")]
+
+
+def staging(path: Path) -> list[str]:
+    return [entry.name for entry in (path / "staging").iterdir()]
+
+
+@pytest.fixture(params=["appended", "adopted"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Small jobs are appended, large ones adopted: both must keep the same promises."""
+    if request.param == "adopted":
+        monkeypatch.setattr(sink_module, "SMALL_BYTES", 0)
+    return str(request.param)
+
+
+def test_rows_keep_their_order_and_partitions_theirs(tmp_path: Path, way: str) -> None:
+    made = writer(tmp_path)
+    second = task(made, [b"c", b"d"], partition=1)
+    first = task(made, [b"a", b"b"], partition=0)
+    assert payloads(tmp_path) == []
+    made.commit([second, None, first])
+    assert payloads(tmp_path) == [b"a", b"b", b"c", b"d"]
+    assert staging(tmp_path) == []
+    with penstock.open(str(tmp_path)) as queue:
+        assert [m.payload for m in queue.dequeue_batch(10)] == [b"a", b"b", b"c", b"d"]
+
+
+def test_an_aborted_job_leaves_nothing(tmp_path: Path, way: str) -> None:
+    made = writer(tmp_path)
+    done = task(made, [b"a"])
+    made.abort([done, None])
+    assert payloads(tmp_path) == []
+    assert staging(tmp_path) == []
+
+
+def test_a_task_that_fails_leaves_nothing_and_is_done_again(tmp_path: Path, way: str) -> None:
+    made = writer(tmp_path)
+    bad = pa.record_batch({"payload": pa.array([b"a", None], pa.binary())})
+    good = pa.record_batch({"payload": pa.array([b"x"], pa.binary())})
+    with pytest.raises(InvalidInput, match="null"):
+        made.write(iter([good, bad]))
+    assert staging(tmp_path) == []
+    made.commit([task(made, [b"a"])])
+    assert payloads(tmp_path) == [b"a"]
+
+
+def test_a_twin_of_a_task_is_not_adopted_and_swept_when_old(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(tmp_path)
+    task(made, [b"a"])  # the slower twin: its message never reaches the driver
+    made.commit([task(made, [b"a"])])
+    assert payloads(tmp_path) == [b"a"]
+    assert len(staging(tmp_path)) == 1
+    monkeypatch.setattr("penstock.spark.staging.ORPHANED_AFTER_S", 0)
+    made.commit([task(made, [b"b"])])
+    assert staging(tmp_path) == []
+    assert payloads(tmp_path) == [b"a", b"b"]
+
+
+def test_a_repeated_transaction_is_a_no_op(tmp_path: Path, way: str) -> None:
+    for version, data in ((1, b"a"), (1, b"again"), (2, b"b"), (1, b"late")):
+        made = writer(tmp_path, txnAppId="nightly", txnVersion=version)
+        made.commit([task(made, [data])])
+    assert payloads(tmp_path) == [b"a", b"b"]
+    assert staging(tmp_path) == []
+
+
+def test_a_driver_killed_before_the_adoption_loses_nothing_but_the_work(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(tmp_path, txnAppId="nightly", txnVersion=1)
+    staged = task(made, [b"a", b"b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(sink_module, "adopt", _killed)
+        patch.setattr(sink_module, "append_once", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            made.commit([staged])
+    assert payloads(tmp_path) == []
+    again = writer(tmp_path, txnAppId="nightly", txnVersion=1)
+    again.commit([task(again, [b"a", b"b"])])
+    assert payloads(tmp_path) == [b"a", b"b"]
+
+
+def test_a_driver_killed_after_the_adoption_has_written_it_once(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = writer(tmp_path, txnAppId="nightly", txnVersion=1)
+    staged = task(made, [b"a", b"b"])
+    with monkeypatch.context() as patch:
+        patch.setattr(adoption._Adoption, "_remember", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            made.commit([staged])
+    made.abort([staged])  # what Spark does when commit raises: nothing adopted may go
+    assert payloads(tmp_path) == [b"a", b"b"]
+    again = writer(tmp_path, txnAppId="nightly", txnVersion=1)
+    again.commit([task(again, [b"a", b"b"])])
+    assert payloads(tmp_path) == [b"a", b"b"]
+
+
+def _killed(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_a_queue_with_another_writer_is_refused_by_name(tmp_path: Path, way: str) -> None:
+    with penstock.open(str(tmp_path)) as queue:
+        queue.enqueue(b"its own")
+        made = writer(tmp_path)
+        staged = task(made, [b"a"])
+        with pytest.raises(LedgerLocked, match="is being written by process"):
+            made.commit([staged])
+        made.abort([staged])
+    assert payloads(tmp_path) == [b"its own"]
+
+
+def test_a_large_task_writes_several_segments(tmp_path: Path) -> None:
+    with penstock.open(str(tmp_path), segment_bytes=1 << 20):
+        pass
+    made = writer(tmp_path)
+    made.commit([task(made, [b"x" * 1000] * 12_000)])
+    assert len(list((tmp_path / "messages").glob("*.log"))) > 10
+    assert payloads(tmp_path) == [b"x" * 1000] * 12_000
+
+
+def test_options_of_messages_are_columns(tmp_path: Path, way: str) -> None:
+    schema = (
+        StructType()
+        .add("payload", "string")
+        .add("priority", "integer")
+        .add("key", "string")
+        .add("headers", MapType(StringType(), StringType()))
+        .add("deliver_at", "timestamp")
+        .add("expires_at", "timestamp")
+        .add("content_type", "string")
+        .add("max_attempts", "integer")
+    )
+    made = writer(tmp_path, schema)
+    batch = pa.record_batch(
+        {
+            "payload": pa.array(["a", "b"]),
+            "priority": pa.array([9, None], pa.int32()),
+            "key": pa.array(["k", None]),
+            "headers": pa.array([[("x", "1")], None], pa.map_(pa.string(), pa.string())),
+            "deliver_at": pa.array([None, 4_000_000_000_000_000], pa.timestamp("us", "UTC")),
+            "expires_at": pa.array([5_000_000_000_000_000, None], pa.timestamp("us", "UTC")),
+            "content_type": pa.array(["text/plain", None]),
+            "max_attempts": pa.array([3, None], pa.int32()),
+        }
+    )
+    made.commit([made.write(iter([batch]))])
+    with penstock.open(str(tmp_path)) as queue:
+        (first,) = queue.peek(10)
+        assert (first.payload, first.priority, first.key) == (b"a", 9, "k")
+        assert (first.headers, first.content_type) == ({"x": "1"}, "text/plain")
+        assert (first.expires_at, first.max_attempts) == (5e9, 3)
+        (second,) = queue.browse("scheduled")
+        assert (second.payload, second.priority, second.deliver_at) == (b"b", 5, 4e9)
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (StructType().add("value", "string"), "needs a column 'payload'"),
+        (StructType(), "no column"),
+        (StructType().add("payload", "integer"), "takes binary or string"),
+        (StructType().add("payload", "binary").add("prioirty", "integer"), "did you mean priority"),
+        (StructType().add("payload", "binary").add("seq", "long"), "no use for the column 'seq'"),
+        (StructType().add("payload", "binary").add("headers", NUMBERS), "map<string,s"),
+        (StructType().add("payload", "binary").add("deliver_at", "long"), "takes timestamp"),
+    ],
+)
+def test_a_frame_that_cannot_be_messages_is_refused(schema: StructType, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        check_sink_schema(schema)
+
+
+def test_values_that_a_queue_refuses_are_refused(tmp_path: Path) -> None:
+    with penstock.open(str(tmp_path), max_payload_bytes=10):
+        pass
+    made = writer(tmp_path)
+    with pytest.raises(TooLarge, match="max_payload_bytes"):
+        task(made, [b"x" * 11])
+    priorities = pa.record_batch({"payload": [b"x"], "priority": pa.array([10], pa.int32())})
+    with pytest.raises(InvalidInput, match="from 0 to 9"):
+        made.write(iter([priorities]))
+    headers = pa.array([[("a\n", "b")]], pa.map_(pa.string(), pa.string()))
+    with pytest.raises(InvalidInput, match="line break"):
+        made.write(iter([pa.record_batch({"payload": [b"x"], "headers": headers})]))
+
+
+def test_a_bounded_queue_is_refused(tmp_path: Path) -> None:
+    penstock.open(str(tmp_path), max_messages=10).close()
+    with pytest.raises(InvalidInput, match="max_messages is 10"):
+        writer(tmp_path)
+
+
+def test_the_queue_is_found_or_made(tmp_path: Path) -> None:
+    writer(tmp_path / "new").commit([])
+    assert payloads(tmp_path / "new") == []
+    data = tmp_path / "data"
+    (data / "shop").mkdir(parents=True)
+    made = writer(data, queue="shop/orders")
+    made.commit([task(made, [b"a"])])
+    assert payloads(data / "shop" / "orders") == [b"a"]
+    for queue, said in (("orders", "<namespace>/<name>"), ("shop/../x", "<namespace>/<name>")):
+        with pytest.raises(InvalidInput, match=said):
+            writer(data, queue=queue)
+    with pytest.raises(InvalidInput, match="no namespace 'lab'"):
+        writer(data, queue="lab/orders")
+    with pytest.raises(InvalidInput, match="is not a queue"):
+        writer(data)
+
+
+def test_the_settings_of_the_queue_hold_for_the_sink(tmp_path: Path) -> None:
+    penstock.open(
+        str(tmp_path), compression="gzip", compression_min_bytes=100, default_priority=7
+    ).close()
+    made = writer(tmp_path)
+    made.commit([task(made, [b"abc" * 1000, b"short"])])
+    found = rows(tmp_path, columns="payload,priority,compression")
+    assert [row["compression"] for row in found] == ["gzip", None]
+    assert [row["priority"] for row in found] == [7, 7]
+    assert found[0]["payload"] == b"abc" * 1000

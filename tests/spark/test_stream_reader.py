@@ -1,0 +1,209 @@
+"""Offsets of a stream: exact, limited, the same after a restart; and a group that follows."""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
+
+import penstock
+from penstock.clock import ManualClock
+from penstock.errors import InvalidInput, LedgerLocked
+from penstock.spark import DataLoss
+from penstock.spark.stream_reader import StreamReader
+from tests.spark.in_process import as_rows, source
+from tests.spark.random_queues import open_small
+
+Offsets = dict[str, int]
+
+
+def stream(path: Path, **options: object) -> StreamReader:
+    made = source(path, **options)
+    reader = made.streamReader(made.schema())
+    assert isinstance(reader, StreamReader)
+    return reader
+
+
+def seqs(reader: StreamReader, start: Offsets, end: Offsets) -> list[int]:
+    tasks = reader.partitions(start, end)
+    return [row["seq"] for task in tasks for batch in reader.read(task) for row in as_rows(batch)]
+
+
+def drained(
+    reader: StreamReader, start: Offsets, limit: ReadLimit
+) -> tuple[list[list[int]], Offsets]:
+    """The micro-batches until nothing is new, and the last offset."""
+    batches = []
+    while (end := reader.latestOffset(start, limit)) != start:
+        batches.append(seqs(reader, start, end))
+        start = end
+    return batches, start
+
+
+def flat(batches: list[list[int]]) -> list[int]:
+    return [seq for batch in batches for seq in batch]
+
+
+def test_a_new_stream_starts_at_the_end_unless_told_otherwise(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 5)
+        queue.sync()
+        latest, earliest = stream(tmp_path), stream(tmp_path, startingOffsets="earliest")
+        name = tmp_path.name
+        assert latest.initialOffset() == {name: 6}
+        assert earliest.initialOffset() == {name: 1}
+        queue.enqueue(b"new")
+        assert latest.initialOffset() == {name: 6}  # asked twice, it stays
+        start = latest.initialOffset()
+        end = latest.latestOffset(start, ReadAllAvailable())
+        assert seqs(latest, start, end) == [6]
+        assert latest.latestOffset(end, ReadAllAvailable()) is end
+
+
+def test_limits_cut_the_stream_into_batches_without_gap_or_overlap(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        for _ in range(10):
+            queue.enqueue_batch([b"x" * 50] * 100)
+    by_rows = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=300)
+    limit = by_rows.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxRows)
+    batches, _ = drained(by_rows, by_rows.initialOffset(), limit)
+    assert [len(batch) for batch in batches] == [300, 300, 300, 100]
+    assert flat(batches) == list(range(1, 1001))
+    by_bytes = stream(tmp_path, startingOffsets="earliest", maxBytesPerTrigger="20k")
+    limit = by_bytes.getDefaultReadLimit()
+    assert isinstance(limit, ReadMaxBytes)
+    batches, _ = drained(by_bytes, by_bytes.initialOffset(), limit)
+    assert len(batches) > 3
+    assert max(len(batch) * 76 for batch in batches) <= 20 * 1024 + 8192
+    assert flat(batches) == list(range(1, 1001))
+
+
+def test_a_single_large_message_passes_a_small_limit(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        for _ in range(3):
+            queue.enqueue(b"x" * 100_000)
+    reader = stream(tmp_path, startingOffsets="earliest", maxBytesPerTrigger=10)
+    batches, _ = drained(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+    assert flat(batches) == [1, 2, 3]
+
+
+def test_queues_share_the_limit(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    for name, count in (("a", 900), ("b", 100), ("c", 0)):
+        with penstock.open(str(tmp_path / "shop" / name)) as queue:
+            if count:
+                queue.enqueue_batch([b"x"] * count)
+    reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=100)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    assert end == {"shop/a": 91, "shop/b": 11, "shop/c": 1}
+    assert list(end) == sorted(end)
+
+
+def test_a_queue_that_comes_later_is_read_from_its_start(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    penstock.open(str(tmp_path / "shop" / "a")).close()
+    reader = stream(tmp_path, subscribePattern="shop/.*", startingOffsets="latest", columns="seq")
+    start = reader.initialOffset()
+    with penstock.open(str(tmp_path / "shop" / "b")) as queue:
+        queue.enqueue_batch([b"x"] * 3)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert end == {"shop/a": 1, "shop/b": 4}
+    assert seqs(reader, start, end) == [1, 2, 3]
+
+
+def test_available_now_ends_where_it_was_when_it_began(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 10)
+        queue.sync()
+        reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=4)
+        reader.prepareForTriggerAvailableNow()
+        queue.enqueue_batch([b"x"] * 10)
+        queue.sync()
+        batches, end = drained(reader, reader.initialOffset(), reader.getDefaultReadLimit())
+        assert batches == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
+        assert end == {tmp_path.name: 11}
+
+
+def test_a_restarted_stream_reads_the_same_ranges(tmp_path: Path) -> None:
+    with open_small(tmp_path, ManualClock()) as queue:
+        for _ in range(10):
+            queue.enqueue_batch([b"x" * 50] * 100)
+        keep = {"startingOffsets": "earliest", "failOnDataLoss": "true"}
+        first = stream(tmp_path, **keep)
+        start = {tmp_path.name: 401}
+        end = {tmp_path.name: 700}
+        before = seqs(first, start, end)
+        queue.dequeue_batch(300)
+        queue.compact()  # bytes have moved, seqs have not
+        assert seqs(stream(tmp_path, **keep), start, end) == before == list(range(401, 700))
+
+
+def test_what_is_gone_is_an_error_or_passed_over(tmp_path: Path) -> None:
+    with open_small(tmp_path, ManualClock()) as queue:
+        for _ in range(20):
+            queue.enqueue_batch([b"x" * 50] * 100)
+        queue.dequeue_batch(1500)
+        queue.compact()
+    start, end = {tmp_path.name: 1}, {tmp_path.name: 2001}
+    with pytest.raises(DataLoss, match="retention"):
+        stream(tmp_path).partitions(start, end)
+    assert seqs(stream(tmp_path, failOnDataLoss="false"), start, end)[-1] == 2000
+    with pytest.raises(DataLoss, match="replaced or restored"):
+        stream(tmp_path).latestOffset({tmp_path.name: 5000}, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="not there any more"):
+        stream(tmp_path).latestOffset({"other": 1}, ReadAllAvailable())
+
+
+def test_a_group_follows_the_stream_and_holds_retention_back(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        for _ in range(10):
+            queue.enqueue_batch([b"x" * 50] * 100)
+    reader = stream(tmp_path, startingOffsets="earliest", group="spark")
+    start = reader.initialOffset()
+    end = {tmp_path.name: 500}
+    with open_small(tmp_path) as queue:
+        assert "spark" in queue.groups
+        queue.dequeue_batch(1000)
+        queue.compact()
+    assert seqs(reader, start, end) == list(range(1, 500))
+    reader.commit(end)
+    with open_small(tmp_path) as queue:
+        assert queue.stats().groups["spark"].ready == 501
+        queue.compact()
+    assert seqs(reader, end, {tmp_path.name: 1001}) == list(range(500, 1001))
+
+
+def test_a_group_of_a_queue_with_another_writer_is_refused_at_the_start(tmp_path: Path) -> None:
+    with open_small(tmp_path):
+        reader = stream(tmp_path, group="spark")
+        with pytest.raises(LedgerLocked):
+            reader.initialOffset()
+
+
+def test_options_that_make_no_sense_for_a_stream_are_refused(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    for options, said in (
+        ({"table": "state"}, "cannot be streamed"),
+        ({"endingOffsets": "latest"}, "no end"),
+        ({"endingTimestamp": "0"}, "no end"),
+    ):
+        with pytest.raises(InvalidInput, match=said):
+            stream(tmp_path, **options)
+    with pytest.raises(InvalidInput, match="not those of a penstock source"):
+        stream(tmp_path).latestOffset({"topic": {"0": 1}}, ReadAllAvailable())
+
+
+def test_events_can_be_streamed(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue(b"x")
+        reader = stream(tmp_path, table="events", startingOffsets="earliest")
+        start = reader.initialOffset()
+        queue.dequeue()
+        queue.sync()
+        end = reader.latestOffset(start, ReadAllAvailable())
+        assert seqs(reader, start, end) == [1]
