@@ -78,7 +78,11 @@ class RunningServer:
         try:
             self.server = Server(self._configuration)
             await self.server.start()
-            await self.server.ready()
+            try:
+                await self.server.ready()
+            except BaseException:
+                await self.server.stop()
+                raise
         except BaseException as error:
             self._error = error
             return

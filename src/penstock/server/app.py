@@ -12,6 +12,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from penstock.errors import PenstockError
+from penstock.server import ws
 from penstock.server.dialects import epochqueue, rivetq
 from penstock.server.docs_pages import DOCS_ROUTES
 from penstock.server.edge import Edge
@@ -49,6 +50,7 @@ def build_app(service: Service) -> ASGIApp:
             *DOCS_ROUTES,
             *rivetq.ROUTES,
             *epochqueue.ROUTES,
+            *ws.ROUTES,
         ],
         exception_handlers={PenstockError: _on_error, HTTPException: _on_http_error},
     )

@@ -25,6 +25,7 @@ from penstock.server.protocol import PenstockProtocol
 from penstock.server.replies import Replies
 from penstock.server.service import Service
 from penstock.server.settings import RELOADABLE, ServerSettings
+from penstock.server.ws.protocol import WebSocketProtocol
 
 log = logging.getLogger("penstock.server")
 
@@ -109,7 +110,7 @@ class Server:
     def _uvicorn_config(self, settings: ServerSettings) -> Config:
         config = Config(
             build_app(self.service),
-            ws="websockets-sansio",
+            ws=WebSocketProtocol,
             ws_max_size=settings.ws_max_frame_bytes,
             ws_ping_interval=settings.ws_ping_s,
             ws_ping_timeout=settings.ws_pong_s,
@@ -196,4 +197,5 @@ class Server:
             pass
         else:
             await self.webhooks.stop(grace_s=within_s / 2)
-        await self.broker.stop()
+        if self.broker.is_open:
+            await self.broker.stop()
