@@ -10,7 +10,7 @@ import pytest
 
 import penstock.aio
 from penstock.aio import AsyncQueue
-from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup, ReceiptInvalid
+from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup, QueueFull, ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import LeasedMessage
 from penstock.queue.queue import Queue
@@ -227,3 +227,34 @@ def test_a_handler_that_raises_is_told_of_in_the_log(
         assert [letter.reason async for letter in queue.dead()] == ["RuntimeError: out of paper"]
 
     play(tmp_path, story)
+
+
+def test_any_number_of_tasks_may_wait_for_room_and_the_rest_goes_on(tmp_path: Path) -> None:
+    """They take no threads: what needs one is not held up by them."""
+
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue(b"first")
+        tasks = [asyncio.create_task(queue.enqueue(b"%d" % n)) for n in range(50)]
+        await queue.compact()  # in a thread
+        assert not any(task.done() for task in tasks)
+        for _ in range(51):
+            (job,) = await queue.lease(wait_s=10)
+            await queue.ack(job)
+        assert len(set(await asyncio.gather(*tasks))) == 50
+
+    play(tmp_path, story, max_messages=1, when_full="block", block_s=60)
+
+
+def test_a_task_waits_for_room_as_long_as_was_set_and_not_where_there_can_be_none(
+    tmp_path: Path,
+) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue(b"first")
+        with pytest.raises(QueueFull):
+            await queue.enqueue(b"second")
+        with pytest.raises(QueueFull):
+            async with asyncio.timeout(0):
+                await queue.enqueue_batch([b"a", b"b"])
+        assert queue.metrics()["rejected_full"] == 3
+
+    play(tmp_path, story, max_messages=1, when_full="block", block_s=0.01)

@@ -136,11 +136,15 @@ class AsyncQueue(Face):
 
     async def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
-        if self.settings.when_full == "block":  # may wait for room
-            return await self._durable(
-                await asyncio.to_thread(self._parts.publishing.publish, messages)
-            )
-        return await self._durable(self._parts.publishing.publish(messages))
+        publishing = self._parts.publishing
+        if self.settings.when_full != "block":
+            return await self._durable(publishing.publish(messages))
+        published = await self._until(
+            self.settings.block_s, lambda: publishing.try_publish(messages)
+        )
+        if not published:
+            published = publishing.publish(messages, block_s=0)  # says that the queue is full
+        return await self._durable(published)
 
     # -- delivering --------------------------------------------------------------------------------
 

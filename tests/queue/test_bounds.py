@@ -167,6 +167,23 @@ def test_a_blocked_publisher_goes_on_when_there_is_room() -> None:
     assert waiting(queue) == [b"late"]
 
 
+def test_a_publisher_that_waits_for_bytes_goes_on_after_a_compaction() -> None:
+    clock = SteppedClock()
+    settings = {"max_bytes": 5000, "segment_bytes": 1024, "when_full": "reject"}
+    store = QueueStore(settings, clock=clock)
+    with pytest.raises(QueueFull):
+        fill(store.queue)
+    with pytest.raises(QueueFull):
+        while True:
+            store.queue.enqueue(b"late")
+    queue = store.reopen(when_full="block")
+    queue.dequeue_batch(1000)
+    thread, answers = blocked(queue, clock)
+    queue.compact()
+    thread.join()
+    assert not isinstance(answers[0], QueueFull)
+
+
 def test_a_blocked_publisher_gives_up_in_the_end() -> None:
     clock = SteppedClock()
     queue = QueueStore({"max_messages": 1, "when_full": "block", "block_s": 5}, clock=clock).queue

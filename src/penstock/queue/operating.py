@@ -247,6 +247,7 @@ class Operating:
             with core.lock:
                 core.reader.forget()
                 core.messages.forget()
+                core.arrived()  # some may wait for bytes
             return result
         finally:
             self._compacting = False

@@ -1,6 +1,7 @@
 """Publishing: checks, deduplication, bounds, and the write."""
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from penstock import codec
@@ -8,7 +9,7 @@ from penstock.checking import check_number, check_whole
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, QueueFull, RateLimited, TooLarge
-from penstock.model import NS, NewMessage, Payload, Published
+from penstock.model import NS, NewMessage, Payload, Published, TypedPayload
 from penstock.queue.compression import compress
 from penstock.queue.core import QueueCore
 from penstock.queue.dedup import dedup_hash, pack_record
@@ -22,6 +23,10 @@ MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
 MAX_KEY_BYTES = 1024
 MAX_DEDUP_ID_BYTES = 1024
+MAX_CONTENT_TYPE_BYTES = 256
+
+_new_tuple = tuple.__new__
+_PLAIN_OPTIONS = Draft(b"")[1:-2]  # what stands between the payload and the attributes
 
 
 class _Pending(NamedTuple):
@@ -75,7 +80,7 @@ class Publishing:
             core.snapshot_if_due()
         return codec.make_id(timestamp_ns, core.identity, seq)
 
-    def publish_plain_batch(self, payloads: Sequence[bytes]) -> list[str]:
+    def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
         """The short way for several, which are there together or not at all."""
         core = self._core
         first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
@@ -86,14 +91,28 @@ class Publishing:
             core.snapshot_if_due()
         return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
 
-    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
-        """Publish messages, all or none. Duplicates are answered, not written again."""
+    def publish_typed_batch(self, payloads: Sequence[TypedPayload]) -> list[str]:
+        """The same for payloads with a content type: it changes nothing about their delivery."""
+        drafts = [
+            _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, _type_attributes(content_type), 0))
+            for payload, content_type in payloads
+        ]
+        return self.publish_plain_batch(drafts)
+
+    def publish(
+        self, messages: Sequence[NewMessage], *, block_s: float | None = None
+    ) -> list[Published]:
+        """Publish messages, all or none. Duplicates are answered, not written again.
+
+        `block_s`: how long to wait for room, instead of as long as the settings say.
+        """
         core = self._core
         most = core.settings.max_batch
         if not 0 < len(messages) <= most:
             raise InvalidInput(f"a batch has 1 to {most} messages, not {len(messages)}")
         with core.lock:
-            deadline_ns = core.clock.monotonic_ns() + round(core.settings.block_s * NS)
+            block_s = core.settings.block_s if block_s is None else block_s
+            deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
             prepared = self.prepare(messages, core.tick())
             if prepared.drafts:
                 self._take_tokens(len(prepared.drafts))
@@ -105,6 +124,17 @@ class Publishing:
             published = self.write_prepared(prepared)
             core.snapshot_if_due()
             return published
+
+    def try_publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+        """As `publish`, but nothing where that would wait for room: for those who wait otherwise,
+        until something changes."""
+        core = self._core
+        with core.lock:
+            drafts = self.prepare(messages, core.tick()).drafts
+            may_wait = core.settings.when_full == "block" and self._can_fit(len(drafts))
+            if drafts and may_wait and self._excess(drafts):
+                return []
+            return self.publish(messages)
 
     def write_prepared(
         self, prepared: Prepared, attributes: Mapping[int, bytes] | None = None
@@ -214,7 +244,9 @@ class Publishing:
             check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
             attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
         if message.content_type is not None:
-            attributes[CONTENT_TYPE] = _text("content_type", message.content_type, 256)
+            attributes[CONTENT_TYPE] = _text(
+                "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES
+            )
         return attributes or None
 
     def _take_tokens(self, count: int) -> None:
@@ -237,16 +269,17 @@ class Publishing:
         Hold the lock; while it waits, others have it.
         """
         core, settings = self._core, self._core.settings
-        count = len(drafts)
-        over_bytes = settings.max_bytes and self._log_bytes(drafts) > settings.max_bytes
-        excess = self._waiting() + count - settings.max_messages if settings.max_messages else 0
-        if excess <= 0 and not over_bytes:
+        count, excess = len(drafts), self._excess(drafts)
+        if not excess:
             return True
-        can_fit = not settings.max_messages or count <= settings.max_messages
-        if settings.when_full == "drop_oldest" and not over_bytes and self._drop_oldest(count):
+        if (
+            settings.when_full == "drop_oldest"
+            and excess != "bytes"  # dropping frees none
+            and self._drop_oldest(count)
+        ):
             return True
         left_ns = deadline_ns - core.clock.monotonic_ns()
-        if settings.when_full != "block" or left_ns <= 0 or not can_fit:
+        if settings.when_full != "block" or left_ns <= 0 or not self._can_fit(count):
             core.metrics.rejected_full += count
             if self._bucket is not None:
                 self._bucket.give_back(count)
@@ -259,6 +292,18 @@ class Publishing:
             core.wait(left_ns)
         core.ledger.check_open()
         return False
+
+    def _excess(self, drafts: Sequence[Draft]) -> str:
+        """Of what there would be too much with these: "bytes", "messages", or nothing."""
+        settings = self._core.settings
+        if settings.max_bytes and self._log_bytes(drafts) > settings.max_bytes:
+            return "bytes"
+        most = settings.max_messages
+        return "messages" if most and self._waiting() + len(drafts) > most else ""
+
+    def _can_fit(self, count: int) -> bool:
+        """Might there be room for so many, ever?"""
+        return not self._core.settings.max_messages or count <= self._core.settings.max_messages
 
     def _waiting(self) -> int:
         return max(group.undelivered for group in self._core.state.groups.values())
@@ -292,6 +337,12 @@ class Publishing:
 def deduplicated(count: int) -> Event:
     """Of messages that were all duplicates; where some were not, they carry the count."""
     return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, duplicates=count)
+
+
+@lru_cache(maxsize=256)
+def _type_attributes(content_type: str) -> Mapping[int, bytes]:
+    """The attributes of a message that has only this one. Shared: nobody changes them."""
+    return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
 
 
 # -- checking one value ----------------------------------------------------------------------------
