@@ -40,6 +40,13 @@ class NewMessage:
     compression: str | None = None
 
 
+class TypedPayload(NamedTuple):
+    """Bytes to be published, with a content type and no other option."""
+
+    payload: bytes
+    content_type: str
+
+
 class Published(NamedTuple):
     """The answer to a publish."""
 

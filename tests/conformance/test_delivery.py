@@ -6,7 +6,7 @@ import pytest
 
 from penstock.broker.store import Place, Settlement
 from penstock.errors import InvalidInput, NoSuchGroup, QueueFull, RateLimited
-from penstock.model import NewMessage
+from penstock.model import NewMessage, TypedPayload
 from tests.conformance.conftest import ORDERS, StoreLife
 
 
@@ -219,3 +219,20 @@ async def test_blocking_for_room_blocks_nobody_else(life: StoreLife) -> None:
     await waiting
     assert await life.payloads() == [b"2"]
     await store.close()
+
+
+async def test_a_payload_with_a_content_type_is_published_as_such(life: StoreLife) -> None:
+    for bounds in ({}, {"max_messages": 100}):  # the short way, and the long one
+        store = await life.open()
+        await store.change(ORDERS, bounds)
+        typed = [TypedPayload(b"{}", "application/json"), TypedPayload(b"[]", "text/größe")]
+        ids = [one.id for one in await store.publish(ORDERS, [*typed, *typed[:1]])]
+        leased = await life.lease(3)
+        assert [one.id for one in leased] == ids
+        kinds = [(one.payload, one.message.content_type) for one in leased]
+        assert kinds == [*typed, *typed[:1]]
+        with pytest.raises(InvalidInput, match="content_type"):
+            await store.publish(ORDERS, [TypedPayload(b"x", "x" * 300)])
+        with pytest.raises(InvalidInput, match="payload"):
+            await store.publish(ORDERS, [TypedPayload(bytes(17 << 20), "x")])
+        await store.close()

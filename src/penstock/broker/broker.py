@@ -28,6 +28,7 @@ from penstock.broker.store import (
     Outcome,
     Page,
     Place,
+    Publishable,
     QueueInfo,
     Row,
     Settlement,
@@ -42,8 +43,6 @@ from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
     LeasedMessage,
-    NewMessage,
-    Payload,
     Published,
     Stats,
     Why,
@@ -132,7 +131,10 @@ class Broker:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(
-        self, caller: Caller, queue: QueueName, messages: Sequence[NewMessage | Payload]
+        self,
+        caller: Caller,
+        queue: QueueName,
+        messages: Sequence[Publishable],
     ) -> Future[list[Published]]:
         """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
         self.admit(caller, Verb.PUBLISH, queue.namespace)

@@ -23,10 +23,12 @@ from penstock.model import (
     Payload,
     Published,
     Stats,
+    TypedPayload,
     Why,
 )
 from penstock.queue.settings import QueueSettings
 
+Publishable = NewMessage | TypedPayload | Payload
 Verdict = Literal["ack", "nack", "extend", "release"]
 
 
@@ -58,7 +60,7 @@ class Settlement(NamedTuple):
     delay_s: float | None = None  # of a nack: instead of the backoff
     dead: bool = False  # of a nack: trying again makes no sense
     lease_s: float = 0.0  # of an extend
-    emit: Sequence[NewMessage] = ()  # of an ack: published in the same write
+    emit: Sequence[Publishable] = ()  # of an ack: published in the same write
 
 
 class Outcome(NamedTuple):
@@ -195,9 +197,7 @@ class Store(Protocol):
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def publish(
-        self, queue: QueueName, messages: Sequence[NewMessage | Payload]
-    ) -> Future[list[Published]]:
+    def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         """All or none."""
 
     def lease(

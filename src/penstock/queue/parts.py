@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 
 from penstock.checking import check_number
 from penstock.errors import InvalidInput
-from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler
+from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
 from penstock.queue.core import QueueCore
 from penstock.queue.dead_letters import DeadLetters
 from penstock.queue.delivering import Delivering, Nonces
@@ -17,6 +17,7 @@ from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying
 
 _ONLY_BYTES = {bytes}
+_ONLY_TYPED = {TypedPayload}
 _LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
 
 
@@ -39,7 +40,7 @@ class Parts:
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
 
-    def all_plain(self, messages: Sequence[Payload | NewMessage]) -> bool:
+    def all_plain(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
         """May a batch go the short way?"""
         limit = self.max_plain_bytes
         return (
@@ -47,6 +48,16 @@ class Parts:
             and 0 < len(messages) <= self.core.settings.max_batch
             and set(map(type, messages)) == _ONLY_BYTES
             and max(map(len, messages)) <= limit  # type: ignore[arg-type]
+        )
+
+    def all_typed(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
+        """May it go the short way, as payloads with a content type?"""
+        limit = self.max_plain_bytes
+        return (
+            limit >= 0
+            and 0 < len(messages) <= self.core.settings.max_batch
+            and set(map(type, messages)) == _ONLY_TYPED
+            and max(len(one[0]) for one in messages) <= limit  # type: ignore[index,arg-type]
         )
 
 
@@ -59,11 +70,17 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
     return leased
 
 
-def as_new(messages: Iterable[Payload | NewMessage]) -> list[NewMessage]:
+def as_new(messages: Iterable[Payload | NewMessage | TypedPayload]) -> list[NewMessage]:
     """Payloads as messages without options."""
     if isinstance(messages, str | bytes | bytearray | memoryview):
         raise InvalidInput("this is one payload: put it into a list, or use enqueue")
-    return [m if isinstance(m, NewMessage) else NewMessage(payload=m) for m in messages]
+    return [m if isinstance(m, NewMessage) else _new(m) for m in messages]
+
+
+def _new(payload: Payload | TypedPayload) -> NewMessage:
+    if isinstance(payload, TypedPayload):
+        return NewMessage(payload=payload.payload, content_type=payload.content_type)
+    return NewMessage(payload=payload)
 
 
 def half_time_ns(leased: LeasedMessage, now_ns: int) -> int:

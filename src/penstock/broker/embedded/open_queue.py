@@ -19,6 +19,7 @@ from penstock.broker.store import (
     Outcome,
     Page,
     Place,
+    Publishable,
     QueueInfo,
     Row,
     Settlement,
@@ -30,8 +31,6 @@ from penstock.model import (
     NS,
     HistoryEvent,
     LeasedMessage,
-    NewMessage,
-    Payload,
     Published,
     Stats,
     Why,
@@ -154,13 +153,16 @@ class OpenQueue:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def publish(self, messages: Sequence[NewMessage | Payload]) -> Future[list[Published]]:
+    def publish(self, messages: Sequence[Publishable]) -> Future[list[Published]]:
         publishing = self._parts.publishing
         if self._parts.all_plain(messages):
             if len(messages) == 1:
                 ids = [publishing.publish_plain(messages[0])]  # type: ignore[arg-type]
             else:
                 ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            return self._durable([Published(id_) for id_ in ids])
+        if self._parts.all_typed(messages):
+            ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
             return self._durable([Published(id_) for id_ in ids])
         new = as_new(messages)
         if self._blocks:  # may wait for room

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.queue.parts import as_new
 from penstock.queue.settling import Settling
 
 
@@ -32,7 +33,7 @@ def _settle(settling: Settling, one: Settlement) -> Outcome:
     receipt = one.receipt
     try:
         if one.verdict == "ack":
-            return Outcome(receipt, "done", ids=settling.ack([receipt], one.emit))
+            return Outcome(receipt, "done", ids=settling.ack([receipt], as_new(one.emit)))
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
         elif one.verdict == "extend":

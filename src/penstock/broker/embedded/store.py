@@ -19,6 +19,7 @@ from penstock.broker.store import (
     Outcome,
     Page,
     Place,
+    Publishable,
     QueueInfo,
     Row,
     Settlement,
@@ -29,8 +30,6 @@ from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
     LeasedMessage,
-    NewMessage,
-    Payload,
     Published,
     Stats,
     Why,
@@ -163,9 +162,7 @@ class EmbeddedStore:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def publish(
-        self, queue: QueueName, messages: Sequence[NewMessage | Payload]
-    ) -> Future[list[Published]]:
+    def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         return self._do(queue, lambda one: one.publish(messages))
 
     def lease(

@@ -7,7 +7,7 @@ import msgspec
 from msgspec import UNSET
 
 from penstock.errors import InvalidInput
-from penstock.model import NewMessage
+from penstock.model import NewMessage, TypedPayload
 from penstock.server import strict_json
 from penstock.server.rest.query import Query
 from penstock.server.rest.structs import NewMessageBody
@@ -21,7 +21,7 @@ _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
 
 
-def read_messages(body: bytes) -> tuple[list[NewMessage | bytes], bool]:
+def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes], bool]:
     """The messages of a JSON body, and whether it was an array of them."""
     if body.lstrip()[:1] == b"[":
         items = strict_json.decode(body, _many)
@@ -29,15 +29,17 @@ def read_messages(body: bytes) -> tuple[list[NewMessage | bytes], bool]:
     return [new_message(strict_json.decode(body, _one), "$")], False
 
 
-def new_message(body: NewMessageBody, path: str) -> NewMessage | bytes:
-    """A message as the broker takes it. Bytes are all there is to one without options: the queue
-    has a shorter way for those."""
+def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | bytes:
+    """A message as the broker takes it. Without options it is just a payload, perhaps with its
+    content type: the queue has a shorter way for those."""
     content_type = body.content_type
     if body.payload is not UNSET:
         if body.payload_b64 is not UNSET:
             raise InvalidInput(f"give payload or payload_b64, not both - at `{path}`")
         payload = bytes(body.payload)
         content_type = content_type or JSON
+        if _has_no_options(body):
+            return TypedPayload(payload, content_type)
     elif body.payload_b64 is not UNSET:
         payload = _from_base64(body.payload_b64, path)
         if content_type is None and _has_no_options(body):

@@ -6,7 +6,7 @@ import msgspec
 
 from penstock.broker import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
-from penstock.model import NewMessage, Receipt
+from penstock.model import Receipt
 from penstock.server import strict_json
 from penstock.server.problems import Problem, problem_of
 from penstock.server.rest.answers import Settled, SettledOne
@@ -39,10 +39,7 @@ def read_settlements(body: bytes) -> list[Settlement]:
 
 
 def _ack(item: AckItem, path: str) -> Settlement:
-    emitted = []
-    for index, body in enumerate(item.emit):
-        message = new_message(body, f"{path}.emit[{index}]")
-        emitted.append(message if isinstance(message, NewMessage) else NewMessage(payload=message))
+    emitted = [new_message(body, f"{path}.emit[{index}]") for index, body in enumerate(item.emit)]
     return Settlement("ack", item.receipt, emit=emitted)
 
 
