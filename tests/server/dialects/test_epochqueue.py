@@ -50,7 +50,8 @@ def nack(http: Client, message: dict[str, Any]) -> int:
 def row(http: Client, at: str) -> dict[str, Any]:
     """The counts of one queue."""
     name = at.rpartition("/")[2]
-    number, rows = 1, {}
+    number = 1
+    rows: dict[str, dict[str, Any]] = {}
     while True:
         page = http.get("/api/stats", params={"page": number, "limit": 200}).json()
         rows |= {one["key"]: one for one in page["queues"]}

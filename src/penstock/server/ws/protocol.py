@@ -7,6 +7,7 @@ sent before the end are the ones that nobody takes. Its messages would stay leas
 import asyncio
 from typing import Any
 
+from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 
@@ -16,6 +17,11 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._patience: asyncio.TimerHandle | None = None
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
+            self.handshake_complete = True  # it was refused; else the log would say it was not done
 
     def pause_writing(self) -> None:
         super().pause_writing()
