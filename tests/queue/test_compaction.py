@@ -1,11 +1,12 @@
 """Compaction: gives back what no group needs, and never anything else."""
 
-from threading import Event
+from threading import Event, Semaphore, Thread
 
 import pytest
 
-from penstock.errors import NoSuchMessage
+from penstock.errors import NoSuchMessage, QueueError
 from penstock.queue import EventType, Queue
+from penstock.queue.tidying import Tidying
 from tests.harness.queue_store import QueueStore
 
 
@@ -179,6 +180,52 @@ def test_compaction_by_itself_after_a_snapshot() -> None:
     store.close()
     assert store.open().stats().first_seq > 1
     store.close()
+
+
+def test_a_second_compaction_waits_for_the_one_that_runs(store: QueueStore) -> None:
+    publish(store.queue, 100)
+    store.queue.dequeue_batch(100)
+    done: list[int] = []
+    threads: list[Thread] = []
+
+    def begin_another(so_far: object) -> None:
+        if not threads:
+            threads.append(Thread(target=lambda: done.append(store.queue.compact().bytes_freed)))
+            threads[0].start()
+        assert not done
+
+    assert store.queue.compact(on_progress=begin_another).bytes_freed > 0
+    threads[0].join()
+    assert done == [0]
+
+
+def test_a_compaction_within_a_compaction_is_refused(store: QueueStore) -> None:
+    publish(store.queue, 100)
+    store.queue.dequeue_batch(100)
+
+    def compact(so_far: object) -> None:
+        store.queue.compact()
+
+    with pytest.raises(QueueError, match="within"):
+        store.queue.compact(on_progress=compact)
+    assert store.queue.compact().bytes_freed > 0
+
+
+def test_the_background_goes_on_after_a_compaction_that_failed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    ran = Semaphore(0)
+
+    def fail() -> None:
+        ran.release()
+        raise RuntimeError("a defect")
+
+    tidying = Tidying(fail, "test")
+    for _ in range(3):
+        tidying.ask()
+        assert ran.acquire(timeout=60)
+    tidying.end()
+    assert len(caplog.records) == 3
 
 
 def done_with(count: int) -> QueueStore:

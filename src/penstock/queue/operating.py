@@ -2,28 +2,24 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from threading import Lock
+from collections.abc import Callable, Iterable
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
 from penstock.errors import InvalidInput, NoSuchMessage, QueueError
-from penstock.ledger import Compactor, seq_at_time
-from penstock.ledger.compaction import CompactionResult, remove_before
+from penstock.ledger import seq_at_time
+from penstock.ledger.compaction import CompactionResult
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.queue.compacting import Compacting
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.flight import State
 from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
-from penstock.queue.live import LiveView
 from penstock.queue.runs import as_runs
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
-_MOST_LOOKS = 10  # of one compaction, each broken off by a seek; the next one does the rest
-_NO_MORE = object()
 
 
 class Operating:
@@ -32,10 +28,7 @@ class Operating:
     def __init__(self, core: QueueCore, inspecting: Inspecting) -> None:
         self._core = core
         self._inspecting = inspecting
-        self._compacting = False
-        # Held by a compaction for each of its steps, and by whoever moves a group back.
-        self._stepping = Lock()
-        self._moves = 0
+        self._compacting = Compacting(core)
 
     # -- position ----------------------------------------------------------------------------------
 
@@ -53,18 +46,10 @@ class Operating:
         with core.lock:
             core.tick()
             group = core.group(group_name)
-            with self._moving():
+            with self._compacting.looking_again():
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
             return target
-
-    @contextmanager
-    def _moving(self) -> Iterator[None]:
-        """While a group is made to need messages that it was done with: a compaction that runs
-        beside it looks again at what may go. Hold the core's lock."""
-        with self._stepping:
-            self._moves += 1
-            yield
 
     def _target(
         self, *, to: str | None, seq: int | None, id: str | None, time: float | None
@@ -209,7 +194,7 @@ class Operating:
             number = core.state.next_group
             if number >= ALL_GROUPS:  # after 65,000 of them: one that is free again
                 number = next(n for n in range(1, ALL_GROUPS) if n not in core.state.groups)
-            with self._moving():
+            with self._compacting.looking_again():
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record(
                     [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
@@ -224,72 +209,11 @@ class Operating:
             group = core.group(name)
             core.record([Event(EventType.GROUP_DELETED, group=group.number)])
 
-    # -- compaction --------------------------------------------------------------------------------
-
     def compact(
         self, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
-        """Give back the disk space of messages that every group is done with, past retention.
-
-        Traffic goes on beside it.
-        """
-        core = self._core
-        with core.lock:
-            if self._compacting:
-                raise QueueError("a compaction is running already")
-            self._compacting = True
-        result = CompactionResult()
-        try:
-            for _ in range(_MOST_LOOKS):
-                if self._remove_what_is_done(result, on_progress):
-                    break
-            self._remove_old_events(result)
-            with core.lock:
-                core.reader.forget()
-                core.messages.forget()
-                core.arrived()  # some may wait for bytes
-            return result
-        finally:
-            self._compacting = False
-
-    def _remove_what_is_done(
-        self, result: CompactionResult, on_progress: Callable[[CompactionResult], None] | None
-    ) -> bool:
-        """Compact the message log; False: a group was moved meanwhile, so look again."""
-        core = self._core
-        with core.lock:
-            core.tick()
-            core.snapshot()
-            live, moves = LiveView(core.state), self._moves
-        compactor = Compactor(
-            core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
-        )
-        compactor.result = result
-        steps = compactor.steps()
-        while True:
-            with self._stepping:
-                if self._moves != moves:
-                    return False
-                if next(steps, _NO_MORE) is _NO_MORE:
-                    return True
-            if on_progress is not None:
-                on_progress(result)
-
-    def _remove_old_events(self, result: CompactionResult) -> None:
-        """Events below the older snapshot are only history; they go with their messages."""
-        core = self._core
-        snapshots = core.ledger.snapshot_seqs()
-        first = core.ledger.messages.first_seq
-        if len(snapshots) < 2:
-            return
-        with core.lock:
-            oldest_ns = core.published_ns(first) if first < core.ledger.messages.next_seq else None
-            if oldest_ns is None:
-                oldest_ns = core.clock.now_ns()
-            upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
-        removed = remove_before(core.ledger, core.ledger.events, upto)
-        result.bytes_freed += removed.bytes_freed
-        result.segments_removed += removed.segments_removed
+        """Give back the disk space of messages that every group is done with, past retention."""
+        return self._compacting.compact(on_progress)
 
 
 def _at_or_before_ns(time: float) -> int:

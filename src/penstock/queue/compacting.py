@@ -1,0 +1,96 @@
+"""Giving disk space back, beside traffic: messages that all groups are done with, and old events."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock, get_ident
+
+from penstock.errors import QueueError
+from penstock.ledger import Compactor, seq_at_time
+from penstock.ledger.compaction import CompactionResult, remove_before
+from penstock.queue.core import QueueCore
+from penstock.queue.live import LiveView
+
+_MOST_LOOKS = 10  # of one compaction, each broken off by a seek; the next one does the rest
+_NO_MORE = object()
+
+OnProgress = Callable[[CompactionResult], None] | None
+
+
+class Compacting:
+    """Compactions of one queue, one after the other."""
+
+    def __init__(self, core: QueueCore) -> None:
+        self._core = core
+        self._running = Lock()
+        self._thread = 0  # that runs one
+        # Held by a compaction for each of its steps, and by whoever moves a group back.
+        self._stepping = Lock()
+        self._moves = 0
+
+    def compact(self, on_progress: OnProgress = None) -> CompactionResult:
+        """Compact now, or when the one that runs already is over."""
+        if self._thread == get_ident():
+            raise QueueError("a compaction is running already, and this call comes from within it")
+        with self._running:
+            self._thread = get_ident()
+            try:
+                return self._compact(on_progress)
+            finally:
+                self._thread = 0
+
+    @contextmanager
+    def looking_again(self) -> Iterator[None]:
+        """While a group is made to need messages that it was done with: a compaction that runs
+        beside it looks again at what may go. Hold the core's lock."""
+        with self._stepping:
+            self._moves += 1
+            yield
+
+    def _compact(self, on_progress: OnProgress) -> CompactionResult:
+        core, result = self._core, CompactionResult()
+        for _ in range(_MOST_LOOKS):
+            if self._remove_what_is_done(result, on_progress):
+                break
+        self._remove_old_events(result)
+        with core.lock:
+            core.reader.forget()
+            core.messages.forget()
+            core.arrived()  # some may wait for bytes
+        return result
+
+    def _remove_what_is_done(self, result: CompactionResult, on_progress: OnProgress) -> bool:
+        """Compact the message log; False: a group was moved meanwhile, so look again."""
+        core = self._core
+        with core.lock:
+            core.tick()
+            core.snapshot()
+            live, moves = LiveView(core.state), self._moves
+        compactor = Compactor(
+            core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
+        )
+        compactor.result = result
+        steps = compactor.steps()
+        while True:
+            with self._stepping:
+                if self._moves != moves:
+                    return False
+                if next(steps, _NO_MORE) is _NO_MORE:
+                    return True
+            if on_progress is not None:
+                on_progress(result)
+
+    def _remove_old_events(self, result: CompactionResult) -> None:
+        """Events below the older snapshot are only history; they go with their messages."""
+        core = self._core
+        snapshots = core.ledger.snapshot_seqs()
+        first = core.ledger.messages.first_seq
+        if len(snapshots) < 2:
+            return
+        with core.lock:
+            oldest_ns = core.published_ns(first) if first < core.ledger.messages.next_seq else None
+            if oldest_ns is None:
+                oldest_ns = core.clock.now_ns()
+            upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
+        removed = remove_before(core.ledger, core.ledger.events, upto)
+        result.bytes_freed += removed.bytes_freed
+        result.segments_removed += removed.segments_removed
