@@ -1,0 +1,209 @@
+"""The webhook routes of the native interface, over a real socket."""
+
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import httpx2
+import pytest
+from standardwebhooks import Webhook
+
+from tests.server.running import RunningServer, queue_path
+
+Client = httpx2.Client
+URL = "https://hooks.example.com/in"
+
+
+class Endpoint(ThreadingHTTPServer):
+    """Takes what is posted; answers 200, or as told."""
+
+    def __init__(self) -> None:
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.received: list[tuple[dict[str, str], bytes]] = []
+        self.statuses: list[int] = []
+        self.came = threading.Condition()
+        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server_address[1]}/hook"
+
+    def wait_for(self, count: int) -> list[tuple[dict[str, str], bytes]]:
+        with self.came:
+            assert self.came.wait_for(lambda: len(self.received) >= count, timeout=30)
+            return list(self.received)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Endpoint
+    protocol_version = "HTTP/1.1"
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        with self.server.came:
+            self.server.received.append((dict(self.headers.items()), body))
+            status = self.server.statuses.pop(0) if self.server.statuses else 200
+            self.server.came.notify_all()
+        self.send_response(status)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, format: str, *args: Any) -> None:
+        pass
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    with Endpoint() as one:
+        yield one
+        one.shutdown()
+
+
+@pytest.fixture(scope="module")
+def private(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A server that may call private addresses."""
+    data = tmp_path_factory.mktemp("private") / "data"
+    with RunningServer(data, broker={"webhook_allow_private": True}) as running:
+        yield running
+
+
+@pytest.fixture
+def calls(private: RunningServer) -> Iterator[Client]:
+    with private.client() as client:
+        yield client
+
+
+def create(http: Client, queue: str, **body: Any) -> dict[str, Any]:
+    answer = http.post(queue_path(queue, "webhooks"), json={"url": URL, **body})
+    assert answer.status_code == 201, answer.text
+    return dict(answer.json())
+
+
+def test_a_message_is_pushed_and_its_delivery_is_listed(
+    calls: Client, queue: str, endpoint: Endpoint
+) -> None:
+    made = create(calls, queue, url=endpoint.url)
+    answer = calls.post(queue_path(queue, "messages"), json={"payload": {"n": 1}})
+    ((headers, body),) = endpoint.wait_for(1)
+    pushed = Webhook(made["secret"]).verify(body, headers)
+    assert pushed["data"]["payload"] == {"n": 1}
+    assert pushed["data"]["id"] == answer.json()["id"]
+    page = calls.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
+    while not page["deliveries"]:  # it is written down just after the endpoint answered
+        page = calls.get(f"/api/v1/webhooks/{made['id']}/deliveries").json()
+    (delivery,) = page["deliveries"]
+    assert delivery.pop("at")
+    assert delivery.pop("took_s") > 0
+    assert delivery == {
+        "message_id": answer.json()["id"],
+        "attempt": 1,
+        "outcome": "delivered",
+        "status": 200,
+    }
+
+
+def test_deliveries_are_paged(calls: Client, queue: str, endpoint: Endpoint) -> None:
+    made = create(calls, queue, url=endpoint.url, retry_s=[0])
+    endpoint.statuses = [500]
+    calls.post(queue_path(queue, "messages"), json={"payload": 1})
+    endpoint.wait_for(2)
+    path = f"/api/v1/webhooks/{made['id']}/deliveries"
+    page = calls.get(path, params={"limit": 1}).json()
+    while "cursor" not in page:
+        page = calls.get(path, params={"limit": 1}).json()
+    assert [one["outcome"] for one in page["deliveries"]] == ["delivered"]
+    last = calls.get(path, params={"limit": 1, "cursor": page["cursor"]}).json()
+    assert [(one["outcome"], one["status"]) for one in last["deliveries"]] == [("retry", 500)]
+    assert last["deliveries"][0]["retry_in_s"] == 0
+    assert "cursor" not in last
+    assert calls.get(path, params={"cursor": "made-up"}).status_code == 400
+
+
+def test_webhooks_are_listed_shown_and_deleted(http: Client, queue: str) -> None:
+    made = create(http, queue, group="main", retry_s=[1, 2])
+    assert made.pop("secret").startswith("whsec_")
+    assert made["id"].startswith("wh-")
+    shown = http.get(f"/api/v1/webhooks/{made['id']}")
+    assert shown.json() == made
+    assert made == {
+        "id": made["id"],
+        "namespace": "default",
+        "queue": queue,
+        "url": URL,
+        "style": "standard",
+        "group": "main",
+        "retry_s": [1, 2],
+        "created_at": made["created_at"],
+        "enabled": True,
+        "circuit": "closed",
+    }
+    assert http.get(queue_path(queue, "webhooks")).json() == {"webhooks": [made]}
+    assert http.delete(f"/api/v1/webhooks/{made['id']}").status_code == 204
+    assert http.get(f"/api/v1/webhooks/{made['id']}").status_code == 404
+    assert http.get(queue_path(queue, "webhooks")).json() == {"webhooks": []}
+
+
+def test_a_webhook_is_changed_and_its_secret_shown_only_when_it_is_new(
+    http: Client, queue: str
+) -> None:
+    made = create(http, queue)
+    path = f"/api/v1/webhooks/{made['id']}"
+    changed = http.patch(path, json={"url": f"{URL}/2", "enabled": False}).json()
+    assert (changed["url"], changed["enabled"]) == (f"{URL}/2", False)
+    assert "secret" not in changed
+    rotated = http.patch(path, json={"rotate_secret": True}).json()
+    assert rotated["secret"] not in ("", made["secret"])
+    assert "secret" not in http.get(path).json()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {},
+        {"url": "ftp://example.com"},
+        {"url": "http://user@example.com"},
+        {"url": URL, "secret": "x"},
+        {"url": URL, "style": "x"},
+        {"url": URL, "group": "NO"},
+        {"url": URL, "retry_s": []},
+        {"url": URL, "retry_s": [-1]},
+        {"url": URL, "colour": "red"},
+        {"url": URL, "secret": None, "group": 1},
+    ],
+    ids=str,
+)
+def test_a_bad_subscription_is_a_400(http: Client, queue: str, wrong: dict[str, Any]) -> None:
+    answer = http.post(queue_path(queue, "webhooks"), json=wrong)
+    assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "2130706433", "0x7f.1", "127.1", "localhost"])
+def test_a_private_address_is_refused(http: Client, queue: str, host: str) -> None:
+    answer = http.post(queue_path(queue, "webhooks"), json={"url": f"http://{host}:8080/"})
+    assert (answer.status_code, answer.json()["code"]) == (400, "address_refused")
+
+
+def test_one_that_is_not_there_is_404(http: Client) -> None:
+    path = "/api/v1/webhooks/wh-none"
+    for answer in (
+        http.get(path),
+        http.patch(path, json={}),
+        http.delete(path),
+        http.get(f"{path}/deliveries"),
+    ):
+        assert (answer.status_code, answer.json()["code"]) == (404, "no_such_webhook")
+    assert http.get(queue_path("nowhere", "webhooks")).status_code == 404
+
+
+def test_a_subscription_survives_a_restart_and_pushes_on(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    settings = {"webhook_allow_private": True}
+    with RunningServer(tmp_path / "data", broker=settings) as server, server.client() as http:
+        made = create(http, "orders", url=endpoint.url)
+    with RunningServer(tmp_path / "data", broker=settings) as server, server.client() as http:
+        http.post(queue_path("orders", "messages"), json={"payload": 1})
+        ((headers, body),) = endpoint.wait_for(1)
+        Webhook(made["secret"]).verify(body, headers)
