@@ -1,24 +1,19 @@
 """The ASGI app: the native interface and the dialects, behind one edge."""
 
 from collections.abc import Sequence
-from http import HTTPStatus
 
-from starlette.applications import Starlette
 from starlette.convertors import Convertor, register_url_convertor
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
+from starlette.routing import Route, Router
 from starlette.types import ASGIApp
 
-from penstock.errors import PenstockError
 from penstock.server import ws
 from penstock.server.dialects import epochqueue, rivetq
 from penstock.server.docs_pages import DOCS_ROUTES
 from penstock.server.edge import Edge
 from penstock.server.openapi import openapi_route
-from penstock.server.problems import PROBLEM_JSON, Problem, problem_of
-from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
+from penstock.server.problems import PROBLEM_JSON, Problem
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.rest.endpoint import Call, Endpoint, Reply
 from penstock.server.rest.message_out import encode
@@ -43,20 +38,15 @@ register_url_convertor("part", _Part())
 
 def build_app(service: Service) -> ASGIApp:
     """The app of one server."""
-    app = Starlette(
-        routes=[
-            *_native_routes(ENDPOINTS),
-            openapi_route(ENDPOINTS),
-            *DOCS_ROUTES,
-            *rivetq.ROUTES,
-            *epochqueue.ROUTES,
-            *ws.ROUTES,
-        ],
-        exception_handlers={PenstockError: _on_error, HTTPException: _on_http_error},
-    )
-    app.router.redirect_slashes = False
-    app.state.service = service
-    return Edge(app, service)
+    routes = [
+        *_native_routes(ENDPOINTS),
+        openapi_route(ENDPOINTS),
+        *DOCS_ROUTES,
+        *rivetq.ROUTES,
+        *epochqueue.ROUTES,
+        *ws.ROUTES,
+    ]
+    return Edge(Router(routes, redirect_slashes=False), service)
 
 
 def _native_routes(endpoints: Sequence[Endpoint]) -> list[Route]:
@@ -80,7 +70,9 @@ def _answering(path: str, methods: dict[str, Endpoint]):  # type: ignore[no-unty
         if made is None:
             return Response(status_code=204)
         if isinstance(made, Problem):
-            return problem_response(made, request)
+            return Response(
+                made.body(request.state.request_id), made.status, made.headers, PROBLEM_JSON
+            )
         if isinstance(made, Reply):
             return Response(made.body, made.status, dict(made.headers), made.content_type)
         return Response(
@@ -90,27 +82,3 @@ def _answering(path: str, methods: dict[str, Endpoint]):  # type: ignore[no-unty
         )
 
     return answer
-
-
-def problem_response(problem: Problem, request: Request) -> Response:
-    """A problem, as Starlette sends it."""
-    body = problem.body(getattr(request.state, "request_id", ""))
-    return Response(body, problem.status, dict(problem.headers), PROBLEM_JSON)
-
-
-def _on_error(request: Request, error: Exception) -> Response:
-    return problem_response(problem_of(error), request)
-
-
-def _on_http_error(request: Request, error: Exception) -> Response:
-    """What Starlette says by itself: there is no such route, or it has no such method."""
-    assert isinstance(error, HTTPException)
-    said: PenstockError
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        said = NoSuchRoute("there is nothing at this path: see /docs")
-    elif error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        allowed = (error.headers or {}).get("Allow", "")
-        said = MethodNotAllowed(f"this path has only {allowed}", allowed)
-    else:
-        said = Refused(str(error.detail))
-    return problem_response(problem_of(said), request)

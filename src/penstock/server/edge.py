@@ -1,7 +1,11 @@
 """What happens to every request that goes to the app: an id, counting, the log, and errors."""
 
 import logging
+from http import HTTPStatus
 
+from starlette.datastructures import State
+from starlette.exceptions import HTTPException
+from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from penstock.errors import PenstockError
@@ -9,6 +13,7 @@ from penstock.server import cors
 from penstock.server.access_log import log_request
 from penstock.server.http_metrics import UNKNOWN_ROUTE
 from penstock.server.problems import PROBLEM_JSON, problem_of
+from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
 from penstock.server.replies import SAFETY_HEADERS
 from penstock.server.service import Service
 
@@ -16,13 +21,15 @@ log = logging.getLogger("penstock.server")
 
 
 class Edge:
-    """Wraps the app."""
+    """Wraps the router. To Starlette's requests it is the app that they came to."""
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        self._app = app
+    def __init__(self, router: Router, service: Service) -> None:
+        self._app = self.router = router
         self._service = service
+        self.state = State({"service": service})
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope["app"] = self
         if scope["type"] == "http":
             await _Request(self._app, self._service, scope, send).answer(receive)
         else:
@@ -54,12 +61,13 @@ class _Request:
             cors.refuse_foreign_change(settings, method, self._headers)
             await self._app(self._scope, receive, self._send_on)
         except Exception as error:
-            if not isinstance(error, PenstockError):
+            said = _in_our_words(error)
+            if not isinstance(said, PenstockError):
                 fields = {"request_id": self._request_id}
                 log.error("request failed", exc_info=error, extra={"fields": fields})
             if self._status:
                 raise  # the answer has begun: the connection is closed
-            await self._fail(error)
+            await self._fail(said)
         finally:
             self._count()
 
@@ -102,3 +110,15 @@ class _Request:
         service.http_metrics.answered(route, method, self._status, took_ns)
         if service.settings.access_log or self._status >= 500:
             log_request(method, route, self._status, took_ns, self._request_id)
+
+
+def _in_our_words(error: Exception) -> Exception:
+    """What Starlette says by itself: there is no such route, or it has no such method."""
+    if not isinstance(error, HTTPException):
+        return error
+    if error.status_code == HTTPStatus.NOT_FOUND:
+        return NoSuchRoute("there is nothing at this path: see /docs")
+    if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+        allowed = (error.headers or {}).get("Allow", "")
+        return MethodNotAllowed(f"this path has only {allowed}", allowed)
+    return Refused(str(error.detail))

@@ -4,7 +4,6 @@ import json
 import logging
 from typing import Any
 
-from penstock.model import NS
 from penstock.server.settings import ServerSettings
 from penstock.server.times import rfc3339
 
@@ -16,7 +15,7 @@ class JsonLines(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, Any] = {
-            "at": rfc3339(round(record.created * NS)),
+            "at": _at(record),
             "level": record.levelname.lower(),
             "logger": record.name,
             "event": record.getMessage(),
@@ -37,8 +36,12 @@ class TextLines(logging.Formatter):
         )
         # Escaped, so that what a caller sent cannot forge a line or command a terminal.
         event = json.dumps(record.getMessage(), ensure_ascii=False)[1:-1]
-        line = f"{rfc3339(round(record.created * NS))} {record.levelname:7} {event}{fields}"
+        line = f"{_at(record)} {record.levelname:7} {event}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
+
+
+def _at(record: logging.LogRecord) -> str:
+    return rfc3339(round(record.created * 1e6) * 1000)
 
 
 def set_up_logs(settings: ServerSettings) -> None:

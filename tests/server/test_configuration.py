@@ -1,0 +1,118 @@
+"""Settings from the file, the environment and flags."""
+
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.server.configuration import load_configuration
+from penstock.server.settings import RELOADABLE, ServerSettings
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    file = tmp_path / "penstock.toml"
+    file.write_text(text)
+    return file
+
+
+def test_without_anything_the_defaults_are_used() -> None:
+    configuration = load_configuration()
+    assert configuration.server == ServerSettings()
+    assert configuration.broker.queue_settings({}).sync == "always"
+
+
+def test_the_later_wins(tmp_path: Path) -> None:
+    """File, environment, flag."""
+    file = write(tmp_path, '[server]\nhost = "127.0.0.2"\nport = 1\nmax_headers = 7\n')
+    environment = {"PENSTOCK_SERVER_PORT": "2", "PENSTOCK_SERVER_MAX_HEADERS": "8"}
+    server = load_configuration(file, environment, {"port": 3, "data": None}).server
+    assert (server.host, server.max_headers, server.port) == ("127.0.0.2", 8, 3)
+
+
+def test_every_table_is_read(tmp_path: Path) -> None:
+    file = write(
+        tmp_path, "[broker]\ncreate_on_use = false\n[queues]\nlease_s = 5\nmax_attempts = 2\n"
+    )
+    environment = {"PENSTOCK_QUEUES_LEASE_S": "6", "PENSTOCK_BROKER_MAX_QUEUES": "10"}
+    broker = load_configuration(file, environment).broker
+    assert (broker.create_on_use, broker.max_queues) == (False, 10)
+    queue = broker.queue_settings({})
+    assert (queue.lease_s, queue.max_attempts) == (6, 2)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ("# a file\n[server]\nport = 1\nprot = 2\n", 4, "prot"),
+        ("[server]\nhost = 'x'\n[broker]\nhost = 'x'\n", 4, "host"),
+        ("[server]\n\n[serverr]\nport = 1\n", 3, "serverr"),
+        ("port = 1\n", 1, "port"),
+        ("[queues]\nlease = 1\n", 2, "lease"),
+        ("[server]\nheader_timeout_s = 1\nport = 70000\n", 3, "port"),
+        ("[server]\nport = 1\nport = 2\n", 3, "overwrite"),
+    ],
+)
+def test_what_is_wrong_is_said_with_its_line(
+    tmp_path: Path, text: str, line: int, word: str
+) -> None:
+    with pytest.raises(InvalidInput, match=f"line {line}(.|\n)*{word}|{word}(.|\n)*line {line}"):
+        load_configuration(write(tmp_path, text))
+
+
+@pytest.mark.parametrize("name", ["SERVER_PROT", "BROKER_X", "QUEUES_LEASE"])
+def test_an_unknown_variable_is_refused_by_name(name: str) -> None:
+    with pytest.raises(InvalidInput, match=f"PENSTOCK_{name}"):
+        load_configuration(None, {f"PENSTOCK_{name}": "1"})
+
+
+def test_other_variables_are_left_alone() -> None:
+    load_configuration(None, {"PENSTOCK_CODEC": "python", "PENSTOCK_URL": "x", "PATH": "/bin"})
+
+
+def test_an_unknown_flag_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="--prot"):
+        load_configuration(flags={"prot": 1})
+
+
+@pytest.mark.parametrize("given", ["10.0.0.0/8, ::1", '["10.0.0.0/8", "::1"]'])
+def test_lists_in_a_variable(given: str) -> None:
+    environment = {"PENSTOCK_SERVER_TRUSTED_PROXIES": given}
+    assert load_configuration(None, environment).server.trusted_proxies == ("10.0.0.0/8", "::1")
+
+
+def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="nowhere.toml"):
+        load_configuration(tmp_path / "nowhere.toml")
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"port": -1},
+        {"port": "8080"},
+        {"port": True},
+        {"header_timeout_s": 0},
+        {"header_timeout_s": "10"},
+        {"max_headers": 1.5},
+        {"log_level": "loud"},
+        {"log_format": "xml"},
+        {"access_log": "yes"},
+        {"host": 5},
+        {"tls_cert": "cert.pem"},
+        {"tls_key": "key.pem"},
+        {"trusted_proxies": ("10.0.0.1/8",)},
+        {"trusted_proxies": ("proxy.example.com",)},
+        {"cors_origins": ("app.example.com",)},
+        {"cors_origins": ("https://app.example.com/path",)},
+    ],
+    ids=str,
+)
+def test_values_out_of_range_are_refused(values: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput, match=next(iter(values)).split("_")[0]):
+        ServerSettings(**values)
+
+
+def test_what_can_be_reloaded_is_a_setting() -> None:
+    assert {item.name for item in fields(ServerSettings)} >= RELOADABLE
