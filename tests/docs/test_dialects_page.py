@@ -1,0 +1,19 @@
+"""The page about dialects lists every route they have, and no other."""
+
+from starlette.routing import Route
+
+from penstock.server import ws
+from penstock.server.dialects import epochqueue, rivetq
+from tests.docs.pages import rows_with, unquoted
+
+
+def test_every_route_is_on_the_page() -> None:
+    named = {unquoted(row["call"]) for row in rows_with("dialects.md", "call", "body and answer")}
+    routes = {
+        f"{method} {route.path}"
+        for route in (*rivetq.ROUTES, *epochqueue.ROUTES)
+        for method in (route.methods or set()) - {"HEAD"}
+    }
+    streams = {f"WS {route.path}" for route in ws.epochqueue.ROUTES}
+    assert named == routes | streams
+    assert all(isinstance(route, Route) for route in rivetq.ROUTES)

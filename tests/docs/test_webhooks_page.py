@@ -1,0 +1,97 @@
+"""The webhooks page says what the code does."""
+
+import json
+import re
+import time
+
+from penstock.broker.settings import BrokerSettings
+from penstock.broker.webhooks import (
+    breaker,
+    judging,
+    log_keeper,
+    pusher,
+    sending,
+    subscription,
+    urls,
+)
+from penstock.broker.webhooks import webhooks as module
+from penstock.broker.webhooks.requests import request_for
+from penstock.broker.webhooks.signing import new_secret, standard_headers
+from penstock.model import LeasedMessage, Message, Ticket
+from penstock.server.rest.webhooks import ENDPOINTS, WebhookBody
+from tests.broker.webhooks.test_judging import STANDARD
+from tests.docs.pages import DOCS, rows_with, unquoted
+
+PAGE = (DOCS / "webhooks.md").read_text()
+WORDS = " ".join(PAGE.split())
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    settings = BrokerSettings()
+    first, second, third, fourth, last = (f"{wait:g} s" for wait in judging.STANDARD_RETRY_S)
+    assert f"after {first}, {second}, {third}, {fourth} and then every {last}" in WORDS
+    assert "1 s, 5 s and 30 s" in WORDS
+    assert judging.EPOCHQUEUE_RETRY_S == (1, 5, 30)
+    assert f"after {breaker.FAILURES_TO_OPEN} failures in a row" in WORDS
+    assert f"After {breaker.FIRST_REST_S:g} s it is *half open*" in WORDS
+    assert f"twice as long, up to {breaker.LONGEST_REST_S:g} s" in WORDS
+    assert judging.LONGEST_RETRY_AFTER_S == 86400 and "at most a day" in WORDS
+    assert f"`webhook_timeout_s` ({settings.webhook_timeout_s:g} s)" in WORDS
+    assert f"`webhook_concurrency` ({settings.webhook_concurrency})" in WORDS
+    assert f"`webhook_log` ({settings.webhook_log})" in WORDS
+    assert f"written down every {log_keeper._SAVE_AFTER_S:g} s" in WORDS
+    assert f"`webhook_timeout_s` and {pusher._LEASE_MARGIN_S:g} s later" in WORDS
+    assert f"For {subscription.OVERLAP_S / 3600:g} hours" in WORDS
+    assert f"At most {subscription._MOST_SECRETS} secrets" in WORDS
+    assert sending.MOST_ANSWER_BYTES == 64 * 1024
+    assert f"{urls.LONGEST_URL} characters" in WORDS
+    assert f"| {module.MOST_SUBSCRIPTIONS} |" in PAGE
+    assert f"{module.MOST_RETRY_WAITS}, each at most 7 days" in WORDS
+
+
+def test_every_field_and_every_route_is_on_it() -> None:
+    fields = {unquoted(row["field"]) for row in rows_with("webhooks.md", "field", "means")}
+    assert fields == set(WebhookBody.__struct_fields__)
+    for endpoint in ENDPOINTS:
+        shown = endpoint.path.replace("/api/v1/namespaces/{namespace}", "…")
+        if endpoint.method != "POST":
+            assert f"`{endpoint.method} {shown}`" in PAGE
+
+
+def test_the_example_has_the_fields_of_a_delivery() -> None:
+    (example,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
+    shown = json.loads(example)
+    message = Message(
+        "01KG9Q3ZC0000000G00000001A",
+        1,
+        b'{"order": 17}',
+        5,
+        0,
+        0,
+        0,
+        None,
+        {},
+        "application/json",
+        0,
+    )
+    ticket = Ticket(1, 0, "main", 1, 0, 0, settler=None)  # type: ignore[arg-type]
+    signed = STANDARD.with_secret(new_secret(), 0)
+    _, body = request_for(signed, LeasedMessage(message, ticket), now_ns=0)
+    sent = json.loads(body)
+    assert (list(sent), list(sent["data"])) == (list(shown), list(shown["data"]))
+
+
+def test_the_check_by_hand_takes_what_is_genuine_and_nothing_else() -> None:
+    (check,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    names: dict[str, object] = {}
+    exec(check, names)
+    is_genuine = names["is_genuine"]
+    assert callable(is_genuine)
+    secret, now_s = new_secret(), int(time.time())
+    old, new = new_secret(), secret
+    headers = standard_headers([old, new], id="1", timestamp_s=now_s, body=b"body")
+    assert is_genuine(secret, headers, b"body")
+    assert not is_genuine(secret, headers, b"other")
+    assert not is_genuine(new_secret(), headers, b"body")
+    late = standard_headers([secret], id="1", timestamp_s=now_s - 600, body=b"body")
+    assert not is_genuine(secret, late, b"body")
