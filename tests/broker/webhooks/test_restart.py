@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import INSIDE
+from penstock.errors import CorruptLedger
 from tests.broker.webhooks.life import ORDERS, Life, life
 from tests.broker.webhooks.scripted import DOWN, Scripted
 from tests.harness.virtual_loop import LoopClock, run_virtually
@@ -171,3 +172,45 @@ def test_a_webhook_of_a_queue_that_is_gone_is_forgotten(tmp_path: Path) -> None:
         assert not list(tmp_path.rglob(f"*{ids[0].removeprefix('wh-')}*"))
 
     stop_between(tmp_path, first, second)
+
+
+def test_a_group_that_a_crash_kept_from_being_made_is_made_at_the_start(tmp_path: Path) -> None:
+    async def first(life: Life, end: Scripted) -> None:
+        webhook = await life.webhooks.create(INSIDE, ORDERS, URL)
+        await life.broker.delete_group(INSIDE, ORDERS, webhook.group)
+
+    async def second(life: Life, end: Scripted) -> None:
+        await life.publish(b"x")
+        await asyncio.sleep(1)
+        assert len(end.calls) == 1
+
+    kill_between(tmp_path, first, second)
+
+
+@pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"webhooks": [{}]}', b"\xff" * 100])
+def test_a_damaged_document_stops_webhooks_only_and_is_not_written_over(
+    tmp_path: Path, damaged: bytes
+) -> None:
+    def document() -> Path:
+        (found,) = tmp_path.rglob("webhooks.json")
+        return found
+
+    async def first(life: Life, end: Scripted) -> None:
+        await life.webhooks.create(INSIDE, ORDERS, URL)
+
+    async def second(life: Life, end: Scripted) -> None:
+        await life.publish(b"x")
+        assert (await life.stats()).ready == 1
+        if damaged:  # nothing at all is as if there was no document
+            with pytest.raises(CorruptLedger, match="webhooks.json cannot be read"):
+                await life.webhooks.create(INSIDE, ORDERS, URL)
+            assert document().read_bytes() == damaged
+
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            await first(one, Scripted(clock))
+        document().write_bytes(damaged)
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            await second(one, Scripted(clock))
+
+    run_virtually(main)

@@ -189,3 +189,13 @@ def test_subscriptions_of_a_queue_are_listed_oldest_first(tmp_path: Path) -> Non
         assert life.webhooks.list(INSIDE, ORDERS) == made
 
     play_virtually(tmp_path, story)
+
+
+def test_a_group_that_cannot_be_made_leaves_no_subscription(tmp_path: Path) -> None:
+    async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
+        with pytest.raises(NoSuchQueue):
+            await life.webhooks.create(INSIDE, ORDERS, URL)
+        await life.broker.create_queue(INSIDE, ORDERS)
+        assert life.webhooks.list(INSIDE, ORDERS) == []
+
+    play_virtually(tmp_path, story, create_on_use=False)

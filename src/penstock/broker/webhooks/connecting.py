@@ -7,6 +7,8 @@ address that was judged is the address that is called; the name goes on only in 
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 from httpcore2 import AnyIOBackend, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
 
@@ -19,19 +21,33 @@ SocketOption = (
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 _MOST_ADDRESSES_TRIED = 3
+_LOOKUPS_AT_A_TIME = 8
 
 
-async def resolve(host: str, port: int) -> list[str]:
-    """The addresses of a name, or of a spelling of an address, in the system's order."""
-    loop = asyncio.get_running_loop()
-    found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return [str(address[0]) for *_, address in found]
+class Resolver:
+    """Looks names up, in threads of its own: a slow name server holds up nothing else."""
+
+    def __init__(self) -> None:
+        self._threads = ThreadPoolExecutor(_LOOKUPS_AT_A_TIME, thread_name_prefix="webhook-names")
+
+    async def __call__(self, host: str, port: int) -> list[str]:
+        """The addresses of a name, or of a spelling of an address, in the system's order."""
+        loop = asyncio.get_running_loop()
+        found = await loop.run_in_executor(self._threads, _look_up, host, port)
+        return [str(address[0]) for *_, address in found]
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _look_up(host: str, port: int) -> list[Any]:
+    return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
 class GuardedNetwork(AsyncNetworkBackend):
     """Opens connections, to addresses only that webhooks may call."""
 
-    def __init__(self, allow_private: Callable[[], bool], *, resolve: Resolve = resolve) -> None:
+    def __init__(self, allow_private: Callable[[], bool], *, resolve: Resolve) -> None:
         self._allow_private = allow_private
         self._resolve = resolve
         self._network = AnyIOBackend()

@@ -62,4 +62,4 @@ class LogKeeper:
 
 
 def _name(id: str) -> str:
-    return f"webhook-log-{id.removeprefix('wh-')}"
+    return f"webhook-log-{id.removeprefix('wh-')}.json"

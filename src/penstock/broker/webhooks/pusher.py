@@ -71,15 +71,16 @@ class Pusher:
         if self._wake_up is not None:
             self._wake_up.cancel()
         self._task.cancel()
-        await asyncio.wait([self._task])
+        try:
+            await asyncio.wait([self._task])
+            if self._under_way:
+                await asyncio.wait(self._under_way, timeout=grace_s)
+        finally:
+            for task in self._under_way:
+                task.cancel()
+            self._consumer.close()
         if self._under_way:
-            await asyncio.wait(self._under_way, timeout=grace_s)
-        left = list(self._under_way)
-        for task in left:
-            task.cancel()
-        if left:
-            await asyncio.wait(left)
-        self._consumer.close()
+            await asyncio.wait(self._under_way)
 
     async def _run(self) -> None:
         while True:

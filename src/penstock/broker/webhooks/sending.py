@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 import httpcore2
 from httpcore2 import NetworkError, ProtocolError, TimeoutException
 
-from penstock.broker.webhooks.connecting import GuardedNetwork, Resolve, resolve
+from penstock.broker.webhooks.connecting import GuardedNetwork, Resolve, Resolver
 from penstock.broker.webhooks.urls import parse_url
 from penstock.clock import Clock
 from penstock.errors import AddressRefused, InvalidInput
@@ -54,10 +54,11 @@ class HttpSender:
         clock: Clock,
         *,
         allow_private: Callable[[], bool],
-        resolve: Resolve = resolve,
+        resolve: Resolve | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
         self._clock = clock
+        self._resolver = Resolver()
         # No bound here: each subscription has one on its deliveries, and a slow endpoint must not
         # take the connections of the others.
         self._pool = httpcore2.AsyncConnectionPool(
@@ -65,7 +66,7 @@ class HttpSender:
             max_connections=None,
             max_keepalive_connections=_IDLE_CONNECTIONS,
             keepalive_expiry=_IDLE_S,
-            network_backend=GuardedNetwork(allow_private, resolve=resolve),
+            network_backend=GuardedNetwork(allow_private, resolve=resolve or self._resolver),
         )
 
     async def post(
@@ -113,6 +114,7 @@ class HttpSender:
 
     async def close(self) -> None:
         await self._pool.aclose()
+        self._resolver.close()
 
     def _retry_after_s(self, headers: list[tuple[bytes, bytes]]) -> float | None:
         """Seconds, or a date; None where there is none that can be read."""

@@ -24,7 +24,15 @@ from penstock.broker.webhooks.signing import (
 from penstock.broker.webhooks.subscription import Secret, Style, Subscription, dump, load
 from penstock.broker.webhooks.urls import check_url
 from penstock.checking import check_number, check_whole
-from penstock.errors import InvalidInput, NoSuchQueue, NoSuchWebhook, PenstockError, QuotaExceeded
+from penstock.errors import (
+    CorruptLedger,
+    InvalidInput,
+    NoSuchGroup,
+    NoSuchQueue,
+    NoSuchWebhook,
+    PenstockError,
+    QuotaExceeded,
+)
 from penstock.model import MAIN_GROUP_NAME
 
 log = logging.getLogger("penstock.webhooks")
@@ -32,7 +40,7 @@ log = logging.getLogger("penstock.webhooks")
 MOST_SUBSCRIPTIONS = 1000
 MOST_RETRY_WAITS = 20
 _LONGEST_RETRY_WAIT_S = 7 * 86400.0
-_DOCUMENT = "webhooks"
+_DOCUMENT = "webhooks.json"
 _GRACE_S = 5.0  # for deliveries that are under way when the broker stops
 _END = Place(to="end")
 
@@ -50,25 +58,41 @@ class Webhooks:
         self._logs = LogKeeper(broker)
         self._changing = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
+        self._damage = ""  # what is wrong with the document
 
     # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read what was subscribed, and go on pushing."""
         document = await self._broker.store.load_document(_DOCUMENT)
-        found = load(document) if document else []
+        try:
+            found = load(document) if document else []
+        except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
+            # Everything else serves; and nothing is written over what may yet be mended by hand.
+            self._damage = f"{type(error).__name__}: {error}"
+            log.error("webhooks_unreadable document=%s why=%s", _DOCUMENT, self._damage)
+            return
         self._subscriptions = {one.id: one for one in found}
         for one in found:
             if not self._broker.has_queue(one.queue):
                 await self._forget(one)
             else:
-                await self._logs.load(one.id)
-                self._start_pushing(one)
+                await self._resume(one)
+
+    async def _resume(self, subscription: Subscription) -> None:
+        await self._logs.load(subscription.id)
+        if subscription.owns_group:
+            await self._make_group(subscription)  # a crash may have come between the two
+        self._start_pushing(subscription)
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Finish what is under way within the grace, hand back the rest, write the logs down."""
         pushers, self._pushers = list(self._pushers.values()), {}
         await asyncio.gather(*(pusher.stop(grace_s) for pusher in pushers))
+        if self._endings:
+            await asyncio.wait(self._endings, timeout=grace_s)
+        for late in list(self._endings):
+            late.cancel()
         while self._endings:
             await asyncio.wait(self._endings)
         await self._logs.save()
@@ -117,8 +141,12 @@ class Webhooks:
                 retry_s=waits,
                 created_at_ns=self._broker.clock.now_ns(),
             )
-            await self._make_group(subscription)
             await self._save({**self._subscriptions, new_id: subscription})
+            try:
+                await self._make_group(subscription)
+            except PenstockError:
+                await self._forget(subscription)
+                raise
         self._start_pushing(subscription)
         return subscription
 
@@ -211,19 +239,25 @@ class Webhooks:
 
     async def _save(self, subscriptions: Mapping[str, Subscription]) -> None:
         """On disk first, then here."""
+        if self._damage:
+            raise CorruptLedger(
+                f"the broker's document {_DOCUMENT} cannot be read ({self._damage}): mend it, or "
+                f"move it away to begin anew, and start again"
+            )
         await self._broker.store.save_document(_DOCUMENT, dump(list(subscriptions.values())))
         self._subscriptions = dict(subscriptions)
 
     async def _forget(self, subscription: Subscription) -> None:
-        left = [one for one in self._subscriptions.values() if one is not subscription]
-        await self._save({one.id: one for one in left})
         self._stop_pushing(subscription.id)
-        await self._logs.forget(subscription.id)
+        # Its group first: one that was left behind by a crash would keep messages for ever.
         if subscription.owns_group and self._broker.has_queue(subscription.queue):
             try:
                 await self._broker.delete_group(INSIDE, subscription.queue, subscription.group)
-            except PenstockError as error:
-                log.warning("webhook_group_left webhook=%s why=%s", subscription.id, error)
+            except (NoSuchGroup, NoSuchQueue):
+                pass
+        left = [one for one in self._subscriptions.values() if one.id != subscription.id]
+        await self._save({one.id: one for one in left})
+        await self._logs.forget(subscription.id)
 
     def _start_pushing(self, subscription: Subscription) -> None:
         if not subscription.enabled:
