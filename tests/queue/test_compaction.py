@@ -1,13 +1,28 @@
 """Compaction: gives back what no group needs, and never anything else."""
 
 from threading import Event, Semaphore, Thread
+from typing import Any
 
 import pytest
 
 from penstock.errors import NoSuchMessage, QueueError
 from penstock.queue import EventType, Queue
+from penstock.queue.fold import fold
 from penstock.queue.tidying import Tidying
 from tests.harness.queue_store import QueueStore
+
+
+class _SeenWithout:
+    """A ledger that has no snapshot."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+
+    def load_snapshot(self) -> None:
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._ledger, name)
 
 
 @pytest.fixture
@@ -148,6 +163,40 @@ def test_the_event_log_is_trimmed_and_nothing_is_forgotten() -> None:
     assert stats.event_log_bytes < 20_000
     assert store.kill().stats().acked == stats.acked == 500
     assert dead
+
+
+@pytest.mark.parametrize("pin", ["dead", "delayed", "leased"])
+def test_one_old_message_does_not_keep_the_events_of_all_others(pin: str) -> None:
+    store = QueueStore({"segment_bytes": 1024, "snapshot_every": 50, "lease_s": 86400})
+    store.queue.enqueue_batch([b"done"] * 3)
+    old = store.queue.enqueue(b"old", max_attempts=2, delay=1e6 if pin == "delayed" else None)
+    store.queue.groups.create("audit", to="end")
+    store.queue.dequeue_batch(3)
+    if pin != "delayed":
+        store.queue.nack(store.queue.lease(), delay=0)
+        again = store.queue.lease(holder="the holder")
+        if pin == "dead":
+            store.queue.nack(again, "it failed again")
+    before = store.queue.history(old)
+    sizes = []
+    for _ in range(10):
+        ids = publish(store.queue, 50)
+        for _ in ids:
+            store.queue.ack(store.queue.lease(group="audit"))
+            store.queue.ack(store.queue.lease())
+        assert store.queue.history(ids[-1])[-1].event == "acked"
+        store.clock.advance(1)
+        store.queue.compact()
+        sizes.append(store.queue.stats().event_log_bytes)
+    assert max(sizes[5:]) < 1.2 * max(sizes[:5])
+    assert store.queue.history(old) == before
+    stats = store.queue.stats()
+    for _ in range(2):
+        assert store.kill().stats().groups == stats.groups
+    folded = fold(_SeenWithout(store.queue._core.ledger), dedup_entries=100)  # type: ignore[arg-type]
+    for number, group in store.queue._core.state.groups.items():
+        assert folded.groups[number].undelivered == group.undelivered
+        assert list(folded.groups[number].dead) == list(group.dead)
 
 
 def test_seqs_go_on_after_everything_was_removed(store: QueueStore) -> None:

@@ -1,14 +1,15 @@
-"""Giving disk space back, beside traffic: messages that all groups are done with, and old events."""
+"""Giving disk space back, beside traffic: messages that no group needs, and old events."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Lock, get_ident
 
 from penstock.errors import QueueError
-from penstock.ledger import Compactor, seq_at_time
-from penstock.ledger.compaction import CompactionResult, remove_before
+from penstock.ledger import Compactor, Retention, seq_at_time
+from penstock.ledger.compaction import CompactionResult
+from penstock.ledger.segment_header import COMPACTED
 from penstock.queue.core import QueueCore
-from penstock.queue.live import LiveView
+from penstock.queue.live import LiveView, NeededEvents
 
 _MOST_LOOKS = 10  # of one compaction, each broken off by a seek; the next one does the rest
 _NO_MORE = object()
@@ -82,15 +83,16 @@ class Compacting:
     def _remove_old_events(self, result: CompactionResult) -> None:
         """Events below the older snapshot are only history; they go with their messages."""
         core = self._core
-        snapshots = core.ledger.snapshot_seqs()
-        first = core.ledger.messages.first_seq
+        ledger, snapshots = core.ledger, core.ledger.snapshot_seqs()
         if len(snapshots) < 2:
             return
+        whole = [s for s in ledger.messages.segments.all if not s.header.flags & COMPACTED]
         with core.lock:
-            oldest_ns = core.published_ns(first) if first < core.ledger.messages.next_seq else None
-            if oldest_ns is None:
-                oldest_ns = core.clock.now_ns()
-            upto = min(snapshots[0], seq_at_time(core.ledger.events, oldest_ns))
-        removed = remove_before(core.ledger, core.ledger.events, upto)
-        result.bytes_freed += removed.bytes_freed
-        result.segments_removed += removed.segments_removed
+            first_whole = whole[0].base_seq if whole else ledger.messages.next_seq
+            since_ns = whole[0].header.created_at_ns if whole else core.clock.now_ns()
+            upto = min(snapshots[0], seq_at_time(ledger.events, since_ns))
+            needed = NeededEvents(ledger, LiveView(core.state), first_whole, upto)
+        events = Compactor(ledger, ledger.events, needed, Retention(), core.clock).run()
+        result.bytes_freed += events.bytes_freed
+        result.segments_removed += events.segments_removed
+        result.segments_rewritten += events.segments_rewritten

@@ -76,9 +76,9 @@ def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
     yield from emitted
 
 
-def all_events(ledger: Ledger) -> Iterator[Event]:
+def all_events(ledger: Ledger, first_seq: int = 1) -> Iterator[Event]:
     """The event log as far as it is kept, without what cannot be read."""
-    cursor = Cursor(ledger.events, ledger.events.first_seq)
+    cursor = Cursor(ledger.events, max(first_seq, ledger.events.first_seq))
     while entries := cursor.read(_CHUNK):
         for entry in entries:
             try:

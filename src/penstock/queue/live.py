@@ -1,9 +1,12 @@
-"""Which messages some group still needs, for compaction."""
+"""Which messages some group still needs, and which events, for compaction."""
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from penstock.ledger import Ledger
+from penstock.queue.events import Event, EventType
 from penstock.queue.flight import State
+from penstock.queue.history import all_events
 from penstock.queue.runs import Runs
 from penstock.queue.state import QueueState
 
@@ -36,3 +39,42 @@ class LiveView:
         for runs in self._runs:
             found.update(runs.within(first_seq, end_seq))
         return sorted(found)
+
+
+class NeededEvents:
+    """The events from one on, and of those before it the ones about messages that are kept."""
+
+    def __init__(self, ledger: Ledger, live: LiveView, first_kept: int, first_event: int) -> None:
+        self._ledger = ledger
+        self._live = live
+        self._first_kept = first_kept  # all messages from here on are there
+        self._first_event = first_event
+        self._found: tuple[int, int, list[int]] = (0, 0, [])  # of which events it was asked last
+
+    def count(self, first_seq: int, end_seq: int) -> int:
+        if first_seq >= self._first_event:
+            return end_seq - first_seq
+        return len(self.seqs(first_seq, end_seq))
+
+    def seqs(self, first_seq: int, end_seq: int) -> list[int]:
+        if self._found[:2] != (first_seq, end_seq):
+            found = [seq for seq in self._before(first_seq, end_seq) if seq < end_seq]
+            found += range(max(first_seq, self._first_event), end_seq)
+            self._found = (first_seq, end_seq, found)
+        return self._found[2]
+
+    def _before(self, first_seq: int, end_seq: int) -> Iterator[int]:
+        end_seq = min(end_seq, self._first_event)
+        for event in all_events(self._ledger, first_seq):
+            if event.event_seq >= end_seq:
+                return
+            if self._is_needed(event):
+                yield event.event_seq
+
+    def _is_needed(self, event: Event) -> bool:
+        if not event.runs:  # it names a place, or is about a group or the queue
+            return event.type is not EventType.DEDUPLICATED
+        return any(
+            first + count > self._first_kept or self._live.count(first, first + count)
+            for first, count in event.runs
+        )
