@@ -27,6 +27,7 @@ help:
 	@echo "make format     format and mend what can be mended"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against its peers, there as well"
+	@echo "make bench-server  the broker over HTTP against beanstalkd, Redis and PostgreSQL"
 	@echo "make clean      remove environments, builds and caches"
 
 .PHONY: run
@@ -62,6 +63,10 @@ bench: .venv-bench/.bench
 bench-embedded: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/embedded.py
 
+.PHONY: bench-server
+bench-server: machine-bench .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/server.py
+
 .PHONY: clean
 clean:
 	rm -rf .venv .venv-bench build dist src/*.egg-info $(CODEC)/_codec.c $(CODEC)/_codec.*.so
@@ -92,6 +97,6 @@ machine-%:
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
-	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable .
+	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli]'
 	.venv-bench/bin/python -c 'import penstock.codec._codec'
 	touch $@

@@ -1,24 +1,10 @@
 """The embedded queue against its peers: `make bench-embedded`; README.md says more."""
 
-import argparse
-import json
-import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
-from chart import as_svg
-from measure import Contender, Outcome, Round, Row, Runner, Target, machine_facts, version_of
-from report import as_dict, as_markdown, as_table
-
-from penstock.codec import IMPLEMENTATION
-from penstock.ledger.files import OsFiles
-
-HERE = Path(__file__).resolve().parent
-WORKLOADS = HERE / "embedded_workloads.py"
-RESULTS = HERE / "results"
+from command import HERE, Benchmark, run
+from measure import Contender, Round, Row, Target, version_of
 
 MANY = 10_000_000
 FEW = 10_000
@@ -407,84 +393,21 @@ def _delayed_row(size: Callable[[int], int], *, quick: bool) -> Row:
     )
 
 
-def main() -> int:
-    arguments = _arguments()
-    os.environ["BENCH_BY"] = arguments.by
-    every = rows(quick=arguments.quick)
-    chosen = [row for row in every if not arguments.only or row.name in arguments.only]
-    directory = Path(tempfile.mkdtemp(prefix=".work-", dir=arguments.dir))
-    try:
-        facts = _facts(directory, arguments.by)
-        if facts["file_system"] == "tmpfs":
-            print("note: this is memory, not a disk; the durable row means nothing here\n")
-        outcomes = _measure(chosen, directory, arguments)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    print(as_table(outcomes))
-    complete = len(chosen) == len(every) and not arguments.quick
-    out = arguments.out or (RESULTS if complete else None)
-    if out is not None:
-        _write(out, facts, arguments.rounds, outcomes)
-    missed = any(v.outcome == "MISSED" for outcome in outcomes for v in outcome.verdicts)
-    return 1 if missed and not arguments.quick else 0
-
-
-def _measure(chosen: list[Row], directory: Path, arguments: argparse.Namespace) -> list[Outcome]:
-    runner = Runner(WORKLOADS, directory, settle_mib=0 if arguments.quick else SETTLE_MIB)
-    outcomes = []
-    for row in chosen:
-        print(f"{row.name} ", end="", file=sys.stderr, flush=True)
-        outcomes.append(
-            runner.measure(row, arguments.rounds, patience=arguments.patience, on_round=_show_round)
-        )
-        print(file=sys.stderr)
-    return outcomes
-
-
-def _show_round() -> None:
-    print(".", end="", file=sys.stderr, flush=True)
-
-
-def _write(out: Path, facts: dict[str, str | int], rounds: int, outcomes: list[Outcome]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    found = as_dict("embedded", facts, rounds, outcomes)
-    (out / "embedded.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    (out / "embedded.md").write_text(as_markdown("The embedded queue, measured", facts, outcomes))
-    (out / "embedded.svg").write_text(as_svg("The embedded queue and its peers", outcomes))
-
-
-def _facts(directory: Path, by: str) -> dict[str, str | int]:
+def versions() -> dict[str, str]:
     packages = sorted({package for package, _ in PEERS.values() if package})
-    return {
-        "penstock": version_of("penstock") or "not installed",
-        "codec": IMPLEMENTATION,
-        **{package: version_of(package) or "not installed" for package in packages},
-        **machine_facts(OsFiles().file_system(str(directory))),
-        "rates without sync": "by processor time" if by == "cpu" else "by the wall clock",
-    }
+    return {one: version_of(one) or "not installed" for one in ("penstock", *packages)}
 
 
-def _arguments() -> argparse.Namespace:
-    names = [row.name for row in rows(quick=True)]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=names, help="these rows, not all of them")
-    parser.add_argument("--rounds", type=int, default=5, help="how often each row runs (5)")
-    parser.add_argument(
-        "--patience", type=int, default=1, help="run up to so many times the rounds for quiet ones"
-    )
-    parser.add_argument(
-        "--by",
-        choices=("wall", "cpu"),
-        default="wall",
-        help="rates without sync by the wall clock, or, on a shared machine, by processor time",
-    )
-    parser.add_argument("--quick", action="store_true", help="little work, to see that it runs")
-    parser.add_argument("--dir", type=Path, default=HERE, help="where to work: on a real disk")
-    parser.add_argument(
-        "--out", type=Path, help="where JSON, page and plot go (a whole run: results/)"
-    )
-    return parser.parse_args()
-
+BENCHMARK = Benchmark(
+    name="embedded",
+    title="The embedded queue",
+    workloads=HERE / "embedded_workloads.py",
+    rows=rows,
+    versions=versions,
+    settle_mib=SETTLE_MIB,
+    rounds=5,
+    by_cpu=True,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(BENCHMARK, __doc__ or ""))

@@ -1,22 +1,10 @@
 """The ledger against its peers and the machine: `make bench`, or see README.md beside this file."""
 
-import argparse
-import json
-import shutil
 import sys
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
-from measure import Contender, Outcome, Round, Row, Runner, Target, machine_facts, version_of
-from report import as_dict, as_markdown, as_table
-
-from penstock.codec import IMPLEMENTATION
-from penstock.ledger.files import OsFiles
-
-HERE = Path(__file__).resolve().parent
-WORKLOADS = HERE / "ledger_workloads.py"
-RESULTS = HERE / "results"
+from command import HERE, Benchmark, run
+from measure import Contender, Round, Row, Target, version_of
 
 ENOUGH_BATCHED = 5_000_000  # entries/s
 SHARE_OF_COPYING = 0.6
@@ -217,74 +205,19 @@ def rows(*, quick: bool) -> list[Row]:
     ]
 
 
-def main() -> int:
-    arguments = _arguments()
-    every = rows(quick=arguments.quick)
-    chosen = [row for row in every if not arguments.only or row.name in arguments.only]
-    directory = Path(tempfile.mkdtemp(prefix=".work-", dir=arguments.dir))
-    try:
-        facts = _facts(directory)
-        if facts["file_system"] == "tmpfs":
-            print("note: this is memory, not a disk; the durable row means nothing here\n")
-        outcomes = _measure(chosen, directory, arguments)
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
-    print(as_table(outcomes))
-    complete = len(chosen) == len(every) and not arguments.quick
-    out = arguments.out or (RESULTS if complete else None)
-    if out is not None:
-        _write(out, facts, arguments.rounds, outcomes)
-    missed = any(v.outcome == "MISSED" for outcome in outcomes for v in outcome.verdicts)
-    return 1 if missed and not arguments.quick else 0
+def versions() -> dict[str, str]:
+    return {one: version_of(one) or "not installed" for one in ("penstock", "queuelib")}
 
 
-def _measure(chosen: list[Row], directory: Path, arguments: argparse.Namespace) -> list[Outcome]:
-    runner = Runner(WORKLOADS, directory, settle_mib=0 if arguments.quick else SETTLE_MIB)
-    outcomes = []
-    for row in chosen:
-        print(f"{row.name} ", end="", file=sys.stderr, flush=True)
-        outcomes.append(
-            runner.measure(row, arguments.rounds, patience=arguments.patience, on_round=_show_round)
-        )
-        print(file=sys.stderr)
-    return outcomes
-
-
-def _show_round() -> None:
-    print(".", end="", file=sys.stderr, flush=True)
-
-
-def _write(out: Path, facts: dict[str, str | int], rounds: int, outcomes: list[Outcome]) -> None:
-    out.mkdir(parents=True, exist_ok=True)
-    found = as_dict("ledger", facts, rounds, outcomes)
-    (out / "ledger.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    (out / "ledger.md").write_text(as_markdown("The ledger, measured", facts, outcomes))
-
-
-def _facts(directory: Path) -> dict[str, str | int]:
-    return {
-        "penstock": version_of("penstock") or "not installed",
-        "codec": IMPLEMENTATION,
-        "queuelib": version_of("queuelib") or "not installed",
-        **machine_facts(OsFiles().file_system(str(directory))),
-    }
-
-
-def _arguments() -> argparse.Namespace:
-    names = [row.name for row in rows(quick=True)]
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="+", choices=names, help="these rows, not all of them")
-    parser.add_argument("--rounds", type=int, default=7, help="how often each row runs (7)")
-    parser.add_argument(
-        "--patience", type=int, default=1, help="run up to so many times the rounds for quiet ones"
-    )
-    parser.add_argument("--quick", action="store_true", help="little work, to see that it runs")
-    parser.add_argument("--dir", type=Path, default=HERE, help="where to work: on a real disk")
-    parser.add_argument(
-        "--out", type=Path, help="where ledger.json and ledger.md go (a whole run: results/)"
-    )
-    return parser.parse_args()
-
+BENCHMARK = Benchmark(
+    name="ledger",
+    title="The ledger",
+    workloads=HERE / "ledger_workloads.py",
+    rows=rows,
+    versions=versions,
+    settle_mib=SETTLE_MIB,
+    rounds=7,
+)
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(BENCHMARK, __doc__ or ""))

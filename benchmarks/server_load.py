@@ -1,0 +1,142 @@
+"""Load for servers: connections that send prepared bytes and read one answer each, on one loop.
+
+One generator for all contenders, so that what it costs is the same for all: raw protocols on
+uvloop, no client library. PostgreSQL alone is spoken to by asyncpg, the fastest client there is.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from time import perf_counter
+from typing import TypeVar
+
+_C = TypeVar("_C", bound="Line")
+
+
+class Line(asyncio.Protocol):
+    """A connection that answers what it is asked, in order."""
+
+    def __init__(self) -> None:
+        self._data = b""
+        self._asked: deque[asyncio.Future[bytes]] = deque()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for future in self._asked:
+            if not future.done():
+                future.set_exception(error or ConnectionError("closed by the server"))
+
+    def ask(self, data: bytes) -> "asyncio.Future[bytes]":
+        future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._asked.append(future)
+        self.transport.write(data)
+        return future
+
+    def data_received(self, data: bytes) -> None:
+        self._data += data
+        while self._asked:
+            answer, after = self.answer_in(self._data)
+            if answer is None:
+                return
+            self._data = self._data[after:]
+            self._asked.popleft().set_result(answer)
+
+    def answer_in(self, data: bytes) -> tuple[bytes | None, int]:
+        """The first whole answer, and where the next begins."""
+        raise NotImplementedError
+
+
+class HttpLine(Line):
+    """An answer is the body of a response with a length; anything but 2xx is an error."""
+
+    def answer_in(self, data: bytes) -> tuple[bytes | None, int]:
+        head = data.find(b"\r\n\r\n")
+        if head < 0:
+            return None, 0
+        at = data.find(b"content-length: ", 0, head)
+        length = int(data[at + 16 : data.find(b"\r\n", at)])
+        end = head + 4 + length
+        if len(data) < end:
+            return None, 0
+        if data[9:10] != b"2":
+            raise RuntimeError(f"refused: {data[:end]!r}")
+        return data[head + 4 : end], end
+
+
+class BeanstalkLine(Line):
+    """An answer is a line, and for a reserved job its body."""
+
+    def answer_in(self, data: bytes) -> tuple[bytes | None, int]:
+        line = data.find(b"\r\n")
+        if line < 0:
+            return None, 0
+        words = data[:line].split()
+        if words[0] != b"RESERVED":
+            return data[:line], line + 2
+        end = line + 2 + int(words[2]) + 2
+        return (words[1], end) if len(data) >= end else (None, 0)
+
+
+class RedisLine(Line):
+    """An answer is one RESP value; its raw bytes."""
+
+    def answer_in(self, data: bytes) -> tuple[bytes | None, int]:
+        end = _resp_end(data, 0)
+        return (None, 0) if end < 0 else (data[:end], end)
+
+
+def _resp_end(data: bytes, at: int) -> int:
+    """Where the value that begins here ends; -1 if it is not whole."""
+    line = data.find(b"\r\n", at)
+    if line < 0:
+        return -1
+    kind, rest = data[at : at + 1], line + 2
+    if kind == b"$":
+        length = int(data[at + 1 : line])
+        end = rest if length < 0 else rest + length + 2
+        return end if len(data) >= end else -1
+    if kind == b"*":
+        for _ in range(max(int(data[at + 1 : line]), 0)):
+            rest = _resp_end(data, rest)
+            if rest < 0:
+                return -1
+    if kind == b"-":
+        raise RuntimeError(data[at:line].decode())
+    return rest
+
+
+def redis_command(*words: bytes) -> bytes:
+    return b"*%d\r\n" % len(words) + b"".join(b"$%d\r\n%s\r\n" % (len(w), w) for w in words)
+
+
+def http_post(path: str, body: bytes) -> bytes:
+    return (
+        b"POST %s HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        b"content-length: %d\r\n\r\n%s" % (path.encode(), len(body), body)
+    )
+
+
+async def connect(kind: type[_C], port: int, count: int) -> list[_C]:
+    loop = asyncio.get_running_loop()
+    return [(await loop.create_connection(kind, "127.0.0.1", port))[1] for _ in range(count)]
+
+
+async def rate_over(
+    lines: Sequence[_C], each: int, step: Callable[[_C], Awaitable[int]], *, warm: int = 20
+) -> float:
+    """Things a second: every connection takes so many steps, a step tells how many it did."""
+
+    async def work(line: _C, steps: int) -> int:
+        done = 0
+        for _ in range(steps):
+            done += await step(line)
+        return done
+
+    await asyncio.gather(*(work(line, min(warm, each)) for line in lines))
+    start = perf_counter()
+    done = sum(await asyncio.gather(*(work(line, each) for line in lines)))
+    return done / (perf_counter() - start)
