@@ -1,0 +1,49 @@
+"""Requests made from the OpenAPI document: whatever is asked, the server is never at fault."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+
+from penstock.server.openapi import document
+from penstock.server.rest.all_endpoints import ENDPOINTS
+from tests.server.running import RunningServer
+
+CHECKS = [
+    schemathesis.checks.not_a_server_error,
+    schemathesis.checks.status_code_conformance,
+    schemathesis.checks.content_type_conformance,
+    schemathesis.checks.response_schema_conformance,
+]
+SHORT, LONG = 10, 200
+HEALTH = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
+
+schema = schemathesis.openapi.from_dict(document(ENDPOINTS))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    data = tmp_path_factory.mktemp("fuzz") / "data"
+    with RunningServer(data, broker={"max_wait_s": 0.01}) as running:
+        yield running
+
+
+def ask(case: Any, server: RunningServer) -> None:
+    answer = case.call(base_url=server.url)
+    if answer.status_code != 405:  # of a method that schemathesis tried beside those described
+        case.validate_response(answer, checks=CHECKS)
+
+
+@schema.parametrize()
+@settings(max_examples=SHORT, deadline=None, derandomize=True, suppress_health_check=HEALTH)
+def test_no_request_is_a_fault_of_the_server(case: Any, server: RunningServer) -> None:
+    ask(case, server)
+
+
+@pytest.mark.long
+@schema.parametrize()
+@settings(max_examples=LONG, deadline=None, suppress_health_check=HEALTH)
+def test_many_requests_are_no_fault_of_the_server(case: Any, server: RunningServer) -> None:
+    ask(case, server)
