@@ -256,3 +256,17 @@ def test_two_consumers_share_what_is_there(tmp_path: Path) -> None:
         assert shares == [5, 5]
 
     play(tmp_path, story)
+
+
+def test_where_nobody_may_wait_it_asks_now_and_then_and_keeps_the_loop_free(
+    tmp_path: Path,
+) -> None:
+    async def story(broker: Broker, clock: LoopClock) -> None:
+        one = consumer(broker, 1)
+        waiting = asyncio.create_task(one.next())
+        await asyncio.sleep(10)
+        await publish(broker, 1)
+        assert len(await waiting) == 1
+        assert clock.passed_ns <= 12 * 10**9
+
+    play(tmp_path, story, max_wait_s=0.0)

@@ -18,6 +18,7 @@ from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
 
 MOST_CREDIT = 10_000
+_LEAST_WAIT_S = 1.0
 _MOST_AT_ONCE = 100  # leased by one call: the others who wait get their turn in between
 
 
@@ -88,6 +89,9 @@ class Consumer:
             taken = self._take(leased)
             if taken:
                 return taken
+            if self._broker.settings.max_wait_s < _LEAST_WAIT_S:
+                # Waiting is switched off, so there is nothing to do but ask now and then.
+                await self._wait(_LEAST_WAIT_S)
         return []
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:

@@ -251,7 +251,7 @@ def test_a_deleted_queue_takes_its_subscriptions_along_and_does_not_come_back(
             await life.until(lambda stats: stats.groups[webhook.group].acked == 1)
             await life.broker.delete_queue(INSIDE, ORDERS)
             async with asyncio.timeout(30):
-                while life.webhooks._subscriptions:
+                while len(life.webhooks._register):
                     await asyncio.sleep(0)
             assert life.broker.queues(INSIDE) == []
             with pytest.raises(NoSuchQueue):

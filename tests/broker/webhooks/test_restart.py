@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import INSIDE
-from penstock.errors import CorruptLedger
+from penstock.broker.webhooks import Webhooks
+from penstock.errors import CorruptLedger, Unavailable
 from tests.broker.webhooks.life import ORDERS, Life, life
 from tests.broker.webhooks.scripted import DOWN, Scripted
 from tests.harness.virtual_loop import LoopClock, run_virtually
@@ -212,5 +213,17 @@ def test_a_damaged_document_stops_webhooks_only_and_is_not_written_over(
         document().write_bytes(damaged)
         async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
             await second(one, Scripted(clock))
+
+    run_virtually(main)
+
+
+def test_nothing_is_changed_before_what_is_there_was_read(tmp_path: Path) -> None:
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            unread = Webhooks(one.broker, sender=Scripted(clock))
+            with pytest.raises(Unavailable):
+                await unread.create(INSIDE, ORDERS, URL)
+            with pytest.raises(Unavailable):
+                unread.get(INSIDE, "wh-1")
 
     run_virtually(main)

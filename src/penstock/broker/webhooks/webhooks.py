@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import secrets
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from penstock.broker.access import INSIDE, Caller, Verb
@@ -15,17 +15,17 @@ from penstock.broker.webhooks.delivery_log import DeliveryPage
 from penstock.broker.webhooks.judging import EPOCHQUEUE_RETRY_S, STANDARD_RETRY_S
 from penstock.broker.webhooks.log_keeper import LogKeeper
 from penstock.broker.webhooks.pusher import Pusher
+from penstock.broker.webhooks.register import Register
 from penstock.broker.webhooks.sending import HttpSender, Sender
 from penstock.broker.webhooks.signing import (
     check_epochqueue_secret,
     check_standard_secret,
     new_secret,
 )
-from penstock.broker.webhooks.subscription import Secret, Style, Subscription, dump, load
+from penstock.broker.webhooks.subscription import Secret, Style, Subscription
 from penstock.broker.webhooks.urls import check_url
 from penstock.checking import check_number, check_whole
 from penstock.errors import (
-    CorruptLedger,
     InvalidInput,
     NoSuchGroup,
     NoSuchQueue,
@@ -40,7 +40,6 @@ log = logging.getLogger("penstock.webhooks")
 MOST_SUBSCRIPTIONS = 1000
 MOST_RETRY_WAITS = 20
 _LONGEST_RETRY_WAIT_S = 7 * 86400.0
-_DOCUMENT = "webhooks.json"
 _GRACE_S = 5.0  # for deliveries that are under way when the broker stops
 _END = Place(to="end")
 
@@ -53,36 +52,31 @@ class Webhooks:
         self._sender = sender or HttpSender(
             broker.clock, allow_private=lambda: broker.settings.webhook_allow_private
         )
-        self._subscriptions: dict[str, Subscription] = {}
+        self._register = Register(broker.store)
         self._pushers: dict[str, Pusher] = {}
         self._logs = LogKeeper(broker)
         self._changing = asyncio.Lock()
         self._endings: set[asyncio.Task[None]] = set()
-        self._damage = ""  # what is wrong with the document
 
     # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Read what was subscribed, and go on pushing."""
-        document = await self._broker.store.load_document(_DOCUMENT)
-        try:
-            found = load(document) if document else []
-        except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
-            # Everything else serves; and nothing is written over what may yet be mended by hand.
-            self._damage = f"{type(error).__name__}: {error}"
-            log.error("webhooks_unreadable document=%s why=%s", _DOCUMENT, self._damage)
-            return
-        self._subscriptions = {one.id: one for one in found}
-        for one in found:
-            if not self._broker.has_queue(one.queue):
-                await self._forget(one)
-            else:
-                await self._resume(one)
+        async with self._changing:
+            await self._register.load()
+            for one in list(self._register):
+                if self._broker.has_queue(one.queue):
+                    await self._resume(one)
+                else:
+                    await self._forget(one)
 
     async def _resume(self, subscription: Subscription) -> None:
         await self._logs.load(subscription.id)
-        if subscription.owns_group:
-            await self._make_group(subscription)  # a crash may have come between the two
+        try:
+            if subscription.owns_group:
+                await self._make_group(subscription)  # a crash may have come between the two
+        except PenstockError as error:  # the queue is in trouble: its pusher waits until it is not
+            log.warning("webhook_group_not_made webhook=%s why=%s", subscription.id, error)
         self._start_pushing(subscription)
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
@@ -126,7 +120,8 @@ class Webhooks:
         waits = _checked_waits(style, retry_s)
         keys = _first_secrets(style, secret)
         async with self._changing:
-            if len(self._subscriptions) >= MOST_SUBSCRIPTIONS:
+            self._register.check()
+            if len(self._register) >= MOST_SUBSCRIPTIONS:
                 raise QuotaExceeded(f"there are {MOST_SUBSCRIPTIONS} webhooks: delete some first")
             new_id = f"wh-{secrets.token_hex(12)}"
             own_group = group is None and style is Style.STANDARD
@@ -141,7 +136,7 @@ class Webhooks:
                 retry_s=waits,
                 created_at_ns=self._broker.clock.now_ns(),
             )
-            await self._save({**self._subscriptions, new_id: subscription})
+            await self._register.put(subscription)
             try:
                 await self._make_group(subscription)
             except PenstockError:
@@ -155,7 +150,7 @@ class Webhooks:
         self._broker.admit(caller, Verb.READ, queue.namespace)
         if not self._broker.has_queue(queue):
             raise NoSuchQueue(f"there is no queue {queue}")
-        found = [one for one in self._subscriptions.values() if one.queue == queue]
+        found = [one for one in self._register if one.queue == queue]
         return sorted(found, key=lambda one: (one.created_at_ns, one.id))
 
     def get(self, caller: Caller, id: str) -> Subscription:
@@ -198,7 +193,7 @@ class Webhooks:
             if enabled is not None:
                 new = new._replace(enabled=enabled, disabled_because="")
             if new != old:
-                await self._save({**self._subscriptions, id: new})
+                await self._register.put(new)
                 self._stop_pushing(id)
                 self._start_pushing(new)
             return new
@@ -221,9 +216,10 @@ class Webhooks:
     # -- helping -----------------------------------------------------------------------------------
 
     def _find(self, caller: Caller, verb: Verb, id: str) -> Subscription:
-        found = self._subscriptions.get(id)
+        found = self._register.get(id)
         if found is None:
             self._broker.admit(caller, verb, caller.any_namespace)
+            self._register.check()
             raise NoSuchWebhook(f"there is no webhook {id!r}")
         self._broker.admit(caller, verb, found.queue.namespace)
         return found
@@ -237,16 +233,6 @@ class Webhooks:
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
             await self._broker.create_queue(INSIDE, queue)
 
-    async def _save(self, subscriptions: Mapping[str, Subscription]) -> None:
-        """On disk first, then here."""
-        if self._damage:
-            raise CorruptLedger(
-                f"the broker's document {_DOCUMENT} cannot be read ({self._damage}): mend it, or "
-                f"move it away to begin anew, and start again"
-            )
-        await self._broker.store.save_document(_DOCUMENT, dump(list(subscriptions.values())))
-        self._subscriptions = dict(subscriptions)
-
     async def _forget(self, subscription: Subscription) -> None:
         self._stop_pushing(subscription.id)
         # Its group first: one that was left behind by a crash would keep messages for ever.
@@ -255,8 +241,7 @@ class Webhooks:
                 await self._broker.delete_group(INSIDE, subscription.queue, subscription.group)
             except (NoSuchGroup, NoSuchQueue):
                 pass
-        left = [one for one in self._subscriptions.values() if one.id != subscription.id]
-        await self._save({one.id: one for one in left})
+        await self._register.remove(subscription.id)
         await self._logs.forget(subscription.id)
 
     def _start_pushing(self, subscription: Subscription) -> None:
@@ -289,7 +274,7 @@ class Webhooks:
 
     async def _end(self, id: str, why: str) -> None:
         async with self._changing:
-            subscription = self._subscriptions.get(id)
+            subscription = self._register.get(id)
             if subscription is None or not subscription.enabled:
                 return
             log.warning("webhook_ended webhook=%s queue=%s why=%s", id, subscription.queue, why)
@@ -298,7 +283,7 @@ class Webhooks:
                     await self._forget(subscription)
                 else:
                     ended = subscription._replace(enabled=False, disabled_because=why)
-                    await self._save({**self._subscriptions, id: ended})
+                    await self._register.put(ended)
                     self._stop_pushing(id)
             except PenstockError as error:
                 log.error("webhook_not_saved webhook=%s why=%s", id, error)
