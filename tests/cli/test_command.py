@@ -10,12 +10,15 @@ import penstock
 from penstock.cli.app import app
 from tests.cli.command_line import CommandLine
 
-NAMES = sorted(info.callback.__name__ for info in app.registered_commands if info.callback)
+NAMES = sorted(
+    info.name or info.callback.__name__ for info in app.registered_commands if info.callback
+)
 
 
 def test_all_commands_are_there() -> None:
     wanted = "stats inspect peek enqueue dequeue tail seek compact verify redrive why history"
-    assert sorted(wanted.split()) == NAMES
+    beside_a_broker = "publish lease ack nack top worker bench serve"
+    assert sorted([*wanted.split(), *beside_a_broker.split()]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

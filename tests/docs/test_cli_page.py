@@ -10,11 +10,14 @@ import pytest
 import typer
 
 import penstock
+from penstock.cli.ack import ack
 from penstock.cli.app import app
 from penstock.cli.as_json import dead_letter_json, event_json, message_json
 from penstock.cli.compact import compact
 from penstock.cli.enqueue import enqueue
 from penstock.cli.inspect import inspect
+from penstock.cli.lease import leased_json
+from penstock.cli.nack import nack
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
 from penstock.cli.stats import stats
@@ -26,10 +29,17 @@ PAGE = "cli.md"
 TEXT = (DOCS / PAGE).read_text()
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
+GROUPS = ("queues", "namespaces", "webhooks", "keys")  # those of `spark` are on its own page
+OF_GROUPS: dict[str, Any] = {
+    f"{group} {name}": command
+    for group in GROUPS
+    for name, command in COMMANDS[group].commands.items()
+}
+
 
 def section(command: str) -> str:
     """What the page says about one command."""
-    found = re.search(rf"^### `penstock {command}`\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL)
+    found = re.search(rf"^####? `penstock {command}`\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL)
     assert found, f"no section about {command}"
     return found[1]
 
@@ -42,10 +52,21 @@ def test_every_command_has_a_section() -> None:
     assert sorted(re.findall(r"^### `penstock (\w+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
 
 
-@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_of_a_group_has_a_section() -> None:
+    listed = re.findall(r"^#### `penstock (\w+ \w+)`", TEXT, re.MULTILINE)
+    assert sorted(listed) == sorted(OF_GROUPS)
+
+
+def test_publish_is_enqueue() -> None:
+    names = [[p.name for p in COMMANDS[name].params] for name in ("publish", "enqueue")]
+    assert names[0] == names[1]
+    assert "The same as [`enqueue`]" in section("publish")
+
+
+@pytest.mark.parametrize("name", [*(name for name in COMMANDS if name != "publish"), *OF_GROUPS])
 def test_every_argument_and_option_is_listed_in_order(name: str) -> None:
     known = []
-    for parameter in COMMANDS[name].params:
+    for parameter in {**COMMANDS, **OF_GROUPS}[name].params:
         if parameter.param_type_name == "argument":
             known.append(parameter.metavar)
         elif parameter.name != "help":
@@ -69,6 +90,9 @@ def test_keys_of_messages_dead_letters_and_events(queue: penstock.Queue) -> None
         message = list(message_json(letter.message))
         assert keys_of("key of a message") == message
         assert keys_of("further key of a dead letter") == list(dead_letter_json(letter))[12:]
+        queue.enqueue(b"leased")
+        (job,) = queue.lease()
+        assert keys_of("further key of a leased message") == list(leased_json(job))[12:]
         assert keys_of("key of an event") == list(event_json(queue.history(letter.id)[0]))
         assert len(message) == 12
 
@@ -76,6 +100,8 @@ def test_keys_of_messages_dead_letters_and_events(queue: penstock.Queue) -> None
 def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[str]) -> None:
     with queue:
         (letter,) = queue.dead()
+        queue.enqueue_batch([b"1", b"2"])
+        receipts = [job.receipt for job in queue.lease(2)]
     path = queue.path
     documents: dict[str, Callable[[], None]] = {
         "stats": lambda: stats(path, json=True),
@@ -83,6 +109,8 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "why": lambda: why(path, letter.id, json=True),
         "verify": lambda: verify(path, json=True),
         "enqueue": lambda: enqueue(path, "x", json=True),
+        "ack": lambda: ack(path, receipts[:1], json=True),
+        "nack": lambda: nack(path, receipts[1:], json=True),
         "redrive": lambda: redrive(path, everything=True, json=True),
         "seek": lambda: seek(path, seq=1, json=True),
         "compact": lambda: compact(path, json=True),

@@ -9,30 +9,75 @@ from typing import Annotated
 import typer
 
 import penstock
+from penstock.cli.ack import ack
+from penstock.cli.bench import bench
 from penstock.cli.compact import compact
 from penstock.cli.dequeue import dequeue
 from penstock.cli.enqueue import enqueue
 from penstock.cli.history import history
 from penstock.cli.inspect import inspect
+from penstock.cli.keys import keys_app
+from penstock.cli.lease import lease
+from penstock.cli.nack import nack
+from penstock.cli.namespaces import namespaces_app
 from penstock.cli.peek import peek
+from penstock.cli.queues import queues_app
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
+from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
 from penstock.cli.stats import stats
 from penstock.cli.tail import tail
 from penstock.cli.terminal import complain
+from penstock.cli.top import top
 from penstock.cli.verify import verify
+from penstock.cli.webhooks import webhooks_app
 from penstock.cli.why import why
 from penstock.cli.words import plain
-from penstock.errors import PenstockError, QueueError
+from penstock.cli.worker import worker
+from penstock.errors import (
+    AlreadyExists,
+    NoSuchNamespace,
+    NoSuchQueue,
+    NoSuchWebhook,
+    NotEmpty,
+    PenstockError,
+    QueueError,
+    QuotaExceeded,
+    TooManyRequests,
+)
 
 _Command = Callable[..., None]
 
 NO = 1  # nothing there, a problem found, or the queue's answer is no
 CANNOT = 2  # wrong usage, or the files cannot be opened or written
 
-_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, history, verify)
-_CHANGING: tuple[_Command, ...] = (enqueue, dequeue, redrive, seek, compact)
+# What a queue or broker answers with no; all else is in the way of asking.
+_ANSWERS = (
+    QueueError,
+    AlreadyExists,
+    NoSuchNamespace,
+    NoSuchQueue,
+    NoSuchWebhook,
+    NotEmpty,
+    QuotaExceeded,
+    TooManyRequests,
+)
+
+_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, history, verify, top)
+_CHANGING: tuple[_Command, ...] = (
+    enqueue,
+    dequeue,
+    lease,
+    ack,
+    nack,
+    redrive,
+    seek,
+    compact,
+    worker,
+    bench,
+)
+_BROKER = (queues_app, namespaces_app, webhooks_app, keys_app)
 
 app = typer.Typer(
     name="penstock",
@@ -44,6 +89,10 @@ for _command in _LOOKING:
     app.command(rich_help_panel="Look (nothing is changed)")(_command)
 for _command in _CHANGING:
     app.command(rich_help_panel="Change")(_command)
+app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(enqueue)
+app.command(rich_help_panel="Broker")(serve)
+for _group in _BROKER:
+    app.add_typer(_group, rich_help_panel="Broker")
 app.add_typer(spark_app, rich_help_panel="Data pipeline (on Spark)")
 
 
@@ -62,10 +111,10 @@ def penstock_command(
         ),
     ] = False,
 ) -> None:
-    """Look into a queue's directory, and work on it, from the shell.
+    """Look into a queue, and work on it, from the shell; in its directory, or at a broker's URL.
 
     Exit codes: 0 done; 1 nothing there, a problem found, or the queue says no;
-    2 wrong usage, or the files cannot be opened or written.
+    2 wrong usage, or the files or the broker cannot be reached or refuse.
     """
 
 
@@ -86,7 +135,7 @@ def _run(arguments: Sequence[str] | None) -> int:
         app(arguments, prog_name="penstock")
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
-    except QueueError as error:
+    except _ANSWERS as error:
         complain(plain(str(error)))
         return NO
     except PenstockError as error:

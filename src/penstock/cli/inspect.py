@@ -7,8 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.opening import looking, looking_at_files
-from penstock.cli.parameters import AsJson, QueuePath
+from penstock.cli.opening import files_of, looking, looking_at_files
+from penstock.cli.parameters import AsJson, QueueFiles
 from penstock.cli.stats import show_groups, stats_json
 from penstock.cli.terminal import out, say, show_facts, show_table, table, write_json
 from penstock.cli.words import moment, number, plain, size
@@ -22,14 +22,14 @@ _SEGMENTS_SHOWN = 20
 
 
 def inspect(
-    path: QueuePath,
+    path: QueueFiles,
     all_settings: Annotated[
         bool, typer.Option("--all-settings", help="Also the settings that are at their default.")
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Show the files, segments, snapshots, groups and settings of a queue."""
-    with looking(path) as queue:
+    with looking(files_of(path)) as queue:
         stats, settings = queue.stats(), queue.settings
     with looking_at_files(path) as files:
         document: Json = {

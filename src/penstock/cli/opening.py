@@ -2,8 +2,11 @@
 
 from collections.abc import Callable
 
+import penstock
 from penstock.cli.terminal import complain
 from penstock.cli.words import plain
+from penstock.client import is_url
+from penstock.errors import InvalidInput
 from penstock.ledger import Damage, Ledger
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
@@ -11,17 +14,28 @@ from penstock.queue.queue import open_queue
 
 def looking(path: str) -> Queue:
     """The queue, read-only: nothing on disk changes, and a writer may be at work."""
+    if is_url(path):
+        return penstock.open(path)
     return open_queue(path, {}, read_only=True, create=False, on_damage=warn)
 
 
 def writing(path: str, *, create: bool = False) -> Queue:
-    """The queue, as its one writer."""
+    """The queue, as its one writer; at a URL, as one of many clients."""
+    if is_url(path):
+        return penstock.open(path)
     return open_queue(path, {}, create=create, on_damage=warn)
+
+
+def files_of(path: str) -> str:
+    """A path to files, and not a URL, for commands that read the files themselves."""
+    if is_url(path):
+        raise InvalidInput("this reads a queue's files: give its directory, not a URL")
+    return path
 
 
 def stored_settings(path: str) -> QueueSettings:
     """The settings that were stored with a queue."""
-    return QueueSettings.of_stored(Ledger.stored_queue_settings(path))
+    return QueueSettings.of_stored(Ledger.stored_queue_settings(files_of(path)))
 
 
 def looking_at_files(path: str, *, on_damage: Callable[[Damage], None] | None = None) -> Ledger:

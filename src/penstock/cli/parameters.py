@@ -8,10 +8,35 @@ from penstock.cli.words import time_of
 from penstock.model import MAIN_GROUP_NAME
 
 QueuePath = Annotated[
+    str,
+    typer.Argument(metavar="PATH", help="The queue's directory, or its URL.", show_default=False),
+]
+QueueFiles = Annotated[
     str, typer.Argument(metavar="PATH", help="The queue's directory.", show_default=False)
+]
+BrokerPlace = Annotated[
+    str,
+    typer.Argument(
+        metavar="BROKER", help="The broker's URL, or its data directory.", show_default=False
+    ),
+]
+BrokerUrl = Annotated[
+    str, typer.Argument(metavar="BROKER", help="The broker's URL.", show_default=False)
+]
+QueueAtBroker = Annotated[
+    str,
+    typer.Argument(
+        metavar="QUEUE",
+        help="namespace/queue, or a queue of the namespace default.",
+        show_default=False,
+    ),
 ]
 MessageId = Annotated[
     str, typer.Argument(metavar="ID", help="The id of a message.", show_default=False)
+]
+Receipts = Annotated[
+    list[str],
+    typer.Argument(metavar="RECEIPT", help="As `penstock lease` shows it.", show_default=False),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs, instead of a table.")]
 InGroup = Annotated[

@@ -1,6 +1,8 @@
 """`penstock tail`: messages as they are published."""
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import closing
+from itertools import islice
 from threading import Event
 from typing import Annotated
 
@@ -10,8 +12,10 @@ from rich.text import Text
 from penstock.cli.as_json import message_json
 from penstock.cli.opening import looking_at_files, stored_settings, warn
 from penstock.cli.parameters import AsJson, QueuePath
+from penstock.cli.tail_at_url import UrlFollower
 from penstock.cli.terminal import out, write_json_line
 from penstock.cli.words import clock_time, plain, preview, seconds_of
+from penstock.client import connect, is_url
 from penstock.codec import Entry
 from penstock.errors import PayloadUnreadable
 from penstock.ledger import Cursor, Damage
@@ -40,23 +44,42 @@ def tail(
 ) -> None:
     """Show the last messages, and then each new one as another process publishes it.
 
-    Reads beside the writer: the files are looked at again every --interval. Ends with Ctrl-C.
+    Reads beside the writer: the files are looked at again every --interval. At a URL the broker
+    says when there is more. Ends with Ctrl-C.
     """
-    follower = Follower(path, lines)
-    shown = 0
     try:
-        while True:
-            for message in follower.news():
+        messages = (
+            _at_url(path, lines, once=once)
+            if is_url(path)
+            else _in_files(Follower(path, lines), interval, once=once)
+        )
+        with closing(messages):
+            for message in islice(messages, count):
                 _show(message, json=json)
-                shown += 1
-                if shown == count:
-                    return
-            out.file.flush()
-            if once:
-                return
-            Event().wait(max(interval, 0.01))
     except KeyboardInterrupt:
         return
+
+
+def _in_files(follower: "Follower", interval_s: float, *, once: bool) -> Generator[Message]:
+    while True:
+        yield from follower.news()
+        out.file.flush()
+        if once:
+            return
+        Event().wait(max(interval_s, 0.01))
+
+
+def _at_url(url: str, lines: int, *, once: bool) -> Generator[Message]:
+    with connect(url) as queue:
+        follower = UrlFollower(queue, lines)
+        try:
+            while True:
+                yield from follower.news(wait=not once)
+                out.file.flush()
+                if once:
+                    return
+        finally:
+            follower.close()
 
 
 class Follower:

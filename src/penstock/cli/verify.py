@@ -7,13 +7,13 @@ from rich.text import Text
 
 from penstock import ledger
 from penstock.cli.opening import stored_settings
-from penstock.cli.parameters import AsJson, QueuePath
+from penstock.cli.parameters import AsJson, QueueFiles
 from penstock.cli.terminal import byte_progress, out, say, show_table, table, write_json
 from penstock.cli.words import number, plain, size
 from penstock.ledger import Damage, VerifyReport
 
 
-def verify(path: QueuePath, json: AsJson = False) -> None:
+def verify(path: QueueFiles, json: AsJson = False) -> None:
     """Read every entry and snapshot again, check its checksum, and say what is wrong where.
 
     A writer may be at work meanwhile. Exits with 1 if anything is wrong.

@@ -288,7 +288,7 @@ class AsyncRemoteQueue:
     # -- looking -----------------------------------------------------------------------------------
 
     async def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next; nothing changes."""
+        """The messages that would be delivered next, at most 1000; nothing changes."""
         return await self._do(looking.peek(self._path, n, group))
 
     def browse(
@@ -403,9 +403,17 @@ class AsyncRemoteQueue:
         which = operating.which_dead(ids, reason, since, until, limit, group)
         return await self._do(operating.discard(self._path, which))
 
-    async def compact(self) -> CompactionResult:
-        """Give back disk space that no group and no retention setting needs."""
-        return await self._do(operating.compact(self._path))
+    async def compact(
+        self, *, on_progress: Callable[[CompactionResult], None] | None = None
+    ) -> CompactionResult:
+        """Give back disk space that no group and no retention setting needs.
+
+        `on_progress` is told once, at the end: the broker does not say how far it is.
+        """
+        result = await self._do(operating.compact(self._path))
+        if on_progress is not None:
+            on_progress(result)
+        return result
 
     async def close(self) -> None:
         """Send what is gathered, close the connections. May be called again."""

@@ -1,6 +1,6 @@
 """A broker as a whole, for threads: its namespaces, queues and webhooks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from penstock.client import catalogue, webhooks
@@ -86,15 +86,43 @@ class RemoteBroker:
         """The push subscriptions of a queue."""
         return self._run(every_row(webhooks.of_queue(QueueName.parse(queue))))
 
-    def create_webhook(self, queue: str, url: str, **options: Any) -> Webhook:
-        """Push the messages of a queue to a URL; the answer has the secret that signs them."""
+    def create_webhook(
+        self,
+        queue: str,
+        url: str,
+        *,
+        secret: str | None = None,
+        group: str | None = None,
+        retry_s: Sequence[float] | None = None,
+    ) -> Webhook:
+        """Push the messages of a queue to a URL. The answer has the secret that signs them.
+
+        Without `group` it gets one of its own, which begins with what is published next.
+        """
+        options = {"secret": secret, "group": group, "retry_s": retry_s}
         return self._do(webhooks.create(QueueName.parse(queue), url, options))
 
     def webhook(self, id: str) -> Webhook:
         return self._do(webhooks.one(id))
 
-    def change_webhook(self, id: str, **options: Any) -> Webhook:
-        """Change some options; the others stay."""
+    def change_webhook(
+        self,
+        id: str,
+        *,
+        url: str | None = None,
+        secret: str | None = None,
+        rotate_secret: bool = False,
+        enabled: bool | None = None,
+        retry_s: Sequence[float] | None = None,
+    ) -> Webhook:
+        """Change what is given; the rest stays. An old secret signs as well for a day."""
+        options = {
+            "url": url,
+            "secret": secret,
+            "rotate_secret": rotate_secret or None,
+            "enabled": enabled,
+            "retry_s": retry_s,
+        }
         return self._do(webhooks.change(id, options))
 
     def delete_webhook(self, id: str) -> None:

@@ -17,6 +17,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "headers_too_large": errors.TooLarge,
     "body_too_large": errors.TooLarge,
     "too_large": errors.TooLarge,
+    "payload_too_large": errors.PayloadTooLarge,
     "address_refused": errors.AddressRefused,
     # who sent it
     "key_refused": errors.KeyRefused,

@@ -35,14 +35,16 @@ class RemoteGroups:
         self._do(operating.delete_group(self._path, name))
 
     def __iter__(self) -> Iterator[str]:
-        names: list[str] = self._do(operating.groups(self._path))
-        return iter(names)
+        return iter(self._names())
 
     def __contains__(self, name: object) -> bool:
-        return name in list(self)
+        return name in self._names()
 
     def __len__(self) -> int:
-        return len(list(self))
+        return len(self._names())
+
+    def _names(self) -> list[str]:
+        return self._do(operating.groups(self._path))
 
 
 class AsyncRemoteGroups:

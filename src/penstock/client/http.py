@@ -31,7 +31,8 @@ def client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
     return {
         "base_url": base,
         "headers": options.headers(),
-        "verify": options.verify,
+        # Where nothing is encrypted, no certificates are read: that takes most of the time.
+        "verify": options.verify if base.startswith("https:") else False,
         "limits": httpx().Limits(
             max_connections=options.max_connections,
             max_keepalive_connections=options.max_connections,

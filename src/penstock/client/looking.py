@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from penstock.checking import check_whole
 from penstock.client.call import Call, get
 from penstock.client.pages import Page, first_page
 from penstock.client.reading import (
@@ -15,13 +16,16 @@ from penstock.client.reading import (
 from penstock.client.remote import QueueDetails
 from penstock.codec import parse_id
 from penstock.model import DeadLetter, HistoryEvent, Message, Stats, Why
+from penstock.queue.inspecting import MAX_PEEK
 from penstock.queue.settings import QueueSettings
 
+_MOST_ROWS = 1000
 _BYTES = {"payload": "b64"}  # any JSON can be said in several ways; only the bytes are the message
 
 
 def peek(path: str, n: int, group: str) -> Call[list[Message]]:
-    query = {**_BYTES, "order": "delivery", "group": group, "limit": n}
+    most = min(check_whole("n", n, 1, MAX_PEEK), _MOST_ROWS)
+    query = {**_BYTES, "order": "delivery", "group": group, "limit": most}
     return get(
         f"{path}/messages",
         lambda reply: [message_of(item) for item in reply.data["messages"]],

@@ -262,7 +262,7 @@ class RemoteQueue:
     # -- looking -----------------------------------------------------------------------------------
 
     def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next; nothing changes."""
+        """The messages that would be delivered next, at most 1000; nothing changes."""
         return self._do(looking.peek(self._path, n, group))
 
     def browse(
@@ -375,9 +375,17 @@ class RemoteQueue:
         which = operating.which_dead(ids, reason, since, until, limit, group)
         return self._do(operating.discard(self._path, which))
 
-    def compact(self) -> CompactionResult:
-        """Give back disk space that no group and no retention setting needs."""
-        return self._do(operating.compact(self._path))
+    def compact(
+        self, *, on_progress: Callable[[CompactionResult], None] | None = None
+    ) -> CompactionResult:
+        """Give back disk space that no group and no retention setting needs.
+
+        `on_progress` is told once, at the end: the broker does not say how far it is.
+        """
+        result = self._do(operating.compact(self._path))
+        if on_progress is not None:
+            on_progress(result)
+        return result
 
     def for_tasks(self) -> AsyncRemoteQueue:
         """The same queue, with the same options, for asyncio. It has connections of its own."""

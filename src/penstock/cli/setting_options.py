@@ -1,0 +1,31 @@
+"""Settings of a queue on the command line: --set NAME=VALUE."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", "-s", metavar="NAME=VALUE", help="A setting of the queue; may be repeated."
+    ),
+]
+
+
+def settings_of(pairs: list[str] | None) -> dict[str, Any]:
+    """Names and values; a value is JSON, or text where it is not.
+
+    >>> settings_of(["lease_s=60", "sync=never", "auto_compact=false"])
+    {'lease_s': 60, 'sync': 'never', 'auto_compact': False}
+    """
+    found: dict[str, Any] = {}
+    for pair in pairs or []:
+        name, equals, text = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{pair!r} is not a setting; write NAME=VALUE")
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = text
+    return found

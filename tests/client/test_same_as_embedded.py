@@ -1,0 +1,480 @@
+"""One suite of behaviours, over a directory and over a broker: a program need not notice."""
+
+import inspect
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import penstock
+from penstock.aio import AsyncQueue
+from penstock.client import AsyncRemoteQueue, RemoteQueue, connect_broker
+from penstock.errors import (
+    InvalidInput,
+    LedgerClosed,
+    NoSuchGroup,
+    NoSuchMessage,
+    QueueFull,
+    RateLimited,
+    ReceiptInvalid,
+    TooLarge,
+)
+from penstock.model import NewMessage, Published
+from penstock.queue import Queue
+from tests.server.running import RunningServer
+
+Opens = Callable[..., Queue]
+_numbers = count(1)
+
+
+@pytest.fixture(params=["directory", "broker"])
+def opened(
+    request: pytest.FixtureRequest, tmp_path: Path, server: RunningServer
+) -> Iterator[Opens]:
+    """Opens a new queue with some settings, embedded or of a broker."""
+    handles: list[Queue] = []
+
+    def open_queue(**settings: Any) -> Queue:
+        if request.param == "directory":
+            handle = penstock.open(tmp_path / f"queue-{next(_numbers)}", **settings)
+        else:
+            name = f"same/queue-{next(_numbers)}"
+            with connect_broker(server.url) as broker:
+                broker.create_queue(name, **settings)
+            handle = penstock.open(server.url, queue=name, retry_s=0)
+        handles.append(handle)
+        return handle
+
+    yield open_queue
+    for handle in handles:
+        handle.close()
+
+
+@pytest.fixture
+def queue(opened: Opens) -> Queue:
+    return opened(backoff_base_s=0, max_attempts=2)
+
+
+# -- publishing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"hello", b"\xff\x00\n", "text: ä €", bytearray(b"x"), memoryview(b"y")]
+)
+def test_payloads_come_as_they_went(queue: Queue, payload: Any) -> None:
+    queue.enqueue(payload)
+    message = queue.dequeue()
+    assert message is not None
+    assert message.payload == (payload.encode() if isinstance(payload, str) else bytes(payload))
+
+
+def test_a_large_payload_comes_as_it_went(queue: Queue) -> None:
+    payload = bytes(range(256)) * 4096
+    queue.enqueue(payload)
+    message = queue.dequeue()
+    assert message is not None and message.payload == payload
+
+
+def test_every_option_of_a_message_is_kept(queue: Queue) -> None:
+    id_ = queue.enqueue(
+        b'{"a":  1}',
+        priority=9,
+        headers={"Kind": "x", "ümlaut": "ä\u2028"},
+        key="k",
+        ttl=3600,
+        max_attempts=7,
+        content_type="application/json",
+        compression="gzip",
+        dedup_id="d",
+    )
+    message = queue.get(id_)
+    assert (message.payload, message.priority, message.key) == (b'{"a":  1}', 9, "k")
+    assert dict(message.headers) == {"Kind": "x", "ümlaut": "ä\u2028"}
+    assert (message.max_attempts, message.content_type) == (7, "application/json")
+    assert message.expires_at == pytest.approx(message.published_at + 3600, abs=1)
+    assert message.deliver_at is None
+
+
+def test_delays_and_times_of_delivery(queue: Queue) -> None:
+    soon = queue.enqueue(b"soon", delay=3600)
+    at = queue.enqueue(b"at", deliver_at=4_000_000_000.25)
+    due_at = queue.get(soon).deliver_at
+    assert due_at == pytest.approx(queue.get(soon).published_at + 3600, abs=1)
+    assert queue.get(at).deliver_at == pytest.approx(4_000_000_000.25, abs=1e-5, rel=0)
+    assert queue.state(soon) == "scheduled"
+    assert queue.dequeue() is None
+
+
+def test_a_batch_is_published_in_order(queue: Queue) -> None:
+    ids = queue.enqueue_batch([b"1", "2", NewMessage(payload=b"3", priority=9)])
+    assert [message.id for message in queue.peek(9)] == [ids[2], ids[0], ids[1]]
+    assert [message.seq for message in queue.peek(9)] == [3, 1, 2]
+
+
+def test_one_bad_message_of_a_batch_refuses_all(queue: Queue) -> None:
+    with pytest.raises(InvalidInput):
+        queue.enqueue_batch([b"1", NewMessage(payload=b"2", priority=10)])
+    assert queue.stats().published == 0
+
+
+def test_duplicates_are_told(queue: Queue) -> None:
+    first = queue.enqueue(b"x", dedup_id="once")
+    assert queue.enqueue(b"x", dedup_id="once") == first
+    messages = [NewMessage(payload=b"x", dedup_id="once"), NewMessage(payload=b"y")]
+    published = queue.publish(messages)
+    assert published[0] == Published(first, duplicate=True)
+    assert not published[1].duplicate
+    assert queue.stats().ready == 2
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"priority": 10},
+        {"priority": -1},
+        {"priority": "high"},
+        {"delay": -1},
+        {"delay": float("nan")},
+        {"ttl": -1},
+        {"headers": {"a": 1}},
+        {"headers": {"a": "x" * 70_000}},
+        {"key": "x" * 2000},
+        {"max_attempts": 0},
+        {"compression": "lzma"},
+        {"dedup_id": "x" * 2000},
+        {"delay": 1, "deliver_at": 4e9},
+        {"content_type": 7},
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused_and_nothing_is_published(
+    queue: Queue, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidInput):
+        queue.enqueue(b"x", **wrong)
+    assert queue.stats().published == 0
+
+
+@pytest.mark.parametrize("wrong", [None, 7, {"a": 1}, "\ud800"], ids=repr)
+def test_what_is_no_payload_is_refused(queue: Queue, wrong: Any) -> None:
+    with pytest.raises(InvalidInput):
+        queue.enqueue(wrong)
+    with pytest.raises(InvalidInput):
+        queue.enqueue_batch("text")
+    with pytest.raises(InvalidInput):
+        queue.enqueue_batch([])
+
+
+def test_what_is_too_large_is_refused(opened: Opens) -> None:
+    queue = opened(max_payload_bytes=100)
+    with pytest.raises(TooLarge):
+        queue.enqueue(bytes(101))
+
+
+def test_a_full_queue_says_so(opened: Opens) -> None:
+    queue = opened(max_messages=1)
+    queue.enqueue(b"1")
+    with pytest.raises(QueueFull):
+        queue.enqueue(b"2")
+
+
+def test_too_fast_is_told_with_when_to_try_again(opened: Opens) -> None:
+    queue = opened(rate_per_s=0.001, rate_burst=1)
+    queue.enqueue(b"1")
+    with pytest.raises(RateLimited) as refused:
+        queue.enqueue(b"2")
+    assert 900 < refused.value.retry_after_s <= 1000
+
+
+# -- delivering and settling -----------------------------------------------------------------------
+
+
+def test_a_leased_message_says_all_about_itself(queue: Queue) -> None:
+    id_ = queue.enqueue(b"x", headers={"a": "b"}, priority=3, key="k")
+    (job,) = queue.lease(lease_s=60, holder="me")
+    assert (job.id, job.seq, job.payload, job.priority, job.key) == (id_, 1, b"x", 3, "k")
+    assert (dict(job.headers), job.attempt, job.group) == ({"a": "b"}, 1, "main")
+    assert job.deadline == pytest.approx(job.published_at + 60, abs=10)
+    assert [event.holder for event in queue.history(id_)][1] == "me"
+
+
+def test_leased_messages_are_settled_by_object_and_by_receipt(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    first, second, third = queue.lease(3)
+    assert queue.ack(first) == []
+    queue.ack([second.receipt, third])
+    assert (queue.stats().acked, queue.stats().leased) == (3, 0)
+
+
+def test_a_failure_is_tried_again_and_then_dead(queue: Queue) -> None:
+    id_ = queue.enqueue(b"x")
+    queue.nack(queue.lease(), "first")
+    (job,) = queue.lease()
+    assert job.attempt == 2
+    queue.nack(job, "second")
+    (letter,) = queue.dead()
+    assert (letter.id, letter.attempts, letter.reason, letter.cause) == (id_, 2, "second", "nack")
+    assert letter.headers["dlq.failure_reason"] == "second"
+    assert 0 < letter.first_failure_ns <= letter.last_failure_ns
+
+
+def test_a_nack_may_say_when(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    queue.nack(queue.lease(), "later", delay=3600)
+    assert queue.stats().scheduled == 1
+
+
+def test_release_spends_no_attempt(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    queue.release(queue.lease())
+    assert queue.lease()[0].attempt == 1
+
+
+def test_a_lease_may_be_extended(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    (job,) = queue.lease(lease_s=5)
+    queue.extend(job, 3600)
+    queue.ack(job)
+
+
+def test_an_ack_may_publish_in_the_same_write(queue: Queue) -> None:
+    queue.enqueue(b"first")
+    (emitted,) = queue.ack(queue.lease(), emit=[NewMessage(payload=b"next", priority=9)])
+    message = queue.get(emitted)
+    assert (message.payload, message.priority) == (b"next", 9)
+
+
+def test_a_receipt_of_the_past_settles_nothing(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    (old,) = queue.lease()
+    queue.nack(old, delay=0)
+    queue.lease()
+    for settle in (queue.ack, queue.nack, queue.release):
+        with pytest.raises(ReceiptInvalid):
+            settle(old)
+    with pytest.raises(ReceiptInvalid):
+        queue.extend(old, 10)
+
+
+@pytest.mark.parametrize("wrong", ["", "receipt", "AAAA", "ü"])
+def test_what_is_no_receipt_settles_nothing(queue: Queue, wrong: str) -> None:
+    with pytest.raises((ReceiptInvalid, InvalidInput)):
+        queue.ack(wrong)
+
+
+def test_nothing_to_settle_is_refused(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    (job,) = queue.lease()
+    for wrong in ([], [job, job], 7):
+        with pytest.raises(InvalidInput):
+            queue.ack(wrong)  # type: ignore[arg-type]
+
+
+def test_one_message_for_the_length_of_a_block(queue: Queue) -> None:
+    queue.enqueue(b"1")
+    with queue.lease_one() as job:
+        assert job is not None and job.payload == b"1"
+    with queue.lease_one() as nothing:
+        assert nothing is None
+    queue.enqueue(b"2", max_attempts=1)
+    with pytest.raises(ZeroDivisionError), queue.lease_one() as job:
+        raise ZeroDivisionError("no")
+    assert [letter.reason for letter in queue.dead()] == ["ZeroDivisionError: no"]
+
+
+def test_taken_for_good(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    assert [message.payload for message in queue.dequeue_batch(2)] == [b"1", b"2"]
+    message = queue.dequeue()
+    assert message is not None and message.payload == b"3"
+    assert queue.dequeue() is None
+    assert queue.stats().acked == 3
+
+
+def test_waiting_ends_when_the_time_is_over(queue: Queue) -> None:
+    assert queue.lease(wait_s=0.01) == []
+    assert queue.dequeue(wait_s=0.01) is None
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"n": 0}, {"lease_s": -1}, {"lease_s": 1e9}, {"wait_s": -1}, {"wait_s": "x"}], ids=str
+)
+def test_wrong_options_of_a_lease_are_refused(queue: Queue, wrong: dict[str, Any]) -> None:
+    queue.enqueue(b"x")
+    with pytest.raises(InvalidInput):
+        queue.lease(**wrong)
+    assert queue.stats().leased == 0
+
+
+def test_a_stream_with_a_handler(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", NewMessage(payload=b"x", max_attempts=1), b"3"])
+    seen: list[int] = []
+    assert queue.stream(lambda job: seen.append(int(job.payload)), idle_s=0) == 2
+    assert seen == [1, 3]
+    assert queue.stats().dead == 1
+
+
+def test_a_stream_gives_back_what_it_leased_ahead(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    for job in queue.stream(idle_s=0):
+        with job:
+            break
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased) == (1, 2, 0)
+    assert queue.lease()[0].attempt == 1
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+def test_peek_and_browse_take_nothing(queue: Queue) -> None:
+    ids = queue.enqueue_batch([NewMessage(payload=b"%d" % n, priority=n) for n in range(5)])
+    later = queue.enqueue(b"later", delay=3600)
+    assert [message.payload for message in queue.peek(2)] == [b"4", b"3"]
+    assert [message.id for message in queue.browse()] == [*ids, later]
+    assert [message.id for message in queue.browse("scheduled")] == [later]
+    assert list(queue.browse("done")) == []
+    assert queue.stats().ready == 5
+
+
+def test_a_listing_of_many_pages_is_whole(queue: Queue) -> None:
+    ids = queue.enqueue_batch([b"%d" % n for n in range(1203)])
+    assert [message.id for message in queue.browse()] == ids
+    queue.stream(lambda job: 1 / 0, idle_s=0, batch=500)
+    assert len(list(queue.dead())) == 1203
+
+
+def test_why_and_history(queue: Queue) -> None:
+    id_ = queue.enqueue(b"x", delay=3600)
+    why = queue.why(id_)
+    assert (why.id, why.group, why.state, why.code) == (id_, "main", "scheduled", "delayed")
+    assert why.sentence
+    history = queue.history(id_)
+    assert [event.event for event in history] == ["published"]
+    assert history[0].at == pytest.approx(queue.get(id_).published_at, abs=0.001)
+
+
+def test_stats_have_all_counts(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2"])
+    queue.ack(queue.lease())
+    stats = queue.stats()
+    assert (stats.published, stats.acked, stats.ready, stats.next_seq) == (2, 1, 1, 3)
+    assert stats.groups["main"].ready == 1
+    assert stats.paused is False
+
+
+def test_what_is_not_there(queue: Queue, opened: Opens) -> None:
+    elsewhere = opened().enqueue(b"x")
+    ours = queue.enqueue(b"x")
+    gone = elsewhere[:-1] + ("0" if elsewhere[-1] != "0" else "Z")
+    for call in (queue.get, queue.state, queue.why, queue.history, queue.cancel):
+        with pytest.raises((NoSuchMessage, InvalidInput)):
+            call(gone)
+        with pytest.raises(InvalidInput):
+            call("not an id")
+        with pytest.raises(InvalidInput):
+            call("../" + ours[3:])
+    for look in (queue.peek, queue.lease):
+        with pytest.raises(NoSuchGroup):
+            look(1, group="nobody")
+
+
+# -- operating -------------------------------------------------------------------------------------
+
+
+def test_groups_read_independently(queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2"])
+    queue.groups.create("audit")
+    queue.groups.create("late", to="end")
+    queue.groups.create("audit", to="end")  # there already: it stays where it is
+    assert set(queue.groups) == {"main", "audit", "late"}
+    assert "audit" in queue.groups and len(queue.groups) == 3
+    assert [job.payload for job in queue.lease(9, group="audit")] == [b"1", b"2"]
+    assert queue.lease(group="late") == []
+    queue.groups.delete("late")
+    with pytest.raises(NoSuchGroup):
+        queue.groups.delete("late")
+
+
+def test_seek_goes_anywhere(queue: Queue) -> None:
+    ids = queue.enqueue_batch([b"1", b"2", b"3"])
+    published_at = queue.get(ids[0]).published_at
+    queue.dequeue_batch(3)
+    assert queue.seek("beginning") == 1
+    assert queue.stats().ready == 3
+    assert queue.seek("end") == 4
+    assert queue.seek(seq=2) == 2
+    assert queue.seek(id=ids[2]) == 3
+    assert queue.seek(time=published_at - 10) == 1
+    for wrong in ({}, {"to": "somewhere"}, {"to": "end", "seq": 1}):
+        with pytest.raises(InvalidInput):
+            queue.seek(**wrong)
+
+
+def test_dead_letters_are_redriven_and_discarded(opened: Opens) -> None:
+    queue = opened(max_attempts=1)
+    ids = queue.enqueue_batch([b"1", b"2", b"3", b"4"])
+    for n, job in enumerate(queue.lease(4)):
+        queue.nack(job, f"reason {n}")
+    assert queue.redrive(ids[0]) == 1
+    assert queue.redrive(reason="reason 1") == 1
+    assert queue.redrive(until=1000.0) == 0
+    assert queue.discard([ids[2]]) == 1
+    assert queue.redrive(limit=5) == 1
+    assert (queue.stats().dead, queue.stats().ready) == (0, 3)
+    with pytest.raises(NoSuchMessage):
+        queue.redrive(ids[2])
+
+
+def test_dead_letters_are_leased(opened: Opens) -> None:
+    queue = opened(max_attempts=1)
+    queue.enqueue(b"x")
+    queue.nack(queue.lease(), "no")
+    (job,) = queue.lease_dead(lease_s=60)
+    queue.release(job)
+    queue.ack(queue.lease_dead())
+    assert queue.stats().dead == 0
+
+
+def test_cancel_purge_pause_and_compact(queue: Queue) -> None:
+    ids = queue.enqueue_batch([b"1", b"2", b"3"])
+    assert queue.cancel(ids[0]) is True
+    assert queue.cancel(ids[0]) is False
+    queue.pause()
+    assert (queue.lease(), queue.stats().paused) == ([], True)
+    queue.resume()
+    assert queue.purge() == 2
+    told: list[object] = []
+    result = queue.compact(on_progress=told.append)
+    assert result.bytes_freed >= 0
+
+
+# -- the handle ------------------------------------------------------------------------------------
+
+
+def test_a_closed_queue_says_so(opened: Opens) -> None:
+    queue = opened()
+    queue.close()
+    queue.close()
+    with pytest.raises(LedgerClosed):
+        queue.enqueue(b"x")
+
+
+def public(cls: type) -> dict[str, inspect.Signature]:
+    return {
+        name: inspect.signature(value)
+        for base in reversed(cls.__mro__)
+        for name, value in vars(base).items()
+        if not name.startswith("_") and inspect.isfunction(value)
+    }
+
+
+@pytest.mark.parametrize(("here", "there"), [(Queue, RemoteQueue), (AsyncQueue, AsyncRemoteQueue)])
+def test_it_has_every_method_with_the_same_parameters(here: type, there: type) -> None:
+    ours, theirs = public(here), public(there)
+    assert set(ours) - set(theirs) == {"sync"}  # of a directory
+    assert set(theirs) - set(ours) <= {"details", "for_tasks"}
+    for name in set(ours) & set(theirs):
+        assert str(ours[name]).partition(" ->")[0] == str(theirs[name]).partition(" ->")[0], name
