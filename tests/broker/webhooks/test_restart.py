@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import INSIDE
-from penstock.broker.webhooks import Webhooks
+from penstock.broker.webhooks import Subscription, Webhooks
 from penstock.errors import CorruptLedger, Unavailable
 from tests.broker.webhooks.life import ORDERS, Life, life
 from tests.broker.webhooks.scripted import DOWN, Scripted
@@ -175,17 +175,28 @@ def test_a_webhook_of_a_queue_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     stop_between(tmp_path, first, second)
 
 
-def test_a_group_that_a_crash_kept_from_being_made_is_made_at_the_start(tmp_path: Path) -> None:
-    async def first(life: Life, end: Scripted) -> None:
-        webhook = await life.webhooks.create(INSIDE, ORDERS, URL)
-        await life.broker.delete_group(INSIDE, ORDERS, webhook.group)
+def test_a_group_that_a_crash_kept_from_being_made_is_made_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_group = Webhooks._make_group
 
-    async def second(life: Life, end: Scripted) -> None:
-        await life.publish(b"x")
-        await asyncio.sleep(1)
-        assert len(end.calls) == 1
+    async def crash_just_before(webhooks: Webhooks, subscription: Subscription) -> None:
+        if not (tmp_path / "reopened").exists():
+            shutil.copytree(tmp_path / "killed", tmp_path / "reopened")
+        await make_group(webhooks, subscription)
 
-    kill_between(tmp_path, first, second)
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path / "killed", sender=Scripted(clock), clock=clock) as one:
+            await one.publish(b"so that there is a queue")
+            await one.webhooks.create(INSIDE, ORDERS, URL)
+        end = Scripted(clock)
+        async with life(tmp_path / "reopened", sender=end, clock=clock) as one:
+            await one.publish(b"x")
+            await asyncio.sleep(1)
+            assert len(end.calls) == 1
+
+    monkeypatch.setattr(Webhooks, "_make_group", crash_just_before)
+    run_virtually(main)
 
 
 @pytest.mark.parametrize("damaged", [b"", b"{", b"[]", b'{"webhooks": [{}]}', b"\xff" * 100])
