@@ -270,3 +270,25 @@ def test_where_nobody_may_wait_it_asks_now_and_then_and_keeps_the_loop_free(
         assert clock.passed_ns <= 12 * 10**9
 
     play(tmp_path, story, max_wait_s=0.0)
+
+
+def test_waits_that_are_all_cut_short_keep_the_loop_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    async def story(broker: Broker, clock: LoopClock) -> None:
+        def answer_at_once(*_: Any, **__: Any) -> asyncio.Future[list[LeasedMessage]]:
+            asked.append(clock.passed_ns)
+            answer: asyncio.Future[list[LeasedMessage]] = asyncio.get_running_loop().create_future()
+            answer.set_result([])
+            return answer
+
+        await broker.create_queue(INSIDE, ORDERS)
+        monkeypatch.setattr(broker, "lease", answer_at_once)
+        waiting = asyncio.create_task(consumer(broker, 1).next())
+        await asyncio.sleep(9.5)
+        waiting.cancel()
+        assert len(asked) == 10
+
+    play(tmp_path, story)

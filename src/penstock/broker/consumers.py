@@ -18,7 +18,7 @@ from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
 
 MOST_CREDIT = 10_000
-_LEAST_WAIT_S = 1.0
+_SHORTEST_WAIT_S = 1.0
 _MOST_AT_ONCE = 100  # leased by one call: the others who wait get their turn in between
 
 
@@ -44,6 +44,7 @@ class Consumer:
         lease_s: float | None = None,
         holder: str = "",
     ) -> None:
+        self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._caller = caller
         self._queue = queue
@@ -81,17 +82,21 @@ class Consumer:
             if self._free() <= 0:
                 await self._wait(self._until_next_deadline_s())
                 continue
+            began_s = self._loop.time()
             try:
                 leased = await self._lease()
             except TooManyRequests as error:
                 await self._wait(error.retry_after_s)
                 continue
+            if leased is None:
+                continue  # there is no credit any more, or it was closed
             taken = self._take(leased)
             if taken:
                 return taken
-            if self._broker.settings.max_wait_s < _LEAST_WAIT_S:
-                # Waiting is switched off, so there is nothing to do but ask now and then.
-                await self._wait(_LEAST_WAIT_S)
+            if self._loop.time() - began_s < _SHORTEST_WAIT_S:
+                # Nobody may wait there: it is switched off, or the broker stops. Asking again and
+                # again would take the whole loop.
+                await self._wait(_SHORTEST_WAIT_S)
         return []
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
@@ -113,7 +118,7 @@ class Consumer:
 
     # -- asking ------------------------------------------------------------------------------------
 
-    async def _lease(self) -> list[LeasedMessage]:
+    async def _lease(self) -> list[LeasedMessage] | None:
         broker = self._broker
         if self._found_queue and not broker.has_queue(self._queue):
             # Asking would make it again, under whoever deleted it.
@@ -132,7 +137,7 @@ class Consumer:
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if self._asking is None and not (task and task.cancelling()):
-                return []  # by us: there is no credit any more, or we were closed
+                return None  # by us, see `_stop_asking`
             raise
         finally:
             self._asking = None
