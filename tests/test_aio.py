@@ -30,8 +30,8 @@ def play(path: Path, story: Story, **settings: Any) -> None:
 def public(cls: type) -> dict[str, inspect.Signature]:
     return {
         name: inspect.signature(value)
-        for name, value in vars(cls).items()
-        if not name.startswith("_") and callable(value)
+        for name, value in inspect.getmembers(cls, callable)
+        if not name.startswith("_")
     }
 
 

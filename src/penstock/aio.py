@@ -9,11 +9,11 @@ message's history) runs in a thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, cast
 
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
@@ -32,11 +32,12 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
-from penstock.queue.face import Face, tell_failure
+from penstock.queue.face import Face
 from penstock.queue.opening import open_core
 from penstock.queue.parts import as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
+from penstock.queue.streaming import AsyncStreaming
 
 _T = TypeVar("_T")
 
@@ -58,7 +59,7 @@ async def open(  # noqa: A001
     return AsyncQueue(core)
 
 
-class AsyncQueue(Face):
+class AsyncQueue(Face, AsyncStreaming):
     """A durable queue in a directory, for tasks. `async with` closes it."""
 
     def __init__(self, core: QueueCore) -> None:
@@ -232,61 +233,6 @@ class AsyncQueue(Face):
                 self._ledger.check_open()
         finally:
             core.listeners.remove(wake)
-
-    @overload
-    def stream(
-        self,
-        handler: None = None,
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> AsyncIterator[LeasedMessage]: ...
-
-    @overload
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], Awaitable[object]],
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> Awaitable[int]: ...
-
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], Awaitable[object]] | None = None,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
-        batch: int = 32,
-    ) -> AsyncIterator[LeasedMessage] | Awaitable[int]:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
-
-        With a handler, await it: the handler is called for each message, which is acked if it
-        returns and nacked if it raises; the answer is how many succeeded. Without, iterate over it
-        (`async for`) and settle each message.
-        """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
-        return jobs if handler is None else self._handle(jobs, handler)
-
-    async def _handle(
-        self,
-        jobs: AsyncIterator[LeasedMessage],
-        handler: Callable[[LeasedMessage], Awaitable[object]],
-    ) -> int:
-        succeeded = 0
-        async for job in jobs:
-            try:
-                async with self._settled(job):
-                    await handler(job)
-                succeeded += 1
-            except Exception as error:
-                tell_failure(job, error)
-        return succeeded
 
     @asynccontextmanager
     async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:

@@ -3,18 +3,14 @@
 A face has the signatures and the waiting; whatever is decided is decided in the parts.
 """
 
-import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from penstock.errors import ReceiptInvalid
 from penstock.model import LeasedMessage, Settler
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.parts import Parts, half_time_ns
 from penstock.queue.settings import QueueSettings
-
-log = logging.getLogger("penstock.queue")
 
 
 class Face:
@@ -69,11 +65,3 @@ class Face:
         finally:
             if left and not self._ledger.is_stopped:
                 self._parts.settling.give_back(left)
-
-
-def tell_failure(job: LeasedMessage, error: Exception) -> None:
-    """Log what became of a job whose handler, or whose settling, raised."""
-    if isinstance(error, ReceiptInvalid):
-        log.warning("message %s was settled elsewhere while it was handled", job.id)
-    else:
-        log.error("handling message %s failed; it was nacked", job.id, exc_info=error)

@@ -6,7 +6,7 @@ policy promises.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar, overload
+from typing import TypeVar
 
 from penstock.clock import Clock
 from penstock.ledger import Damage
@@ -26,12 +26,13 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
-from penstock.queue.face import Face, tell_failure
+from penstock.queue.face import Face
 from penstock.queue.groups import Groups
 from penstock.queue.opening import open_core
 from penstock.queue.parts import as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
+from penstock.queue.streaming import Streaming
 
 __all__ = ["Queue", "open_core", "open_queue"]
 
@@ -62,7 +63,7 @@ def open_queue(
     )
 
 
-class Queue(Face):
+class Queue(Face, Streaming):
     """A durable queue in a directory. Thread-safe; a context manager that closes it.
 
     >>> import penstock, tempfile
@@ -257,55 +258,6 @@ class Queue(Face):
         """Give back untouched: ready again at once, and no attempt is spent."""
         self._parts.settling.release(several(leased))
         self._commit()
-
-    @overload
-    def stream(
-        self,
-        handler: None = None,
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> Iterator[LeasedMessage]: ...
-
-    @overload
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], object],
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> int: ...
-
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], object] | None = None,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
-        batch: int = 32,
-    ) -> Iterator[LeasedMessage] | int:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
-
-        With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
-        is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
-        """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
-        if handler is None:
-            return jobs
-        succeeded = 0
-        for job in jobs:
-            try:
-                with job:
-                    handler(job)
-                succeeded += 1
-            except Exception as error:
-                tell_failure(job, error)
-        return succeeded
 
     def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int
