@@ -170,3 +170,35 @@ def test_answers_are_neither_cached_nor_sniffed(http: httpx2.Client, queue: str)
 def test_a_wire_that_says_nothing_harms_nobody(server: RunningServer) -> None:
     with Wire(server.port), Wire(server.port), server.client() as http:
         assert http.get("/livez").status_code == 200
+
+
+def test_what_comes_after_the_last_request_is_not_done(server: RunningServer, queue: str) -> None:
+    one = request_text("POST", queue_path(queue, "messages"), {"payload": 1})
+    last = request_text("POST", queue_path(queue, "messages"), {"payload": 2}, "Connection: close")
+    with server.wire() as wire:
+        wire.send(one + last + one)
+        assert [wire.answer().status for _ in range(2)] == [201, 201]
+        assert wire.is_closed_by_server()
+    with server.client() as http:
+        assert http.get(queue_path(queue)).json()["stats"]["published"] == 2
+
+
+def test_a_connection_with_much_to_answer_is_not_read_from(
+    server: RunningServer, queue: str
+) -> None:
+    """However much is sent ahead, only a bounded part of it is in memory."""
+    waits = request_text("POST", queue_path(queue, "lease"), {"wait_s": 60})
+    more = request_text("GET", "/livez") * 1000
+    with server.wire() as wire:
+        wire.send(waits)
+        server.until(lambda: len(server.server.broker.waiting) == 1)
+        [connection] = list(server.server._state.connections)
+        wire.socket.setblocking(False)
+        sent = 0
+        while sent < 1 << 26:
+            try:
+                sent += wire.socket.send(more)
+            except BlockingIOError:
+                break
+        server.until(lambda: connection.flow.read_paused)  # type: ignore[union-attr]
+        assert sent < 1 << 26

@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import httptools
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 from uvicorn.server import ServerState
 
@@ -87,6 +88,7 @@ class PenstockProtocol(HttpToolsProtocol):
         self._deadlines.watch(self)
         if len(self.connections) > settings.max_connections:
             self._refuse(Overloaded("there are as many connections as there may be: try later"))
+            transport.close()  # nothing was sent yet, so nothing is left unread
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -156,7 +158,15 @@ class PenstockProtocol(HttpToolsProtocol):
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self.deadline = NEVER
+        settings, now = self.service.settings, self.loop.time()
+        if self._phase == _HEAD:
+            self.deadline = now + settings.header_timeout_s
+        elif self._phase == _BODY:
+            self.deadline = now + settings.body_timeout_s
+        elif self._waiting:
+            self.deadline = NEVER
+        else:
+            self.deadline = now + settings.idle_timeout_s
         self._go_on()
 
     # -- the parser --------------------------------------------------------------------------------
@@ -234,7 +244,7 @@ class PenstockProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         exchange, self._reading = self._reading, None
         self._check_header_bytes()
-        if exchange is None or self._refusal is not None:
+        if exchange is None or self._refusal is not None or self.transport.is_closing():
             return
         self._phase = _IDLE
         self.deadline = NEVER
@@ -259,7 +269,9 @@ class PenstockProtocol(HttpToolsProtocol):
 
     def _go_on(self) -> None:
         """Answer the first that waits, unless one is being answered."""
-        while self._waiting and not self._answering and not self.flow.write_paused:
+        while self._waiting and not (
+            self._answering or self.flow.write_paused or self.transport.is_closing()
+        ):
             exchange = self._waiting[0]
             self._answering = True
             exchange.began_ns = self.service.broker.clock.monotonic_ns()
@@ -301,7 +313,7 @@ class PenstockProtocol(HttpToolsProtocol):
         self.cycle = RequestResponseCycle(
             scope=scope,
             transport=self.transport,
-            flow=self.flow,
+            flow=_WritingOnly(self.flow),
             logger=self.logger,
             access_logger=self.access_logger,
             access_log=False,  # the app has its own
@@ -333,7 +345,8 @@ class PenstockProtocol(HttpToolsProtocol):
         if self._draining and not self._waiting and self._phase == _IDLE:
             self.transport.close()
             return
-        self.flow.resume_reading()
+        if len(self._waiting) < _MOST_WAITING:
+            self.flow.resume_reading()
         if self._waiting:
             # Later, so that the answers of many requests at once do not nest in one another.
             self.loop.call_soon(self._go_on)
@@ -383,6 +396,27 @@ class PenstockProtocol(HttpToolsProtocol):
             "headers": headers,
             "state": self.app_state.copy(),
         }
+
+
+class _WritingOnly(FlowControl):
+    """The flow of a connection for one request of it, whose body is there already: when to read
+    on is not its concern."""
+
+    def __init__(self, flow: FlowControl) -> None:
+        self._flow = flow
+
+    @property
+    def write_paused(self) -> bool:  # type: ignore[override]
+        return self._flow.write_paused
+
+    async def drain(self) -> None:
+        await self._flow.drain()
+
+    def pause_reading(self) -> None:
+        pass
+
+    def resume_reading(self) -> None:
+        pass
 
 
 def decoded_path(raw: bytes) -> str:
