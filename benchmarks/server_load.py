@@ -22,8 +22,7 @@ class Line(asyncio.Protocol):
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = transport  # type: ignore[assignment]
 
     def connection_lost(self, error: Exception | None) -> None:
         for future in self._asked:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 from time import monotonic, sleep
 
@@ -60,7 +61,22 @@ def penstock(directory: str, sync: str) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "penstock", "serve", directory, "--port", str(port)]
     environment = {**os.environ, "PENSTOCK_QUEUES_SYNC": sync}
     with running(command, port, env=environment) as pid:
+        _wait_until_ready(port)
         yield port, pid
+
+
+def _wait_until_ready(port: int) -> None:
+    """It listens before it has recovered."""
+    until = monotonic() + _START_S
+    while monotonic() < until:
+        connection = HTTPConnection("127.0.0.1", port)
+        connection.request("GET", "/readyz")
+        status = connection.getresponse().status
+        connection.close()
+        if status == 200:
+            return
+        sleep(0.02)
+    raise RuntimeError("the broker does not get ready")
 
 
 @contextmanager
@@ -95,6 +111,7 @@ def postgres(directory: str) -> Iterator[int]:
     place.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
         shutil.chown(place, user)
+        place.parent.chmod(0o711)  # it refuses to run as root, and has to get there
     port = free_port()
     data = str(place / "pg")
     options: dict[str, object] = {"user": user} if os.geteuid() == 0 else {}
