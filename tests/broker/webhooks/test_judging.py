@@ -12,7 +12,7 @@ from penstock.broker.webhooks.judging import (
 from penstock.broker.webhooks.sending import Answer
 from penstock.broker.webhooks.subscription import Style, Subscription
 
-TIMEOUT = Answer(0, "no answer within 10 s", timed_out=True)
+TIMEOUT = Answer(0, "no answer within 10 s")
 
 
 def subscription(style: Style) -> Subscription:

@@ -39,7 +39,7 @@ def test_a_timeout_is_retried_as_a_5xx_is(tmp_path: Path) -> None:
         assert end.times_s == [0, 1]
         assert (await life.stats()).acked == 1
 
-    play_virtually(tmp_path, story, Answer(0, "no answer within 10 s", timed_out=True))
+    play_virtually(tmp_path, story, Answer(0, "no answer within 10 s"))
 
 
 def test_each_endpoint_has_a_retry_schedule_of_its_own(tmp_path: Path) -> None:

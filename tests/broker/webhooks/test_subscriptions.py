@@ -43,7 +43,7 @@ def test_what_is_wrong_is_refused_and_nothing_is_made(
     tmp_path: Path, wrong: dict[str, Any]
 ) -> None:
     async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
-        with pytest.raises(ValueError):  # noqa: PT011 (InvalidInput is one)
+        with pytest.raises(InvalidInput):
             await life.webhooks.create(INSIDE, ORDERS, **{"url": URL, **wrong})
         assert not life.broker.has_queue(ORDERS)
 

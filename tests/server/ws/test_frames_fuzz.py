@@ -48,7 +48,7 @@ def test_any_json(frames: Frames, value: Any) -> None:
 
 def understood_or_refused(frames: Frames, text: str) -> None:
     try:
-        frames.settle(cast(Consumer, Anything()), text)
+        frames.handle(cast(Consumer, Anything()), text)
     except PenstockError as error:
         said = json.loads(frames.error(error))
         assert said["type"] == "error"

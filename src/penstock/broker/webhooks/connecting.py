@@ -10,7 +10,13 @@ from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from httpcore2 import AnyIOBackend, AsyncNetworkBackend, AsyncNetworkStream, ConnectError
+from httpcore2 import (
+    AnyIOBackend,
+    AsyncNetworkBackend,
+    AsyncNetworkStream,
+    ConnectError,
+    ConnectTimeout,
+)
 
 from penstock.broker.webhooks.addresses import check_address
 from penstock.errors import AddressRefused
@@ -21,6 +27,7 @@ SocketOption = (
 Resolve = Callable[[str, int], Awaitable[list[str]]]
 
 _MOST_ADDRESSES_TRIED = 3
+_CONNECT_S = 3.0  # to one address: the next ones get their turn within the time of a delivery
 _LOOKUPS_AT_A_TIME = 8
 
 
@@ -71,11 +78,11 @@ class GuardedNetwork(AsyncNetworkBackend):
                 return await self._network.connect_tcp(
                     address,
                     port,
-                    timeout=timeout,
+                    timeout=_CONNECT_S if timeout is None else min(timeout, _CONNECT_S),
                     local_address=local_address,
                     socket_options=socket_options,
                 )
-            except ConnectError as error:
+            except (ConnectError, ConnectTimeout) as error:
                 failure = error
         raise failure
 

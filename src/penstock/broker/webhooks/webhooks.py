@@ -24,7 +24,7 @@ from penstock.broker.webhooks.signing import (
 )
 from penstock.broker.webhooks.subscription import Secret, Style, Subscription
 from penstock.broker.webhooks.urls import check_url
-from penstock.checking import check_number, check_whole
+from penstock.checking import check_choice, check_number, check_whole
 from penstock.errors import (
     InvalidInput,
     NoSuchGroup,
@@ -110,6 +110,7 @@ class Webhooks:
         Without `group` a standard subscription gets one of its own, that begins with what is
         published next; an EpochQueue subscription takes from `main`, beside those who lease.
         """
+        check_choice("style", style, tuple(Style))
         style = Style(style)
         self._broker.admit(caller, Verb.MANAGE, queue.namespace)
         # Whoever subscribes gets the messages, so it takes the right to consume as well.

@@ -52,7 +52,7 @@ class EpochQueueFrames:
             }
         )
 
-    def settle(self, consumer: Consumer, text: str) -> Settling:
+    def handle(self, consumer: Consumer, text: str) -> Settling:
         frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
         if frame.type == "ack":
             settlement = Settlement("ack", frame.receipt_handle)

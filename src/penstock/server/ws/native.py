@@ -73,7 +73,7 @@ class NativeFrames:
         # The answer of a lease, with its type before the rest.
         return '{"type":"message",' + encode(leased(one, b64=self._b64))[1:].decode()
 
-    def settle(self, consumer: Consumer, text: str) -> Settling | None:
+    def handle(self, consumer: Consumer, text: str) -> Settling | None:
         frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
         if isinstance(frame, Credit):
             consumer.set_credit(frame.credit)

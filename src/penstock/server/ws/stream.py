@@ -34,7 +34,7 @@ class Frames(Protocol):
 
     def message(self, leased: LeasedMessage) -> str: ...
 
-    def settle(self, consumer: Consumer, text: str) -> "Settling | None":
+    def handle(self, consumer: Consumer, text: str) -> "Settling | None":
         """Do what a frame of the client asks for. PenstockError if it is not one."""
 
     def error(self, error: PenstockError) -> str: ...
@@ -104,7 +104,7 @@ class Stream:
             try:
                 if text is None:
                     text = event["bytes"].decode("utf-8", "backslashreplace")
-                settling = self._frames.settle(self._consumer, text)
+                settling = self._frames.handle(self._consumer, text)
             except PenstockError as error:
                 await self._send(self._frames.error(error))
                 continue
