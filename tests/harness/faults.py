@@ -20,6 +20,7 @@ FALLIBLE = frozenset(
         "pwrite",
         "truncate",
         "fdatasync",
+        "write_again",
         "start_writing",
         "map",
         "make_directory",
@@ -42,6 +43,7 @@ FAILS_WITH = {
             "pwrite",
             "truncate",
             "fdatasync",
+            "write_again",
             "make_directory",
             "rename",
             "unlink",
@@ -143,6 +145,10 @@ class FaultyFiles:
                 self.files.sync_failed(fd)
             raise failure(error)
         self.files.fdatasync(fd)
+
+    def write_again(self, fd: int, offset: int) -> None:
+        self._pass_fd("write_again", fd)
+        self.files.write_again(fd, offset)
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         self._pass_fd("start_writing", fd)

@@ -110,6 +110,14 @@ class RecordedFiles(MemoryFiles):
             super().fdatasync(fd)
             self._record(Sync(self._handle(fd).node.number))
 
+    def write_again(self, fd: int, offset: int) -> None:
+        with self._lock:
+            self._record_stores()
+            super().write_again(fd, offset)
+            node = self._handle(fd).node
+            if offset < node.size:
+                self.journal.steps.append(Write(node.number, offset, node.content()[offset:]))
+
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         with self._lock:
             mapping = super().map(fd, size, writable=writable)

@@ -122,6 +122,9 @@ class MemoryFiles:
     def fdatasync(self, fd: int) -> None:
         self._handle(fd)
 
+    def write_again(self, fd: int, offset: int) -> None:
+        self._handle(fd)
+
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         self._handle(fd)
 

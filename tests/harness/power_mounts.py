@@ -22,7 +22,7 @@ class MountError(Exception):
     """This machine does not let us mount."""
 
 
-def _run(*command: str | Path) -> None:
+def _run(*command: str | Path) -> str:
     done = subprocess.run(
         [str(word) for word in command],
         capture_output=True,
@@ -32,12 +32,13 @@ def _run(*command: str | Path) -> None:
     )
     if done.returncode != 0:
         raise MountError(f"{' '.join(map(str, command))}: {done.stderr.strip()}")
+    return done.stdout
 
 
 class Ext4:
     """An ext4 file system in an image file, mounted on a directory."""
 
-    def __init__(self, image: Path, directory: Path, *, size_bytes: int) -> None:
+    def __init__(self, image: Path, directory: Path, *, size_bytes: int, journal: bool) -> None:
         self.image = image
         self.directory = directory
         directory.mkdir(exist_ok=True)
@@ -45,11 +46,17 @@ class Ext4:
             file.truncate(size_bytes)
         # Lazy initialisation would write in the background, at times nobody chose.
         options = "lazy_itable_init=0,lazy_journal_init=0"
-        _run("mkfs.ext4", "-q", "-F", "-E", options, image)
+        features = "has_journal" if journal else "^has_journal"
+        _run("mkfs.ext4", "-q", "-F", "-O", features, "-E", options, image)
         self.mount()
 
     def mount(self) -> None:
         _run("mount", "-o", "loop", self.image, self.directory)
+        # A write that its file has room for in part only, the loop driver takes for done. Page by
+        # page there is no such part: a full disk is an error, and a sync that succeeds is true.
+        device = _run("findmnt", "--noheadings", "--output", "SOURCE", self.directory)
+        limit = Path("/sys/block") / Path(device.strip()).name / "queue" / "max_sectors_kb"
+        limit.write_text("4")
 
     def unmount(self) -> None:
         _run("umount", self.directory)
@@ -64,12 +71,16 @@ class Ext4:
 
 
 @contextmanager
-def ext4(root: Path, *, size_bytes: int = 96 << 20) -> Iterator[Ext4]:
-    """An ext4 in a file below `root`; the test is skipped where that cannot be had."""
+def ext4(root: Path, *, size_bytes: int = 96 << 20, journal: bool = True) -> Iterator[Ext4]:
+    """An ext4 in a file below `root`; the test is skipped where that cannot be had.
+
+    A journal that cannot be written makes it read-only; without one, only the data is in danger.
+    """
     directory = root / "mounted"
     try:
         try:
-            file_system = Ext4(root / "image", directory, size_bytes=size_bytes)
+            image = root / "image"
+            file_system = Ext4(image, directory, size_bytes=size_bytes, journal=journal)
         except (MountError, FileNotFoundError) as error:
             pytest.skip(f"no ext4 in a file on this machine: {error}")
         yield file_system

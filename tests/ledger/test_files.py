@@ -185,6 +185,18 @@ def test_start_writing_changes_nothing_that_can_be_seen(place: Place) -> None:
         place.files.start_writing(fd, 0, 6)
 
 
+@pytest.mark.parametrize("offset", [0, 3, 4095, 4096, 5000, 9000, 10_000])
+def test_write_again_changes_nothing(place: Place, offset: int) -> None:
+    content = bytes(range(256)) * 35
+    fd = place.make("a", content)
+    place.files.write_again(fd, offset)
+    place.files.fdatasync(fd)
+    assert place.content("a") == content
+    place.files.close(fd)
+    with refuses(errno.EBADF):
+        place.files.write_again(fd, 0)
+
+
 # -- mappings --------------------------------------------------------------------------------------
 
 

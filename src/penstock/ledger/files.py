@@ -13,6 +13,9 @@ import stat
 from typing import Literal, Protocol
 from weakref import WeakSet
 
+_DIRECT_BYTES = 4096  # direct writes come in multiples of the disk's sectors: none are larger
+_DIRECT_CHUNK_BYTES = 1 << 20
+
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
 
@@ -51,6 +54,10 @@ class Files(Protocol):
 
     def fdatasync(self, fd: int) -> None:
         """Make content and size durable."""
+
+    def write_again(self, fd: int, offset: int) -> None:
+        """Write what the file holds from `offset` on to the disk, where it need not be though the
+        system takes it for written: after an fdatasync that failed. To be synced as ever."""
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         """Have the system begin to write a range out, so that a later sync is short. A hint."""
@@ -102,6 +109,29 @@ class _OsMapping:
         self.view = memoryview(mmap.mmap(fd, size, access=access))
 
 
+def _write_direct(fd: int, data: memoryview, offset: int) -> None:
+    """Write past the cache; through it, where the file system has no other way."""
+    try:
+        direct = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return _write_all(fd, data, offset)
+    try:
+        _write_all(direct, data, offset)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        _write_all(fd, data, offset)
+    finally:
+        os.close(direct)
+
+
+def _write_all(fd: int, data: memoryview, offset: int) -> None:
+    while data:
+        written = os.pwrite(fd, data, offset)
+        data = data[written:]
+        offset += written
+
+
 class OsFiles:
     """The real thing."""
 
@@ -130,6 +160,18 @@ class OsFiles:
 
     def fdatasync(self, fd: int) -> None:
         os.fdatasync(fd)
+
+    def write_again(self, fd: int, offset: int) -> None:
+        # Past the cache. Written into it once more, the pages go to the blocks they have, but ext4
+        # still has noted that these were never written, and shows zeros when the cache is gone.
+        size = os.fstat(fd).st_size
+        chunk = mmap.mmap(-1, _DIRECT_CHUNK_BYTES)  # aligned, as direct writes must be
+        for start in range(offset - offset % _DIRECT_BYTES, size, len(chunk)):
+            count = os.preadv(fd, [chunk], start)
+            chunk[count:] = bytes(len(chunk) - count)
+            padded = -(-count // _DIRECT_BYTES) * _DIRECT_BYTES
+            _write_direct(fd, memoryview(chunk)[:padded], start)
+        os.ftruncate(fd, size)
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         # "Not needed" starts the writing of what is dirty. What is mapped stays in memory.

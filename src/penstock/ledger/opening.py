@@ -28,7 +28,6 @@ from penstock.ledger.space import Space
 from penstock.ledger.tail import vouching_checkpoint
 
 _LOOKS = 10  # at a directory that a writer changes
-_REWRITTEN_AT_ONCE_BYTES = 1 << 20
 
 
 class LogOpener:
@@ -251,9 +250,7 @@ class LogOpener:
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
         try:
-            while data := read_fully(files, fd, _REWRITTEN_AT_ONCE_BYTES, offset):
-                write_fully(files, fd, data, offset)
-                offset += len(data)
+            files.write_again(fd, offset)
             files.fdatasync(fd)
         finally:
             files.close(fd)
