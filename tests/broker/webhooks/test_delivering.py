@@ -12,6 +12,8 @@ from standardwebhooks import Webhook
 
 from penstock.broker.access import INSIDE
 from penstock.broker.store import Place, Settlement
+from penstock.broker.webhooks.sending import HttpSender
+from penstock.clock import SystemClock
 from penstock.errors import NoSuchQueue
 from penstock.model import NewMessage
 from tests.broker.webhooks.endpoint import answer, receiver
@@ -138,19 +140,22 @@ def test_a_410_disables_the_endpoint_and_the_message_stays_unspent(tmp_path: Pat
 
 
 def test_a_name_that_turns_private_is_refused_when_it_is_called(tmp_path: Path) -> None:
+    async def resolve(host: str, port: int) -> list[str]:
+        return ["127.0.0.1"]
+
     async def story(life: Life) -> None:
         async with receiver() as end:
-            webhook = await life.webhooks.create(
-                INSIDE, ORDERS, end.url(host="localtest.me"), group="main", retry_s=SLOW
-            )
+            url = end.url(host="hooks.example.com")
+            webhook = await life.webhooks.create(INSIDE, ORDERS, url, group="main", retry_s=SLOW)
             await life.publish(b"x")
             await life.until(lambda stats: stats.scheduled == 1)
             (delivery,) = life.webhooks.deliveries(INSIDE, webhook.id).deliveries
             assert (delivery.outcome, delivery.status) == ("retry", 0)
-            assert delivery.reason
+            assert "127.0.0.1 is not a public address" in delivery.reason
             assert end.connections == 0
 
-    play(tmp_path, story, webhook_allow_private=False)
+    sender = HttpSender(SystemClock(), allow_private=lambda: False, resolve=resolve)
+    play(tmp_path, story, sender=sender, webhook_allow_private=False)
 
 
 def test_no_more_deliveries_at_a_time_than_allowed(tmp_path: Path) -> None:
