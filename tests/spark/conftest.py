@@ -18,7 +18,10 @@ def spark() -> Iterator[SparkSession]:
         app_name="penstock tests",
         settings={
             "spark.ui.enabled": "false",
-            "spark.sql.shuffle.partitions": "2",
+            # What takes longest here is not the data: fewer tasks, and no compiling of queries.
+            "spark.sql.shuffle.partitions": "1",
+            "spark.sql.codegen.wholeStage": "false",
+            "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             "spark.driver.memory": "1g",
             # On a busy machine a worker needs more than Spark's 15 s to start.
             "spark.python.authenticate.socketTimeout": "120s",

@@ -15,7 +15,7 @@ from penstock.spark.jobs import archive, archived, audit, live_and_archived, res
 from tests.spark.in_process import rows
 from tests.spark.random_queues import fill, open_small
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 MESSAGE = "payload,priority,key,headers,content_type,expires_at,deliver_at"
 

@@ -11,7 +11,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import penstock
 from tests.spark.random_queues import open_small
 
-pytestmark = pytest.mark.xdist_group("spark")
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
 
 @pytest.fixture

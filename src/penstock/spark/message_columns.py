@@ -125,12 +125,22 @@ def _fixed(found: Columns, name: str, type_: pa.DataType) -> pa.Array:
     )
 
 
+def _is_empty(found: Columns, name: str) -> bool:
+    """Has no row a value? So it is with most columns that are options."""
+    validity = found.buffers.get(f"{name}.validity")
+    return validity is not None and not any(validity)
+
+
 def _time(found: Columns, name: str) -> pa.Array:
     """Nanoseconds as Spark's microseconds, cut off."""
+    if _is_empty(found, name):
+        return pa.nulls(found.rows, _TIME)
     return pc.divide(_fixed(found, name, pa.int64()), _MICROSECOND_NS).view(_TIME)
 
 
 def _variable(found: Columns, name: str, type_: pa.DataType) -> pa.Array:
+    if _is_empty(found, name):
+        return pa.nulls(found.rows, type_)
     offsets = found.buffers[f"{name}.offsets"]
     validity = found.buffers.get(f"{name}.validity")
     return pa.Array.from_buffers(

@@ -6,17 +6,17 @@ sealed segment; where that is missing or does not fit, it is made anew from the 
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from penstock import codec
-from penstock.errors import BadEntry
+from penstock.codec.layout import INDEX_POINT_BYTES
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
-from penstock.ledger.index import MAX_INDEX_BYTES, SparseIndex
+from penstock.ledger.index import MAX_INDEX_BYTES
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name
 from penstock.spark.segments import LogView, QueueFacts, Span
 
-_POINT_WORDS = 3  # seq, timestamp, offset
+_INDEX_HEADER_BYTES = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,20 +39,32 @@ class Range:
         return self.end - self.start
 
 
+def index_points(data: bytes) -> memoryview | None:
+    """The points in an index file, three numbers each; None where it is not one."""
+    size = len(data) - _INDEX_HEADER_BYTES
+    if size < 0 or size % INDEX_POINT_BYTES or data[:4] != b"PIDX":
+        return None
+    return memoryview(data)[_INDEX_HEADER_BYTES:].cast("Q")
+
+
 class Points:
-    """The index points of a span, the segment's start and end among them."""
+    """The index points of a span, the segment's start among them.
+
+    An index has no checksum. It is not checked here: what a range says is checked by whoever reads
+    it, and where it does not come out, the exact way is taken.
+    """
 
     def __init__(self, view: LogView, span: Span, *, files: Files | None = None) -> None:
         self._view = view
         self._span = span
         self._files = files or OsFiles()
         self._folder = Folder(self._files, view.facts.queue.path).child(view.log)
-        words = self._stored()
-        if words is None:
-            words = self._made()
-        at_start = not len(words) or words[2] != HEADER_BYTES
-        self.seqs = [*([span.header.base_seq] if at_start else []), *words[0::3]]
-        self.offsets = [*([HEADER_BYTES] if at_start else []), *words[2::3]]
+        words = self._stored() or self._made()
+        self.seqs: Sequence[int] = words[0::3]
+        self.offsets: Sequence[int] = words[2::3]
+        if not len(self.offsets) or self.offsets[0] != HEADER_BYTES:
+            self.seqs = [span.header.base_seq, *self.seqs]
+            self.offsets = [HEADER_BYTES, *self.offsets]
 
     def before_seq(self, seq: int) -> int:
         """The number of the last point at or before a seq."""
@@ -62,44 +74,19 @@ class Points:
         """The number of the first point at or after a seq; one too many: the end."""
         return bisect_left(self.seqs, seq)
 
-    def _stored(self) -> Sequence[int] | None:
+    def _stored(self) -> "memoryview | None":
         if self._span.is_last:
             return None
         try:
-            data = self._folder.read(
-                index_name(self._span.header.base_seq), max_bytes=MAX_INDEX_BYTES
-            )
+            name = index_name(self._span.header.base_seq)
+            data = self._folder.read(name, max_bytes=MAX_INDEX_BYTES)
         except (OSError, ValueError):
             return None
-        index = SparseIndex.unpack(data, covered=self._span.end)
-        if index is None:
-            return None
-        words = index.pack()[12:]
-        return self._checked(memoryview(words).cast("Q").tolist())
+        points = index_points(data)
+        fits = points is not None and len(points) and points[-1] < self._span.end
+        return points if fits else None
 
-    def _checked(self, words: list[int]) -> list[int] | None:
-        """An index has no checksum: believed if its last point is the entry that is there."""
-        if not words:
-            return words
-        seq, timestamp_ns, offset = words[-_POINT_WORDS:]
-        fd = self._files.open(self._folder.file(self._span.name), "read")
-        try:
-            # From the entry to the end: at most an index step, and one entry.
-            data = read_fully(self._files, fd, self._span.end - offset, offset)
-            entry = codec.unpack(
-                data,
-                0,
-                len(data),
-                seq_base=self._span.header.seq_base,
-                max_entry_bytes=self._view.facts.max_entry_bytes,
-            )
-        except BadEntry:
-            return None
-        finally:
-            self._files.close(fd)
-        return words if (entry.seq, entry.timestamp_ns) == (seq, timestamp_ns) else None
-
-    def _made(self) -> list[int]:
+    def _made(self) -> memoryview:
         fd = self._files.open(self._folder.file(self._span.name), "read")
         try:
             data = read_fully(self._files, fd, self._span.end, 0)
@@ -114,7 +101,7 @@ class Points:
             seq_base=self._span.header.seq_base,
             max_entry_bytes=self._view.facts.max_entry_bytes,
         )
-        return memoryview(found.points).cast("Q").tolist()
+        return memoryview(found.points).cast("Q")
 
 
 def cut(view: LogView, first_seq: int, end_seq: int, *, max_bytes: int) -> Iterator[Range]:
@@ -144,6 +131,8 @@ def _cut_span(
     last_offset = points.offsets[stop] if stop < count else span.end
     pieces = -(-(last_offset - points.offsets[at]) // max_bytes)
     target = -(-(last_offset - points.offsets[at]) // max(pieces, 1))
+    # As far as the ranges before have come: at the start of the span, or before what is wanted.
+    reached = points.seqs[at] if at and points.seqs[at] <= first_seq else span.header.base_seq
     while at < stop:
         # The last point that keeps the piece within the target; at least one step.
         upto = bisect_right(points.offsets, points.offsets[at] + target) - 1
@@ -153,10 +142,18 @@ def _cut_span(
         start, low = points.offsets[at], points.seqs[at]
         end = points.offsets[following] if following < count else span.end
         high = points.seqs[following] if following < count else span.end_seq
+        if not (reached == low < high <= span.end_seq and start < end <= span.end):
+            break
+        reached = high
         wanted = (max(low, first_seq), min(high, end_seq))
         if wanted[0] < wanted[1]:
             yield _range(view, span, start, end, low, high, wanted)
         at = following
+    upto_seq = min(span.end_seq, end_seq)
+    if reached < upto_seq:  # the index lies: what is left of the span is read without it
+        wanted = (max(reached, first_seq), upto_seq)
+        left = _range(view, span, HEADER_BYTES, span.end, reached, span.end_seq, wanted)
+        yield replace(left, sound=False)
 
 
 def _range(

@@ -23,7 +23,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from penstock.codec import Draft
+from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
@@ -94,15 +94,22 @@ class RowsToMessages:
             and not settings.default_ttl_s
         )
 
-    def items(self, batch: pa.RecordBatch, now_ns: int) -> Sequence[Item]:
-        """The messages of a batch, in order; InvalidInput names the first bad row."""
-        payloads = self._payloads(batch)
-        if self._plain and batch.schema.names == ["payload"]:
-            return payloads
-        return list(self._drafts(batch, payloads, now_ns))
+    def items(self, batch: pa.RecordBatch, now_ns: int) -> tuple[Sequence[Item], int]:
+        """The messages of a batch, in order, and at most how many bytes their entries need.
 
-    def _payloads(self, batch: pa.RecordBatch) -> list[bytes]:
+        InvalidInput names the first bad row.
+        """
         column = batch.column("payload")
+        self._check_payloads(column)
+        binary = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+        payloads: list[bytes] = binary.to_pylist()
+        if self._plain and batch.schema.names == ["payload"]:
+            total = pc.sum(pc.binary_length(column)).as_py() or 0
+            return payloads, total + len(payloads) * ENTRY_OVERHEAD_BYTES
+        drafts = list(self._drafts(batch, payloads, now_ns))
+        return drafts, sum(map(size_of, drafts))
+
+    def _check_payloads(self, column: pa.Array) -> None:
         if column.null_count:
             raise InvalidInput(
                 "a payload is null: filter such rows out, or give them an empty payload"
@@ -113,9 +120,6 @@ class RowsToMessages:
                 f"a payload has {longest} bytes; the most that the queue takes is "
                 f"{self._settings.max_payload_bytes} (max_payload_bytes)"
             )
-        binary = column if pa.types.is_binary(column.type) else column.cast(pa.binary())
-        found: list[bytes] = binary.to_pylist()
-        return found
 
     def _drafts(
         self, batch: pa.RecordBatch, payloads: Sequence[bytes], now_ns: int
@@ -196,3 +200,13 @@ def _attributes(max_attempts: int | None, content_type: str | None) -> dict[int,
     if content_type is not None:
         attributes[CONTENT_TYPE] = content_type.encode()[:256]
     return attributes or None
+
+
+def size_of(item: Item) -> int:
+    """An upper bound for the bytes of a message's entry."""
+    if isinstance(item, bytes):
+        return ENTRY_OVERHEAD_BYTES + len(item)
+    size = ENTRY_OVERHEAD_BYTES + len(item.payload) + 32 + len(item.key or b"")
+    for name, value in (item.headers or {}).items():
+        size += 4 + len(name.encode()) + len(value.encode())
+    return size + sum(3 + len(data) for data in (item.attributes or {}).values())

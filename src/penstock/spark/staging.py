@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from penstock.clock import SystemClock
-from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft, Packer
+from penstock.codec import Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import TooLarge
 from penstock.ledger.adoption import STAGING, Staged, staged_header
@@ -20,10 +20,10 @@ from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.model import NS
 from penstock.queue import QueueSettings
-from penstock.spark.sink_rows import Item, RowsToMessages
+from penstock.spark.sink_rows import Item, RowsToMessages, size_of
 
 ORPHANED_AFTER_S = 24 * 3600
-_BATCH_BYTES = 4 << 20  # handed to the packer at once; a frame each
+_LOT_BYTES = 16 << 20  # handed to the packer at once; a frame each
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ def stage(
     try:
         for batch in batches:
             if batch.num_rows:
-                writer.write(rows.items(batch, timestamp_ns))
+                writer.write(*rows.items(batch, timestamp_ns))
         return writer.done()
     except BaseException:
         writer.drop()
@@ -74,27 +74,20 @@ class _Writer:
         self._staged: list[Staged] = []
         self._bytes = 0
         self._max_entry_bytes = target.settings.ledger_settings().max_entry_bytes
-        self._lot_bytes = min(_BATCH_BYTES, target.settings.segment_bytes - HEADER_BYTES)
-        self._buffer = bytearray(self._lot_bytes * 2)
+        self._lot_bytes = min(_LOT_BYTES, target.settings.segment_bytes - HEADER_BYTES)
+        self._buffer = bytearray(0)
 
-    def write(self, items: Sequence[Item]) -> None:
-        """Append messages, in lots that a frame can hold, to a segment that has room."""
-        lot: list[Item] = []
-        size = 0
-        for item in items:
-            more = _size_of(item)
-            if size + more > self._lot_bytes and lot:
-                self._write_lot(lot, size)
-                lot, size = [], 0
-            size += more
-            lot.append(item)
-        if lot:
-            self._write_lot(lot, size)
+    def write(self, items: Sequence[Item], size_bytes: int) -> None:
+        """Append messages that need at most so many bytes, to a segment that has room."""
+        if size_bytes > self._lot_bytes and len(items) > 1:
+            half = len(items) // 2
+            self.write(items[:half], _size_of(items[:half]))
+            self.write(items[half:], _size_of(items[half:]))
+        else:
+            self._write_lot(items, size_bytes)
 
     def _write_lot(self, lot: Sequence[Item], size: int) -> None:
         needed = size + CHECKPOINT_BYTES
-        if size > self._target.settings.segment_bytes * 16:
-            raise TooLarge(f"a message of {size} bytes does not fit into a segment")
         if needed > len(self._buffer):
             self._buffer = bytearray(needed)
         if self._fd >= 0 and self._offset + needed > self._target.settings.segment_bytes:
@@ -114,6 +107,8 @@ class _Writer:
         with memoryview(self._buffer) as view:
             write_fully(self._files, self._fd, view[:end], self._offset)
         packer.release()
+        # The disk begins now, so that the sync at the end has little left to wait for.
+        self._files.start_writing(self._fd, self._offset, end)
         self._offset += end
         self._next_seq += len(lot)
 
@@ -150,15 +145,5 @@ class _Writer:
             pass
 
 
-def _size_of(item: Item) -> int:
-    if isinstance(item, bytes):
-        return ENTRY_OVERHEAD_BYTES + len(item)
-    return ENTRY_OVERHEAD_BYTES + len(item.payload) + _options_bytes(item)
-
-
-def _options_bytes(draft: Draft) -> int:
-    """An upper bound for all that is not the payload."""
-    size = 8 + 8 + 1 + 1 + 2 + len(draft.key or b"") + 2 + 1
-    for name, value in (draft.headers or {}).items():
-        size += 4 + len(name.encode()) + len(value.encode())
-    return size + sum(3 + len(data) for data in (draft.attributes or {}).values())
+def _size_of(items: Sequence[Item]) -> int:
+    return sum(map(size_of, items))

@@ -122,29 +122,33 @@ def _whole(view: LogView) -> Iterator[Range]:
 
 def _audit_range(task: _Task) -> _Found:
     one = task.one
-    entries = _clean_entries(one)
+    entries, bad = _skimmed(one)
     problems: list[Problem] = []
     if entries is None:
         entries, problems = _examined(one)
+        if bad is not None and not problems:
+            # Between the entries: a note of the log to itself. No message is lost by it.
+            where = f"{one.log}/{segment_name(one.header.base_seq)}"
+            problems.append(Problem(one.facts.queue.key, "damage", where, 0, bad))
     if one.log == "events":
         problems += _about_nothing(one, task.next_message)
     return _Found(one.log, entries, one.size_bytes, tuple(problems))
 
 
-def _clean_entries(one: Range) -> int | None:
-    """How many entries, if every checksum is right and every seq there once; else None."""
+def _skimmed(one: Range) -> tuple[int | None, str | None]:
+    """How many entries, if every checksum is right and every seq there once; else None, and why."""
     if not one.sound:
-        return None
+        return None, None
     files = OsFiles()
     folder = Folder(files, one.facts.queue.path).child(one.log)
     try:
         fd = files.open(folder.file(segment_name(one.header.base_seq)), "read")
     except FileNotFoundError:
-        return None
+        return None, None
     try:
         header = read_fully(files, fd, HEADER_BYTES, 0)
         if header != one.header.pack() or files.size(fd) < one.end:
-            return None
+            return None, None
         view = files.map(fd, one.end, writable=False).view
     finally:
         files.close(fd)
@@ -159,7 +163,8 @@ def _clean_entries(one: Range) -> int | None:
     # So many entries from the first seq to the last: none is missing, none there twice.
     whole = found.problem is None and found.stop == one.end and found.next_seq == one.end_seq
     dense = found.entries == one.end_seq - one.first_seq
-    return found.entries if whole and dense else None
+    bad = None if found.problem is None else f"offset {found.stop}: {found.problem}"
+    return (found.entries if whole and dense else None), bad
 
 
 def _examined(one: Range) -> tuple[int, list[Problem]]:

@@ -24,7 +24,7 @@ h1 { font-size: 26px; margin: 0; letter-spacing: -0.01em; }
 h2 { font-size: 20px; margin: 44px 0 4px; }
 h3 { font-size: 15px; margin: 0 0 10px; }
 p.lead { color: var(--soft); margin: 4px 0 0; }
-.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(140px, 1fr)); gap: 12px;
+.tiles { display: grid; grid-template-columns: repeat(auto-fit, minmax(118px, 1fr)); gap: 10px;
   margin: 18px 0; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .tile { padding: 14px 16px; }
@@ -37,7 +37,7 @@ p.lead { color: var(--soft); margin: 4px 0 0; }
 .two .card { margin: 0; }
 table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; font-size: 13px; }
-th, td { padding: 6px 10px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
+th, td { padding: 6px 18px 6px 0; border-bottom: 1px solid var(--line); vertical-align: top; }
 tr:last-child td { border-bottom: 0; }
 td.n, th.n { text-align: right; white-space: nowrap; }
 td.t { word-break: break-word; }
@@ -175,7 +175,7 @@ def _bars(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str:
 
 
 def _lines(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str:
-    top = _round_up(max((v or 0.0 for _, _, values in series for v in values), default=1.0))
+    top = _round_up_time(max((v or 0.0 for _, _, values in series for v in values), default=1.0))
     slot = (_WIDTH - _LEFT) / max(len(hours), 1)
     made = _frame(hours, top, _seconds)
     for name, colour, values in series:
@@ -206,7 +206,9 @@ def _frame(hours: Sequence[Mapping[str, Any]], top: float, label: Callable[[floa
     step = max(-(-len(hours) // 9), 1)
     for at in range(0, len(hours), step):
         x = _LEFT + at * slot + slot / 2
-        made += f"<text x={x:.1f} y={_HEIGHT - 8} text-anchor=middle>{_hour(hours[at])}</text>"
+        anchor = "end" if x > _WIDTH - 40 else "middle"  # the last one stays inside
+        x = min(x, _WIDTH - 2)
+        made += f"<text x={x:.1f} y={_HEIGHT - 8} text-anchor={anchor}>{_hour(hours[at])}</text>"
     return made
 
 
@@ -215,13 +217,23 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next number that looks well on an axis."""
-    if value <= 0:
-        return 1.0
-    size = 10.0 ** (len(f"{value:.0f}") - 1) if value >= 1 else 0.001
-    while size < 1 and size * 10 <= value:
+    """The next number that looks well on an axis of four parts."""
+    size = 1.0
+    while size * 10 < value:
         size *= 10
-    return next((size * n for n in (1, 2, 4, 5, 8, 10) if size * n >= value), value)
+    return next((size * n for n in (1, 2, 3, 4, 5, 6, 8, 10) if size * n >= value), value)
+
+
+def _round_up_time(value: float) -> float:
+    """The same for a time: its quarters should be whole milliseconds, seconds, minutes, hours."""
+    for unit, most in ((0.001, 1), (1, 60), (60, 3600), (3600, 1e12)):
+        if value <= most:
+            quarter = next(n for n in _QUARTERS if n * unit * 4 >= value)
+            return quarter * unit * 4
+    return value
+
+
+_QUARTERS = (1, 2, 3, 5, 10, 15, 20, 25, 30, 50, 100, 150, 200, 250, 500, 1000, 5000, 1e9)
 
 
 def _hour(hour: Mapping[str, Any]) -> str:

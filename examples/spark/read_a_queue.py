@@ -1,0 +1,27 @@
+"""A queue as a table: columns, filters, SQL, and what happened to the messages."""
+
+from tempfile import TemporaryDirectory
+
+import penstock
+from penstock.spark import session
+
+with TemporaryDirectory() as directory:
+    with penstock.open(f"{directory}/orders") as queue:
+        for number in range(100):
+            queue.enqueue(f"order {number}", priority=9 if number % 10 == 0 else 5)
+        queue.dequeue_batch(30)
+
+    spark = session("local[2]")
+    orders = spark.read.format("penstock").load(f"{directory}/orders")
+    print("messages:", orders.count())
+    print("urgent:", orders.where("priority = 9").count())
+    first = orders.where("seq <= 2").selectExpr("cast(payload as string) as text").orderBy("text")
+    print("first:", [row.text for row in first.collect()])
+
+    spark.sql(
+        f"CREATE OR REPLACE TEMPORARY VIEW states USING penstock "
+        f"OPTIONS (path '{directory}/orders', table 'state', columns 'state')"
+    )
+    for row in spark.sql("SELECT state, count(*) AS n FROM states GROUP BY 1 ORDER BY 1").collect():
+        print(f"{row.state}: {row.n}")
+    spark.stop()
