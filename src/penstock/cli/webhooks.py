@@ -1,6 +1,6 @@
 """`penstock webhooks`: push subscriptions of a broker's queues."""
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -29,11 +29,12 @@ def list_webhooks(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False)
         raise typer.Exit(1)
     if json:
         for one in found:
-            write_json_line(dict(one.details))
+            write_json_line(one._asdict())
         return
-    made = table("id", "enabled", "url", rest="url")
+    made = table("id", "state", "url", rest="url")
     for one in found:
-        made.add_row(one.id, "yes" if one.enabled else "no", Text(plain(one.url)))
+        state = one.circuit.replace("_", " ") if one.enabled else "disabled"
+        made.add_row(one.id, state, Text(plain(one.url)))
     show_table(made)
 
 
@@ -112,10 +113,9 @@ def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> No
 
 
 def _tell(webhook: Webhook, *, json: bool) -> None:
-    details: dict[str, Any] = dict(webhook.details)
     if json:
-        write_json(details)
+        write_json(webhook._asdict())
         return
     say(f"Webhook {webhook.id} pushes {webhook.namespace}/{webhook.queue} to {plain(webhook.url)}.")
-    if details.get("secret"):
-        say(f"Its secret: {details['secret']}")
+    if webhook.secret:
+        say(f"Its secret, shown only now: {webhook.secret}")

@@ -86,7 +86,7 @@ class AsyncRemoteBroker:
 
     async def webhooks(self, queue: str) -> list[Webhook]:
         """The push subscriptions of a queue."""
-        return await self._run(every_row(webhooks.of_queue(QueueName.parse(queue))))
+        return await self._do(webhooks.of_queue(QueueName.parse(queue)))
 
     async def create_webhook(
         self,

@@ -84,7 +84,7 @@ class RemoteBroker:
 
     def webhooks(self, queue: str) -> list[Webhook]:
         """The push subscriptions of a queue."""
-        return self._run(every_row(webhooks.of_queue(QueueName.parse(queue))))
+        return self._do(webhooks.of_queue(QueueName.parse(queue)))
 
     def create_webhook(
         self,

@@ -5,7 +5,7 @@ from typing import Any, Generic, NamedTuple
 
 from penstock.client.call import Call, Reply, Story, T, get
 
-_ROWS = 500
+ROWS = 500  # of a page
 
 
 class Page(NamedTuple, Generic[T]):
@@ -16,7 +16,7 @@ class Page(NamedTuple, Generic[T]):
 
 
 def first_page(
-    path: str, name: str, read: Callable[[Any], T], query: dict[str, Any], *, limit: int = _ROWS
+    path: str, name: str, read: Callable[[Any], T], query: dict[str, Any]
 ) -> "Call[Page[T]]":
     """The rows are what the answer has under `name`."""
 
@@ -26,7 +26,7 @@ def first_page(
             rows = [read(item) for item in reply.data[name]]
             return Page(rows, None if following is None else page(following))
 
-        return get(path, read_page, {**query, "limit": limit, "cursor": cursor})
+        return get(path, read_page, {**query, "limit": ROWS, "cursor": cursor})
 
     return page(None)
 

@@ -1,6 +1,6 @@
 """What a broker has beyond what a queue has: namespaces, queues, webhooks."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from penstock.queue.settings import QueueSettings
@@ -32,8 +32,14 @@ class Webhook(NamedTuple):
     namespace: str
     queue: str
     url: str
+    style: str  # what deliveries look like: "standard" or "epochqueue"
+    group: str
+    retry_s: Sequence[float]  # the waits after the first, second … failure; the last one repeats
+    created_at: float  # Unix seconds
     enabled: bool
-    details: Mapping[str, Any]  # all that the broker says about it, the above included
+    circuit: str  # "closed": all is well; "open": it fails, and is left alone; "half_open"
+    disabled_because: str
+    secret: str | None  # shown only when it is made or changed
 
 
 class WebhookDelivery(NamedTuple):
@@ -42,6 +48,8 @@ class WebhookDelivery(NamedTuple):
     message_id: str
     attempt: int
     at: float  # Unix seconds
-    outcome: str
+    took_s: float
+    outcome: str  # "delivered", "retry", "dead" or "disabled"
     status: int  # of the answer; 0: there was none
     reason: str
+    retry_in_s: float | None

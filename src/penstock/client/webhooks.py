@@ -12,8 +12,11 @@ from penstock.client.remote import Webhook, WebhookDelivery
 from penstock.model import NS
 
 
-def of_queue(queue: QueueName) -> Call[Page[Webhook]]:
-    return first_page(f"{queue.path}/webhooks", "webhooks", _webhook_of, {})
+def of_queue(queue: QueueName) -> Call[list[Webhook]]:
+    return get(
+        f"{queue.path}/webhooks",
+        lambda reply: [_webhook_of(item) for item in reply.data["webhooks"]],
+    )
 
 
 def create(queue: QueueName, url: str, options: Mapping[str, Any]) -> Call[Webhook]:
@@ -47,8 +50,14 @@ def _webhook_of(data: Mapping[str, Any]) -> Webhook:
         namespace=data["namespace"],
         queue=data["queue"],
         url=data["url"],
+        style=data["style"],
+        group=data["group"],
+        retry_s=data["retry_s"],
+        created_at=time_ns(data["created_at"]) / NS,
         enabled=data["enabled"],
-        details=data,
+        circuit=data["circuit"],
+        disabled_because=data.get("disabled_because", ""),
+        secret=data.get("secret"),
     )
 
 
@@ -57,7 +66,9 @@ def _delivery_of(data: Mapping[str, Any]) -> WebhookDelivery:
         message_id=data["message_id"],
         attempt=data["attempt"],
         at=time_ns(data["at"]) / NS,
+        took_s=data["took_s"],
         outcome=data["outcome"],
-        status=data.get("status") or 0,
-        reason=data.get("reason") or "",
+        status=data["status"],
+        reason=data.get("reason", ""),
+        retry_in_s=data.get("retry_in_s"),
     )
