@@ -38,6 +38,21 @@ def test_without_the_compiled_codec_the_twin_works_and_says_so_once() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+def test_the_warning_names_what_is_missing() -> None:
+    """As after an installation without a compiler: the file is not there."""
+    not_built = (
+        "import importlib.abc, sys\n"
+        "class NotBuilt(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path, target=None):\n"
+        "        if name == 'penstock.codec._codec':\n"
+        "            raise ModuleNotFoundError(f'No module named {name!r}', name=name)\n"
+        "sys.meta_path.insert(0, NotBuilt())\n"
+    )
+    done = run(not_built + SAY)
+    assert done.stdout == "python\n"
+    assert "cannot be used (No module named 'penstock.codec._codec')" in done.stderr
+
+
 def test_the_warning_goes_to_the_penstock_logger() -> None:
     handler = "import logging; logging.basicConfig(format='%(name)s %(levelname)s')\n"
     assert run(MISSING + handler + SAY).stderr == "penstock WARNING\n"

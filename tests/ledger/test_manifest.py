@@ -3,6 +3,7 @@
 import json
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from penstock import codec
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Ledger
+from penstock.ledger.files import OsFiles
 from penstock.ledger.manifest import MAX_MANIFEST_BYTES, Manifest, Marks
 from tests.ledger.store import Store, seqs
 
@@ -64,6 +66,21 @@ def test_a_missing_manifest_is_made_again(store: Store) -> None:
     store.open()
     assert store.ledger.identity == identity
     assert seqs(store.messages) == [1, 2, 3, 4, 5]
+
+
+def test_an_identity_of_zero_is_one_like_any_other(tmp_path: Path) -> None:
+    class AllZeros(OsFiles):
+        def random_identity(self) -> int:
+            return 0
+
+    store = Store(tmp_path / "queue", files=AllZeros())
+    store.fill(5)
+    store.close()
+    store.files = OsFiles()
+    store.file("queue.json").unlink()
+    assert seqs(store.messages) == [1, 2, 3, 4, 5]
+    assert store.ledger.identity == 0
+    store.close()
 
 
 def test_with_the_first_header_damaged_too_identity_comes_from_the_next(store: Store) -> None:

@@ -7,6 +7,7 @@ one of them.
 
 import logging
 import os
+from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -20,9 +21,7 @@ def _choose() -> ModuleType:
         raise ImportError(f"PENSTOCK_CODEC is {wanted!r}; it may be 'python' or 'compiled'")
     if wanted != "python":
         try:
-            from penstock.codec import _codec
-
-            return _codec
+            return import_module("penstock.codec._codec")  # its error names what is missing
         except ImportError as error:
             if wanted == "compiled":
                 raise ImportError(

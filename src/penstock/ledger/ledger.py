@@ -202,8 +202,9 @@ class Ledger:
         except (BadEntry, ValueError) as error:
             damaged = data or b""
             self._desk.report(Damage(MANIFEST_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
+        identity = identity_of_segments(self._root)
         manifest = Manifest(
-            identity=identity_of_segments(self._root) or self._root.files.random_identity(),
+            identity=self._root.files.random_identity() if identity is None else identity,
             created_at_ns=self._clock.now_ns(),
             settings=queue_settings,
         )
