@@ -18,6 +18,7 @@ NS = 1_000_000_000
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
+_FROM_URL_SAFE = {ord("-"): "+", ord("_"): "/", ord("+"): "-", ord("/"): "-"}
 
 Payload = bytes | bytearray | memoryview | str
 
@@ -103,9 +104,9 @@ class Receipt(NamedTuple):
     def unpack(cls, text: str) -> "Receipt":
         """Read a receipt; ReceiptInvalid where it is not one."""
         try:
-            data = base64.b64decode(text.encode("ascii"), altchars=b"-_", validate=True)
+            data = binascii.a2b_base64(text.translate(_FROM_URL_SAFE), strict_mode=True)
             return cls(*_RECEIPT.unpack(data))
-        except (ValueError, binascii.Error, struct.error, AttributeError):
+        except (ValueError, struct.error, AttributeError):
             raise ReceiptInvalid(
                 "this is not a receipt: give back the one that came with the leased message"
             ) from None

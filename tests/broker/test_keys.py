@@ -1,5 +1,6 @@
 """API keys: shown once, kept as hashes, scoped, revoked while a broker runs."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,7 @@ async def test_a_running_broker_sees_new_and_revoked_keys(
         file.revoke(key.id)
         clock.passed_ns += 2 * 10**9
         keys.caller_of(token, "1.2.3.4")  # finds them old, and reads them beside
-        await broker.store.load_document("x")
-        await broker.store.load_document("x")
+        await asyncio.sleep(0.001)
         with pytest.raises(KeyRefused):
             await keys.admit(token, "1.2.3.4")
 

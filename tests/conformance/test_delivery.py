@@ -83,7 +83,7 @@ async def test_each_settlement_stands_for_itself(life: StoreLife) -> None:
     )
     assert [o.status for o in outcomes] == [
         "done",
-        "gone",
+        "repeated",
         "done",
         "done",
         "done",
@@ -121,7 +121,7 @@ async def test_a_late_ack_counts_if_nobody_has_the_message(life: StoreLife) -> N
     life.clock.passed_ns += 11 * 10**9
     await store.stats(ORDERS)
     assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["done"]
-    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["gone"]
+    assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["repeated"]
     await store.close()
 
 

@@ -15,7 +15,6 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
-from penstock.broker.repeats import Repeats
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
 from penstock.broker.slow_redrives import SlowRedrives
@@ -70,7 +69,6 @@ class Broker:
         self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._limits = self._buckets()
-        self._repeats = Repeats()
         self._slow = SlowRedrives(store)
         self._open = False
         self.node_id = ""  # known once it is started
@@ -192,13 +190,13 @@ class Broker:
         A receipt of a namespace that the caller has no right to refuses the whole call.
         """
         self.admit(caller, Verb.CONSUME, caller.any_namespace)
-        return settle_by_queue(self.store, self._repeats, caller, settlements)
+        return settle_by_queue(self.store, caller, settlements)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
         """Nobody is there to take them: they are ready again at once, and no attempt is spent."""
         settlements = [Settlement("release", one.receipt) for one in leased]
         if settlements and self._open:
-            settle_by_queue(self.store, self._repeats, INSIDE, settlements)
+            settle_by_queue(self.store, INSIDE, settlements)
 
     @property
     def progress(self) -> tuple[int, int]:

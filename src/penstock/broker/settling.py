@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from penstock.broker.access import Caller, Verb
 from penstock.broker.names import QueueName
-from penstock.broker.repeats import Repeats
 from penstock.broker.store import Outcome, Settlement, Store
 from penstock.errors import NoSuchQueue, ReceiptInvalid
 from penstock.model import Receipt
@@ -16,7 +15,7 @@ _NOBODYS = "the receipt is of no queue that is here"
 
 
 def settle_by_queue(
-    store: Store, repeats: Repeats, caller: Caller, settlements: Sequence[Settlement]
+    store: Store, caller: Caller, settlements: Sequence[Settlement]
 ) -> Future[list[Outcome]]:
     """Settle each; NotAllowed, before anything is settled, if one is of a foreign namespace."""
     outcomes: list[Outcome | None] = [None] * len(settlements)
@@ -37,13 +36,12 @@ def settle_by_queue(
     if len(by_queue) == 1:
         ((queue, indexes),) = by_queue.items()
         if len(indexes) == len(settlements):
-            return _remembering(repeats, settlements, store.settle(queue, settlements))
-    return asyncio.ensure_future(_settle_all(store, repeats, settlements, by_queue, outcomes))
+            return store.settle(queue, settlements)
+    return asyncio.ensure_future(_settle_all(store, settlements, by_queue, outcomes))
 
 
 async def _settle_all(
     store: Store,
-    repeats: Repeats,
     settlements: Sequence[Settlement],
     by_queue: dict[QueueName, list[int]],
     outcomes: list[Outcome | None],
@@ -51,7 +49,7 @@ async def _settle_all(
     async def settle(queue: QueueName, indexes: list[int]) -> None:
         lot = [settlements[index] for index in indexes]
         try:
-            found = await _remembering(repeats, lot, store.settle(queue, lot))
+            found = await store.settle(queue, lot)
         except NoSuchQueue:  # deleted meanwhile
             found = [Outcome(one.receipt, "gone", _NOBODYS) for one in lot]
         for index, outcome in zip(indexes, found, strict=True):
@@ -59,33 +57,3 @@ async def _settle_all(
 
     await asyncio.gather(*(settle(queue, indexes) for queue, indexes in by_queue.items()))
     return [outcome for outcome in outcomes if outcome is not None]
-
-
-def _remembering(
-    repeats: Repeats, settlements: Sequence[Settlement], settled: Future[list[Outcome]]
-) -> Future[list[Outcome]]:
-    """The same outcomes, those of repeated acks as such; new acks are remembered."""
-    answer: Future[list[Outcome]] = settled.get_loop().create_future()
-
-    def hand_on(done: Future[list[Outcome]]) -> None:
-        error = asyncio.CancelledError() if done.cancelled() else done.exception()
-        if answer.done():
-            return
-        if error is not None:
-            answer.set_exception(error)
-            return
-        outcomes = done.result()
-        for index, (settlement, outcome) in enumerate(zip(settlements, outcomes, strict=True)):
-            if settlement.verdict != "ack":
-                continue
-            if outcome.status == "done":
-                repeats.acked(settlement.receipt)
-            elif outcome.status == "gone" and settlement.receipt in repeats:
-                outcomes[index] = outcome._replace(status="repeated", detail="acked before")
-        answer.set_result(outcomes)
-
-    if settled.done():
-        hand_on(settled)
-    else:
-        settled.add_done_callback(hand_on)
-    return answer

@@ -220,7 +220,11 @@ class Store(Protocol):
         """How many are ready, if that is known without asking anyone."""
 
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        """Each by itself, in order; the outcomes in the same order."""
+        """Each by itself, in order; the outcomes in the same order.
+
+        An ack that was answered not long ago is `repeated`: a client whose connection broke asks
+        again, and is told that all is well.
+        """
 
     # -- looking -----------------------------------------------------------------------------------
 

@@ -100,9 +100,12 @@ class ShortWays:
 
     def ack(self, leased: LeasedMessage) -> bool:
         """The work is done; False where the general way must be gone, and may say what is wrong."""
-        core = self._core
         message, (identity, number, _, attempt, nonce, _, _) = leased
-        seq = message[1]
+        return self.ack_receipt(identity, number, attempt, message[1], nonce)
+
+    def ack_receipt(self, identity: int, number: int, attempt: int, seq: int, nonce: int) -> bool:
+        """The same by what a receipt says."""
+        core = self._core
         self._acquire()
         try:
             group = self._state.groups.get(number)

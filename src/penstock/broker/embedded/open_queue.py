@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
+from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.names import QueueName
 from penstock.broker.store import (
@@ -56,6 +57,7 @@ class OpenQueue:
         commits: "CommitLoop",
         timer: "Timer[QueueName]",
         on_ready: Callable[[QueueName], None],
+        repeats: Repeats,
     ) -> None:
         self.name = name
         self.core = core
@@ -66,6 +68,7 @@ class OpenQueue:
         self._loop = asyncio.get_running_loop()
         self._waits_for_disk = core.settings.sync == "always"
         self._blocks = core.settings.when_full == "block"
+        self._repeats = repeats
         self._watchers = 0
         self._busy = 0  # calls in threads
         self._at_rest = asyncio.Event()
@@ -182,7 +185,8 @@ class OpenQueue:
         else:
             leased = self._lease(n, lease_s, group, holder)
         if leased:
-            self.plan()
+            # When it is over, at the latest; whatever comes sooner was planned before.
+            self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
             return self._durable(leased, on_lost=self._give_back)
         if events.next_seq != before:
             self._commits.soon(self)  # something expired, or a lease was over
@@ -209,7 +213,7 @@ class OpenQueue:
             return self.core.group(group).ready
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        outcomes = settle_each(self._parts.settling, settlements)
+        outcomes = settle_each(self._parts, self._repeats, settlements)
         if any(one.verdict != "ack" for one in settlements):
             self.plan()  # a nack is due again at some time
         return self._durable(outcomes)

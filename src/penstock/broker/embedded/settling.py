@@ -2,22 +2,40 @@
 
 from collections.abc import Callable, Sequence
 
+from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
-from penstock.queue.parts import as_new
+from penstock.model import Receipt
+from penstock.queue.parts import Parts, as_new
 from penstock.queue.settling import Settling
 
 
-def settle_each(settling: Settling, settlements: Sequence[Settlement]) -> list[Outcome]:
+def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement]) -> list[Outcome]:
     """The outcomes in the same order. One that is no good does not keep the others back."""
     verdict = settlements[0].verdict if settlements else "ack"
     if verdict in ("ack", "release") and all(
         one.verdict == verdict and not one.emit for one in settlements
     ):
-        settle_all = settling.ack if verdict == "ack" else settling.release
-        if _together(settle_all, settlements):
+        if verdict == "release":
+            together = _together(parts.settling.release, settlements)
+        elif len(settlements) == 1:
+            together = _ack_one(parts, settlements[0].receipt)
+        else:
+            together = _together(parts.settling.ack, settlements)
+        if together:
+            if verdict == "ack":
+                for one in settlements:
+                    repeats.acked(one.receipt)
             return [Outcome(one.receipt, "done") for one in settlements]
-    return [_settle(settling, one) for one in settlements]
+    return [_settle(parts.settling, repeats, one) for one in settlements]
+
+
+def _ack_one(parts: Parts, receipt: str) -> bool:
+    """By the short way, which is enough for nearly all; False if it is not."""
+    try:
+        return parts.short_ways.ack_receipt(*Receipt.unpack(receipt))
+    except ReceiptInvalid:
+        return False
 
 
 def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[Settlement]) -> bool:
@@ -29,11 +47,13 @@ def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[S
     return True
 
 
-def _settle(settling: Settling, one: Settlement) -> Outcome:
+def _settle(settling: Settling, repeats: Repeats, one: Settlement) -> Outcome:
     receipt = one.receipt
     try:
         if one.verdict == "ack":
-            return Outcome(receipt, "done", ids=settling.ack([receipt], as_new(one.emit)))
+            ids = settling.ack([receipt], as_new(one.emit))
+            repeats.acked(receipt)
+            return Outcome(receipt, "done", ids=ids)
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
         elif one.verdict == "extend":
@@ -41,6 +61,8 @@ def _settle(settling: Settling, one: Settlement) -> Outcome:
         else:
             settling.release([receipt])
     except ReceiptInvalid as error:
+        if one.verdict == "ack" and receipt in repeats:
+            return Outcome(receipt, "repeated", "acked before")
         return Outcome(receipt, "gone", str(error))
     except InvalidInput as error:
         return Outcome(receipt, "invalid", str(error))

@@ -13,6 +13,7 @@ from typing import Any
 from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
+from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.names import QueueName
 from penstock.broker.store import QueueInfo
@@ -64,6 +65,7 @@ class Shelf:
         self._tidying: asyncio.TimerHandle | None = None
         self._background: set[asyncio.Future[None]] = set()
         self._closed: dict[QueueName, ClosedStats] = {}
+        self._repeats = Repeats()
         self._recovered = 0
         self.by_identity: dict[int, QueueName] = {}
 
@@ -230,7 +232,7 @@ class Shelf:
                 f"queue {queue} has the identity of {owner}, as after copying its directory: their "
                 f"receipts could not be told apart. Move one of them out of the data directory."
             )
-        found = OpenQueue(queue, core, self._commits, self._timer, self._on_ready)
+        found = OpenQueue(queue, core, self._commits, self._timer, self._on_ready, self._repeats)
         for _ in range(self._watchers.get(queue, 0)):
             found.watch()
         self._open[queue] = found

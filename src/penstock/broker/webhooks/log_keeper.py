@@ -1,13 +1,11 @@
 """The delivery logs of all subscriptions, and when they are written down."""
 
 import asyncio
-import logging
 
 from penstock.broker.broker import Broker
 from penstock.broker.webhooks.delivery_log import DeliveryLog
+from penstock.broker.webhooks.events import warn
 from penstock.errors import PenstockError
-
-log = logging.getLogger("penstock.webhooks")
 
 _SAVE_AFTER_S = 5.0  # so many seconds of a log may be lost by a crash
 
@@ -33,7 +31,7 @@ class LogKeeper:
         try:
             self._logs[id] = DeliveryLog(self._broker.settings.webhook_log, document)
         except (ValueError, TypeError, KeyError) as error:
-            log.warning("webhook_log_unreadable webhook=%s why=%s", id, error)
+            warn("webhook log unreadable", id, error)
 
     def save_soon(self) -> None:
         if self._timer is None:
@@ -50,7 +48,7 @@ class LogKeeper:
                 try:
                     await self._broker.store.save_document(_name(webhook), one.dump())
                 except (PenstockError, OSError) as error:
-                    log.warning("webhook_log_not_saved webhook=%s why=%s", webhook, error)
+                    warn("webhook log not saved", webhook, error)
 
     async def forget(self, id: str) -> None:
         if self._logs.pop(id, None) is not None:

@@ -5,7 +5,6 @@ half open, all of it while it is closed.
 """
 
 import asyncio
-import logging
 from collections.abc import Callable
 
 from penstock.broker.access import INSIDE
@@ -14,14 +13,13 @@ from penstock.broker.consumers import Consumer
 from penstock.broker.store import Settlement
 from penstock.broker.webhooks.breaker import Breaker, Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryLog
+from penstock.broker.webhooks.events import fail, warn
 from penstock.broker.webhooks.judging import Judgement, judge
 from penstock.broker.webhooks.requests import request_for
 from penstock.broker.webhooks.sending import Answer, Sender
 from penstock.broker.webhooks.subscription import Subscription
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
-
-log = logging.getLogger("penstock.webhooks")
 
 _LEASE_MARGIN_S = 30.0  # a lease outlives its delivery by so much
 _TROUBLE_S = 30.0  # after an error of the queue itself: how long until it is asked again
@@ -51,6 +49,7 @@ class Pusher:
         self._wake_up: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
         self._disabled = False
+        self._last_failure = ""
         self._consumer = Consumer(
             broker,
             INSIDE,
@@ -93,12 +92,7 @@ class Pusher:
             except Unavailable:
                 return None  # the broker stops
             except PenstockError as error:
-                log.warning(
-                    "webhook_waits webhook=%s queue=%s why=%s",
-                    self.subscription.id,
-                    self.subscription.queue,
-                    error,
-                )
+                warn("webhook waits for its queue", self.subscription.id, error)
                 await asyncio.sleep(_TROUBLE_S)
                 continue
             if not messages:
@@ -110,12 +104,9 @@ class Pusher:
 
     def _delivered(self, task: asyncio.Task[None]) -> None:
         self._under_way.discard(task)
-        if not task.cancelled() and task.exception() is not None:
-            log.error(
-                "webhook_delivery_failed webhook=%s",
-                self.subscription.id,
-                exc_info=task.exception(),
-            )
+        error = None if task.cancelled() else task.exception()
+        if error is not None:
+            fail("webhook delivery failed", self.subscription.id, error)
 
     async def _deliver(self, leased: LeasedMessage) -> None:
         broker, subscription = self._broker, self.subscription
@@ -142,7 +133,7 @@ class Pusher:
         try:
             await self._consumer.settle([_settlement(leased, judgement)])
         except PenstockError as error:  # its lease ends by itself, and it is delivered again
-            log.warning("webhook_not_settled webhook=%s why=%s", subscription.id, error)
+            warn("webhook delivery not settled", subscription.id, error)
         if judgement.fate == "disabled":
             self._on_end(subscription, judgement.reason)
 
@@ -155,6 +146,7 @@ class Pusher:
         if answer.ok:
             self._breaker.succeeded()
         else:
+            self._last_failure = judgement.reason
             self._breaker.failed(now_s)
             if judgement.pause_s:
                 self._breaker.pause(now_s + judgement.pause_s)
@@ -166,6 +158,8 @@ class Pusher:
             self._wake_up.cancel()
             self._wake_up = None
         circuit = self.circuit
+        if circuit is Circuit.OPEN and self._consumer.credit:
+            warn("webhook circuit opened", self.subscription.id, self._last_failure)
         if self._disabled:
             self._consumer.set_credit(0)
         elif circuit is Circuit.OPEN:

@@ -1,13 +1,11 @@
 """The subscriptions of a broker, as they stand on disk: one small document, replaced whole."""
 
-import logging
 from collections.abc import Iterator
 
 from penstock.broker.store import Store
+from penstock.broker.webhooks.events import log
 from penstock.broker.webhooks.subscription import Subscription, dump, load
 from penstock.errors import CorruptLedger, PenstockError, Unavailable
-
-log = logging.getLogger("penstock.webhooks")
 
 _DOCUMENT = "webhooks.json"
 
@@ -31,7 +29,10 @@ class Register:
             self._by_id = {one.id: one for one in load(document)} if document else {}
         except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
             self._damage = f"{type(error).__name__}: {error}"
-            log.error("webhooks_unreadable document=%s why=%s", _DOCUMENT, self._damage)
+            log.error(
+                "webhooks unreadable",
+                extra={"fields": {"document": _DOCUMENT, "reason": self._damage}},
+            )
         self._is_loaded = True
 
     def check(self) -> None:

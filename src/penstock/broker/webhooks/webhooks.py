@@ -1,7 +1,6 @@
 """All subscriptions of a broker: made, changed, kept over restarts, and pushed."""
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any
@@ -12,6 +11,7 @@ from penstock.broker.names import QueueName, check_name
 from penstock.broker.store import Place
 from penstock.broker.webhooks.breaker import Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryPage
+from penstock.broker.webhooks.events import warn
 from penstock.broker.webhooks.judging import EPOCHQUEUE_RETRY_S, STANDARD_RETRY_S
 from penstock.broker.webhooks.log_keeper import LogKeeper
 from penstock.broker.webhooks.pusher import Pusher
@@ -34,8 +34,6 @@ from penstock.errors import (
     QuotaExceeded,
 )
 from penstock.model import MAIN_GROUP_NAME
-
-log = logging.getLogger("penstock.webhooks")
 
 MOST_SUBSCRIPTIONS = 1000
 MOST_RETRY_WAITS = 20
@@ -76,7 +74,7 @@ class Webhooks:
             if subscription.owns_group:
                 await self._make_group(subscription)  # a crash may have come between the two
         except PenstockError as error:  # the queue is in trouble: its pusher waits until it is not
-            log.warning("webhook_group_not_made webhook=%s why=%s", subscription.id, error)
+            warn("webhook group not made", subscription.id, error)
         self._start_pushing(subscription)
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
@@ -278,7 +276,7 @@ class Webhooks:
             subscription = self._register.get(id)
             if subscription is None or not subscription.enabled:
                 return
-            log.warning("webhook_ended webhook=%s queue=%s why=%s", id, subscription.queue, why)
+            warn("webhook ended", id, why)
             try:
                 if not self._broker.has_queue(subscription.queue):
                     await self._forget(subscription)
@@ -286,8 +284,8 @@ class Webhooks:
                     ended = subscription._replace(enabled=False, disabled_because=why)
                     await self._register.put(ended)
                     self._stop_pushing(id)
-            except PenstockError as error:
-                log.error("webhook_not_saved webhook=%s why=%s", id, error)
+            except (PenstockError, OSError) as error:
+                warn("webhook not saved", id, error)
 
 
 def _checked_secret(style: Style, secret: str) -> str:
