@@ -47,7 +47,7 @@ READ_OPTIONS = (
     "decompress",
     "group",
 )
-WRITE_OPTIONS = ("path", "queue", "txnAppId", "txnVersion", "checkpointLocation")
+WRITE_OPTIONS = ("path", "queue", "txnAppId", "txnVersion", "checkpointLocation", "queryName")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
