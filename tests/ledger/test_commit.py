@@ -10,7 +10,7 @@ import pytest
 
 from penstock.errors import LedgerClosed, LedgerError, LedgerStopped
 from penstock.ledger.commit import GroupCommit
-from tests.ledger.store import SMALL, Store, seqs
+from tests.ledger.store import MODES, SMALL, Store, seqs
 from tests.ledger.watched_files import WatchedFiles
 
 DEADLINE_S = 30
@@ -217,6 +217,78 @@ def test_a_failed_sync_fails_every_waiter_and_everything_after(
             use()
     assert files.calls["fdatasync"] == 1, "it is not tried again"
     assert seqs(store.messages) == [1], "what was durable can still be read"
+
+
+class SpiedLock:
+    """Tells when someone finds it taken."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self.found_taken = Event()
+
+    def acquire(self, blocking: bool = True) -> bool:
+        if self._lock.acquire(blocking=False):
+            return True
+        self.found_taken.set()
+        return blocking and self._lock.acquire()
+
+    def release(self) -> None:
+        self._lock.release()
+
+    def __enter__(self) -> None:
+        self.acquire()
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.release()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_no_segment_is_sealed_beside_a_sync_that_fails(tmp_path: Path, mode: str) -> None:
+    """The system tells a failure once per open file: of two syncs at a time, the other succeeds."""
+    files = WatchedFiles()
+    store = Store(tmp_path / "queue", MODES[mode], files=files)
+    store.fill(10)
+    store.ledger.sync()
+    log = store.messages
+    spied = SpiedLock()
+    log._sync_lock = spied  # type: ignore[assignment]
+    syncing = Event()
+
+    def first_waits_and_fails() -> None:
+        if not syncing.is_set():
+            syncing.set()
+            assert spied.found_taken.wait(DEADLINE_S)
+            fail()
+
+    files.before_fdatasync = first_waits_and_fails
+    log.append(b"in doubt")
+    outcomes: list[object] = []
+
+    def sync() -> None:
+        try:
+            outcomes.append(log.sync())
+        except LedgerStopped as error:
+            outcomes.append(error)
+
+    def append_behind_the_end_of_the_segment() -> None:
+        try:
+            outcomes.append(log.append(b"x" * 3000))
+        except LedgerStopped as error:
+            outcomes.append(error)
+
+    first = Thread(target=sync, daemon=True)
+    first.start()
+    assert syncing.wait(DEADLINE_S)
+    second = Thread(target=append_behind_the_end_of_the_segment, daemon=True)
+    second.start()
+    for thread in (first, second):
+        thread.join(DEADLINE_S)
+        assert not thread.is_alive(), "it hangs"
+    assert [type(outcome) for outcome in outcomes] == [LedgerStopped, LedgerStopped]
+    assert len(store.segments()) == 1
+    assert log.durable_next_seq == 11
+    files.before_fdatasync = lambda: None
+    store.close()
 
 
 def test_a_failed_sync_fails_every_task(slow: tuple[Store, WatchedFiles]) -> None:

@@ -5,7 +5,7 @@ after a sync, someone waiting for entries, closed, stopped, forked) comes here, 
 held.
 
 Locks, in the order in which they may be taken: `_sync_lock` (one fdatasync at a time; held across
-it), then `_lock` (the structure, shared by the logs of a ledger).
+it; the tail stays while it is held), then `_lock` (the structure, shared by the logs of a ledger).
 """
 
 from collections.abc import Callable, Sequence
@@ -26,6 +26,10 @@ from penstock.ledger.space import Space
 from penstock.ledger.system_errors import as_final_error, as_passing_error
 from penstock.ledger.tail import StagedTail, Tail
 from penstock.ledger.tail_maker import TailMaker
+
+
+class _SyncIsRunning(Exception):
+    """A segment cannot be sealed now."""
 
 
 class Log(Appending):
@@ -66,7 +70,6 @@ class Log(Appending):
         self._tail: Tail | None = None  # None: resting; the last segment is complete on disk
         self._packer = _shut_packer(next_seq, last_timestamp_ns)
         self._hot = self._packer  # what an append tries first, without a lock
-        self._retired: list[Tail] = []  # synced, waiting for a running fdatasync to let go of them
         self._write_through = False
         self._dirty = False
         self._durable_next_seq = next_seq
@@ -124,13 +127,20 @@ class Log(Appending):
         while True:
             with self._lock:
                 self._check_writable()
-                if not self._batch_is_full(len(items)):
+                full = self._batch_is_full(len(items))
+                if not full:
                     try:
                         return self._write_locked(items, write)
+                    except _SyncIsRunning:
+                        pass
                     except OSError as error:
                         passing = as_passing_error(self.folder.path, error)
                         raise passing or self._stop(error, "making room") from error
-            self.sync()
+            if full:
+                self.sync()
+            else:
+                with self._sync_lock:
+                    pass  # it is over: try again
 
     def _write_locked(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
         if self._tail is None:
@@ -210,7 +220,19 @@ class Log(Appending):
         )
 
     def _rotate(self, needed: int) -> None:
-        """Seal the tail and go on in a new segment. The gate is closed."""
+        """Seal the tail and go on in a new segment. The gate is closed.
+
+        Not beside another sync of the same file: the system tells of a failure once, so if that one
+        were to fail, ours would succeed. Nor can we wait for it here, where it will want our lock.
+        """
+        if not self._sync_lock.acquire(blocking=False):
+            raise _SyncIsRunning
+        try:
+            self._seal_and_begin(needed)
+        finally:
+            self._sync_lock.release()
+
+    def _seal_and_begin(self, needed: int) -> None:
         old = self._tail
         assert old is not None
         self._fdatasync(old)
@@ -223,13 +245,8 @@ class Log(Appending):
         self._trim(old)
         new = self._create_tail(needed)
         self._save_index(sealed)
-        self._retired.append(old)
         self._adopt(new)
-        if self._sync_lock.acquire(blocking=False):
-            try:
-                self._close_retired()
-            finally:
-                self._sync_lock.release()
+        old.close()
 
     def _trim(self, tail: Tail) -> None:
         try:
@@ -319,22 +336,20 @@ class Log(Appending):
                 self._fdatasync(tail)
             with self._lock:
                 self._synced(tail, end, next_seq)
-            self._close_retired()
 
     def _synced(self, tail: Tail, end: int, next_seq: int) -> None:
         self._durable_next_seq = max(self._durable_next_seq, next_seq)
-        if self._tail is tail:
-            # Close the gate, then look: an append in between comes to the lock and waits.
-            self._packer.limit = 0
-            if end > tail.synced_upto:
-                tail.synced_upto = end
-                tail.packer.promise(end)
-            if tail.end + tail.staged_bytes == end:
-                self._dirty = False
-            else:
-                self._on_dirty()
-            if self.settings.sync == "always" and self._refusal is None:
-                self._packer.limit = tail.open_limit
+        # Close the gate, then look: an append in between comes to the lock and waits.
+        self._packer.limit = 0
+        if end > tail.synced_upto:
+            tail.synced_upto = end
+            tail.packer.promise(end)
+        if tail.end + tail.staged_bytes == end:
+            self._dirty = False
+        else:
+            self._on_dirty()
+        if self.settings.sync == "always" and self._refusal is None:
+            self._packer.limit = tail.open_limit
         if self._waiting:
             self._arrived.notify_all()
 
@@ -350,10 +365,6 @@ class Log(Appending):
             tail.files.fdatasync(tail.fd)
         except OSError as error:
             raise self._stop(error, "syncing") from error
-
-    def _close_retired(self) -> None:
-        while self._retired:
-            self._retired.pop().close()
 
     def rest(self) -> None:
         """Sync, note on disk that all is synced, and hold no open file until the next append."""
@@ -430,7 +441,6 @@ class Log(Appending):
                 self._rest()
         finally:
             with self._sync_lock, self._lock:
-                self._close_retired()
                 if self._tail is not None:
                     self._let_go(self._tail)
                 self.segments.close()
