@@ -73,10 +73,14 @@ def test_any_tool_reads_the_archive(spark: SparkSession, orders: Path, tmp_path:
     assert table.num_rows == result.rows
     assert set(table.column("queue").to_pylist()) == {"orders"}
     duckdb = pytest.importorskip("duckdb")
-    found = duckdb.connect().execute(
-        f"SELECT count(*), count(DISTINCT date) FROM "
-        f"read_parquet('{target}/**/*.parquet', hive_partitioning=true)"
-    ).fetchone()
+    found = (
+        duckdb.connect()
+        .execute(
+            f"SELECT count(*), count(DISTINCT date) FROM "
+            f"read_parquet('{target}/**/*.parquet', hive_partitioning=true)"
+        )
+        .fetchone()
+    )
     assert found == (result.rows, 3)
 
 
