@@ -168,8 +168,8 @@ class OsFiles:
         chunk = mmap.mmap(-1, _DIRECT_CHUNK_BYTES)  # aligned, as direct writes must be
         for start in range(offset - offset % _DIRECT_BYTES, size, len(chunk)):
             count = os.preadv(fd, [chunk], start)
-            chunk[count:] = bytes(len(chunk) - count)
             padded = -(-count // _DIRECT_BYTES) * _DIRECT_BYTES
+            chunk[count:padded] = bytes(padded - count)
             _write_direct(fd, memoryview(chunk)[:padded], start)
         os.ftruncate(fd, size)
 
