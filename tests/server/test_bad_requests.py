@@ -252,3 +252,17 @@ def test_expect_continue_is_not_answered_for_a_body_that_is_too_large(wire: Wire
     head = f"{HEAD}Content-Length: {MOST_BODY + 1}\r\n"
     wire.send(f"{head}Expect: 100-continue\r\n\r\n".encode())
     assert wire.answer().status == 413
+
+
+def test_a_defect_of_our_own_is_a_500_and_logged(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(*args: object) -> None:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr("penstock.server.reading.judge_head", fail)
+    with server.wire() as wire:
+        wire.request("GET", "/livez")
+        assert wire.answer().status == 500
+        assert wire.is_closed_by_server()
+    assert "RuntimeError: a defect" in caplog.text

@@ -94,7 +94,9 @@ async def _handshake(websocket: WebSocket) -> Stream:
     queue = QueueName.checked(path["namespace"], path["queue"])
     service.broker.admit(caller, Verb.CONSUME, queue.namespace)
     await made_queue(service.broker, caller, Verb.CONSUME, queue)
-    consumer = Consumer(service.broker, caller, queue, credit=CREDIT, holder="websocket")
+    consumer = Consumer(
+        service.broker, caller, queue, credit=CREDIT, holder=f"websocket:{caller.client}"
+    )
     await websocket.accept()
     return Stream(websocket, consumer, EpochQueueFrames(queue))
 

@@ -129,7 +129,7 @@ async def _handshake(websocket: WebSocket) -> Stream:
         credit=check_credit(USUAL_CREDIT if credit is None else credit),
         group=group,
         lease_s=query.number("lease_s"),
-        holder="websocket",
+        holder=f"websocket:{caller.client}",
     )
     await websocket.accept()
     return Stream(websocket, consumer, NativeFrames(b64=b64))

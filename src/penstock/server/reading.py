@@ -1,0 +1,285 @@
+"""The reading half of a connection: requests come whole and within limits, or are refused.
+
+uvicorn waits for ever for half a header or body, and takes bodies and headers of any size. So the
+parser's callbacks are ours: a request is handed on only when all of it is there. No callback
+raises; what is refused is noted, and answered once the parser has returned.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from penstock.errors import PenstockError
+from penstock.server.deadlines import NEVER, Deadlines
+from penstock.server.exchange import Exchange, judge_head, too_large
+from penstock.server.http_metrics import REFUSED_ROUTE
+from penstock.server.problems import problem_of
+from penstock.server.refusals import (
+    HeadersTooLarge,
+    Overloaded,
+    Refused,
+    RequestTooSlow,
+    UrlTooLong,
+)
+from penstock.server.replies import CONTINUE, Replies
+from penstock.server.service import Service
+
+log = logging.getLogger("penstock.server")
+
+_IDLE, _HEAD, _BODY, _LINGER = range(4)
+MOST_WAITING = 32  # requests of one connection; then it is not read from
+_LINGER_S = 2.0  # what a refused client still sends is thrown away for so long
+_BODY_BYTES_PER_S = 64 * 1024  # of a body that takes longer than its time limit
+
+
+class ReadingProtocol(HttpToolsProtocol):
+    """What arrives on one connection. `go_on` is told when a request is there."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        service: Service,
+        deadlines: Deadlines,
+        replies: Replies,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.service = service
+        self.replies = replies
+        self.deadline = NEVER
+        self._deadlines = deadlines
+        self._phase = _IDLE
+        self._messages = 0  # that were begun
+        self._header_bytes = 0  # of headers and trailers that were read
+        self._head_bytes = 0  # that came after the first of a head which has not ended
+        self._body_until = 0.0
+        self._refusal: PenstockError | None = None
+        self._reading: Exchange | None = None  # whose body is being read
+        self._waiting: deque[Exchange] = deque()  # for their answers; the first is being answered
+        self._draining = False  # nothing new is begun
+        self._buffered = 0  # our part of service.buffered_bytes
+
+    def go_on(self) -> None:
+        """Answer what waits."""
+        raise NotImplementedError
+
+    @property
+    def is_idle(self) -> bool:
+        """Is there nothing to answer, and nothing being read?"""
+        return self._phase == _IDLE and not self._waiting
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._set_deadline()
+        self._deadlines.watch(self)
+        if len(self.connections) > self.service.settings.max_connections:
+            self._refuse(Overloaded("there are as many connections as there may be: try later"))
+            transport.close()  # nothing was sent yet, so nothing is left unread
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        super().connection_lost(exc)
+        self._waiting.clear()
+        self._reading = None
+
+    def _leave(self) -> None:
+        """Not ours any more: it is closed, or a WebSocket by now."""
+        self.service.buffered_bytes -= self._buffered
+        self._buffered = 0
+        self.deadline = NEVER
+        self._deadlines.forget(self)
+
+    def data_received(self, data: bytes) -> None:
+        if self._phase == _LINGER:
+            return
+        before = self._messages
+        in_head = self._phase == _HEAD
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._refusal is None:
+                self._upgrade()
+        except httptools.HttpParserCallbackError as error:
+            log.error("a defect in reading", exc_info=error.__context__ or error)
+            self._refusal = PenstockError("something went wrong inside the server")
+        except httptools.HttpParserError as error:
+            if self._refusal is None:
+                self._refusal = Refused(f"this is not HTTP as it should be: {error}")
+        is_same = in_head and self._phase == _HEAD and self._messages == before
+        if is_same:
+            # A header that does not end was not seen by `on_header` yet, but takes memory.
+            self._head_bytes += len(data)
+        if self._phase != _IDLE:
+            self._check_header_bytes()
+        if self._refusal is not None:
+            self._refuse(self._refusal)
+        elif self._phase == _HEAD and not is_same:
+            self.deadline = self.loop.time() + self.service.settings.header_timeout_s
+        elif self._phase == _BODY and self._reading is not None:
+            if self._messages != before or in_head:
+                self._body_until = self.loop.time() + self.service.settings.body_timeout_s
+            self.deadline = self._body_until + self._reading.size / _BODY_BYTES_PER_S
+
+    def deadline_passed(self) -> None:
+        """Called by `Deadlines`."""
+        if self._phase == _LINGER or self.flow.write_paused:
+            self.transport.abort()  # the client does not take its answer
+        elif self.flow.read_paused:
+            self._set_deadline()  # it was us who did not read
+        elif self._phase in (_HEAD, _BODY):
+            what = "headers" if self._phase == _HEAD else "body"
+            self._refuse(RequestTooSlow(f"the {what} took too long to arrive"))
+        else:
+            self.transport.close()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self.deadline = self.loop.time() + self.service.settings.idle_timeout_s
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._set_deadline()
+        self.go_on()
+
+    def _set_deadline(self) -> None:
+        """Begin the time that there is for what the connection is at."""
+        settings, now = self.service.settings, self.loop.time()
+        if self._phase == _HEAD:
+            self.deadline = now + settings.header_timeout_s
+        elif self._phase == _BODY:
+            self.deadline = now + settings.body_timeout_s
+        elif self._waiting:
+            self.deadline = NEVER
+        else:
+            self.deadline = now + settings.idle_timeout_s
+
+    def _refuse(self, error: PenstockError) -> None:
+        """Answer with an error and close, after what was asked before is answered.
+
+        What the client still sends is thrown away for a moment: a connection that is closed with
+        bytes unread is reset, and the client would never see why.
+        """
+        self._refusal = error
+        self._reading = None
+        if self._waiting:
+            self.flow.pause_reading()
+            self.deadline = NEVER
+            return
+        problem = problem_of(error)
+        request_id = self.service.request_ids.next()
+        self.service.http_metrics.answered(REFUSED_ROUTE, "", problem.status, 0)
+        log.info("refused", extra={"fields": {"code": problem.code, "request_id": request_id}})
+        self.transport.write(self.replies.problem(problem, request_id, close=True))
+        self._phase = _LINGER
+        self.flow.resume_reading()
+        self.deadline = self.loop.time() + _LINGER_S
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    # -- the parser --------------------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        self._messages += 1
+        self._phase = _HEAD
+        self._header_bytes = self._head_bytes = 0
+        self.url = b""
+        self.headers = []
+        self.expect_100_continue = False
+
+    def on_url(self, url: bytes) -> None:
+        self.url += url
+        limit = self.service.settings.max_url_bytes
+        if len(self.url) > limit and self._refusal is None:
+            self._refusal = UrlTooLong(f"a URL has at most {limit} bytes here (max_url_bytes)")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_bytes += len(name) + len(value) + 4
+        if self._phase == _HEAD:  # else a trailer, which nobody reads
+            self.headers.append((name.lower(), value))
+
+    def _check_header_bytes(self) -> None:
+        settings = self.service.settings
+        most_bytes = settings.max_header_bytes
+        if self._refusal is None and (
+            self._header_bytes > most_bytes
+            or self._head_bytes > most_bytes
+            or len(self.headers) > settings.max_headers
+        ):
+            self._refusal = HeadersTooLarge(
+                f"a request has at most {settings.max_headers} headers, together at most "
+                f"{settings.max_header_bytes} bytes, here (max_headers, max_header_bytes)"
+            )
+
+    def on_headers_complete(self) -> None:
+        self._check_header_bytes()
+        if self._refusal is not None:
+            return
+        http_version = self.parser.get_http_version()
+        known, self._refusal = judge_head(
+            self.headers, http_version, self.service.settings.max_body_bytes
+        )
+        if self._refusal is not None:
+            return
+        self._phase = _BODY
+        keep_alive = http_version == "1.1" and self.parser.should_keep_alive()
+        self._reading = Exchange(
+            self.parser.get_method(), self.url, self.headers, known, http_version, keep_alive
+        )
+        if self.parser.should_upgrade():
+            # Only WebSockets are upgraded to; the parser reads nothing behind such a request.
+            self._reading.keep_alive = False
+        expected = known.get(b"expect")
+        if expected is not None and expected.lower() == b"100-continue" and not self._waiting:
+            self.transport.write(CONTINUE)
+
+    def on_body(self, body: bytes) -> None:
+        exchange = self._reading
+        if exchange is None or self._refusal is not None:
+            return
+        exchange.chunks.append(body)
+        exchange.size += len(body)
+        self._buffered += len(body)
+        self.service.buffered_bytes += len(body)
+        settings = self.service.settings
+        if exchange.size > settings.max_body_bytes:
+            self._refusal = too_large(settings.max_body_bytes)
+        elif self.service.buffered_bytes > settings.max_buffered_bytes:
+            self._refusal = Overloaded(
+                "too many bodies are being received at once: try again in a moment"
+            )
+
+    def on_message_complete(self) -> None:
+        exchange, self._reading = self._reading, None
+        self._check_header_bytes()
+        if exchange is None or self._refusal is not None or self.transport.is_closing():
+            return
+        self._phase = _IDLE
+        self.deadline = NEVER
+        if self.parser.should_upgrade() and self._should_upgrade():
+            return  # `_upgrade` comes next
+        self._waiting.append(exchange)
+        if len(self._waiting) >= MOST_WAITING:
+            self.flow.pause_reading()
+        self.go_on()
+
+    def _upgrade(self) -> None:
+        if not self._should_upgrade():
+            return  # an upgrade may be ignored; it was taken for a plain request
+        if self._waiting or self._draining:
+            self._refusal = Refused("a WebSocket needs a connection without pending requests")
+            return
+        method = self.parser.get_method().decode()
+        self.scope = {"method": method, "headers": self.headers}  # type: ignore[typeddict-item]
+        self._leave()
+        self.handle_websocket_upgrade()
