@@ -58,8 +58,10 @@ class _Selector(selectors.SelectSelector):
 class VirtualLoop(asyncio.SelectorEventLoop):
     """asyncio's own loop, with the clock above."""
 
-    def __init__(self, clock: LoopClock | None = None) -> None:
+    def __init__(self, clock: LoopClock | None = None, *, inline: bool = False) -> None:
+        """`inline`: what is meant for a thread is done at once, so that every run is the same."""
         self.clock = clock or LoopClock()
+        self._inline = inline
         self.working_threads = 0
         selector = _Selector()
         selector.loop = self
@@ -74,6 +76,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., _T], *args: Any
     ) -> "asyncio.Future[_T]":
+        if self._inline:
+            done: asyncio.Future[_T] = self.create_future()
+            try:
+                done.set_result(func(*args))
+            except Exception as error:
+                done.set_exception(error)
+            return done
         self.working_threads += 1
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._thread_is_done)
@@ -86,8 +95,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.working_threads -= 1
 
 
-def run_virtually(main: Callable[[LoopClock], Coroutine[Any, Any, _T]]) -> _T:
+def run_virtually(
+    main: Callable[[LoopClock], Coroutine[Any, Any, _T]],
+    *,
+    clock: LoopClock | None = None,
+    inline: bool = False,
+) -> _T:
     """Run to the end, on a clock of its own."""
-    loop = VirtualLoop()
+    loop = VirtualLoop(clock, inline=inline)
     with asyncio.Runner(loop_factory=lambda: loop) as runner:
         return runner.run(main(loop.clock))
