@@ -1,8 +1,6 @@
 """The webhook routes of the native interface, over a real socket."""
 
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -11,47 +9,10 @@ import pytest
 from standardwebhooks import Webhook
 
 from tests.server.running import RunningServer, queue_path
+from tests.server.webhooks.endpoint import Endpoint
 
 Client = httpx2.Client
 URL = "https://hooks.example.com/in"
-
-
-class Endpoint(ThreadingHTTPServer):
-    """Takes what is posted; answers 200, or as told."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.received: list[tuple[dict[str, str], bytes]] = []
-        self.statuses: list[int] = []
-        self.came = threading.Condition()
-        threading.Thread(target=self.serve_forever, args=(0.01,), daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_address[1]}/hook"
-
-    def wait_for(self, count: int) -> list[tuple[dict[str, str], bytes]]:
-        with self.came:
-            assert self.came.wait_for(lambda: len(self.received) >= count, timeout=30)
-            return list(self.received)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Endpoint
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["content-length"]))
-        with self.server.came:
-            self.server.received.append((dict(self.headers.items()), body))
-            status = self.server.statuses.pop(0) if self.server.statuses else 200
-            self.server.came.notify_all()
-        self.send_response(status)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
 
 
 @pytest.fixture
