@@ -10,6 +10,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 PRINTS = {
     "async_queue": ["published: 100", "done: 100", "at last"],
+    "client": ["9 call the customer", "5 pack order 7", "['shop/orders'] 2"],
     "compression": ["unchanged: True", "saved: True"],
     "dead_letters": [
         "done: fine (attempt 1)",
@@ -57,6 +58,7 @@ PRINTS = {
         "scheduled ask how it went",
     ],
     "ttl": ["ready", "expired", "the order itself", "expired: 1"],
+    "worker": ["done: 9 failed: 1", "order 3 - ValueError: out of stock"],
 }
 
 
