@@ -54,6 +54,7 @@ class QueueCore:
         self.listeners: list[Callable[[], None]] = []  # of asyncio waiters
         self.metrics = Metrics()
         self.tidying: Tidying | None = None
+        self._a_group_lags = False  # was moved, and has not read everything from there on
         self.state = fold(ledger, dedup_entries=settings.dedup_entries)
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)
@@ -161,8 +162,9 @@ class QueueCore:
         timestamp_ns = log.last_timestamp_ns
         for number, event in enumerate(events, event_seq):
             self.state.apply(event.recorded(timestamp_ns, number))
-            if event.type in MOVES_A_GROUP:
-                feed_lagging_groups(self.ledger, self.state)
+            self._a_group_lags |= event.type in MOVES_A_GROUP
+        if self._a_group_lags:
+            self._feed_lagging_groups()
         self.recorded()
 
     def recorded(self) -> None:
@@ -174,9 +176,16 @@ class QueueCore:
 
     def catch_up(self) -> None:
         """Tell the state of the plain messages that were published without its lock."""
+        if self._a_group_lags:
+            self._feed_lagging_groups()
         state, next_seq = self.state, self.ledger.messages.next_seq
         if state.ingested_upto < next_seq:
             state.publish_plain(state.ingested_upto, next_seq)
+
+    def _feed_lagging_groups(self) -> None:
+        """Let groups that were moved read on; again later, should that fail."""
+        feed_lagging_groups(self.ledger, self.state)
+        self._a_group_lags = False
 
     def failure(
         self,
