@@ -12,7 +12,7 @@ from tests.codec.bodies import needs_compiled
 from tests.codec.damage import damaged, random_run
 
 ROOT = Path(__file__).resolve().parents[2]
-RUNS = 1_000_000
+RUNS = 300_000
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(3600), needs_compiled]
 
