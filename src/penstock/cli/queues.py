@@ -83,10 +83,10 @@ def delete_queue(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False) 
 def queue_table(rows: list[QueueRow]) -> Table:
     """Queues and their counts, for people."""
     heads = [*COUNTS, "oldest ready"]
-    made = table("queue", *heads, right=heads)
+    made = table("queue", *heads, right=heads, rest="queue")  # a long name must not hide the counts
     for row in rows:
         if row.stats is None:
-            made.add_row(row.queue, Text(plain(row.problem), style="red"))
+            made.add_row(Text(plain(f"{row.queue}: {row.problem}"), style="red"))
             continue
         counts = [number(getattr(row.stats, count)) for count in COUNTS]
         oldest = span(row.stats.oldest_ready_age_s) if row.stats.ready else ""

@@ -80,11 +80,11 @@ def _screen(place: str, rates: Rates, rows: int) -> Group:
 
 def _table(rows: list[RowWithRates]) -> Table:
     heads = ["in/s", "done/s", *COUNTS, "oldest ready"]
-    made = table("queue", *heads, right=heads)
+    made = table("queue", *heads, right=heads, rest="queue")
     for one in rows:
         stats = one.row.stats
         if stats is None:
-            made.add_row(one.row.queue, Text(plain(one.row.problem), style="red"))
+            made.add_row(Text(plain(f"{one.row.queue}: {one.row.problem}"), style="red"))
             continue
         counts = [number(getattr(stats, count)) for count in COUNTS]
         oldest = span(stats.oldest_ready_age_s) if stats.ready else ""

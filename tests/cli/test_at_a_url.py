@@ -1,0 +1,339 @@
+"""The same commands, on a queue of a broker."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.broker.access import Verb
+from penstock.cli.keys import VerbName
+from penstock.client import connect_broker
+from penstock.queue import Queue
+from tests.cli.command_line import CommandLine
+from tests.server.running import RunningServer
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    settings = {"webhook_allow_private": True}
+    with RunningServer(tmp_path_factory.mktemp("server") / "data", broker=settings) as running:
+        yield running
+
+
+@pytest.fixture(autouse=True)
+def _empty(server: RunningServer) -> None:
+    with connect_broker(server.url) as broker:
+        for space in broker.namespaces():
+            broker.delete_namespace(space.name, force=True)
+
+
+@pytest.fixture
+def url(server: RunningServer) -> str:
+    return f"{server.url}/shop/orders"
+
+
+@pytest.fixture
+def queue(url: str, server: RunningServer) -> Iterator[Queue]:
+    with connect_broker(server.url) as broker:
+        broker.create_queue("shop/orders", max_attempts=1)
+    with penstock.open(url) as queue:
+        yield queue
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+def test_publish_and_take(command: CommandLine, url: str) -> None:
+    published = command("publish", url, "hello", "-H", "kind=x", "--json").json
+    assert published["duplicate"] is False
+    assert command("enqueue", url, "-", "--lines", stdin=b"1\n2\n").code == 0
+    assert command("dequeue", url).out == b"hello\n"
+    assert command("dequeue", url, "--all").out == b"1\n2\n"
+    assert command("dequeue", url).code == 1
+
+
+def test_lease_ack_and_nack(command: CommandLine, url: str, queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    first, second, third = command("lease", url, "-n", 3, "--for", "1m", "--json").json_lines
+    assert (first["payload"], first["attempt"], first["group"]) == ("1", 1, "main")
+    assert command("ack", url, first["receipt"]).text == "1 message acked.\n"
+    assert command("nack", url, second["receipt"], "-r", "no", "--json").json == {"nacked": 1}
+    assert command("nack", url, third["receipt"], "--release", "--json").json == {"released": 1}
+    assert command("nack", url, second["receipt"]).code == 1
+    assert [letter.reason for letter in queue.dead()] == ["no"]
+    (again,) = command("lease", url, "--json").json_lines
+    assert (again["payload"], again["attempt"]) == ("3", 1)
+    assert command("lease", url).code == 1
+    (dead,) = command("lease", url, "--dead", "--json").json_lines
+    assert dead["payload"] == "2"
+    assert "2" in command("peek", url, "--state", "leased").text
+
+
+def test_lease_ack_and_nack_in_a_directory(command: CommandLine, path: Path) -> None:
+    with penstock.open(path) as queue:
+        queue.enqueue_batch([b"1", b"2"])
+    first, second = command("lease", path, "-n", 2, "--json").json_lines
+    assert command("ack", path, first["receipt"], "--json").json == {"acked": 1}
+    assert command("nack", path, second["receipt"], "--delay", "1h").code == 0
+    assert command("stats", path, "--json").json["scheduled"] == 1
+    assert command("ack", path, first["receipt"]).code == 1
+    assert command("lease", path).code == 1
+
+
+def test_looking(command: CommandLine, url: str, queue: Queue) -> None:
+    id_ = queue.enqueue(b"later", delay=3600)
+    queue.enqueue(b"now")
+    assert command("stats", url, "--json").json["scheduled"] == 1
+    assert "now" in command("peek", url).text
+    assert command("why", url, id_, "--json").json["code"] == "delayed"
+    assert command("history", url, id_, "--json").json_lines[0]["event"] == "published"
+
+
+def test_operating(command: CommandLine, url: str, queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2"])
+    queue.nack(queue.lease(), "no")
+    (letter,) = command("redrive", url, "--all", "--dry-run", "--json").json_lines
+    assert letter["reason"] == "no"
+    assert command("redrive", url, "--all", "--json").json["redriven"] == 1
+    assert command("seek", url, "--to", "end", "--json").json["ready"] == 0
+    assert command("compact", url, "--json").code == 0
+
+
+def test_tail_shows_what_came_and_leaves_no_group(
+    command: CommandLine, url: str, queue: Queue
+) -> None:
+    queue.enqueue_batch([b"%d" % n for n in range(20)])
+    queue.dequeue_batch(20)
+    lines = command("tail", url, "--once", "-n", 3, "--json").json_lines
+    assert [line["payload"] for line in lines] == ["17", "18", "19"]
+    assert len(command("tail", url, "-n", 5, "--count", 4, "--json").json_lines) == 4
+    assert list(queue.groups) == ["main"]
+
+
+@pytest.mark.parametrize("name", ["inspect", "verify"])
+def test_what_reads_files_wants_a_directory(command: CommandLine, url: str, name: str) -> None:
+    answer = command(name, url)
+    assert answer.code == 2
+    assert "give its directory" in answer.err
+
+
+# -- what is in the way ----------------------------------------------------------------------------
+
+
+def test_no_such_queue_is_exit_code_1(command: CommandLine, url: str) -> None:
+    answer = command("stats", url)
+    assert (answer.code, answer.err.count("\n")) == (1, 1)
+
+
+def test_a_refused_key_is_exit_code_2_and_a_good_one_is_sent(
+    command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        made = command("keys", "create", tmp_path / "data", "-v", "publish", "--json").json
+        server.call(server.server.service.keys.load())
+        url = f"{server.url}/shop/orders"
+        assert command("publish", url, "x").code == 2
+        monkeypatch.setenv("PENSTOCK_KEY", made["key"])
+        assert command("publish", url, "x").code == 0
+        refused = command("dequeue", url)
+        assert refused.code == 2
+        assert made["key"] not in refused.err
+
+
+@pytest.mark.parametrize("wrong", ["http://127.0.0.1:1", "http://u:p@h/q", "http://h/Q"])
+def test_a_url_that_names_no_queue_is_exit_code_2(command: CommandLine, wrong: str) -> None:
+    answer = command("stats", wrong)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+
+
+# -- the broker ------------------------------------------------------------------------------------
+
+
+def test_queues_and_namespaces(command: CommandLine, server: RunningServer) -> None:
+    assert command("queues", server.url).code == 1
+    assert command("namespaces", server.url).code == 1
+    line = ["queues", "create", server.url, "shop/orders", "-s", "lease_s=60"]
+    assert command(*line, "--json").json["settings"]["lease_s"] == 60
+    assert command(*line).code == 0
+    assert command("queues", "create", server.url, "shop/orders", "-s", "lease_s=61").code == 1
+    changed = command("queues", "change", server.url, "shop/orders", "-s", "lease_s=61", "--json")
+    assert changed.json["settings"]["lease_s"] == 61
+    assert command("queues", "change", server.url, "shop/orders").code == 2
+    made = command("namespaces", "create", server.url, "mail", "--max-queues", 3, "--json").json
+    assert (made["name"], made["max_queues"]) == ("mail", 3)
+    (listed,) = command("queues", "list", server.url, "-n", "shop", "--json").json_lines
+    assert (listed["queue"], listed["stats"]["ready"]) == ("shop/orders", 0)
+    assert "shop/orders" in command("queues", server.url).text
+    assert "shop/orders" in command("queues", server.data).text
+    spaces = command("namespaces", server.url, "--json").json_lines
+    assert [(one["name"], one["queues"]) for one in spaces] == [("mail", 0), ("shop", 1)]
+    assert [one["name"] for one in command("namespaces", server.data, "--json").json_lines] == [
+        "mail",
+        "shop",
+    ]
+    assert command("namespaces", "delete", server.url, "shop").code == 1
+    assert command("queues", "delete", server.url, "shop/orders", "--json").json["deleted"]
+    assert command("namespaces", "delete", server.url, "shop", "--force").code == 0
+
+
+def test_changing_needs_a_running_broker(command: CommandLine, server: RunningServer) -> None:
+    answer = command("queues", "create", server.data, "shop/orders")
+    assert answer.code == 2
+    assert "needs a running broker" in answer.err
+
+
+def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> None:
+    place = [server.url, "shop/orders"]
+    assert command("webhooks", *place).code == 1
+    made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
+    assert made["secret"].startswith("whsec_")
+    assert made["id"] in command("webhooks", *place).text
+    changed = command("webhooks", "change", server.url, made["id"], "--disable", "--json").json
+    assert changed["enabled"] is False
+    assert "disabled" in command("webhooks", *place).text
+    rotated = command("webhooks", "change", server.url, made["id"], "--rotate-secret")
+    assert "Its secret, shown only now: whsec_" in rotated.text
+    assert command("webhooks", "deliveries", server.url, made["id"]).code == 1
+    assert command("webhooks", "delete", server.url, made["id"]).code == 0
+    assert command("webhooks", "delete", server.url, made["id"]).code == 1
+
+
+def test_top_shows_the_busiest_first(
+    command: CommandLine, server: RunningServer, queue: Queue, path: Path
+) -> None:
+    with connect_broker(server.url) as broker:
+        broker.queue("shop/busy").enqueue_batch([b"%d" % n for n in range(9)])
+    rows = command("top", server.url, "--once", "--json").json_lines
+    assert [(row["queue"], row["stats"]["ready"]) for row in rows] == [
+        ("shop/busy", 9),
+        ("shop/orders", 0),
+    ]
+    assert len(command("top", server.data, "--once", "-n", 1, "--json").json_lines) == 1
+    assert "shop/busy" in command("top", server.url, "--once").text
+    assert command("top", path, "--once", "--json").json["queue"] == str(path)
+    assert "oldest ready" in command("top", path, "--once").text
+    assert command("top", f"{server.url}/shop/busy", "--once", "--json").json["stats"]["ready"] == 9
+
+
+@pytest.mark.parametrize("at_url", [True, False])
+def test_bench_leaves_nothing_behind(
+    command: CommandLine, server: RunningServer, tmp_path: Path, at_url: bool
+) -> None:
+    place = server.url if at_url else tmp_path
+    found = command("bench", place, "-n", 20, "-c", 2, "--batch", 3, "--json").json
+    assert found["publish"]["messages_per_s"] > 0
+    assert found["lease_and_ack"]["p99_s"] > 0
+    assert command("bench", place, "-n", 2).text.count("\n") >= 4
+    assert list(tmp_path.iterdir()) == []
+    with connect_broker(server.url) as broker:
+        assert broker.queues() == []
+    assert command("bench", tmp_path / "nowhere").code == 2
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+def test_keys_are_made_listed_and_revoked(command: CommandLine, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with RunningServer(data):
+        pass  # makes the directory
+    assert command("keys", data).code == 1
+    line = ["keys", "create", data, "-l", "shop", "-v", "publish", "-v", "read", "-n", "shop"]
+    made = command(*line)
+    assert made.text.startswith("psk_")
+    assert "shown only now" in made.err
+    (listed,) = command("keys", "list", data, "--json").json_lines
+    assert (listed["label"], listed["verbs"], listed["namespaces"]) == (
+        "shop",
+        ["publish", "read"],
+        ["shop"],
+    )
+    assert made.text.strip().rpartition("_")[2] not in command("keys", data, "--json").text
+    assert command("keys", "revoke", data, listed["id"], "--json").json["revoked_at"] > 0
+    assert command("keys", "revoke", data, "nobody").code == 2
+    assert "psk_" not in command("keys", data).text
+    assert command("keys", "create", data, "-n", "Not A Name").code == 2
+    assert command("keys", "list", "http://127.0.0.1:1").code == 2
+
+
+def test_the_verbs_are_those_of_the_broker() -> None:
+    assert [verb.value for verb in VerbName] == [verb.value for verb in Verb]
+
+
+# -- worker ----------------------------------------------------------------------------------------
+
+TASKS = """
+def handle(job):
+    print("handled", job.payload.decode())
+
+def fail(job):
+    raise ValueError("no")
+
+async def later(job):
+    print("later", job.payload.decode())
+
+class Things:
+    @staticmethod
+    def handle_all(jobs):
+        print("together", len(jobs))
+
+number = 7
+"""
+
+
+@pytest.fixture
+def _tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    (tmp_path / "tasks_of_test.py").write_text(TASKS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    sys.modules.pop("tasks_of_test", None)
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_a_worker_calls_the_function(command: CommandLine, url: str, queue: Queue) -> None:
+    queue.enqueue_batch([b"1", b"2", b"3"])
+    line = ["-q", url, "--idle", "0", "--json"]
+    answer = command("worker", "tasks_of_test:handle", *line, "-c", 2)
+    assert sorted(answer.text.splitlines()[:3]) == ["handled 1", "handled 2", "handled 3"]
+    assert '"done": 3' in answer.text
+    queue.enqueue(b"4")
+    assert "later 4" in command("worker", "tasks_of_test:later", *line).text
+    queue.enqueue_batch([b"5", b"6"])
+    grouped = command("worker", "tasks_of_test:Things.handle_all", *line, "--batch", 5)
+    assert "together 2" in grouped.text
+    queue.enqueue(b"7")
+    failed = command("worker", "tasks_of_test:fail", "-q", url, "--idle", "0")
+    assert "0 done, 1 failed, 0 handed back, 0 lost." in failed.text
+    assert "ValueError: no" in failed.err
+
+
+@pytest.mark.usefixtures("_tasks")
+def test_a_worker_on_a_directory(command: CommandLine, path: Path) -> None:
+    with penstock.open(path) as queue:
+        queue.enqueue(b"1")
+    answer = command("worker", "tasks_of_test:handle", "-q", path, "--idle", "0")
+    assert answer.text.startswith("handled 1\n1 done")
+    nowhere = command("worker", "tasks_of_test:handle", "-q", path / "nowhere", "--idle", "0")
+    assert nowhere.code == 2
+    assert not (path / "nowhere").exists()
+
+
+@pytest.mark.usefixtures("_tasks")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "tasks_of_test",
+        "tasks_of_test:",
+        ":handle",
+        "no_such_module:x",
+        "tasks_of_test:nothing",
+        "tasks_of_test:number",
+    ],
+)
+def test_what_is_no_function_is_refused(command: CommandLine, path: Path, wrong: str) -> None:
+    answer = command("worker", wrong, "-q", path, "--idle", "0")
+    assert answer.code == 2
+    assert "Usage: penstock worker" in answer.err

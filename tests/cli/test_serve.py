@@ -1,0 +1,88 @@
+"""`penstock serve`, as the process that it is."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import penstock
+from tests.cli.command_line import CommandLine
+
+
+@contextmanager
+def serving(data: Path, *options: str) -> "Iterator[tuple[str, subprocess.Popen[str]]]":
+    """The URL of a broker, and its process."""
+    line = [sys.executable, "-m", "penstock", "serve", str(data), "--port", "0", "--json", *options]
+    with subprocess.Popen(
+        line, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield json.loads(process.stdout.readline())["url"], process
+        finally:
+            process.kill()
+
+
+def test_it_serves_until_it_is_told_to_stop_and_goes_on_where_it_was(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as (url, process):
+        with penstock.open(f"{url}/shop/orders") as queue:
+            kept = queue.enqueue(b"kept")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=60) == 0
+    with serving(tmp_path / "data") as (url, process):
+        with penstock.open(f"{url}/shop/orders") as queue:
+            assert [message.id for message in queue.browse()] == [kept]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=60) == 0
+
+
+def test_flags_win_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text('[server]\nport = 1\nlog_level = "error"\n[queues]\nlease_s = 7\n')
+    with (
+        serving(tmp_path / "data", "--config", str(file)) as (url, _),
+        penstock.open(f"{url}/shop/orders") as queue,
+    ):
+        queue.enqueue(b"x")
+        (job,) = queue.lease()
+    assert 0 < job.deadline - job.published_at < 8
+
+
+def test_a_wrong_setting_is_refused_with_its_line(command: CommandLine, tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[server]\nprot = 1\n")
+    answer = command("serve", tmp_path / "data", "--config", file)
+    assert answer.code == 2
+    assert "line 2" in answer.err and "'prot'" in answer.err
+    assert not (tmp_path / "data").exists()
+
+
+def test_an_open_door_is_refused(command: CommandLine, tmp_path: Path) -> None:
+    answer = command("serve", tmp_path / "data", "--host", "0.0.0.0", "--port", 0)
+    assert answer.code == 2
+    assert "insecure" in answer.err
+
+
+def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "for name in ('uvicorn', 'prometheus_client', 'starlette', 'msgspec', 'httpx2'):\n"
+        "    sys.modules[name] = None\n"
+        "from penstock.cli import main\n"
+        "main(sys.argv[1:])\n"
+    )
+    for line, extra in (
+        (["serve", str(tmp_path)], "server"),
+        (["keys", "list", str(tmp_path)], "server"),
+        (["queues", "list", str(tmp_path)], "server"),
+        (["stats", "http://127.0.0.1:1/q"], "client"),
+    ):
+        result = subprocess.run(
+            [sys.executable, "-c", program, *line], capture_output=True, text=True, check=False
+        )
+        assert result.returncode == 2, result
+        assert f"pip install 'penstock[{extra}]'" in result.stderr
+        assert result.stderr.count("\n") == 1
