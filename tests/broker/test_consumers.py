@@ -292,3 +292,23 @@ def test_waits_that_are_all_cut_short_keep_the_loop_free(
         assert len(asked) == 10
 
     play(tmp_path, story)
+
+
+def test_what_comes_in_the_moment_of_a_cancellation_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(broker: Broker, clock: LoopClock) -> None:
+        await publish(broker, 1)
+        leased = await broker.lease(INSIDE, ORDERS)
+        answer: asyncio.Future[list[LeasedMessage]] = asyncio.get_running_loop().create_future()
+        with monkeypatch.context() as patched:
+            patched.setattr(broker, "lease", lambda *_, **__: answer)
+            waiting = asyncio.create_task(consumer(broker, 1).next())
+            await asyncio.sleep(1)
+        answer.set_result(leased)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+        assert await ready(broker) == 1
+
+    play(tmp_path, story)

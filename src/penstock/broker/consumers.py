@@ -135,6 +135,9 @@ class Consumer:
         try:
             leased = await asking
         except asyncio.CancelledError:
+            if asking.done() and not asking.cancelled() and asking.exception() is None:
+                # They came in the very moment in which nobody wanted them any more.
+                self._give_back([one.receipt for one in asking.result()])
             task = asyncio.current_task()
             if self._asking is None and not (task and task.cancelling()):
                 return None  # by us, see `_stop_asking`

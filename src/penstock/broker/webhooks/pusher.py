@@ -48,7 +48,7 @@ class Pusher:
         self._breaker = Breaker()
         self._wake_up: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
-        self._disabled = False
+        self._ended = False  # nothing more is leased
         self._last_failure = ""
         self._consumer = Consumer(
             broker,
@@ -67,8 +67,8 @@ class Pusher:
 
     async def stop(self, grace_s: float) -> None:
         """Lease no more, let what is under way end within the grace, and hand back the rest."""
-        if self._wake_up is not None:
-            self._wake_up.cancel()
+        self._ended = True
+        self._set_credit()
         self._task.cancel()
         try:
             await asyncio.wait([self._task])
@@ -142,7 +142,7 @@ class Pusher:
     def _mind_endpoint(self, answer: Answer, judgement: Judgement) -> None:
         """Before the message is settled: what is given back must not be leased here again."""
         now_s = self._loop.time()
-        self._disabled = self._disabled or judgement.fate == "disabled"
+        self._ended = self._ended or judgement.fate == "disabled"
         if answer.ok:
             self._breaker.succeeded()
         else:
@@ -158,11 +158,11 @@ class Pusher:
             self._wake_up.cancel()
             self._wake_up = None
         circuit = self.circuit
-        if circuit is Circuit.OPEN and self._consumer.credit:
-            warn("webhook circuit opened", self.subscription.id, self._last_failure)
-        if self._disabled:
+        if self._ended:
             self._consumer.set_credit(0)
         elif circuit is Circuit.OPEN:
+            if self._consumer.credit:
+                warn("webhook circuit opened", self.subscription.id, self._last_failure)
             self._consumer.set_credit(0)
             self._wake_up = self._loop.call_at(self._breaker.rests_until_s, self._set_credit)
         elif circuit is Circuit.HALF_OPEN:
