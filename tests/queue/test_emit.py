@@ -2,7 +2,7 @@
 
 import pytest
 
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import InvalidInput, LedgerError, ReceiptInvalid
 from penstock.queue import NewMessage, Queue
 from tests.harness.crash_states import crash_states
 from tests.harness.journal import RecordedFiles
@@ -141,3 +141,20 @@ def test_it_says_so_if_too_many_are_acked_to_fit(queue: Queue) -> None:
     with pytest.raises(InvalidInput):
         queue.ack(leased, emit=[b"x"])
     assert (queue.stats().leased, queue.stats().published) == (10_000, 20_000)
+
+
+def test_an_ack_counts_where_only_its_follow_ups_could_be_written(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.queue.enqueue(b"work")
+    (leased,) = store.queue.lease()
+
+    def fail(*args: object) -> None:
+        raise LedgerError("too many open files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(store.queue._core.ledger.events, "append_event", fail)
+        store.queue.ack(leased, emit=[b"follow-up"])
+    for queue in (store.queue, store.kill()):
+        assert [m.payload for m in queue.browse()] == [b"follow-up"]
+        assert queue.stats().acked == 1

@@ -5,7 +5,7 @@ from typing import NamedTuple, cast
 
 from penstock.checking import check_number
 from penstock.codec import parse_id
-from penstock.errors import DiskFull, InvalidInput, ReceiptInvalid
+from penstock.errors import InvalidInput, LedgerError, LedgerStopped, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
@@ -67,7 +67,9 @@ class Settling:
             # It is true by now. It is written once more because the messages may be done with and
             # compacted away sooner than the events; whoever folds from an old snapshot needs it.
             core.record([event])
-        except DiskFull:
+        except LedgerStopped:
+            raise
+        except LedgerError:  # no room, or too many open files: it is true all the same
             timestamp_ns = core.ledger.messages.last_timestamp_ns
             core.state.apply(event.recorded(timestamp_ns, next_event_seq))
         return [published.id for published in answers]
