@@ -1,4 +1,4 @@
-"""What the broker tells Prometheus. docs/metrics.md lists it; a test compares the two.
+"""What the broker tells Prometheus. docs/broker.md lists it; a test compares the two.
 
 What queues count (published, acked, dead, …) is counted by their state machine, once, where it
 happens, and read from there when somebody asks: so it is right after a restart as well.

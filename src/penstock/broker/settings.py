@@ -1,4 +1,4 @@
-"""What can be set about a broker. `docs/broker-settings.md` lists it; a test compares the two."""
+"""What can be set about a broker. docs/broker.md lists it; a test compares the two."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
