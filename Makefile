@@ -20,7 +20,8 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help
 help:
-	@echo "make run        install into .venv and run a short demonstration"
+	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
+	@echo "make demo       install into .venv and run a short demonstration of the files"
 	@echo "make test       lint, types, import contracts and the default tests"
 	@echo "make test-long  the long rings, and every property test with many more examples"
 	@echo "make lint       formatting, lint, types and import contracts only"
@@ -32,6 +33,10 @@ help:
 
 .PHONY: run
 run: .venv/.run
+	.venv/bin/penstock serve ./data --host 127.0.0.1 --port 8080
+
+.PHONY: demo
+demo: .venv/.run
 	.venv/bin/python -m penstock.demo
 
 .PHONY: test
@@ -86,7 +91,7 @@ machine-%:
 
 .venv/.run: .venv/.created pyproject.toml $(COMPILED)
 	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
-	.venv/bin/python $(PIP_INSTALL) --editable .
+	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server]'
 	touch $@
 
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build

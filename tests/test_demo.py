@@ -1,4 +1,4 @@
-"""The demonstration that `make run` shows does what it says."""
+"""The demonstration that `make demo` shows does what it says."""
 
 import re
 import subprocess

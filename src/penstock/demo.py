@@ -1,4 +1,4 @@
-"""What `make run` shows: a queue's files are written, killed and damaged, and lose nothing."""
+"""What `make demo` shows: a queue's files are written, killed and damaged, and lose nothing."""
 
 import logging
 import subprocess
