@@ -1,8 +1,11 @@
 """One request and its answer, as the protocol sees them; and what is refused by its head alone."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from penstock.server.refusals import BodyCompressed, BodyTooLarge, Refused
+
+NOT_LOOKED_FOR = object()
 
 # Given twice, two readers may believe different ones.
 _ONLY_ONCE = frozenset(
@@ -20,19 +23,17 @@ _ONLY_ONCE = frozenset(
 )
 
 
-class Exchange:
-    """A request whose head was read and found good."""
+class Head:
+    """The head of a request that was read and found good. The same bytes have the same head."""
 
     __slots__ = (
-        "began_ns",
-        "chunks",
         "headers",
         "http_version",
         "keep_alive",
         "known",
         "method",
-        "request_id",
-        "size",
+        "route",
+        "token",
         "url",
     )
 
@@ -51,6 +52,17 @@ class Exchange:
         self.known = known  # the same by name, where a header that may be repeated has its last
         self.http_version = http_version
         self.keep_alive = keep_alive
+        self.route: Any = NOT_LOOKED_FOR  # see `hot_routes`, as for the token
+        self.token: str | None = None
+
+
+class Exchange:
+    """A request and its answer."""
+
+    __slots__ = ("began_ns", "chunks", "head", "request_id", "size")
+
+    def __init__(self, head: Head) -> None:
+        self.head = head
         self.chunks: list[bytes] = []
         self.size = 0  # of the body so far
         self.began_ns = 0  # when it was its turn

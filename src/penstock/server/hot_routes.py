@@ -9,18 +9,17 @@ app, which has the same routes and the same functions that read and answer.
 
 import logging
 from asyncio import Future
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from penstock.broker import Caller, QueueName
 from penstock.errors import KeyRefused, PenstockError, Unavailable
 from penstock.server.access_log import log_request
-from penstock.server.exchange import Exchange
+from penstock.server.exchange import NOT_LOOKED_FOR, Exchange, Head
 from penstock.server.problems import Problem, problem_of
 from penstock.server.protocol import PenstockProtocol
 from penstock.server.rest import lease, publish, settle
 from penstock.server.rest.message_in import JSON, read_messages
-from penstock.server.service import Service, token_of
+from penstock.server.service import NOWHERE, Service, token_of
 
 log = logging.getLogger("penstock.server")
 
@@ -28,19 +27,9 @@ PUBLISH_ROUTE = "/api/v1/namespaces/{namespace}/queues/{queue}/messages"
 LEASE_ROUTE = "/api/v1/namespaces/{namespace}/queues/{queue}/lease"
 SETTLE_ROUTE = "/api/v1/settle"
 
-_MOST_REMEMBERED = 10_000
+_ABOVE = [b"", b"api", b"v1", b"namespaces"]
+_NO_QUEUE = QueueName("", "")
 _JSON_TYPES = frozenset({JSON.encode(), b"application/json; charset=utf-8"})
-
-Answer = Callable[[Any], bytes | Problem]  # from what the future has
-
-
-class _Route(NamedTuple):
-    """What a URL means."""
-
-    template: str
-    start: "Callable[[Caller, bytes], tuple[Future[Any], Answer]]"
-    status: int
-    is_lease: bool = False
 
 
 class HotRoutes:
@@ -48,131 +37,115 @@ class HotRoutes:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self._broker = service.broker
-        self._routes: dict[bytes, _Route] = {}  # by URL
 
     def answer(self, connection: PenstockProtocol, exchange: Exchange) -> bool:
         """Answer it, now or when the broker did; False: it is the app's."""
-        if exchange.method != b"POST":
+        head = exchange.head
+        route: _Route | None = head.route
+        if route is NOT_LOOKED_FOR:
+            route = head.route = _route_of(head)
+        if route is None:
             return False
-        route = self._route_of(exchange.url)
-        known = exchange.known
-        if route is None or known.get(b"content-type") not in _JSON_TYPES or b"origin" in known:
-            return False
-        pending = _Pending(self._service, connection, exchange, route)
+        service = self._service
         try:
-            peer = connection.client[0] if connection.client else None
-            address = self._service.address_of(known, peer)
-            try:
-                caller = self._service.keys.caller_of(token_of(known), address)
-            except KeyRefused:
-                return False  # a new key perhaps: the app looks for it
-            future, pending.answer = route.start(caller, exchange.body)
-        except Exception as error:
-            pending.fail(error)
+            peer = connection.client[0] if connection.client else NOWHERE
+            if b"x-forwarded-for" in head.known:
+                peer = service.address_of(head.known, peer)
+            caller = service.keys.caller_of(head.token, peer)
+        except KeyRefused:
+            return False  # a new key perhaps: the app looks for it
+        except PenstockError as error:
+            _Pending(service, connection, exchange, route).fail(error)
             return True
-        if future.done():
-            pending.done(future)
-        else:
-            if route.is_lease:
-                connection.wait_for(future)
-            future.add_done_callback(pending.done)
+        route.kind(service, connection, exchange, route).start(caller, exchange.body)
         return True
 
-    # -- routes ------------------------------------------------------------------------------------
 
-    def _route_of(self, url: bytes) -> _Route | None:
-        route = self._routes.get(url)
-        if route is None:
-            route = self._read_url(url)
-            if route is not None:  # its URL has names of bounded length
-                if len(self._routes) >= _MOST_REMEMBERED:
-                    self._routes.clear()
-                self._routes[url] = route
-        return route
-
-    def _read_url(self, url: bytes) -> _Route | None:
-        if url == SETTLE_ROUTE.encode():
-            return _Route(SETTLE_ROUTE, self._settle, settle.STATUS)
-        path, _, query = url.partition(b"?")
-        parts = path.split(b"/")
-        if len(parts) != 8 or parts[:4] != [b"", b"api", b"v1", b"namespaces"]:
-            return None
-        try:
-            namespace, queues, name, noun = (part.decode("ascii") for part in parts[4:])
-            queue = QueueName.checked(namespace, name)
-        except (UnicodeDecodeError, PenstockError):
-            return None  # the app says what is wrong
-        if queues != "queues":
-            return None
-        if noun == "messages" and not query:
-            return _Route(
-                PUBLISH_ROUTE,
-                lambda caller, body: self._publish(caller, queue, body),
-                publish.STATUS,
-            )
-        if noun == "lease" and query in (b"", b"payload=b64"):
-            b64 = bool(query)
-            return _Route(
-                LEASE_ROUTE,
-                lambda caller, body: self._lease(caller, queue, body, b64),
-                lease.STATUS,
-                is_lease=True,
-            )
+def _route_of(head: Head) -> "_Route | None":
+    """What a head asks for, if that is one of ours in its plain form."""
+    if (
+        head.method != b"POST"
+        or head.known.get(b"content-type") not in _JSON_TYPES
+        or b"origin" in head.known
+    ):
         return None
-
-    def _publish(self, caller: Caller, queue: QueueName, body: bytes) -> tuple[Future[Any], Answer]:
-        messages, many = read_messages(body)
-        return (
-            self._broker.publish(caller, queue, messages),
-            lambda found: publish.answer(found, many=many),
-        )
-
-    def _lease(
-        self, caller: Caller, queue: QueueName, body: bytes, b64: bool
-    ) -> tuple[Future[Any], Answer]:
-        return (
-            lease.start(self._broker, caller, queue, body),
-            lambda found: lease.answer(found, b64=b64),
-        )
-
-    def _settle(self, caller: Caller, body: bytes) -> tuple[Future[Any], Answer]:
-        return self._broker.settle(caller, settle.read_settlements(body)), settle.answer
+    try:
+        head.token = token_of(head.known)
+    except KeyRefused:
+        return None  # the app says what is wrong with it
+    if head.url == SETTLE_ROUTE.encode():
+        return _Route(SETTLE_ROUTE, _Settling, settle.STATUS, _NO_QUEUE)
+    path, _, query = head.url.partition(b"?")
+    parts = path.split(b"/")
+    if len(parts) != 8 or parts[:4] != _ABOVE or parts[5] != b"queues":
+        return None
+    try:
+        queue = QueueName.checked(parts[4].decode("ascii"), parts[6].decode("ascii"))
+    except (UnicodeDecodeError, PenstockError):
+        return None  # the app says what is wrong
+    if parts[7] == b"messages" and not query:
+        return _Route(PUBLISH_ROUTE, _Publishing, publish.STATUS, queue)
+    if parts[7] == b"lease" and query in (b"", b"payload=b64"):
+        return _Route(LEASE_ROUTE, _Leasing, lease.STATUS, queue, b64=bool(query))
+    return None
 
 
 class _Pending:
     """A request that the broker is at work on."""
 
-    __slots__ = ("_connection", "_exchange", "_route", "_service", "answer")
+    __slots__ = ("_connection", "_exchange", "_route", "_service")
 
     def __init__(
-        self, service: Service, connection: PenstockProtocol, exchange: Exchange, route: _Route
+        self, service: Service, connection: PenstockProtocol, exchange: Exchange, route: "_Route"
     ) -> None:
         self._service = service
         self._connection = connection
         self._exchange = exchange
         self._route = route
-        self.answer: Answer
+
+    def start(self, caller: Caller, body: bytes) -> None:
+        """Call the broker; answer now if it has, else when it has."""
+        try:
+            future = self.call(caller, body)
+        except Exception as error:
+            self.fail(error)
+            return
+        if future.done():
+            self.done(future)
+        else:
+            self.wait(future)
+            future.add_done_callback(self.done)
+
+    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+        raise NotImplementedError
+
+    def answer(self, result: Any) -> bytes | Problem:
+        raise NotImplementedError
+
+    def wait(self, future: "Future[Any]") -> None:
+        """It is not done yet."""
+
+    def undo(self, result: Any) -> None:
+        """Nobody is there to take the answer."""
 
     def done(self, future: "Future[Any]") -> None:
-        """Write the answer; if nobody is there to take it, give back what was leased."""
+        """Write the answer."""
         error: BaseException | None
         if future.cancelled():
             error = Unavailable("the server is stopping: try again in a moment")
         else:
             error = future.exception()
-        if self._connection.transport.is_closing():
-            if error is None and self._route.is_lease:
-                self._service.broker.give_back(future.result())
-            return
         if error is not None:
             self.fail(error)
             return
+        result = future.result()
+        if self._connection.transport.is_closing():
+            self.undo(result)
+            return
         try:
-            made = self.answer(future.result())
+            made = self.answer(result)
         except Exception as failure:
-            if self._route.is_lease:
-                self._service.broker.give_back(future.result())
+            self.undo(result)
             self.fail(failure)
             return
         self._reply(made)
@@ -189,16 +162,65 @@ class _Pending:
 
     def _reply(self, made: bytes | Problem) -> None:
         connection, request_id = self._connection, self._exchange.request_id
-        close = connection.is_last
+        is_last = connection.is_last
         if isinstance(made, bytes):
             status = self._route.status
-            data = connection.replies.json(status, made, request_id, close=close)
+            data = connection.replies.json(status, made, request_id, close=is_last)
         else:
             status = made.status
-            data = connection.replies.problem(made, request_id, close=close)
+            data = connection.replies.problem(made, request_id, close=is_last)
         service = self._service
         took_ns = service.broker.clock.monotonic_ns() - self._exchange.began_ns
         service.http_metrics.answered(self._route.template, "POST", status, took_ns)
-        if service.settings.access_log or status >= 500:
+        if status >= 500 or service.settings.access_log:
             log_request("POST", self._route.template, status, took_ns, request_id)
-        connection.reply(data)
+        connection.reply(data, is_last=is_last)
+
+
+class _Publishing(_Pending):
+    __slots__ = ("_many",)
+
+    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+        messages, self._many = read_messages(body)
+        return self._service.broker.publish(caller, self._route.queue, messages)
+
+    def answer(self, result: Any) -> bytes | Problem:
+        return publish.answer(result, many=self._many)
+
+
+class _Leasing(_Pending):
+    """What is leased for a connection that closes is given back."""
+
+    __slots__ = ()
+
+    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+        return lease.start(self._service.broker, caller, self._route.queue, body)
+
+    def answer(self, result: Any) -> bytes | Problem:
+        return lease.answer(result, b64=self._route.b64)
+
+    def wait(self, future: "Future[Any]") -> None:
+        self._connection.wait_for(future)
+
+    def undo(self, result: Any) -> None:
+        self._service.broker.give_back(result)
+
+
+class _Settling(_Pending):
+    __slots__ = ()
+
+    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+        return self._service.broker.settle(caller, settle.read_settlements(body))
+
+    def answer(self, result: Any) -> bytes | Problem:
+        return settle.answer(result)
+
+
+class _Route(NamedTuple):
+    """What a head means."""
+
+    template: str
+    kind: type[_Pending]
+    status: int
+    queue: QueueName
+    b64: bool = False

@@ -13,7 +13,7 @@ import httptools
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from penstock.server.exchange import Exchange
+from penstock.server.exchange import Exchange, Head
 from penstock.server.problems import problem_of
 from penstock.server.reading import MOST_WAITING, ReadingProtocol
 from penstock.server.refusals import Refused
@@ -53,23 +53,23 @@ class PenstockProtocol(ReadingProtocol):
             exchange = self._waiting[0]
             self._answering = True
             exchange.began_ns = self.service.broker.clock.monotonic_ns()
-            exchange.request_id = self.service.request_ids.next(exchange.known.get(b"x-request-id"))
+            given = exchange.head.known.get(b"x-request-id")
+            exchange.request_id = self.service.request_ids.next(given)
             if not self._hot.answer(self, exchange):
                 self._start_cycle(exchange)
 
     @property
     def is_last(self) -> bool:
         """Is the connection closed after the answer that is being given?"""
-        return not self._waiting[0].keep_alive or (self._draining and len(self._waiting) == 1)
+        return not self._waiting[0].head.keep_alive or (self._draining and len(self._waiting) == 1)
 
     def wait_for(self, answer: "asyncio.Future[Any] | None") -> None:
         """Cancelled if the client goes away before it is done."""
         self._hot_answer = answer
 
-    def reply(self, data: bytes) -> None:
+    def reply(self, data: bytes, *, is_last: bool) -> None:
         """The whole answer of the first that waits."""
         self._hot_answer = None
-        is_last = self.is_last
         self.transport.write(data)
         if is_last:
             self.transport.close()
@@ -78,12 +78,11 @@ class PenstockProtocol(ReadingProtocol):
     def _start_cycle(self, exchange: Exchange) -> None:
         """Have it answered by the app."""
         try:
-            scope = self._scope(
-                exchange.method, exchange.url, exchange.http_version, exchange.headers
-            )
+            scope = self._scope(exchange.head)
         except httptools.HttpParserInvalidURLError:
-            problem = problem_of(Refused("the URL cannot be read"))
-            self.reply(self.replies.problem(problem, exchange.request_id, close=self.is_last))
+            problem, is_last = problem_of(Refused("the URL cannot be read")), self.is_last
+            data = self.replies.problem(problem, exchange.request_id, close=is_last)
+            self.reply(data, is_last=is_last)
             return
         scope["state"]["request_id"] = exchange.request_id
         event = asyncio.Event()
@@ -131,24 +130,22 @@ class PenstockProtocol(ReadingProtocol):
         elif self.is_idle and not self.flow.write_paused:
             self._set_deadline()
 
-    def _scope(
-        self, method: bytes, url: bytes, http_version: str, headers: list[tuple[bytes, bytes]]
-    ) -> Any:
-        parsed = httptools.parse_url(url)
+    def _scope(self, head: Head) -> Any:
+        parsed = httptools.parse_url(head.url)
         raw_path = parsed.path or b"/"
         return {
             "type": "http",
             "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
-            "http_version": http_version,
+            "http_version": head.http_version,
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
-            "method": method.decode("ascii"),
+            "method": head.method.decode("ascii"),
             "root_path": self.root_path,
             "path": decoded_path(raw_path),
             "raw_path": raw_path,
             "query_string": parsed.query or b"",
-            "headers": headers,
+            "headers": head.headers,
             "state": self.app_state.copy(),
         }
 

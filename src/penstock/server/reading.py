@@ -17,8 +17,9 @@ from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
 from penstock.server.deadlines import NEVER, Deadlines
-from penstock.server.exchange import Exchange, judge_head, too_large
+from penstock.server.exchange import Exchange, Head, judge_head, too_large
 from penstock.server.http_metrics import REFUSED_ROUTE
+from penstock.server.known_heads import KnownHeads
 from penstock.server.problems import problem_of
 from penstock.server.refusals import (
     HeadersTooLarge,
@@ -51,12 +52,14 @@ class ReadingProtocol(HttpToolsProtocol):
         service: Service,
         deadlines: Deadlines,
         replies: Replies,
+        heads: KnownHeads,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self.service = service
         self.replies = replies
         self.deadline = NEVER
         self._deadlines = deadlines
+        self._heads = heads
         self._phase = _IDLE
         self._messages = 0  # that were begun
         self._header_bytes = 0  # of headers and trailers that were read
@@ -64,6 +67,7 @@ class ReadingProtocol(HttpToolsProtocol):
         self._body_until = 0.0
         self._refusal: PenstockError | None = None
         self._reading: Exchange | None = None  # whose body is being read
+        self._latest: Exchange | None = None  # that was read
         self._waiting: deque[Exchange] = deque()  # for their answers; the first is being answered
         self._draining = False  # nothing new is begun
         self._buffered = 0  # our part of service.buffered_bytes
@@ -101,10 +105,17 @@ class ReadingProtocol(HttpToolsProtocol):
         self._deadlines.forget(self)
 
     def data_received(self, data: bytes) -> None:
-        if self._phase == _LINGER:
+        phase = self._phase
+        if phase == _LINGER:
             return
+        is_alone = phase == _IDLE and not self._waiting and self._refusal is None
+        if is_alone:
+            known = self._heads.find(data)
+            if known is not None:
+                self._take(known)
+                return
         before = self._messages
-        in_head = self._phase == _HEAD
+        in_head = phase == _HEAD
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -116,6 +127,9 @@ class ReadingProtocol(HttpToolsProtocol):
         except httptools.HttpParserError as error:
             if self._refusal is None:
                 self._refusal = Refused(f"this is not HTTP as it should be: {error}")
+        if is_alone and self._latest is not None and self._messages == before + 1:
+            self._heads.learn(data, self._latest.head)
+        self._latest = None
         is_same = in_head and self._phase == _HEAD and self._messages == before
         if is_same:
             # A header that does not end was not seen by `on_header` yet, but takes memory.
@@ -233,12 +247,12 @@ class ReadingProtocol(HttpToolsProtocol):
             return
         self._phase = _BODY
         keep_alive = http_version == "1.1" and self.parser.should_keep_alive()
-        self._reading = Exchange(
-            self.parser.get_method(), self.url, self.headers, known, http_version, keep_alive
-        )
         if self.parser.should_upgrade():
             # Only WebSockets are upgraded to; the parser reads nothing behind such a request.
-            self._reading.keep_alive = False
+            keep_alive = False
+        self._reading = Exchange(
+            Head(self.parser.get_method(), self.url, self.headers, known, http_version, keep_alive)
+        )
         expected = known.get(b"expect")
         if expected is not None and expected.lower() == b"100-continue" and not self._waiting:
             self.transport.write(CONTINUE)
@@ -268,9 +282,18 @@ class ReadingProtocol(HttpToolsProtocol):
         self.deadline = NEVER
         if self.parser.should_upgrade() and self._should_upgrade():
             return  # `_upgrade` comes next
+        self._latest = exchange
         self._waiting.append(exchange)
         if len(self._waiting) >= MOST_WAITING:
             self.flow.pause_reading()
+        self.go_on()
+
+    def _take(self, exchange: Exchange) -> None:
+        """A request that arrived whole, with a head that is known."""
+        self._buffered += exchange.size
+        self.service.buffered_bytes += exchange.size
+        self.deadline = NEVER
+        self._waiting.append(exchange)
         self.go_on()
 
     def _upgrade(self) -> None:

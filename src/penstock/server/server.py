@@ -19,6 +19,7 @@ from penstock.server.configuration import Configuration
 from penstock.server.date_header import DateHeader
 from penstock.server.deadlines import Deadlines
 from penstock.server.hot_routes import HotRoutes
+from penstock.server.known_heads import KnownHeads
 from penstock.server.listening import listen, refuse_open_door
 from penstock.server.logs import set_level
 from penstock.server.protocol import PenstockProtocol
@@ -83,6 +84,7 @@ class Server:
             hot=HotRoutes(self.service),
             deadlines=self._deadlines,
             replies=Replies(self._state),
+            heads=KnownHeads(self.service),
         )
         self._date.start()
         self._deadlines.use(settings)

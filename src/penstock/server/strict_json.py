@@ -36,6 +36,18 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
         raise InvalidInput(_with_path(str(error))) from None
 
 
+def decode_closed(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
+    """The same for a type that has no place for just any JSON: the decoder sees all of it, so only
+    keys are left to check, and a single one cannot be there twice."""
+    try:
+        value = decoder.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return decode(body, decoder)  # says what is wrong
+    if _count_colons(body) > 1:
+        check(body)
+    return value
+
+
 def check(body: bytes) -> None:
     """Refuse what is no JSON, and what decoders read in different ways."""
     if not body or body.isspace():

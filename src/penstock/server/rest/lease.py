@@ -23,7 +23,7 @@ def start(
     broker: Broker, caller: Caller, queue: QueueName, body: bytes
 ) -> Future[list[LeasedMessage]]:
     """Ask the broker. Nothing in the body means the defaults."""
-    asked = strict_json.decode(body, _decoder) if body else _DEFAULTS
+    asked = strict_json.decode_closed(body, _decoder) if body else _DEFAULTS
     check_name("group", asked.group)
     if asked.dead:
         if asked.wait_s:

@@ -16,7 +16,6 @@ from penstock.server.times import unix_seconds, unix_seconds_of_query
 JSON = "application/json"
 HEADER_PREFIX = b"penstock-h-"
 
-# What is not known to be JSON is one message; so much of the body is enough to know.
 _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
 
@@ -26,7 +25,10 @@ def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes],
     if body.lstrip()[:1] == b"[":
         items = strict_json.decode(body, _many)
         return [new_message(item, f"$[{index}]") for index, item in enumerate(items)], True
-    return [new_message(strict_json.decode(body, _one), "$")], False
+    one = strict_json.decode_closed(body, _one)
+    if one.payload is not UNSET:
+        strict_json.check(body)  # which may be just any JSON
+    return [new_message(one, "$")], False
 
 
 def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | bytes:

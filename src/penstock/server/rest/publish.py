@@ -10,5 +10,7 @@ STATUS = 201
 
 
 def answer(published: Sequence[Published], *, many: bool) -> bytes:
+    if not many and not published[0].duplicate:
+        return b'{"id":"%s"}' % published[0].id.encode()  # the usual one, and an id needs no escape
     items = [PublishedMessage(one.id, one.duplicate) for one in published]
     return encode(PublishedMessages(items) if many else items[0])

@@ -21,7 +21,7 @@ _decoder = msgspec.json.Decoder(SettleBody)
 
 def read_settlements(body: bytes) -> list[Settlement]:
     """In the order in which they are answered: acks, nacks, extends, releases."""
-    asked = strict_json.decode(body, _decoder)
+    asked = strict_json.decode_closed(body, _decoder)
     count = len(asked.ack) + len(asked.nack) + len(asked.extend) + len(asked.release)
     if not 1 <= count <= MOST_SETTLED:
         raise InvalidInput(f"a call settles 1 to {MOST_SETTLED} receipts, not {count}")
