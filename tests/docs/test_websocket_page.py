@@ -22,7 +22,7 @@ def test_the_parameters_are_those_of_the_code() -> None:
 
 def test_every_close_code_of_ours_is_on_it() -> None:
     codes = {int(row["close code"]) for row in rows_with("websocket.md", "close code", "means")}
-    ours = {stream.GOING_AWAY, stream.INTERNAL, stream.RESTARTING, stream.NOT_FOUND}
+    ours = {stream.INTERNAL, stream.RESTARTING, stream.NOT_FOUND}
     assert ours < codes
 
 

@@ -25,7 +25,7 @@ _MOST_UNANSWERED = 256  # settlements on their way to disk; then nothing more is
 _LONGEST_REASON = 120  # bytes: a close frame has room for 123
 
 # Close codes. Those from 4000 are ours: 4000 and the HTTP status that says the same.
-GOING_AWAY, INTERNAL, RESTARTING = 1001, 1011, 1012
+INTERNAL, RESTARTING = 1011, 1012
 NOT_FOUND = 4404
 
 
@@ -88,7 +88,9 @@ class Stream:
             for work in works:
                 work.cancel()
             await asyncio.wait(works)
-        await self._close(_why(works))
+        error = _why(works)
+        if error is not None:
+            await self._close(error)
 
     async def _push(self) -> None:
         while messages := await self._consumer.next():
@@ -126,9 +128,9 @@ class Stream:
     async def _send(self, text: str) -> None:
         await self._websocket.send_text(text)
 
-    async def _close(self, error: BaseException | None) -> None:
+    async def _close(self, error: BaseException) -> None:
         code, reason = _close_code(error)
-        if error is not None and code == INTERNAL:
+        if code == INTERNAL:
             log.error("stream failed", exc_info=error)
         if self._websocket.client_state is not WebSocketState.CONNECTED:
             return
@@ -139,7 +141,7 @@ class Stream:
 
 
 def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
-    """What ended it; None if that was the client, or a stop."""
+    """What ended it; None if that was the client, or a stop: then it is closed already."""
     for work in works:
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, WebSocketDisconnect):
@@ -147,9 +149,7 @@ def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
     return None
 
 
-def _close_code(error: BaseException | None) -> tuple[int, str]:
-    if error is None:
-        return GOING_AWAY, "the server ends the stream"
+def _close_code(error: BaseException) -> tuple[int, str]:
     if isinstance(error, NoSuchQueue | NoSuchGroup):
         return NOT_FOUND, _shortened(str(error))
     if isinstance(error, Unavailable):
