@@ -11,7 +11,7 @@ import pytest
 import penstock
 import penstock.aio
 from penstock.aio import AsyncQueue
-from penstock.client import Batching
+from penstock.client import Batching, ClientOptions
 from penstock.errors import KeyRefused, NotAllowed, ReceiptInvalid, Unavailable, Unreachable
 from penstock.model import LeasedMessage, NewMessage
 from penstock.queue import Queue
@@ -241,6 +241,7 @@ def test_keys_are_sent_and_judged(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_key_is_in_no_message_of_an_error(tmp_path: Path) -> None:
+    assert "psk_secret" not in repr(ClientOptions(key="psk_secret"))
     with RunningServer(tmp_path / "data") as server:
         server.new_key("publish")
         queue = penstock.open(f"{server.url}/q", key="psk_secret")

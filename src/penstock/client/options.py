@@ -2,7 +2,7 @@
 
 import os
 import ssl
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from penstock.checking import check_number, check_whole
 from penstock.client.batching import Batching
@@ -16,7 +16,8 @@ KEY_VARIABLE = "PENSTOCK_KEY"
 class ClientOptions:
     """How a broker is reached."""
 
-    key: str | None = None  # an API key; None: that of the environment, if any
+    # An API key; None: that of the environment, if any. Not in `repr`, which ends up in logs.
+    key: str | None = field(default=None, repr=False)
     timeout_s: float = 10.0  # for a connection, and for an answer beyond what was to be waited
     retry_s: float = 30.0  # how long a call is tried again; 0: not at all
     max_connections: int = 256
