@@ -149,7 +149,6 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"delay_s": -1},
     {"delay_s": 1e308},
     {"delay_s": "soon"},
-    {"ttl_s": 0},
     {"ttl_s": -1},
     {"ttl_s": 1e308},
     {"deliver_at": "tomorrow"},

@@ -131,6 +131,8 @@ def test_queues_are_listed_page_by_page(http: Client) -> None:
             break
         parameters["cursor"] = page["cursor"]
     assert found == names
+    with_counts = http.get("/api/v1/namespaces/paged/queues", params={"stats": "true"}).json()
+    assert [one["stats"]["ready"] for one in with_counts["queues"]] == [0] * 5
 
 
 # -- publishing ------------------------------------------------------------------------------------

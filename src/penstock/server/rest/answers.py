@@ -83,11 +83,12 @@ class NamespaceList(Struct, omit_defaults=True):
     cursor: str | UnsetType = UNSET
 
 
-class QueueItem(Struct):
-    """A queue of a listing."""
+class QueueItem(Struct, omit_defaults=True):
+    """A queue of a listing, with its counts if they were asked for."""
 
     namespace: str
     name: str
+    stats: Mapping[str, Any] | UnsetType = UNSET
 
 
 class QueueList(Struct, omit_defaults=True):

@@ -7,7 +7,7 @@ import msgspec
 
 from penstock.broker import Broker, Caller, QueueName, check_name
 from penstock.errors import InvalidInput
-from penstock.model import LeasedMessage
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.server import strict_json
 from penstock.server.rest.answers import LeasedMessages
 from penstock.server.rest.message_out import encode, leased
@@ -24,7 +24,8 @@ def start(
 ) -> Future[list[LeasedMessage]]:
     """Ask the broker. Nothing in the body means the defaults."""
     asked = strict_json.decode_closed(body, _decoder) if body else _DEFAULTS
-    check_name("group", asked.group)
+    if asked.group != MAIN_GROUP_NAME:
+        check_name("group", asked.group)
     if asked.dead:
         if asked.wait_s:
             raise InvalidInput("dead letters are not waited for: leave wait_s out")

@@ -134,7 +134,7 @@ _OPTIONS = (  # of a body that is not JSON
     Parameter("priority", "0 to 9, higher first.", Annotated[int, Meta(ge=0, le=9)]),
     Parameter("delay_s", "Seconds until it is due.", Annotated[float, Meta(ge=0)]),
     Parameter("deliver_at", f"When it is due: {TIME}"),
-    Parameter("ttl_s", "Seconds until it expires.", Annotated[float, Meta(gt=0)]),
+    Parameter("ttl_s", "Seconds until it expires.", Annotated[float, Meta(ge=0)]),
     Parameter("key", "At most one message of a key is leased at a time."),
     Parameter("dedup_id", "A second message with it is answered with the first's id."),
     Parameter("dedup_window_s", "How long that is remembered.", Annotated[float, Meta(gt=0)]),

@@ -6,7 +6,7 @@ from penstock.broker import QueueInfo, Verb
 from penstock.errors import AlreadyExists
 from penstock.model import GroupStats, Stats
 from penstock.server.rest.answers import QueueAnswer, QueueItem, QueueList, RateLimit
-from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Reply
+from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
 from penstock.server.rest.message_out import encode
 from penstock.server.rest.paging import PAGING, page_by_name
 from penstock.server.rest.queue_settings import QueueSettingsBody, given_settings
@@ -20,7 +20,11 @@ async def list_queues(call: Call) -> Answer:
     """List the queues of a namespace."""
     found = call.broker.queues(call.caller, call.namespace)
     page, cursor = page_by_name(call, found, lambda one: one.name)
-    return QueueList([QueueItem(one.namespace, one.name) for one in page], cursor)
+    items = [QueueItem(one.namespace, one.name) for one in page]
+    if call.query.flag("stats"):
+        for item, queue in zip(items, page, strict=True):
+            item.stats = stats_fields(await call.broker.stats(call.caller, queue))
+    return QueueList(items, cursor)
 
 
 async def put_queue(call: Call) -> Answer:
@@ -101,8 +105,10 @@ def _answer(info: QueueInfo) -> QueueAnswer:
     )
 
 
+_STATS = Parameter("stats", "With the counts of each.", bool)
+
 ENDPOINTS = (
-    Endpoint("GET", _LIST, list_queues, Verb.READ, QueueList, query=PAGING, also=(404,)),
+    Endpoint("GET", _LIST, list_queues, Verb.READ, QueueList, query=(_STATS, *PAGING), also=(404,)),
     Endpoint(
         "PUT",
         QUEUE,

@@ -27,7 +27,7 @@ class NewMessageBody(Struct, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=0, le=9)] | None = None
     delay_s: Annotated[float, Meta(ge=0)] | None = None
     deliver_at: Time | None = None
-    ttl_s: Annotated[float, Meta(gt=0)] | None = None
+    ttl_s: Annotated[float, Meta(ge=0)] | None = None
     headers: dict[str, str] | None = None
     key: str | None = None
     dedup_id: str | None = None
