@@ -312,6 +312,17 @@ def test_an_unknown_group_is_refused(server: RunningServer, http: Client, queue:
     assert refused(server, stream_path(queue, "?group=nobody")) == (404, "no_such_group")
 
 
+def test_a_queue_that_is_not_there_and_may_not_be_made_is_refused(tmp_path: Path) -> None:
+    settings = {"create_on_use": False}
+    with RunningServer(tmp_path / "data", broker=settings) as server, server.client() as http:
+        assert refused(server, stream_path("orders")) == (404, "no_such_queue")
+        epochqueue = "/namespaces/default/queues/orders"
+        assert http.get(f"{epochqueue}/messages").status_code == 404
+        with pytest.raises(InvalidStatus) as error:
+            connect(f"ws://127.0.0.1:{server.port}{epochqueue}/ws", proxy=None)
+        assert error.value.response.status_code == 404
+
+
 def test_a_page_of_another_site_is_refused(server: RunningServer, http: Client, queue: str) -> None:
     publish(http, queue, 1)
     path = stream_path(queue)

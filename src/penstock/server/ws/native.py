@@ -15,7 +15,7 @@ from starlette.websockets import WebSocket
 from penstock.broker import Outcome, QueueName, Settlement, Verb, check_name
 from penstock.broker.access import INSIDE
 from penstock.broker.consumers import MOST_CREDIT, Consumer, check_credit
-from penstock.errors import NoSuchGroup, PenstockError
+from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.server import strict_json
 from penstock.server.problems import PROBLEM_JSON, problem_of
@@ -120,7 +120,10 @@ async def _handshake(websocket: WebSocket) -> Stream:
     credit = query.whole("credit", 0, MOST_CREDIT)
     b64 = query.choice("payload", PAYLOADS) == "b64"
     broker.admit(caller, Verb.CONSUME, queue.namespace)
-    if broker.has_queue(queue) and group not in await broker.groups(INSIDE, queue):
+    if not broker.has_queue(queue):
+        if not broker.settings.create_on_use:
+            raise NoSuchQueue(f"there is no queue {queue}: create it first")
+    elif group not in await broker.groups(INSIDE, queue):
         raise NoSuchGroup(f"there is no group {group!r} of queue {queue}: make it first")
     consumer = Consumer(
         broker,

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from penstock.broker import Broker, Caller, QueueName, Verb, check_name
 from penstock.broker.access import INSIDE
-from penstock.errors import AlreadyExists
+from penstock.errors import AlreadyExists, NoSuchQueue
 from penstock.server.dialects.call import Call, answer, nothing, route
 
 NAMESPACE = "/namespaces/{namespace}"
@@ -44,12 +44,15 @@ def queue_of(call: Call) -> QueueName:
 
 async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueName) -> QueueName:
     """The queue, made with what this dialect promises if it is not there and may be made."""
-    if not broker.has_queue(queue) and broker.settings.create_on_use:
-        broker.admit(caller, verb, queue.namespace)
-        try:
-            await broker.create_queue(INSIDE, queue, NEW_QUEUE)
-        except AlreadyExists:
-            pass  # somebody was quicker
+    if broker.has_queue(queue):
+        return queue
+    broker.admit(caller, verb, queue.namespace)
+    if not broker.settings.create_on_use:
+        raise NoSuchQueue(f"there is no queue {queue}: create it first")
+    try:
+        await broker.create_queue(INSIDE, queue, NEW_QUEUE)
+    except AlreadyExists:
+        pass  # somebody was quicker
     return queue
 
 
