@@ -8,10 +8,9 @@ from threading import Event
 import pytest
 
 from penstock.client.batching import AsyncBatcher, Batcher, Batching
-from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, Unreachable
 from penstock.model import NewMessage, Published
-from tests.harness.jumping_loop import run_jumping
+from tests.harness.virtual_loop import LoopClock, run_virtually
 
 
 def message(payload: bytes) -> NewMessage:
@@ -46,7 +45,7 @@ def gather(batching: Batching, payloads: list[bytes]) -> tuple[list[object], Rec
         calls = (batcher.publish(message(payload)) for payload in payloads)
         return list(await asyncio.gather(*calls, return_exceptions=True))
 
-    return run_jumping(story(), ManualClock()), recorder
+    return run_virtually(lambda _: story()), recorder
 
 
 def test_tasks_that_publish_at_once_share_a_batch() -> None:
@@ -56,16 +55,16 @@ def test_tasks_that_publish_at_once_share_a_batch() -> None:
 
 
 def test_a_full_batch_goes_without_waiting() -> None:
-    clock = ManualClock()
+    clock = LoopClock()
     recorder = Recorder()
 
     async def story() -> None:
         batcher = AsyncBatcher(Batching(linger_s=60, max_messages=2), recorder.publish_async)
         await asyncio.gather(*(batcher.publish(message(b"%d" % n)) for n in range(4)))
 
-    run_jumping(story(), clock)
+    run_virtually(lambda _: story(), clock=clock)
     assert recorder.batches == [[b"0", b"1"], [b"2", b"3"]]
-    assert clock.monotonic_ns() == 0
+    assert clock.passed_ns == 0
 
 
 def test_a_batch_stays_below_its_bytes() -> None:
@@ -99,7 +98,7 @@ def test_a_cancelled_caller_does_not_stop_the_others() -> None:
         await batcher.finish()
         return answer
 
-    assert run_jumping(story(), ManualClock()) == Published("2")
+    assert run_virtually(lambda _: story()) == Published("2")
 
 
 def test_threads_share_a_batch_that_the_first_of_them_sends() -> None:

@@ -8,30 +8,29 @@ from typing import Any
 
 import pytest
 
-from penstock.clock import ManualClock
 from penstock.errors import Unreachable
 from penstock.model import LeasedMessage
 from penstock.queue.queue import Queue
 from penstock.worker import Counts, Worker, WorkerOptions
 from penstock.worker.queues import open_for_tasks
-from tests.harness.jumping_loop import run_jumping
+from tests.harness.virtual_loop import LoopClock, run_virtually
 
 
-def test_a_handler_may_take_many_times_the_lease(queue: Queue, clock: ManualClock) -> None:
+def test_a_handler_may_take_many_times_the_lease(queue: Queue, clock: LoopClock) -> None:
     queue.enqueue_batch([b"1", b"2"])
 
     async def handle(job: LeasedMessage) -> None:
         await asyncio.sleep(1000)
 
     options = WorkerOptions(idle_s=0, lease_s=10, concurrency=2)
-    counts = run_jumping(Worker(queue, handle, options=options).work(), clock)
+    counts = run_virtually(lambda _: Worker(queue, handle, options=options).work(), clock=clock)
     assert counts == Counts(done=2)
     stats = queue.stats()
     assert (stats.acked, stats.timed_out) == (2, 0)
 
 
 def test_a_message_that_was_taken_away_interrupts_its_handler(
-    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    queue: Queue, clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.enqueue(b"x")
     ended: list[str] = []
@@ -45,14 +44,14 @@ def test_a_message_that_was_taken_away_interrupts_its_handler(
             raise
 
     options = WorkerOptions(idle_s=0, lease_s=10)
-    counts = run_jumping(Worker(queue, handle, options=options).work(), clock)
+    counts = run_virtually(lambda _: Worker(queue, handle, options=options).work(), clock=clock)
     assert counts == Counts(lost=1)
     assert ended == ["cancelled"]
     assert "a lease is lost" in caplog.text
 
 
 def test_one_lost_message_does_not_stop_the_renewal_of_others(
-    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    queue: Queue, clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ids = queue.enqueue_batch([b"lost", b"kept"])
     caplog.set_level(logging.CRITICAL, logger="penstock.worker")
@@ -63,13 +62,13 @@ def test_one_lost_message_does_not_stop_the_renewal_of_others(
         await asyncio.sleep(100)
 
     options = WorkerOptions(idle_s=0, lease_s=10, concurrency=2)
-    counts = run_jumping(Worker(queue, handle, options=options).work(), clock)
+    counts = run_virtually(lambda _: Worker(queue, handle, options=options).work(), clock=clock)
     assert counts == Counts(done=1, lost=1)
     assert queue.stats().timed_out == 0
 
 
 def test_a_renewal_that_fails_is_tried_again_before_the_lease_is_over(
-    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    queue: Queue, clock: LoopClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.enqueue(b"x")
 
@@ -99,19 +98,19 @@ def test_a_renewal_that_fails_is_tried_again_before_the_lease_is_over(
         assert flaky.renewals > 10
         return counts
 
-    assert run_jumping(main(), clock) == Counts(done=1)
+    assert run_virtually(lambda _: main(), clock=clock) == Counts(done=1)
     assert "tried again" in caplog.text
     assert queue.stats().timed_out == 0
 
 
-def test_the_time_limit_ends_a_task(queue: Queue, clock: ManualClock) -> None:
+def test_the_time_limit_ends_a_task(queue: Queue, clock: LoopClock) -> None:
     queue.enqueue(b"x", max_attempts=1)
 
     async def handle(job: LeasedMessage) -> None:
         await asyncio.sleep(1000)
 
     options = WorkerOptions(idle_s=0, time_limit_s=60)
-    counts = run_jumping(Worker(queue, handle, options=options).work(), clock)
+    counts = run_virtually(lambda _: Worker(queue, handle, options=options).work(), clock=clock)
     assert counts == Counts(failed=1)
     (letter,) = queue.dead()
     assert letter.reason == "TimeLimitExceeded: not done within 60 s"

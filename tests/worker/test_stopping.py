@@ -11,15 +11,14 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.clock import ManualClock
 from penstock.model import LeasedMessage
 from penstock.queue.queue import Queue
 from penstock.worker import Counts, Worker, WorkerOptions
-from tests.harness.jumping_loop import run_jumping
+from tests.harness.virtual_loop import LoopClock, run_virtually
 
 
 def test_work_under_way_is_finished_and_nothing_more_is_taken(
-    queue: Queue, clock: ManualClock
+    queue: Queue, clock: LoopClock
 ) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     worker = Worker(queue, lambda job: None)
@@ -29,7 +28,7 @@ def test_work_under_way_is_finished_and_nothing_more_is_taken(
         await asyncio.sleep(10)
 
     worker = Worker(queue, handle, options=WorkerOptions(concurrency=1, stop_s=20))
-    assert run_jumping(worker.work(), clock) == Counts(done=1)
+    assert run_virtually(lambda _: worker.work(), clock=clock) == Counts(done=1)
     stats = queue.stats()
     assert (stats.acked, stats.ready, stats.leased) == (1, 2, 0)
 
@@ -45,7 +44,7 @@ def test_a_stop_wakes_a_worker_that_waits_for_messages(queue: Queue) -> None:
 
 
 def test_what_does_not_end_in_time_is_handed_back_and_no_attempt_is_spent(
-    queue: Queue, clock: ManualClock
+    queue: Queue, clock: LoopClock
 ) -> None:
     id_ = queue.enqueue(b"long")
     cancelled: list[bool] = []
@@ -59,14 +58,14 @@ def test_what_does_not_end_in_time_is_handed_back_and_no_attempt_is_spent(
             raise
 
     worker = Worker(queue, handle, options=WorkerOptions(stop_s=5))
-    assert run_jumping(worker.work(), clock) == Counts(handed_back=1)
+    assert run_virtually(lambda _: worker.work(), clock=clock) == Counts(handed_back=1)
     assert cancelled == [True]
     assert queue.state(id_) == "ready"
     (job,) = queue.lease()
     assert job.attempt == 1
 
 
-def test_a_second_stop_does_not_wait(queue: Queue, clock: ManualClock) -> None:
+def test_a_second_stop_does_not_wait(queue: Queue, clock: LoopClock) -> None:
     queue.enqueue(b"long")
     began_ns = clock.monotonic_ns()
 
@@ -76,7 +75,7 @@ def test_a_second_stop_does_not_wait(queue: Queue, clock: ManualClock) -> None:
         await asyncio.sleep(1000)
 
     worker = Worker(queue, handle, options=WorkerOptions(stop_s=3600))
-    assert run_jumping(worker.work(), clock) == Counts(handed_back=1)
+    assert run_virtually(lambda _: worker.work(), clock=clock) == Counts(handed_back=1)
     assert clock.monotonic_ns() == began_ns
 
 
@@ -98,8 +97,9 @@ def test_a_thread_is_interrupted_and_its_message_handed_back(queue: Queue) -> No
 
 
 def test_a_thread_that_cannot_be_interrupted_is_left_alone(
-    queue: Queue, clock: ManualClock, caplog: pytest.LogCaptureFixture
+    queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("penstock.worker.shift._GRACE_S", 0.01)
     id_ = queue.enqueue(b"stuck")
     let_go = threading.Event()
 
@@ -109,7 +109,7 @@ def test_a_thread_that_cannot_be_interrupted_is_left_alone(
 
     worker = Worker(queue, handle, options=WorkerOptions(stop_s=0))
     try:
-        assert run_jumping(worker.work(), clock, patience_s=0.05) == Counts(handed_back=1)
+        assert worker.run() == Counts(handed_back=1)
         assert queue.state(id_) == "ready"
         assert "1 calls of the handler did not end" in caplog.text
     finally:

@@ -9,12 +9,11 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, LedgerClosed
 from penstock.model import LeasedMessage, NewMessage
 from penstock.queue.queue import Queue
 from penstock.worker import Counts, Worker, WorkerOptions
-from tests.harness.jumping_loop import run_jumping
+from tests.harness.virtual_loop import LoopClock, run_virtually
 
 UNTIL_EMPTY = WorkerOptions(idle_s=0)
 
@@ -45,7 +44,7 @@ def test_what_the_handler_raises_is_the_reason_of_the_failure(queue: Queue) -> N
     assert (letter.reason, letter.attempts) == ("ValueError: no b'bad'", 2)
 
 
-def test_a_coroutine_function_is_called_as_a_task(queue: Queue, clock: ManualClock) -> None:
+def test_a_coroutine_function_is_called_as_a_task(queue: Queue, clock: LoopClock) -> None:
     queue.enqueue_batch([b"1", b"x", b"3"])
     at_once: list[int] = []
     running = 0
@@ -59,20 +58,22 @@ def test_a_coroutine_function_is_called_as_a_task(queue: Queue, clock: ManualClo
         int(job.payload)
 
     options = WorkerOptions(idle_s=0, concurrency=3)
-    counts = run_jumping(Worker(queue, handle, options=options).work(), clock)
+    counts = run_virtually(lambda _: Worker(queue, handle, options=options).work(), clock=clock)
     assert counts == Counts(done=2, failed=2)
     assert max(at_once) == 3
 
 
 def test_an_object_with_an_async_call_is_called_as_a_task_too(
-    queue: Queue, clock: ManualClock
+    queue: Queue, clock: LoopClock
 ) -> None:
     class Handler:
         async def __call__(self, job: LeasedMessage) -> None:
             await asyncio.sleep(0)
 
     queue.enqueue(b"x")
-    counts = run_jumping(Worker(queue, Handler(), options=UNTIL_EMPTY).work(), clock)
+    counts = run_virtually(
+        lambda _: Worker(queue, Handler(), options=UNTIL_EMPTY).work(), clock=clock
+    )
     assert counts.done == 1
 
 
