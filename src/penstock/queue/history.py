@@ -6,6 +6,7 @@ in the log instead: whether they did something to a message depends on where it 
 
 from collections.abc import Iterator
 
+from penstock.codec import Entry
 from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Ledger
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode
@@ -93,9 +94,16 @@ def _emitted(ledger: Ledger, seq: int) -> list[Event]:
     """Acks of a message that came with follow-up messages; those come later in the log."""
     cursor = Cursor(ledger.messages, seq + 1)
     found = []
-    while entries := cursor.read(_CHUNK):
+    while entries := _not_plain(cursor, ledger.messages.next_seq):
         for entry in entries:
             carried = settlement_in(entry) if entry.attributes else None
             if carried and any(first <= seq < first + n for first, n in carried[1].runs):
                 found.append(carried[1])
     return found
+
+
+def _not_plain(cursor: Cursor, end: int) -> list[Entry]:
+    """The next entries, behind plain messages, which carry nothing and are passed over quickly."""
+    while cursor.skip_plain(end) != (0, 0):
+        pass
+    return cursor.read(_CHUNK)
