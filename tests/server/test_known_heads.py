@@ -16,7 +16,7 @@ from tests.server.wire import Wire
 def heads_read(server: RunningServer, wire: Wire) -> int:
     """How many heads of a connection went through the parser."""
     port = wire.socket.getsockname()[1]
-    connections: set[Any] = server.server._state.connections  # type: ignore[assignment]
+    connections: set[Any] = server.server._state.connections
     for connection in connections:
         if connection.client == ("127.0.0.1", port):
             return int(connection._messages)

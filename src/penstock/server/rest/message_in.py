@@ -28,6 +28,8 @@ def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes],
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
         strict_json.check(body)  # which may be just any JSON
+    elif one.payload_b64 is not UNSET and strict_json.has_one_key_at_most(body):
+        return [_from_base64(one.payload_b64, "$")], False  # so it has no options
     return [new_message(one, "$")], False
 
 
