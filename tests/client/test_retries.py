@@ -61,6 +61,16 @@ def test_a_publish_is_published_once(
 
 
 @EVERY_CUT
+def test_a_large_publish_is_published_once(
+    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
+) -> None:
+    proxy.cut(where, "/messages?", times=2)
+    id_ = queue.enqueue(bytes(100_000))
+    assert proxy.cuts_left == 0
+    assert [message.id for message in direct.browse()] == [id_]
+
+
+@EVERY_CUT
 def test_a_batch_is_published_once_and_is_no_duplicate(
     queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
 ) -> None:

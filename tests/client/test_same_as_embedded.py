@@ -70,11 +70,42 @@ def test_payloads_come_as_they_went(queue: Queue, payload: Any) -> None:
     assert message.payload == (payload.encode() if isinstance(payload, str) else bytes(payload))
 
 
-def test_a_large_payload_comes_as_it_went(queue: Queue) -> None:
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"content_type": "image/png"},
+        {"content_type": "application/json"},
+        {"content_type": "application/json; charset=utf-8"},
+        {"content_type": "not a content type \u2028"},
+        {"headers": {"Kind": "x"}, "priority": 3},
+        {"priority": 9, "ttl": 3600.5, "key": "a b&c=ä/%", "max_attempts": 7, "dedup_id": "d"},
+        {"delay": 0.0, "compression": "gzip"},
+        {"key": "k" * 1000, "dedup_id": "d" * 1000},
+    ],
+    ids=lambda options: ",".join(options) or "plain",
+)
+def test_a_large_payload_comes_as_it_went(queue: Queue, options: dict[str, Any]) -> None:
     payload = bytes(range(256)) * 4096
-    queue.enqueue(payload)
-    message = queue.dequeue()
-    assert message is not None and message.payload == payload
+    id_ = queue.enqueue(payload, **options)
+    message = queue.get(id_)
+    assert message.payload == payload
+    for name in ("priority", "key", "content_type", "max_attempts"):
+        if name in options:
+            assert getattr(message, name) == options[name]
+    assert dict(message.headers) == options.get("headers", {})
+    assert message.content_type == options.get("content_type")
+    if "dedup_id" in options:
+        assert queue.enqueue(payload, **options) == id_
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"priority": "5"}, {"priority": 10}, {"delay": "1"}, {"ttl": float("nan")}], ids=str
+)
+def test_wrong_options_of_a_large_payload_are_refused(queue: Queue, wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidInput):
+        queue.enqueue(bytes(100_000), **wrong)
+    assert queue.stats().published == 0
 
 
 def test_every_option_of_a_message_is_kept(queue: Queue) -> None:

@@ -8,6 +8,7 @@ from penstock.cli.extras import needing
 from penstock.cli.opening import looking
 from penstock.client import (
     AsyncRemoteBroker,
+    ClientOptions,
     RemoteBroker,
     connect_broker,
     connect_broker_async,
@@ -46,9 +47,11 @@ class BrokerView(Protocol):
     def rows(self, queues: Sequence[str]) -> list[QueueRow]: ...
 
 
-def view_of(place: str) -> BrokerView:
-    """Look at a broker."""
-    return RemoteView(place) if is_url(place) else FilesView(place)
+def view_of(place: str, *, retry_s: float = ClientOptions().retry_s) -> BrokerView:
+    """Look at a broker; for so long it may be away."""
+    if is_url(place):
+        return RemoteView(place, ClientOptions(retry_s=retry_s))
+    return FilesView(place)
 
 
 def remote(place: str) -> RemoteBroker:
@@ -63,18 +66,19 @@ def remote(place: str) -> RemoteBroker:
 class RemoteView:
     """A broker at a URL."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, options: ClientOptions) -> None:
         self._url = url
+        self._options = options
 
     def namespaces(self) -> list[NamespaceRow]:
-        with connect_broker(self._url) as broker:
+        with connect_broker(self._url, options=self._options) as broker:
             return [
                 NamespaceRow(one.name, one.created_at, one.max_queues, one.max_bytes)
                 for one in broker.namespaces()
             ]
 
     def queues(self, namespace: str | None) -> list[str]:
-        with connect_broker(self._url) as broker:
+        with connect_broker(self._url, options=self._options) as broker:
             return broker.queues(namespace)
 
     def rows(self, queues: Sequence[str]) -> list[QueueRow]:
@@ -91,7 +95,7 @@ class RemoteView:
                 except PenstockError as error:
                     return QueueRow(queue, None, str(error))
 
-        async with connect_broker_async(self._url) as broker:
+        async with connect_broker_async(self._url, options=self._options) as broker:
             return list(await asyncio.gather(*(row(broker, queue) for queue in queues)))
 
 

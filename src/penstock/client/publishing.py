@@ -1,17 +1,21 @@
 """Calls that publish. A publish that is sent twice is published once."""
 
 import base64
+import re
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from penstock.checking import check_number
-from penstock.client.call import Call, Reply, post
+from penstock.client.call import JSON, Call, Reply, post
 from penstock.client.reading import published_of
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Payload, Published
 
+_LARGE_BYTES = 32 << 10
+_CONTENT_TYPE = re.compile(r"[!-~]+/[!-~]+(; ?[!-~]+)*", re.ASCII)
+_TEXTS = frozenset(["deliver_at", "key", "dedup_id", "content_type", "compression"])
 _YEAR_10000_S = 253_402_300_799.0  # what RFC 3339 has room for
 
 
@@ -21,42 +25,46 @@ class OwnKeys:
     They make a retry safe. The broker needs to know one only as long as the call is retried.
     """
 
-    def __init__(self, known_for_s: float, *, token: Callable[[], str] | None = None) -> None:
-        self.known_for_s = known_for_s
-        self._token = token or (lambda: secrets.token_hex(16))
+    def __init__(self, known_for_s: float) -> None:
+        self._known_for_s = known_for_s
 
-    def of_call(self) -> str:
-        """What the keys of one call begin with."""
-        return f"client:{self._token()}:"
+    def given_to(self, messages: Sequence[NewMessage]) -> list[dict[str, Any]]:
+        """The options of messages, with keys of this call where they have none."""
+        own = f"client:{secrets.token_hex(16)}:"
+        found = [_options(message) for message in messages]
+        for index, (options, message) in enumerate(zip(found, messages, strict=True)):
+            if message.dedup_id is None:
+                options["dedup_id"] = f"{own}{index}"
+                options["dedup_window_s"] = self._known_for_s
+        return found
 
 
 def publish(path: str, messages: Sequence[NewMessage], keys: OwnKeys) -> Call[list[Published]]:
     """Publish all or none. Those that the call gave a key of its own are no duplicates."""
-    own = keys.of_call()
-    bodies = []
-    for index, message in enumerate(messages):
-        body = message_body(message)
-        if message.dedup_id is None:
-            body["dedup_id"] = f"{own}{index}"
-            body["dedup_window_s"] = keys.known_for_s
-        bodies.append(body)
-    if not bodies:
+    if not messages:
         raise InvalidInput("nothing to publish: give at least one message")
+    options = keys.given_to(messages)
+    if len(messages) == 1 and _goes_as_it_is(messages[0], options[0]):
+        return _publish_as_it_is(path, messages[0], options[0])
 
     def read(reply: Reply) -> list[Published]:
         found = [published_of(item) for item in reply.data["messages"]]
-        return [
-            one if message.dedup_id is not None else Published(one.id)
-            for one, message in zip(found, messages, strict=True)
-        ]
+        return [_seen(one, message) for one, message in zip(found, messages, strict=True)]
 
+    bodies = [
+        {"payload_b64": _base64(message), **option}
+        for message, option in zip(messages, options, strict=True)
+    ]
     return post(f"{path}/messages", read, bodies, repeatable=True)
 
 
 def message_body(message: NewMessage) -> dict[str, Any]:
-    """A message as it travels."""
-    body = {
-        "payload_b64": base64.b64encode(payload_bytes(message.payload)).decode(),
+    """A message as it travels in JSON."""
+    return {"payload_b64": _base64(message), **_options(message)}
+
+
+def _options(message: NewMessage) -> dict[str, Any]:
+    options = {
         "priority": message.priority,
         "delay_s": message.delay,
         "deliver_at": time_text("deliver_at", message.deliver_at),
@@ -69,7 +77,52 @@ def message_body(message: NewMessage) -> dict[str, Any]:
         "content_type": message.content_type,
         "compression": message.compression,
     }
-    return {name: value for name, value in body.items() if value is not None}
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def _base64(message: NewMessage) -> str:
+    return base64.b64encode(payload_bytes(message.payload)).decode()
+
+
+def _seen(published: Published, message: NewMessage) -> Published:
+    """As the user sees it: who gave no dedup id knows of no duplicates."""
+    return published if message.dedup_id is not None else Published(published.id)
+
+
+# -- large payloads --------------------------------------------------------------------------------
+
+
+def _goes_as_it_is(message: NewMessage, options: dict[str, Any]) -> bool:
+    """May the payload be the body itself, without base64? Its options are then in the URL, where
+    all is text and short; headers would lose the case of their names."""
+    if len(payload_bytes(message.payload)) < _LARGE_BYTES or message.headers:
+        return False
+    content_type = options.get("content_type", "")
+    return (
+        isinstance(content_type, str)
+        and (not content_type or _CONTENT_TYPE.fullmatch(content_type) is not None)
+        and not content_type.lower().startswith(JSON)
+        and all(
+            type(value) is str if name in _TEXTS else type(value) in (int, float)
+            for name, value in options.items()  # in a URL the broker cannot tell 5 from "5"
+        )
+        and sum(len(str(value).encode(errors="replace")) for value in options.values()) < 2000
+    )
+
+
+def _publish_as_it_is(
+    path: str, message: NewMessage, options: dict[str, Any]
+) -> Call[list[Published]]:
+    content_type = options.pop("content_type", None)
+    return Call(
+        method="POST",
+        path=f"{path}/messages",
+        read=lambda reply: [_seen(published_of(reply.data), message)],
+        query={name: str(value) for name, value in options.items()},
+        headers={} if content_type is None else {"content-type": content_type},
+        body=payload_bytes(message.payload),
+        repeatable=True,
+    )
 
 
 def payload_bytes(payload: Payload) -> bytes:
