@@ -23,7 +23,7 @@ BODIES: dict[str, Any] = {
     "put_rate_limit": {"refill_per_s": 0},
     "publish_messages": {"payload": 1},
     "seek": {"to": "end"},
-    "create_webhook": {"url": "https://example.com/hook"},
+    "create_webhook": {"url": "https://webhook.invalid/hook"},
     "change_webhook": {},
 }
 
@@ -45,7 +45,9 @@ class Keys:
             self.id = http.post(f"{path}/messages", json={"payload": 1}).json()["id"]
             leased = http.post(f"{path}/lease", json={}).json()["messages"]
             self.receipt = leased[0]["receipt"]
-            hook = http.post(f"{path}/webhooks", json={"url": "https://example.com/hook"}).json()
+            hook = http.post(
+                f"{path}/webhooks", json={"url": "https://webhook.invalid/hook"}
+            ).json()
             self.webhook = hook["id"]
 
     def path(self, endpoint: Endpoint) -> str:

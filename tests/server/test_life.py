@@ -136,6 +136,14 @@ def test_tls_by_settings(tmp_path: Path, certificate: tuple[Path, Path]) -> None
             assert http.get("/livez").status_code == 200
 
 
+def test_a_certificate_that_is_none_is_said(tmp_path: Path, certificate: tuple[Path, Path]) -> None:
+    cert, _ = certificate
+    for wrong in (tmp_path / "nowhere.pem", cert):
+        server = RunningServer(tmp_path, tls_cert=str(cert), tls_key=str(wrong))
+        with pytest.raises(InvalidInput, match="tls_cert"), server:
+            pass
+
+
 # -- changing --------------------------------------------------------------------------------------
 
 

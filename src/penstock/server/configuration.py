@@ -64,7 +64,7 @@ def _from_file(file: Path) -> dict[str, dict[str, Any]]:
         raise InvalidInput(f"{file} cannot be read: {error}") from None
     for table, values in found.items():
         if table not in TABLES or not isinstance(values, dict):
-            line = _line_of(text, None, table)
+            line = _line_of(text, table)
             raise InvalidInput(
                 f"{file}, line {line}: there is no table [{table}]; "
                 f"the tables are {', '.join(f'[{name}]' for name in TABLES)}"
@@ -124,30 +124,27 @@ def _as_list(name: str, value: Any) -> tuple[str, ...]:
     return tuple(value)
 
 
-def _line_of(text: str, table: str | None, name: str) -> int:
-    """Where a setting stands. The TOML parser does not tell; a file of settings is simple."""
-    inside = table is None
+def _line_of(text: str, table: str, name: str | None = None) -> int:
+    """Where a table, or a setting in it, begins. The TOML parser does not tell."""
+    inside = False
     for number, line in enumerate(text.splitlines(), 1):
-        header = re.match(r"\s*\[+\s*([^\]\s]+)\s*\]", line)
-        if header:
-            inside = header.group(1).strip("\"'").split(".")[0] == (table or name)
-            if inside and table is None:
+        header = re.match(r"\s*\[+\s*[\"']?(\w+)", line)
+        if header is not None:
+            inside = header.group(1) == table
+            if inside and name is None:
                 return number
-        elif re.match(rf"\s*[\"']?(?:{table}\.)?{re.escape(name)}[\"']?\s*[.=]", line) and (
-            inside or (table is not None and line.lstrip().startswith(f"{table}."))
-        ):
+        elif name is None and re.match(rf"\s*[\"']?{re.escape(table)}\b", line):
+            return number  # a setting outside of all tables
+        elif inside and name and re.match(rf"\s*[\"']?{re.escape(name)}\b", line):
             return number
     return 1
 
 
 def _where(file: Path | None, error: str) -> str:
-    """The line of the setting that an error is about, if it is the file's."""
+    """The line of the setting that an error begins with, if it is the file's."""
     name = re.match(r"[a-z_]+", error)
     if file is None or name is None:
         return ""
     text = file.read_text("utf-8")
-    for table in TABLES:
-        line = _line_of(text, table, name.group())
-        if line > 1:
-            return f"{file}, line {line}: "
-    return ""
+    lines = (_line_of(text, table, name.group()) for table in TABLES)
+    return next((f"{file}, line {line}: " for line in lines if line > 1), "")

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from penstock.broker import Broker, BrokerMetrics, EmbeddedStore, Keys, Store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, PenstockError
 from penstock.server.app import build_app
 from penstock.server.configuration import Configuration
 from penstock.server.date_header import DateHeader
@@ -72,9 +72,9 @@ class Server:
         settings = self.service.settings
         await self.service.keys.load()
         refuse_open_door(settings, keys_required=self.service.keys.required)
-        sockets = listen(settings)
         config = self._uvicorn_config(settings)
         self._tls = config.ssl
+        sockets = listen(settings)
         make_protocol = functools.partial(
             PenstockProtocol,
             config,
@@ -125,7 +125,10 @@ class Server:
             ssl_certfile=settings.tls_cert or None,
             ssl_keyfile=settings.tls_key or None,
         )
-        config.load()
+        try:
+            config.load()
+        except OSError as error:  # ssl.SSLError is one
+            raise InvalidInput(f"tls_cert and tls_key cannot be used: {error}") from None
         return config
 
     # -- changing ----------------------------------------------------------------------------------
@@ -133,15 +136,15 @@ class Server:
     async def reload(self, configuration: Configuration) -> None:
         """Use new settings, keys and certificates, as far as a running server can."""
         old, new = self.service.settings, configuration.server
+        await self.service.keys.load()
+        if self._tls is not None:
+            self._tls.load_cert_chain(old.tls_cert, old.tls_key)
         differing = {f.name for f in fields(new) if getattr(old, f.name) != getattr(new, f.name)}
         changes = {name: getattr(new, name) for name in differing & RELOADABLE}
         self.service.use(replace(old, **changes))
         self.broker.change_settings(configuration.broker)
         self._deadlines.use(self.service.settings)
         set_level(self.service.settings)
-        if self._tls is not None:
-            self._tls.load_cert_chain(old.tls_cert, old.tls_key)
-        await self.service.keys.load()
         need_restart = sorted(differing - RELOADABLE)
         log.info(
             "reloaded",
