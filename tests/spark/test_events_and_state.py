@@ -8,9 +8,10 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import NoSuchGroup
 from penstock.queue.events import ALL_GROUPS, decode
+from penstock.queue.queue import open_queue
 from penstock.spark.exact import exact_reader
 from tests.spark.in_process import rows
-from tests.spark.random_queues import fill, open_small, work
+from tests.spark.random_queues import SMALL, fill, open_small, work
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -61,7 +62,9 @@ def test_events_are_those_of_the_log_one_row_for_each_message(tmp_path: Path, se
 @pytest.mark.parametrize("seed", range(6))
 def test_states_are_those_the_queue_gives(tmp_path: Path, seed: int) -> None:
     random = Random(seed)
-    with open_small(tmp_path) as queue:
+    # Nothing may become due between the read and the question.
+    slow = {**SMALL, "backoff_base_s": 3600.0, "backoff_max_s": 3600.0, "lease_s": 3600.0}
+    with open_queue(str(tmp_path), slow) as queue:
         fill(queue, random, 150)
         work(queue, random, 60)
         queue.sync()

@@ -350,7 +350,7 @@ class _Adoption:
             )
             if not entries:
                 break
-            drafts = [_draft(entry) for entry in entries]
+            drafts = [draft_of(entry) for entry in entries]
             buffer = bytearray(sum(entry.size for entry in entries) + _CHUNK)
             packer = Packer(
                 buffer,
@@ -404,7 +404,8 @@ def _tag_value(transaction: Transaction) -> bytes:
     return f"{transaction.version}:{transaction.app}".encode()
 
 
-def _draft(entry: Entry) -> Draft:
+def draft_of(entry: Entry) -> Draft:
+    """What would be written to get the entry again."""
     return Draft(
         entry.payload,
         entry.type,

@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import codec
-from penstock.codec import Columns, Draft, Entry
+from penstock.codec import Columns, Entry
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
+from penstock.ledger.adoption import draft_of
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.reading import next_seq_after
@@ -215,7 +216,9 @@ def _behind_tombstones(one: Range, view: memoryview, start: int, end: int, expec
 
 def columns_of(entries: Sequence[Entry], names: Sequence[str], *, events: bool) -> Columns:
     """Entries that were read one by one, as the codec gives columns."""
-    packed = b"".join(codec.pack(entry.seq, entry.timestamp_ns, _draft(entry)) for entry in entries)
+    packed = b"".join(
+        codec.pack(entry.seq, entry.timestamp_ns, draft_of(entry)) for entry in entries
+    )
     found = codec.decode_columns(
         packed,
         0,
@@ -233,17 +236,3 @@ def columns_of(entries: Sequence[Entry], names: Sequence[str], *, events: bool) 
     if "size" in found.buffers:
         found.buffers["size"][:] = b"".join(e.size.to_bytes(4, "little") for e in entries)
     return found
-
-
-def _draft(entry: Entry) -> Draft:
-    return Draft(
-        entry.payload,
-        entry.type,
-        entry.priority,
-        entry.expires_at_ns,
-        entry.deliver_at_ns,
-        entry.key,
-        entry.headers,
-        entry.attributes,
-        entry.compression,
-    )

@@ -29,6 +29,7 @@ def log_of(options: ReadOptions) -> str:
 def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> list[Lot]:
     """The tasks of a batch read."""
     ranges: list[Range] = []
+    views: dict[str, LogView] = {}
     groups: dict[str, Mapping[int, str]] = {}
     queues = [queue for queue in queues_of(options) if _is_wanted(queue, bounds)]
     check_named(options.starting_offsets, queues, "startingOffsets")
@@ -39,7 +40,7 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
         if options.table == "state":
             # Folded first: the look that follows syncs what the fold has seen.
             states[queue.path], known_upto = fold_states(queue.path, options.state_group)
-        view = watcher.look()
+        view = views[queue.path] = watcher.look()
         first, end = batch_seqs(view, options)
         if options.table == "state":
             end = min(end, known_upto)
@@ -48,7 +49,7 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
         if options.table == "events" and "group" in columns:
             groups[queue.path] = group_names(view)
     lots = []
-    for part in in_lots(ranges, options):
+    for part in in_lots(ranges, views, options):
         paths = {one.facts.queue.path for one in part}
         known = {}
         for path in paths & set(states):
@@ -59,23 +60,27 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
     return lots
 
 
-def in_lots(ranges: Sequence[Range], options: ReadOptions) -> list[list[Range]]:
-    """Ranges put together into tasks, at least `minPartitions` of them where there is enough."""
+def in_lots(
+    ranges: Sequence[Range], views: Mapping[str, LogView], options: ReadOptions
+) -> list[list[Range]]:
+    """Ranges put together into tasks, at least `minPartitions` of them where there is enough.
+
+    `views` are what the ranges were cut from, by the path of the queue.
+    """
     lots = packed(ranges, max_bytes=options.max_partition_bytes)
     if len(lots) >= options.min_partitions:
         return lots
     total = sum(one.size_bytes for one in ranges)
     target = max(-(-total // options.min_partitions), _SMALLEST_RANGE_BYTES)
-    pieces = [piece for one in ranges for piece in _recut(one, target)]
+    pieces = [piece for one in ranges for piece in _recut(one, views[one.facts.queue.path], target)]
     return packed(pieces, max_bytes=target)
 
 
-def _recut(one: Range, max_bytes: int) -> list[Range]:
+def _recut(one: Range, view: LogView, max_bytes: int) -> list[Range]:
     """A range in smaller pieces."""
     if one.size_bytes <= max_bytes or not one.sound:
         return [one]
-    watcher = LogWatcher(one.facts.queue, one.log)
-    return list(cut(watcher.look(), one.wanted_from, one.wanted_to, max_bytes=max_bytes))
+    return list(cut(view, one.wanted_from, one.wanted_to, max_bytes=max_bytes))
 
 
 def _is_wanted(queue: QueueAt, bounds: Bounds) -> bool:

@@ -8,6 +8,7 @@ shown, the file is synced from here. What was read before the sync is on disk af
 the watermark. Where the writer's own checkpoints promise as much, there is nothing left to sync.
 """
 
+import errno
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
@@ -31,6 +32,7 @@ from penstock.spark.places import QueueAt
 
 KINDS = {"messages": MESSAGES, "events": EVENTS}
 _LOOKS = 10  # at a directory that a writer changes
+_NOTHING_TO_SYNC = (errno.EROFS, errno.EINVAL)  # a file system that is mounted for reading only
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,11 +166,18 @@ class LogWatcher:
                 return None
             end, next_seq, promised, whole = self._end_of(fd, header)
             if promised < end:
-                self._files.fdatasync(fd)
+                self._sync(fd)
         finally:
             self._files.close(fd)
         self._known = (header, end, next_seq)
         return Span(header, end, next_seq, is_last=True, sound=sound and whole)
+
+    def _sync(self, fd: int) -> None:
+        try:
+            self._files.fdatasync(fd)
+        except OSError as error:
+            if error.errno not in _NOTHING_TO_SYNC:
+                raise
 
     def _is_unborn(self, fd: int) -> bool:
         """A segment whose creation did not finish: nothing was ever in it."""

@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock import codec
 from penstock.clock import SystemClock
-from penstock.codec import Draft, Entry
+from penstock.codec import Draft
 from penstock.errors import InvalidInput, PenstockError
 from penstock.ledger import Ledger
 from penstock.ledger.adoption import (
@@ -24,6 +24,7 @@ from penstock.ledger.adoption import (
     Transaction,
     adopt,
     append_once,
+    draft_of,
     sweep_staging,
 )
 from penstock.ledger.files import OsFiles
@@ -167,21 +168,7 @@ def _drafts(ledger: Ledger, target: Target, one: Staged) -> list[Draft]:
     )
     if len(entries) != one.entries or after != len(data):
         raise InvalidInput(f"{folder.file(one.name)} is not what was written; nothing was appended")
-    return [_draft(entry) for entry in entries]
-
-
-def _draft(entry: Entry) -> Draft:
-    return Draft(
-        entry.payload,
-        entry.type,
-        entry.priority,
-        entry.expires_at_ns,
-        entry.deliver_at_ns,
-        entry.key,
-        entry.headers,
-        entry.attributes,
-        entry.compression,
-    )
+    return [draft_of(entry) for entry in entries]
 
 
 def _orphans(target: Target) -> list[str]:

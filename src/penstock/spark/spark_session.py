@@ -1,12 +1,10 @@
-"""A Spark session with what Penstock needs set, and its data source registered."""
+"""A Spark session with what Penstock needs set."""
 
 import os
 import sys
 from collections.abc import Mapping
 
 from pyspark.sql import SparkSession
-
-from penstock.spark.source import PenstockDataSource
 
 SETTINGS = {
     # A reader that takes filters is offered only where Spark hands them down.
@@ -37,6 +35,4 @@ def session(
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     for name, value in {**SETTINGS, **(settings or {})}.items():
         builder = builder.config(name, value)
-    made = builder.getOrCreate()
-    made.dataSource.register(PenstockDataSource)
-    return made
+    return builder.getOrCreate()  # which finds the source by itself: see `pyspark_penstock`

@@ -151,7 +151,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             ranges += cut(view, first, last, max_bytes=self._options.max_partition_bytes)
             if self._options.table == "events" and "group" in self._schema.fieldNames():
                 groups[view.facts.queue.path] = group_names(view)
-        return [Lot(part, groups) for part in in_lots(ranges, self._options)]
+        by_path = {view.facts.queue.path: view for view in views.values()}
+        return [Lot(part, groups) for part in in_lots(ranges, by_path, self._options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         if isinstance(partition, Lot):

@@ -1,5 +1,6 @@
 """Restore: a range of an archive as a table, or back in a queue; archive and live log as one."""
 
+import json
 from datetime import datetime
 from pathlib import Path
 
@@ -123,12 +124,16 @@ def restore(
 def live_and_archived(
     spark: SparkSession, path: str, archive: str, *, queue: str | None = None
 ) -> DataFrame:
-    """A queue's whole history as one table: the archive up to where it ends, then the live log."""
+    """A queue's whole history as one table: the archive up to where it ends, then the live log.
+
+    DataLoss, when it is read, if the live log begins only behind that.
+    """
     manifest = _manifest(archive, queue)
     reader = spark.read.format("penstock").option("path", path).option("columns", ",".join(_COMMON))
     if queue is not None:
         reader = reader.option("queue", queue)
-    live = reader.load().where(f.col("seq") >= manifest.next_seq)
+    begin = json.dumps({manifest.queue: manifest.next_seq})
+    live = reader.option("startingOffsets", begin).load()
     return archived(spark, archive, queue=queue).select(*_COMMON).unionByName(live)
 
 
