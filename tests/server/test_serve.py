@@ -35,6 +35,21 @@ def test_a_signal_stops_it_in_good_order(config: Path, number: signal.Signals) -
         assert process.exit_code() == 0
 
 
+def test_a_second_signal_ends_it_at_once(config: Path) -> None:
+    with ServingProcess(config) as process:
+        port = process.wait_for("listening")["port"]
+        process.wait_for("ready")
+        with Wire(port) as slow:
+            slow.send(b"GET /livez HTTP/1.1\r\n")  # and no end, so the first signal waits for it
+            with Wire(port) as other:
+                other.request("GET", "/livez")
+                assert other.answer().status == 200
+            process.signal(signal.SIGTERM)
+            process.wait_for("stopping")
+            process.signal(signal.SIGTERM)
+            assert process.exit_code() == 1
+
+
 def test_sighup_reads_the_settings_again(config: Path) -> None:
     with ServingProcess(config) as process:
         port = process.wait_for("listening")["port"]

@@ -13,7 +13,7 @@ from uvicorn.server import ServerState
 from penstock.broker import Broker, BrokerMetrics, EmbeddedStore, Keys, Store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput
 from penstock.server.app import build_app
 from penstock.server.configuration import Configuration
 from penstock.server.date_header import DateHeader
@@ -193,14 +193,11 @@ class Server:
             connection.transport.abort()
 
     async def _stop_broker(self, within_s: float) -> None:
-        assert self._recovery is not None
-        if not self._recovery.done():
-            self._recovery.cancel()
-        try:
-            await self._recovery
-        except (asyncio.CancelledError, PenstockError, OSError):
-            pass
-        else:
+        recovery = self._recovery
+        assert recovery is not None
+        recovery.cancel()  # which does nothing to one that is done
+        await asyncio.wait([recovery])
+        if not recovery.cancelled() and recovery.exception() is None:
             await self.webhooks.stop(grace_s=within_s / 2)
         if self.broker.is_open:
             await self.broker.stop()
