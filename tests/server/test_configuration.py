@@ -82,6 +82,12 @@ def test_lists_in_a_variable(given: str) -> None:
     assert load_configuration(None, environment).server.trusted_proxies == ("10.0.0.0/8", "::1")
 
 
+def test_text_in_a_variable_stays_text() -> None:
+    environment = {"PENSTOCK_SERVER_DATA": "2024", "PENSTOCK_SERVER_HOST": "127.0.0.2"}
+    server = load_configuration(None, environment).server
+    assert (server.data, server.host) == ("2024", "127.0.0.2")
+
+
 def test_a_file_that_is_not_there_is_said(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="nowhere.toml"):
         load_configuration(tmp_path / "nowhere.toml")

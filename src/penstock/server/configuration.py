@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput, PenstockError
 from penstock.server.settings import ServerSettings
 
 TABLES = ("server", "broker", "queues")
+_TEXTS = frozenset(item.name for item in fields(ServerSettings) if item.type is str)
 _LISTS = frozenset({"trusted_proxies", "cors_origins"})
 
 
@@ -81,11 +82,11 @@ def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any
     found: dict[str, dict[str, Any]] = {}
     for table in TABLES:
         prefix = f"PENSTOCK_{table.upper()}_"
-        values = {
-            variable.removeprefix(prefix).lower(): _typed(text)
-            for variable, text in environment.items()
-            if variable.startswith(prefix)
-        }
+        values: dict[str, Any] = {}
+        for variable, text in environment.items():
+            if variable.startswith(prefix):
+                name = variable.removeprefix(prefix).lower()
+                values[name] = text if name in _TEXTS else _typed(text)
         _refuse_unknown(table, values, lambda name, prefix=prefix: f"{prefix}{name.upper()}")
         found[table] = values
     return found

@@ -122,7 +122,7 @@ class PenstockProtocol(ReadingProtocol):
         if self._draining and self.is_idle:
             self.transport.close()
             return
-        if len(self._waiting) < MOST_WAITING:
+        if self.flow.read_paused and len(self._waiting) < MOST_WAITING:
             self.flow.resume_reading()
         if self._waiting:
             # Later, so that the answers of many requests at once do not nest in one another.
