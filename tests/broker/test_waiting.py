@@ -195,3 +195,14 @@ async def test_a_released_message_goes_to_the_next_waiter(open_broker: OpenBroke
         await settled()
         await broker.settle(ANN, [Settlement("release", leased.receipt)])
         assert payloads(await answer) == [b"one"]
+
+
+async def test_who_comes_after_the_lines_were_closed_does_not_wait(
+    open_broker: OpenBroker, clock: LoopClock
+) -> None:
+    async with open_broker() as broker:
+        await publish(broker, b"one")
+        broker.waiting.close()
+        assert payloads(await waiting(broker)) == [b"one"]
+        assert await waiting(broker) == []
+        assert clock.passed_ns < 1e6

@@ -78,8 +78,12 @@ class Broker:
     async def start(self) -> None:
         """Open the store and read the catalogue."""
         await self.store.open(on_ready=self.waiting.on_ready)
-        await self._catalogue.load()
-        self.node_id = await self._load_node_id()
+        try:
+            await self._catalogue.load()
+            self.node_id = await self._load_node_id()
+        except BaseException:
+            await self.store.close()
+            raise
         self._open = True
 
     async def _load_node_id(self) -> str:

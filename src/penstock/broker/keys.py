@@ -31,6 +31,7 @@ _FRESH_S = 1.0  # keys are read again when used after so long
 _SOON_S = 0.2  # but not more often than this for wrong ones
 _FAILURES, _FAILURES_PER_S = 20, 1.0  # wrong keys that one address may send: at once, and then
 _MAX_FAILING = 10_000
+_MAX_KNOWN = 10_000
 MAX_KEYS = 10_000
 MAX_LABEL = 100
 
@@ -115,6 +116,7 @@ class Keys:
         self._store = store
         self._clock = clock or SystemClock()
         self._by_id: dict[str, Key] = {}
+        self._known: dict[str, Caller] = {}  # by address; made once, not for each call
         self._loaded_ns = 0
         self._loading: asyncio.Future[None] | None = None
         self._failures = ClientBuckets(
@@ -148,7 +150,7 @@ class Keys:
         if self._age_s() > _FRESH_S:
             self._refresh()
         if not self.required:
-            return Caller(f"ip:{ip}")
+            return self._anyone(ip)
         if not token:
             raise KeyRefused("an API key is needed: send it as X-Api-Key or Authorization: Bearer")
         found = _TOKEN.fullmatch(token)
@@ -160,6 +162,14 @@ class Keys:
             self._failures.take(ip, "wrong API keys")
             raise KeyRefused("this API key is wrong or was revoked")
         return Caller(f"key:{key.id}", key.verbs, key.namespaces)
+
+    def _anyone(self, ip: str) -> Caller:
+        caller = self._known.get(ip)
+        if caller is None:
+            if len(self._known) >= _MAX_KNOWN:
+                self._known.clear()
+            caller = self._known[ip] = Caller(f"ip:{ip}")
+        return caller
 
     def _age_s(self) -> float:
         return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9

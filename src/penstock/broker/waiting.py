@@ -54,6 +54,7 @@ class WaitingLines:
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
         self._count = 0
+        self._closed = False
         self._planned: set[QueueName] = set()  # queues whose lines are served in a moment
 
     def __len__(self) -> int:
@@ -82,7 +83,8 @@ class WaitingLines:
         self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
         self._count += 1
         line.waiters.append(waiter)
-        waiter.timer = loop.call_later(wait_s, self._time_is_over, waiter)
+        # Whoever comes after the close gets what is ready, and does not wait for more.
+        waiter.timer = loop.call_later(0 if self._closed else wait_s, self._time_is_over, waiter)
         waiter.answer.add_done_callback(lambda _: self._leave(line, waiter))
         if line.waiters[0] is waiter:
             self._serve(line)
@@ -101,7 +103,8 @@ class WaitingLines:
                 self._answer(waiter, NoSuchQueue(f"queue {queue} was deleted"))
 
     def close(self) -> None:
-        """Answer everyone: nothing came."""
+        """Answer everyone: nothing came. From now on nobody waits."""
+        self._closed = True
         for lines in list(self._lines.values()):
             for line in list(lines.values()):
                 for waiter in list(line.waiters):

@@ -64,8 +64,9 @@ class Compacting:
         core = self._core
         with core.lock:
             core.tick()
-            core.snapshot()
+            frozen = core.freeze()
             live, moves = LiveView(core.state), self._moves
+        core.saver.save(*frozen)  # before anything goes; without the lock, as it may be large
         compactor = Compactor(
             core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
         )

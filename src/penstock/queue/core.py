@@ -30,8 +30,9 @@ from penstock.queue.messages import EntryReader, MessageReader, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.retry import backoff_ns
+from penstock.queue.saving import LARGE_BYTES, SnapshotSaver
 from penstock.queue.settings import QueueSettings
-from penstock.queue.snapshot import dump_state
+from penstock.queue.snapshot import Frozen, freeze_state
 from penstock.queue.tags import MAX_ATTEMPTS
 from penstock.queue.tidying import Tidying
 
@@ -62,6 +63,7 @@ class QueueCore:
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
         self.messages = MessageReader(ledger.messages, self.identity)
+        self.saver = SnapshotSaver(ledger.save_snapshot, ledger.path)
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
@@ -284,7 +286,7 @@ class QueueCore:
             ):
                 return
             try:
-                self.snapshot()
+                self._snapshot_beside()
             except LedgerStopped:
                 raise
             except LedgerError as error:  # the disk is full, say
@@ -293,22 +295,45 @@ class QueueCore:
             if self.tidying is not None:
                 self.tidying.ask()
 
-    def snapshot(self) -> None:
-        """Save the state, so that opening is quick. Hold the lock."""
+    def freeze(self) -> tuple[int, Frozen]:
+        """The state as it is now, and the last event in it, for `saver`. Hold the lock."""
         self.catch_up()
         main = self.state.groups[0]
         first = min((lane.fresh.first for lane in main.lanes if lane.fresh.first), default=None)
         self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
-        blob = dump_state(self.state)
-        self.ledger.save_snapshot(self.ledger.events.next_seq - 1, blob)
-        self._snapshot_at = self._progress()
+        frozen = freeze_state(self.state)
         # A large state is saved less often, so that saving it never is most of the work.
-        self._plan_snapshot(max(self.settings.snapshot_every, len(blob) // _BYTES_PER_EVENT))
+        self._plan_snapshot(max(self.settings.snapshot_every, frozen.size // _BYTES_PER_EVENT))
+        return self.ledger.events.next_seq - 1, frozen
+
+    def snapshot(self) -> None:
+        """Save the state, so that opening is quick. Hold the lock."""
+        progress = self._progress()
+        self.saver.save(*self.freeze())
+        self._snapshot_at = progress
+
+    def _snapshot_beside(self) -> None:
+        """The same; a large one without keeping anyone waiting. Hold the lock."""
+        if self.saver.is_busy:
+            self._plan_snapshot(self.settings.snapshot_every)
+            return
+        progress = self._progress()
+        event_seq, frozen = self.freeze()
+
+        def saved() -> None:
+            self._snapshot_at = progress
+
+        if frozen.size >= LARGE_BYTES:
+            self.saver.save_beside(event_seq, frozen, saved)
+        else:
+            self.saver.save(event_seq, frozen)
+            saved()
 
     def close(self) -> None:
         """Save the state and let go of the files."""
         if self.tidying is not None:
             self.tidying.end()
+        self.saver.end()
         with self.lock:
             try:
                 if not self.ledger.is_stopped and self._progress() > self._snapshot_at:

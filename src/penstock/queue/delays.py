@@ -5,13 +5,16 @@ Only of those of which nothing else is remembered: never leased, without key. Pa
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 from itertools import compress
 from operator import lt
 
 from penstock.queue.timetable import Timetable
 
 _GONE = 0xFF  # instead of a priority: it left
+_PACKED_BYTES = 17  # seq, due time, priority
+_PIECE = 8192  # packed in one go
 _SPARE = 512  # so many may be gone before the arrays are moved up
 
 
@@ -35,26 +38,24 @@ class Delays:
             self.add(seq, due_ns, priority)
 
     @classmethod
-    def load(cls, numbers: "array[int]", known: Container[int]) -> "Delays":
-        """What was dumped, but for those that are known otherwise."""
-        due_ns, priorities, seqs = numbers[::3], numbers[1::3], numbers[2::3]
-        if not len(due_ns) == len(priorities) == len(seqs):
+    def load(cls, packed: bytes, known: Container[int]) -> "Delays":
+        """What was packed; ValueError if that is no such thing."""
+        count, rest = divmod(len(packed), _PACKED_BYTES)
+        if rest:
             raise ValueError("these are no delays")
-        if any(seq in known for seq in seqs) or not all(map(lt, seqs, seqs[1:])):
-            items = zip(seqs, due_ns, priorities, strict=True)  # as an earlier version dumped them
-            return cls(sorted(item for item in items if item[0] not in known))
         delays = cls()
-        delays._seqs, delays._due_ns = seqs, due_ns
-        delays._priorities = bytearray(iter(priorities))
+        delays._seqs.frombytes(packed[: 8 * count])
+        delays._due_ns.frombytes(packed[8 * count : 16 * count])
+        delays._priorities = bytearray(packed[16 * count :])
+        seqs = delays._seqs
+        if not all(map(lt, seqs, seqs[1:])) or any(seq in known for seq in seqs):
+            raise ValueError("these are no delays: a seq is there twice")
         return delays
 
-    def dump(self) -> "array[int]":
-        """All of it, for `load`: due time, priority, seq, and so on."""
-        self._move_up()
-        numbers = array("Q", bytes(24 * len(self._seqs)))
-        numbers[::3], numbers[2::3] = self._due_ns, self._seqs
-        numbers[1::3] = array("Q", iter(self._priorities))
-        return numbers
+    def freeze(self) -> "Callable[[], bytes]":
+        """What packs all of it, as it is now; that takes long where there are many, and may be done
+        while things go on."""
+        return partial(_pack, self._seqs[:], self._due_ns[:], bytes(self._priorities))
 
     def __len__(self) -> int:
         return len(self._seqs) - self._gone
@@ -111,3 +112,16 @@ class Delays:
         self._due_ns = array("Q", compress(self._due_ns, kept))
         self._priorities = bytearray(compress(self._priorities, kept))
         self._gone = 0
+
+
+def _pack(seqs: "array[int]", dues: "array[int]", priorities: bytes) -> bytes:
+    """In columns, without those that are gone. Piece by piece: other threads want to run."""
+    if _GONE not in priorities:
+        return b"".join((seqs.tobytes(), dues.tobytes(), priorities))
+    kept_seqs, kept_dues = array("Q"), array("Q")
+    for start in range(0, len(priorities), _PIECE):
+        kept = [priority != _GONE for priority in priorities[start : start + _PIECE]]
+        kept_seqs.extend(compress(seqs[start : start + _PIECE], kept))
+        kept_dues.extend(compress(dues[start : start + _PIECE], kept))
+    left = priorities.translate(None, bytes([_GONE]))
+    return b"".join((kept_seqs.tobytes(), kept_dues.tobytes(), left))

@@ -6,7 +6,7 @@ A header of JSON (counts, names), then the bulk as packed arrays, each with its 
 import json
 import struct
 from array import array
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from penstock.errors import BadEntry, NewerVersion
@@ -24,7 +24,12 @@ _DEDUP = struct.Struct("<32sQQQ")
 
 def dump_state(state: QueueState) -> bytes:
     """The state, whole."""
-    writer = _Writer()
+    return freeze_state(state).done()
+
+
+def freeze_state(state: QueueState) -> "Frozen":
+    """The state as it is now. To make bytes of it takes longer, and may be done later."""
+    writer = Frozen()
     groups = [state.groups[number] for number in sorted(state.groups)]
     writer.json(
         {
@@ -40,7 +45,7 @@ def dump_state(state: QueueState) -> bytes:
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
     for group in groups:
         _dump_group(writer, group)
-    return writer.done()
+    return writer
 
 
 def load_state(state: QueueState, blob: bytes) -> None:
@@ -84,11 +89,11 @@ def _group_header(group: Group) -> dict[str, Any]:
     }
 
 
-def _dump_group(writer: "_Writer", group: Group) -> None:
+def _dump_group(writer: "Frozen", group: Group) -> None:
     for lane in group.lanes:
         writer.blob(lane.fresh.dump())
     # Due or scheduled makes no difference here: when a message becomes the one is chance.
-    writer.blob(group.delays.dump().tobytes())
+    writer.later(group.delays.freeze(), size=17 * len(group.delays))
     writer.blob(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
     writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
     writer.numbers(group.dead)
@@ -102,7 +107,7 @@ def _dump_group(writer: "_Writer", group: Group) -> None:
 def _load_group(reader: "_Reader", group: Group) -> None:
     for lane in group.lanes:
         lane.fresh.load(reader.blob())
-    delayed = reader.numbers()
+    delayed = reader.blob()
     packed, texts = reader.blob(), reader.json()
     for (seq, *values), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
         group.flights[seq] = _flight(values, reason, None if key is None else bytes.fromhex(key))
@@ -171,12 +176,21 @@ def _load_lease(group: Group, values: list[Any]) -> None:
     group.leases.update(dict.fromkeys(seqs, lease))
 
 
-class _Writer:
+class Frozen:
+    """A snapshot that is being made: parts that are bytes, and parts that are yet to be."""
+
     def __init__(self) -> None:
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | Callable[[], bytes]] = []
+        self.size = 0  # nearly
 
     def blob(self, data: bytes) -> None:
-        self._parts.append(_LENGTH.pack(len(data)) + data)
+        self._parts.append(data)
+        self.size += len(data)
+
+    def later(self, make: Callable[[], bytes], *, size: int) -> None:
+        """A part that is made by `done`."""
+        self._parts.append(make)
+        self.size += size
 
     def json(self, value: object) -> None:
         self.blob(json.dumps(value, separators=(",", ":"), sort_keys=True).encode())
@@ -185,7 +199,12 @@ class _Writer:
         self.blob(array("Q", values).tobytes())
 
     def done(self) -> bytes:
-        return b"".join(self._parts)
+        """All of it, each part with its length."""
+        found: list[bytes] = []
+        for part in self._parts:
+            data = part if isinstance(part, bytes) else part()
+            found += (_LENGTH.pack(len(data)), data)
+        return b"".join(found)
 
 
 class _Reader:

@@ -31,6 +31,7 @@ class Layout:
     """The data directory. Every call may raise OSError; all are for a thread, not the loop."""
 
     def __init__(self, files: Files, path: str) -> None:
+        self.path = path
         self._root = Folder(files, path)
         self._documents = self._root.child("_broker")
         self._trash = self._root.child("_trash")

@@ -26,6 +26,7 @@ from penstock.broker.store import (
 )
 from penstock.clock import Clock, SystemClock
 from penstock.ledger.files import Files, OsFiles
+from penstock.ledger.system_errors import as_ledger_error
 from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
@@ -63,11 +64,12 @@ class EmbeddedStore:
         self._idle_close_s = idle_close_s
         self._observe_commit = observe_commit
         self._progress: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._is_open = False
 
     # -- life --------------------------------------------------------------------------------------
 
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
-        await asyncio.to_thread(self._layout.open, self._clock)
+        await self._with_files(self._layout.open, self._clock)
         self._commits = CommitLoop(self._clock, self._observe_commit)
         self._timer: Timer[QueueName] = Timer(self._wake)
         self._shelf = Shelf(
@@ -81,6 +83,7 @@ class EmbeddedStore:
             idle_close_s=self._idle_close_s,
         )
         self._progress = lambda: self._shelf.progress
+        self._is_open = True
         try:
             await self._shelf.recover()
         except BaseException:
@@ -88,6 +91,9 @@ class EmbeddedStore:
             raise
 
     async def close(self) -> None:
+        if not self._is_open:
+            return
+        self._is_open = False
         self._timer.close()
         await self._shelf.close()
         await self._commits.close()
@@ -122,13 +128,20 @@ class EmbeddedStore:
     async def _open_and_do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> _T:
         return await work(await self._shelf.opened(queue))
 
+    async def _with_files(self, work: Callable[..., _T], *arguments: Any) -> _T:
+        """In a thread; an error of the system is said as one of ours."""
+        try:
+            return await asyncio.to_thread(work, *arguments)
+        except OSError as error:
+            raise as_ledger_error(self._layout.path, "writing the broker's files", error) from error
+
     # -- catalogue ---------------------------------------------------------------------------------
 
     def namespaces(self) -> Future[list[NamespaceInfo]]:
-        return asyncio.ensure_future(asyncio.to_thread(self._layout.namespaces))
+        return asyncio.ensure_future(self._with_files(self._layout.namespaces))
 
     def save_namespace(self, namespace: NamespaceInfo) -> Future[None]:
-        return asyncio.ensure_future(asyncio.to_thread(self._layout.save_namespace, namespace))
+        return asyncio.ensure_future(self._with_files(self._layout.save_namespace, namespace))
 
     def delete_namespace(self, name: str) -> Future[None]:
         return asyncio.ensure_future(self._shelf.delete_namespace(name))
@@ -261,10 +274,10 @@ class EmbeddedStore:
     # -- documents ---------------------------------------------------------------------------------
 
     def load_document(self, name: str) -> Future[bytes | None]:
-        return asyncio.ensure_future(asyncio.to_thread(self._layout.load_document, name))
+        return asyncio.ensure_future(self._with_files(self._layout.load_document, name))
 
     def save_document(self, name: str, data: bytes) -> Future[None]:
-        return asyncio.ensure_future(asyncio.to_thread(self._layout.save_document, name, data))
+        return asyncio.ensure_future(self._with_files(self._layout.save_document, name, data))
 
     def delete_document(self, name: str) -> Future[None]:
-        return asyncio.ensure_future(asyncio.to_thread(self._layout.delete_document, name))
+        return asyncio.ensure_future(self._with_files(self._layout.delete_document, name))

@@ -1,0 +1,63 @@
+"""Saving snapshots: small ones at once, large ones beside the work.
+
+To write a state with a million delayed messages takes the disk as long as delivering thousands; a
+queue that stood still meanwhile would be late for those that are due.
+"""
+
+import logging
+from collections.abc import Callable
+from queue import SimpleQueue
+from threading import Lock, Thread
+
+from penstock.errors import LedgerError
+from penstock.queue.snapshot import Frozen
+
+logger = logging.getLogger("penstock.queue")
+
+LARGE_BYTES = 1 << 20
+
+
+class SnapshotSaver:
+    """One at a time, and never an older one after a newer."""
+
+    def __init__(self, save: Callable[[int, bytes], None], name: str) -> None:
+        self._save = save
+        self._name = name
+        self._turn = Lock()
+        self._saved_event = 0
+        self._handed: SimpleQueue[tuple[int, Frozen, Callable[[], None]] | None] = SimpleQueue()
+        self._thread: Thread | None = None
+        self.is_busy = False
+
+    def save(self, event_seq: int, frozen: Frozen) -> None:
+        """Save it now."""
+        with self._turn:
+            if event_seq >= self._saved_event:
+                self._save(event_seq, frozen.done())
+                self._saved_event = event_seq
+
+    def save_beside(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
+        """Save it in a thread. By one caller at a time, and not while it `is_busy`."""
+        self.is_busy = True
+        if self._thread is None:
+            self._thread = Thread(target=self._run, name=f"penstock save {self._name}", daemon=True)
+            self._thread.start()
+        self._handed.put((event_seq, frozen, on_saved))
+
+    def end(self) -> None:
+        """Finish what was handed over."""
+        if self._thread is not None:
+            self._handed.put(None)
+            self._thread.join()
+            self._thread = None
+
+    def _run(self) -> None:
+        while (handed := self._handed.get()) is not None:
+            event_seq, frozen, on_saved = handed
+            try:
+                self.save(event_seq, frozen)
+                on_saved()
+            except LedgerError as error:  # the disk is full, say: the next one is another chance
+                logger.warning("no snapshot of %s was saved: %s", self._name, error)
+            finally:
+                self.is_busy = False
