@@ -12,6 +12,7 @@ import penstock
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.client import Batching, ClientOptions
+from penstock.client.publishing import OwnKeys, publish
 from penstock.errors import KeyRefused, NotAllowed, ReceiptInvalid, Unavailable, Unreachable
 from penstock.model import LeasedMessage, NewMessage
 from penstock.queue import Queue
@@ -112,6 +113,14 @@ def test_settling_is_done_once_whatever_is_cut(
             "extend": (0, 0, 1),
         }[verb]
     )
+
+
+def test_a_client_that_does_not_retry_sends_no_keys() -> None:
+    def keys(retry_s: float) -> int:
+        own = OwnKeys(ClientOptions(retry_s=retry_s).keys_known_for_s())
+        return publish("/x", [NewMessage(payload=b"x")] * 3, own).body.count(b"dedup_id")
+
+    assert (keys(0), keys(10)) == (0, 3)
 
 
 def test_acking_again_is_fine_but_a_wrong_receipt_is_not(queue: Queue, direct: Queue) -> None:

@@ -138,6 +138,11 @@ def test_delays_and_times_of_delivery(queue: Queue) -> None:
     assert queue.dequeue() is None
 
 
+def test_a_ttl_of_nothing_is_over_at_once(queue: Queue) -> None:
+    id_ = queue.enqueue(b"x", ttl=0)
+    assert queue.state(id_) == "expired"
+
+
 def test_a_batch_is_published_in_order(queue: Queue) -> None:
     ids = queue.enqueue_batch([b"1", "2", NewMessage(payload=b"3", priority=9)])
     assert [message.id for message in queue.peek(9)] == [ids[2], ids[0], ids[1]]

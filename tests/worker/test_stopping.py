@@ -79,6 +79,27 @@ def test_a_second_stop_does_not_wait(queue: Queue, clock: LoopClock) -> None:
     assert clock.monotonic_ns() == began_ns
 
 
+def test_cancelling_the_worker_hands_back_at_once(queue: Queue, clock: LoopClock) -> None:
+    id_ = queue.enqueue(b"long")
+
+    async def main() -> None:
+        began = asyncio.Event()
+
+        async def handle(job: LeasedMessage) -> None:
+            began.set()
+            await asyncio.sleep(1000)
+
+        working = asyncio.create_task(Worker(queue, handle).work())
+        await began.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+
+    run_virtually(lambda _: main(), clock=clock)
+    assert clock.passed_ns < 10**9
+    assert queue.state(id_) == "ready"
+
+
 def test_a_thread_is_interrupted_and_its_message_handed_back(queue: Queue) -> None:
     id_ = queue.enqueue(b"long")
     tick = threading.Event()

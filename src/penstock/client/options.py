@@ -41,5 +41,6 @@ class ClientOptions:
         return {**said, "authorization": f"Bearer {key}"} if key else said
 
     def keys_known_for_s(self) -> float:
-        """Longer than a publish can be under way, so that its last try still finds its key."""
-        return 2 * (self.retry_s + self.timeout_s) + 60
+        """As long as a publish can be under way, so that its last try still finds its key; and not
+        longer, since a queue remembers a bounded number of them. 0: they are of no use."""
+        return self.retry_s + 2 * self.timeout_s if self.retry_s else 0.0

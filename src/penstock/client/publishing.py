@@ -29,11 +29,12 @@ class OwnKeys:
         self._known_for_s = known_for_s
 
     def given_to(self, messages: Sequence[NewMessage]) -> list[dict[str, Any]]:
-        """The options of messages, with keys of this call where they have none."""
+        """The options of messages, with keys of this call where they have none (and where a call
+        is ever sent twice)."""
         own = f"client:{secrets.token_hex(16)}:"
         found = [_options(message) for message in messages]
         for index, (options, message) in enumerate(zip(found, messages, strict=True)):
-            if message.dedup_id is None:
+            if message.dedup_id is None and self._known_for_s:
                 options["dedup_id"] = f"{own}{index}"
                 options["dedup_window_s"] = self._known_for_s
         return found

@@ -51,6 +51,10 @@ class Shift:
         also where leasing fails for good."""
         try:
             await self._lease_and_call(button)
+        except asyncio.CancelledError:  # whoever cancels does not wait for handlers
+            button.asked.set()
+            button.urgent.set()
+            raise
         finally:
             await self._finish(button)
             await self._renewing.close()
