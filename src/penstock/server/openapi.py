@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from functools import cache
 from http import HTTPStatus
 from importlib.metadata import version
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 from starlette.requests import Request
@@ -34,7 +34,7 @@ class ProblemBody(msgspec.Struct, omit_defaults=True):
     type: str
     title: str
     status: int
-    code: str
+    code: Annotated[str, msgspec.Meta(extra_json_schema={"enum": sorted(CODES)})]
     detail: str
     request_id: str = ""
     retry_after_s: float | msgspec.UnsetType = msgspec.UNSET
@@ -75,8 +75,7 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
             "title": "Penstock",
             "version": version("penstock"),
             "description": "A durable message and task queue. Durations are seconds; times are "
-            "RFC 3339 in answers, RFC 3339 or milliseconds since 1970 in requests. Codes of "
-            f"problems: {', '.join(sorted(CODES))}.",
+            "RFC 3339 in answers, RFC 3339 or milliseconds since 1970 in requests.",
         },
         "paths": paths,
         "components": {
