@@ -8,6 +8,7 @@ from pathlib import Path
 from threading import Condition, Thread
 
 import penstock
+from penstock.model import NewMessage
 from penstock.worker import Worker, WorkerOptions
 from tests.server.serving_process import ServingProcess
 
@@ -92,7 +93,9 @@ def test_a_worker_outlives_its_broker_and_handles_every_message(tmp_path: Path) 
     thread = Thread(target=worker.run, daemon=True)
     with brokers.one():
         with penstock.open(brokers.url) as queue:
-            queue.enqueue_batch([f"{n}" for n in range(total)])
+            queue.enqueue_batch(
+                [NewMessage(payload=f"{n}", max_attempts=100) for n in range(total)]
+            )
         thread.start()
         progress.wait_for(total // 3)
     with brokers.one(), penstock.open(brokers.url) as queue:
