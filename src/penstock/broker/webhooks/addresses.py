@@ -26,7 +26,7 @@ def check_address(text: str) -> Address:
 
     >>> check_address("93.184.216.34")
     IPv4Address('93.184.216.34')
-    >>> check_address("64:ff9b::7f00:1")
+    >>> check_address("64:ff9b::7f00:1")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     penstock.errors.AddressRefused: 64:ff9b::7f00:1 (that is 127.0.0.1) is not a public address: ...
     """
