@@ -113,7 +113,9 @@ def test_stream_copies_to_parquet(spark: SparkSession, tmp_path: Path) -> None:
         once=True,
     )
     assert query.awaitTermination(100)
-    assert spark.read.parquet(str(tmp_path / "copy")).count() == 50
+    copy = spark.read.parquet(str(tmp_path / "copy"))
+    assert copy.count() == 50
+    assert {"seq", "payload", "headers", "deliver_at"} <= set(copy.columns)
     with pytest.raises(InvalidInput, match="parquet, console, queue"):
         stream(spark, "x", "y", to="kafka", checkpoint="z")
     with pytest.raises(InvalidInput, match="is a batch"):

@@ -85,7 +85,7 @@ COLUMNS: dict[Table, dict[str, DataType]] = {
     "state": _STATE,
 }
 DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
-    "messages": ("seq", "timestamp", "priority", "key", "payload", "expires_at", "deliver_at"),
+    "messages": ("seq", "timestamp", "priority", "key", "payload"),
     "events": (
         "event_seq",
         "event",

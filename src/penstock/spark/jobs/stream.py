@@ -51,6 +51,8 @@ def stream(
     return writer.trigger(processingTime=f"{interval_s} seconds").start()
 
 
+# All that a message is, and its place; what the sink does not take is left out for a queue.
+_COPIED_COLUMNS = "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type"
 _SINK_COLUMNS = (
     "payload",
     "priority",
@@ -67,7 +69,7 @@ def _read(
     spark: SparkSession, path: str, queue: str | None, options: Mapping[str, str]
 ) -> DataFrame:
     reader = spark.readStream.format("penstock").option("path", path)
-    reader = reader.option("startingOffsets", "earliest").option("includeHeaders", "true")
+    reader = reader.option("startingOffsets", "earliest").option("columns", _COPIED_COLUMNS)
     if queue is not None:
         reader = reader.option("queue", queue)
     return reader.options(**options).load()
