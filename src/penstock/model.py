@@ -3,11 +3,11 @@
 Public times are Unix seconds (float); fields that end in `_ns` are exact nanoseconds.
 """
 
-import base64
 import binascii
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -18,7 +18,8 @@ NS = 1_000_000_000
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
-_FROM_URL_SAFE = {ord("-"): "+", ord("_"): "/", ord("+"): "-", ord("/"): "-"}
+_TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
+_FROM_URL_SAFE = bytes.maketrans(b"-_+/", b"+/--")  # only the safe alphabet is read
 
 Payload = bytes | bytearray | memoryview | str
 
@@ -98,18 +99,27 @@ class Receipt(NamedTuple):
         >>> Receipt(1, 0, 1, 42, 7).pack()
         'AQAAAAAAAQAqAAAAAAAAAAcAAAAAAAAA'
         """
-        return base64.urlsafe_b64encode(_RECEIPT.pack(*self)).decode()
+        return _as_text(_RECEIPT.pack(*self))
 
-    @classmethod
-    def unpack(cls, text: str) -> "Receipt":
+    @staticmethod
+    def unpack(text: str) -> "Receipt":
         """Read a receipt; ReceiptInvalid where it is not one."""
         try:
-            data = binascii.a2b_base64(text.translate(_FROM_URL_SAFE), strict_mode=True)
-            return cls(*_RECEIPT.unpack(data))
-        except (ValueError, struct.error, AttributeError):
+            return _read_receipt(text)
+        except (ValueError, struct.error, AttributeError, TypeError):
             raise ReceiptInvalid(
                 "this is not a receipt: give back the one that came with the leased message"
             ) from None
+
+
+@lru_cache(maxsize=1024)  # whoever finds its queue, and then the queue itself, read it
+def _read_receipt(text: str) -> Receipt:
+    data = binascii.a2b_base64(text.encode("ascii").translate(_FROM_URL_SAFE), strict_mode=True)
+    return Receipt(*_RECEIPT.unpack(data))
+
+
+def _as_text(receipt: bytes) -> str:
+    return binascii.b2a_base64(receipt, newline=False).translate(_TO_URL_SAFE).decode()
 
 
 class Settler(Protocol):
@@ -144,10 +154,8 @@ class LeasedMessage(NamedTuple):
     @property
     def receipt(self) -> str:
         """Settles this delivery: from any thread or process, also after a restart."""
-        ticket = self.ticket
-        return Receipt(
-            ticket.identity, ticket.group, ticket.attempt, self.message.seq, ticket.nonce
-        ).pack()
+        message, (identity, group, _, attempt, nonce, _, _) = self
+        return _as_text(_RECEIPT.pack(identity, group, attempt, message.seq, nonce))
 
     @property
     def attempt(self) -> int:

@@ -180,11 +180,13 @@ async def test_too_many_waiters_are_refused(open_broker: OpenBroker) -> None:
             answer.cancel()
 
 
-async def test_a_wait_has_a_limit(open_broker: OpenBroker) -> None:
+async def test_a_wait_has_a_limit(open_broker: OpenBroker, clock: LoopClock) -> None:
     async with open_broker(max_wait_s=10) as broker:
-        for bad in (11, -1, float("nan")):
+        for bad in (1e9, -1, float("nan")):
             with pytest.raises(InvalidInput, match="wait_s"):
                 await waiting(broker, wait_s=bad)
+        assert await waiting(broker, wait_s=600) == []
+        assert clock.passed_ns == pytest.approx(10e9, abs=1e6)
 
 
 async def test_a_released_message_goes_to_the_next_waiter(open_broker: OpenBroker) -> None:

@@ -49,6 +49,7 @@ from penstock.model import (
 
 _T = TypeVar("_T")
 _NODE_DOCUMENT = "node"
+_ABSURD_S = 86400.0  # whoever asks to wait longer means something else
 
 
 class Broker:
@@ -158,12 +159,12 @@ class Broker:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Future[list[LeasedMessage]]:
-        """Up to `n` messages; waits for the first, at most `wait_s`.
+        """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
 
         Cancel the future when nobody waits for the answer any more: nothing is lost by it.
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
-        check_number("wait_s", wait_s, 0, self.settings.max_wait_s)
+        wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
 
         def lease() -> Future[list[LeasedMessage]]:
             if not wait_s:

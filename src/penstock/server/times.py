@@ -3,7 +3,6 @@
 from datetime import UTC, datetime
 
 from penstock.errors import InvalidInput
-from penstock.model import NS
 
 _LATEST_MS = 4_102_444_800_000  # the year 2100; what is beyond is a wrong unit
 _seconds: dict[int, str] = {}  # the text of the seconds of late: most times of a page share it
@@ -16,13 +15,13 @@ def rfc3339(at_ns: int) -> str:
     >>> rfc3339(1_700_000_000_250_000_000)
     '2023-11-14T22:13:20.250000Z'
     """
-    second, rest_ns = divmod(at_ns, NS)
+    second, micros = divmod((at_ns + 500) // 1000, 1_000_000)
     text = _seconds.get(second)
     if text is None:
         if len(_seconds) >= _MOST_SECONDS:
             _seconds.clear()
         text = _seconds[second] = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}."
-    return f"{text}{rest_ns // 1000:06d}Z"
+    return f"{text}{micros:06d}Z"
 
 
 def unix_seconds(name: str, value: str | int | float) -> float:

@@ -5,6 +5,7 @@ message is done by then, and nothing of it is in memory; only this says that the
 """
 
 from collections import OrderedDict
+from collections.abc import Iterable
 
 _KEPT = 100_000
 
@@ -16,9 +17,9 @@ class Repeats:
         self._most = most
         self._acked: OrderedDict[str, None] = OrderedDict()
 
-    def acked(self, receipt: str) -> None:
-        self._acked[receipt] = None
-        if len(self._acked) > self._most:
+    def acked(self, receipts: Iterable[str]) -> None:
+        self._acked.update(dict.fromkeys(receipts))
+        while len(self._acked) > self._most:
             self._acked.popitem(last=False)
 
     def __contains__(self, receipt: str) -> bool:

@@ -24,8 +24,7 @@ def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement
             together = _together(parts.settling.ack, settlements)
         if together:
             if verdict == "ack":
-                for one in settlements:
-                    repeats.acked(one.receipt)
+                repeats.acked(one.receipt for one in settlements)
             return [Outcome(one.receipt, "done") for one in settlements]
     return [_settle(parts.settling, repeats, one) for one in settlements]
 
@@ -52,7 +51,7 @@ def _settle(settling: Settling, repeats: Repeats, one: Settlement) -> Outcome:
     try:
         if one.verdict == "ack":
             ids = settling.ack([receipt], as_new(one.emit))
-            repeats.acked(receipt)
+            repeats.acked([receipt])
             return Outcome(receipt, "done", ids=ids)
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
