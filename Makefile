@@ -45,7 +45,7 @@ test: machine-test lint
 
 # The hypothesis plugin marks every property test, so they are chosen beside the long ones.
 .PHONY: test-long
-test-long: machine-long .venv/.dev
+test-long: machine-long .venv/.long
 	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n $(JOBS) -m "long or hypothesis" --timeout=3600
 
 .PHONY: lint
@@ -99,6 +99,10 @@ machine-%:
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
 	.venv/bin/python -c 'import penstock.codec._codec'
 	touch $@ .venv/.run
+
+.venv/.long: .venv/.dev
+	.venv/bin/python $(PIP_INSTALL) --editable '.[long]'
+	touch $@
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
