@@ -23,4 +23,4 @@ def test_source_sink_and_jobs_run_on_two_workers(tmp_path: Path) -> None:
             check=False,
         )
     assert done.returncode == 0, done.stderr[-4000:]
-    assert "hosts 2, archived True" in done.stdout
+    assert "executors 2, archived True" in done.stdout
