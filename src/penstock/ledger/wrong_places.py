@@ -6,6 +6,7 @@ wanted ones come behind it.
 """
 
 from penstock import codec
+from penstock.errors import BadEntry, NewerVersion
 
 
 def lowest_behind(
@@ -13,7 +14,12 @@ def lowest_behind(
 ) -> int:
     """Of the entry at `offset` and those behind it, the one with the lowest seq that is wanted."""
     while True:
-        stored = codec.unpack(view, offset, end, max_entry_bytes=max_entry_bytes).seq
+        try:
+            stored = codec.unpack(view, offset, end, max_entry_bytes=max_entry_bytes).seq
+        except NewerVersion:
+            raise
+        except BadEntry:  # whole by its checksum, but not an entry that we can read
+            return offset
         if stored <= min_stored_seq:
             return offset
         lower = codec.resync(
