@@ -331,7 +331,7 @@ def _durable_row(size: Callable[[int], int]) -> Row:
             Contender(
                 name="64 threads",
                 workload="durable_threads",
-                arguments={"count": size(20_000), "threads": 64},
+                arguments={"count": size(64_000), "threads": 64},
             ),
             Contender(
                 name="1,000 tasks",

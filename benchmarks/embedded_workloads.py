@@ -7,6 +7,7 @@ they are alike, unless the workload waits for the disk. `rate` is the one that w
 """
 
 import asyncio
+import ctypes
 import json
 import os
 import random
@@ -17,7 +18,7 @@ import sys
 from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
-from threading import Thread
+from threading import Barrier, Thread
 from time import perf_counter, process_time, time
 
 from embedded_peers import PEERS
@@ -241,7 +242,9 @@ def _rss_bytes() -> int:
 
 
 def _own_bytes() -> int:
-    """What the process holds for itself, mapped files left out."""
+    """What the process holds for itself: without mapped files, and without what its allocator
+    keeps for later."""
+    ctypes.CDLL(None).malloc_trim(0)
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
@@ -270,17 +273,22 @@ def durable_threads(directory: str, count: int, threads: int) -> Figures:
     with penstock.open(directory, sync="always") as queue:
         _times(10, lambda: queue.enqueue(PAYLOAD))
 
+        all_are_there = Barrier(threads + 1)
+
         def each() -> None:
+            all_are_there.wait()
             _times(count // threads, lambda: queue.enqueue(PAYLOAD))
 
+        running = [Thread(target=each) for _ in range(threads)]
+        for thread in running:
+            thread.start()
+
         def work() -> None:
-            running = [Thread(target=each) for _ in range(threads)]
-            for thread in running:
-                thread.start()
+            all_are_there.wait()
             for thread in running:
                 thread.join()
 
-        return rate_of(count, work if threads > 1 else each)
+        return rate_of(count, work)
 
 
 def durable_tasks(directory: str, count: int, tasks: int) -> Figures:
@@ -320,6 +328,7 @@ def delayed(directory: str, waiting: int, count: int, spread_s: float) -> Figure
                     for _ in range(size)
                 ]
             )
+        queue.compact()  # a snapshot that is being saved beside is done with after it
         held = _own_bytes() - before
         for _ in range(count):
             queue.enqueue(PAYLOAD, delay=0.5 + spread_s * draw.random())
