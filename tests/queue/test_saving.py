@@ -1,6 +1,7 @@
 """Large snapshots are saved beside the work; never an older one after a newer."""
 
 import logging
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -49,6 +50,20 @@ def test_saving_beside_keeps_nobody_waiting_and_is_finished_at_the_end() -> None
     saver.save_beside(8, frozen(b"x"), nothing)  # after the end it begins anew
     saver.end()
     assert disk.saved == [7, 8]
+
+
+def test_what_was_saved_is_let_go() -> None:
+    disk = Disk()
+    disk.may_go_on.set()
+    saver = SnapshotSaver(disk.save, "a queue")
+    large = frozen(b"x")
+    kept, saved = weakref.ref(large), Event()
+    saver.save_beside(7, large, saved.set)
+    del large
+    assert saved.wait(30)
+    saver.save_beside(8, frozen(b"y"), nothing)  # by then the thread is done with the first
+    saver.end()
+    assert kept() is None
 
 
 def test_an_older_one_is_not_saved_after_a_newer() -> None:

@@ -52,12 +52,18 @@ class SnapshotSaver:
             self._thread = None
 
     def _run(self) -> None:
-        while (handed := self._handed.get()) is not None:
-            event_seq, frozen, on_saved = handed
-            try:
-                self.save(event_seq, frozen)
-                on_saved()
-            except LedgerError as error:  # the disk is full, say: the next one is another chance
-                logger.warning("no snapshot of %s was saved: %s", self._name, error)
-            finally:
-                self.is_busy = False
+        while True:
+            handed = self._handed.get()
+            if handed is None:
+                return
+            self._save_handed(*handed)
+            del handed  # it may be large, and the next one may be long in coming
+
+    def _save_handed(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
+        try:
+            self.save(event_seq, frozen)
+            on_saved()
+        except LedgerError as error:  # the disk is full, say: the next one is another chance
+            logger.warning("no snapshot of %s was saved: %s", self._name, error)
+        finally:
+            self.is_busy = False
