@@ -1,6 +1,7 @@
 """Long polls: one message wakes one waiter, in turn; whoever goes away loses nothing."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -208,3 +209,26 @@ async def test_who_comes_after_the_lines_were_closed_does_not_wait(
         assert payloads(await waiting(broker)) == [b"one"]
         assert await waiting(broker) == []
         assert clock.passed_ns < 1e6
+
+
+async def test_what_is_published_while_a_waiter_tries_is_not_overlooked(
+    open_broker: OpenBroker, clock: LoopClock
+) -> None:
+    """The try found nothing, the message came, and only then was the outcome of the try known."""
+    async with open_broker() as broker:
+        await publish(broker, b"first")
+        await waiting(broker)
+        lease, tries = broker.store.lease, []
+
+        def slow_lease(*arguments: Any, **options: Any) -> Answer:
+            tries.append(asyncio.get_running_loop().create_future())
+            return tries[-1]
+
+        broker.store.lease = slow_lease  # type: ignore[method-assign]
+        answer = waiting(broker)
+        await publish(broker, b"second")
+        await settled()
+        broker.store.lease = lease  # type: ignore[method-assign]
+        tries[0].set_result([])
+        assert payloads(await answer) == [b"second"]
+        assert clock.passed_ns < 1e9

@@ -22,7 +22,7 @@ _TRY_AGAIN_S = 1.0
 class _Waiter:
     """One call that waits. It keeps its place in the line until it is answered."""
 
-    __slots__ = ("answer", "attempt", "holder", "lease_s", "n", "timer")
+    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "n", "timer")
 
     def __init__(
         self, answer: Future[list[LeasedMessage]], n: int, lease_s: float | None, holder: str
@@ -32,6 +32,7 @@ class _Waiter:
         self.lease_s = lease_s
         self.holder = holder
         self.attempt: Future[list[LeasedMessage]] | None = None
+        self.again = False  # something got ready while it was trying
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -120,6 +121,8 @@ class WaitingLines:
     def _serve(self, line: _Line) -> None:
         """Try for each waiter in turn, until one finds nothing."""
         idle = [w for w in line.waiters if w.attempt is None and not w.answer.done()]
+        for waiter in line.waiters:
+            waiter.again = waiter.attempt is not None  # it may have looked too early
         try:
             ready = self._store.ready_hint(line.queue, line.group)
         except Exception as error:  # the group is not there, say
@@ -164,6 +167,8 @@ class WaitingLines:
                 waiter.answer.set_result(attempt.result())
         elif waiter.timer is None:
             self._answer(waiter, None)  # its time was over while it tried
+        elif waiter.again:
+            self._serve(line)
 
     def _time_is_over(self, waiter: _Waiter) -> None:
         waiter.timer = None

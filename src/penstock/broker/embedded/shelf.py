@@ -58,7 +58,7 @@ class Shelf:
         self._max_open = max_open
         self._idle_close_s = idle_close_s
         self._loop = asyncio.get_running_loop()
-        self._open: dict[QueueName, OpenQueue] = {}  # the least recently used first
+        self._open: dict[QueueName, OpenQueue] = {}
         self._bytes: dict[QueueName, int] = {}  # of all that are there; when last closed
         self._watchers: dict[QueueName, int] = {}
         self._turns: dict[QueueName, asyncio.Lock] = {}
@@ -270,6 +270,12 @@ class Shelf:
             if queue in self._open:
                 await self._close_now(queue)
 
+    async def _close_unused(self, queue: QueueName) -> None:
+        async with self._turn(queue):
+            found = self._open.get(queue)
+            if found is not None and not found.is_in_use:  # it may have been used since
+                await self._close_now(queue)
+
     async def _close_now(self, queue: QueueName) -> None:
         """Hold its turn. Calls that come meanwhile find it closed and wait for their turn."""
         found = self._open.pop(queue)
@@ -296,7 +302,7 @@ class Shelf:
         limit = self._loop.time() - self._idle_close_s
         for queue, found in list(self._open.items()):
             if found.used_at < limit and not found.is_in_use:
-                await self._close(queue)
+                await self._close_unused(queue)
 
     async def _close_some(self) -> None:
         """While too many are open, close the longest unused."""
@@ -305,7 +311,7 @@ class Shelf:
             return
         unused = [found for found in self._open.values() if not found.is_in_use]
         for found in sorted(unused, key=lambda one: one.used_at)[:excess]:
-            await self._close(found.name)
+            await self._close_unused(found.name)
 
     def _make_room_later(self) -> None:
         if len(self._open) > self._max_open:
