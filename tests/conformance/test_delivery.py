@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from penstock.broker.store import Place, Settlement
-from penstock.errors import InvalidInput, NoSuchGroup, QueueFull, RateLimited
+from penstock.broker.store import Browse, Place, Settlement
+from penstock.errors import InvalidInput, NoSuchGroup, QueueFull, RateLimited, Unavailable
 from penstock.model import NewMessage, TypedPayload
 from tests.conformance.conftest import ORDERS, StoreLife
 
@@ -236,3 +236,24 @@ async def test_a_payload_with_a_content_type_is_published_as_such(life: StoreLif
         with pytest.raises(InvalidInput, match="payload"):
             await store.publish(ORDERS, [TypedPayload(bytes(17 << 20), "x")])
         await store.close()
+
+
+async def test_any_number_may_wait_for_room_and_nobody_waits_for_them(life: StoreLife) -> None:
+    store = await life.open(max_messages=1, when_full="block", block_s=30.0)
+    await life.publish(b"first")
+    waiting = [store.publish(ORDERS, [b"more"]) for _ in range(20)]
+    await asyncio.sleep(1)
+    assert len((await store.browse(ORDERS, Browse())).rows) == 1
+    for _ in range(20):
+        leased = await life.lease()
+        await store.settle(ORDERS, acks(leased))
+        await asyncio.sleep(0.001)
+    assert all(one.done() and not one.exception() for one in waiting)
+    with pytest.raises(QueueFull):
+        await life.publish(b"too many")
+    assert life.clock.passed_ns > 31e9
+    late = store.publish(ORDERS, [b"late"])
+    await asyncio.sleep(1)
+    await store.close()
+    with pytest.raises(Unavailable):
+        await late

@@ -26,12 +26,13 @@ from penstock.broker.store import (
     Settlement,
 )
 from penstock.checking import check_whole
-from penstock.errors import ReceiptInvalid
+from penstock.errors import ReceiptInvalid, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
     HistoryEvent,
     LeasedMessage,
+    NewMessage,
     Published,
     Stats,
     Why,
@@ -70,6 +71,8 @@ class OpenQueue:
         self._blocks = core.settings.when_full == "block"
         self._repeats = repeats
         self._watchers = 0
+        self._blocked: set[asyncio.Event] = set()  # of publishers that wait for room
+        self._is_closing = False
         self._busy = 0  # calls in threads
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -104,6 +107,9 @@ class OpenQueue:
 
     async def finished(self) -> None:
         """When all calls that are under way are answered. No new ones may come."""
+        self._is_closing = True
+        for changed in self._blocked:
+            changed.set()  # they need not wait for room that does not come
         while self._busy:
             await self._at_rest.wait()
         if not self.core.ledger.is_stopped:
@@ -168,12 +174,43 @@ class OpenQueue:
             ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
             return self._durable([Published(id_) for id_ in ids])
         new = as_new(messages)
-        if self._blocks:  # may wait for room
-            return self._in_thread(lambda: publishing.publish(new), writes=True)
+        if self._blocks:
+            return asyncio.ensure_future(self._publish_when_room(new))
         published = publishing.publish(new)
         if any(one.delay is not None or one.deliver_at is not None for one in new):
             self.plan()
         return self._durable(published)
+
+    async def _publish_when_room(self, new: list[NewMessage]) -> list[Published]:
+        """Wait for room, without a thread: any number may wait, and nobody else does for them."""
+        publishing, settings = self._parts.publishing, self.core.settings
+        ends_at = self._loop.time() + settings.block_s
+        changed = asyncio.Event()
+
+        def wake() -> None:
+            self._loop.call_soon_threadsafe(changed.set)
+
+        self.core.listeners.append(wake)
+        self._blocked.add(changed)
+        try:
+            while not (published := publishing.try_publish(new)):
+                left_s = ends_at - self._loop.time()
+                if left_s <= 0:
+                    published = publishing.publish(new, block_s=0)  # says that the queue is full
+                    break
+                changed.clear()
+                try:
+                    async with asyncio.timeout(left_s):
+                        await changed.wait()
+                except TimeoutError:
+                    pass
+                if self._is_closing:
+                    raise Unavailable(f"queue {self.name} is being closed: try again in a moment")
+        finally:
+            self._blocked.discard(changed)
+            self.core.listeners.remove(wake)
+        self.plan()
+        return await self._durable(published)
 
     def lease(
         self, n: int, *, lease_s: float | None, group: str, holder: str, dead: bool
