@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import requests
 import schemathesis
 from hypothesis import HealthCheck, settings
 
@@ -17,7 +18,9 @@ CHECKS = [
     schemathesis.checks.content_type_conformance,
     schemathesis.checks.response_schema_conformance,
 ]
-SHORT, LONG = 10, 200
+# By chance, for each operation. Beside them are those that schemathesis derives from the limits in
+# the document, about 60 an operation, so that there are more than 100 in the default run.
+EXAMPLES = min(settings().max_examples // 4, 500)
 HEALTH = [HealthCheck.too_slow, HealthCheck.filter_too_much, HealthCheck.data_too_large]
 
 schema = schemathesis.openapi.from_dict(document(ENDPOINTS))
@@ -30,20 +33,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-def ask(case: Any, server: RunningServer) -> None:
-    answer = case.call(base_url=server.url)
+@pytest.fixture(scope="module")
+def session() -> Iterator[requests.Session]:
+    """One connection for all: half of the time would else be spent on making new ones."""
+    with requests.Session() as session:
+        session.trust_env = False  # proxies are not looked for, for each request anew
+        yield session
+
+
+@schema.parametrize()
+@settings(max_examples=EXAMPLES, suppress_health_check=HEALTH)
+def test_no_request_is_a_fault_of_the_server(
+    case: Any, server: RunningServer, session: requests.Session
+) -> None:
+    answer = case.call(base_url=server.url, session=session)
     if answer.status_code != 405:  # of a method that schemathesis tried beside those described
         case.validate_response(answer, checks=CHECKS)
-
-
-@schema.parametrize()
-@settings(max_examples=SHORT, deadline=None, derandomize=True, suppress_health_check=HEALTH)
-def test_no_request_is_a_fault_of_the_server(case: Any, server: RunningServer) -> None:
-    ask(case, server)
-
-
-@pytest.mark.long
-@schema.parametrize()
-@settings(max_examples=LONG, deadline=None, suppress_health_check=HEALTH)
-def test_many_requests_are_no_fault_of_the_server(case: Any, server: RunningServer) -> None:
-    ask(case, server)
