@@ -2,8 +2,9 @@
 
 import pytest
 
+from penstock.broker.names import QueueName
 from penstock.broker.store import Browse, DeadFilter, Place, Settlement, Store
-from penstock.errors import InvalidInput, NoSuchMessage
+from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue
 from penstock.model import NewMessage
 from tests.conformance.conftest import ORDERS, StoreLife
 
@@ -152,6 +153,14 @@ async def test_cancel_purge_pause_and_seek(life: StoreLife) -> None:
     with pytest.raises(InvalidInput):
         await store.seek(ORDERS, Place(to="middle"))
     await store.close()
+
+
+async def test_sync_is_done_in_every_policy_and_needs_the_queue(life: StoreLife) -> None:
+    store = await life.open(sync="never")
+    await life.publish(b"1")
+    await store.sync(ORDERS)
+    with pytest.raises(NoSuchQueue):
+        await store.sync(QueueName("shop", "none"))
 
 
 async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:

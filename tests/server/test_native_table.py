@@ -416,6 +416,19 @@ def test_purge_pause_resume_and_compact(http: Client, queue: str) -> None:
     assert http.post(queue_path(queue, "compact")).json()["freed_bytes"] >= 0
 
 
+def test_sync_is_answered_after_a_sync_whatever_the_policy(http: Client, queue: str) -> None:
+    def syncs() -> float:
+        page = http.get("/metrics").text
+        (count,) = [line for line in page.splitlines() if "penstock_commit_answers_count" in line]
+        return float(count.split()[-1])
+
+    publish(http, queue, 1)  # the server of these tests has `sync = "never"`
+    before = syncs()
+    answer = http.post(queue_path(queue, "sync"))
+    assert (answer.status_code, syncs()) == (204, before + 1)
+    assert http.post(queue_path("not-there", "sync")).status_code == 404
+
+
 def test_a_rate_limit_refuses_what_is_beyond_it(http: Client, queue: str) -> None:
     http.put(queue_path(queue))
     path = queue_path(queue, "rate_limit")

@@ -302,6 +302,11 @@ class Broker:
         self.admit(caller, Verb.MANAGE, queue.namespace)
         return self.store.compact(queue)
 
+    def sync(self, caller: Caller, queue: QueueName) -> Future[None]:
+        """Done when everything so far is on disk, whatever the queue's sync policy."""
+        self.admit(caller, Verb.PUBLISH, queue.namespace)
+        return self.store.sync(queue)
+
     def redrive(
         self,
         caller: Caller,

@@ -262,6 +262,9 @@ class Store(Protocol):
     def compact(self, queue: QueueName) -> Future[int]:
         """How many bytes were given back."""
 
+    def sync(self, queue: QueueName) -> Future[None]:
+        """Done when everything so far is on disk, whatever the queue's sync policy."""
+
     def redrive(
         self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
     ) -> Future[int]:

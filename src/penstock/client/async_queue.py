@@ -415,6 +415,10 @@ class AsyncRemoteQueue:
             on_progress(result)
         return result
 
+    async def sync(self) -> None:
+        """Return when everything so far is on the broker's disk, whatever the sync policy."""
+        await self._do(operating.sync(self._path))
+
     async def close(self) -> None:
         """Send what is gathered, close the connections. May be called again."""
         if self._batcher is not None:

@@ -63,6 +63,10 @@ def compact(path: str) -> Call[CompactionResult]:
     )
 
 
+def sync(path: str) -> Call[None]:
+    return post(f"{path}/sync", nothing, repeatable=True)
+
+
 def which_dead(
     ids: str | Iterable[str] | None,
     reason: str | None,

@@ -387,6 +387,10 @@ class RemoteQueue:
             on_progress(result)
         return result
 
+    def sync(self) -> None:
+        """Return when everything so far is on the broker's disk, whatever the sync policy."""
+        self._do(operating.sync(self._path))
+
     def for_tasks(self) -> AsyncRemoteQueue:
         """The same queue, with the same options, for asyncio. It has connections of its own."""
         connection = AsyncConnection(self.address.base, self._connection.options)

@@ -317,6 +317,10 @@ class OpenQueue:
     def compact(self) -> Future[int]:
         return self._in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
 
+    def synced(self) -> Future[None]:
+        """When everything so far is on disk, whatever the sync policy."""
+        return self._commits.when_durable(self, None)
+
     def redrive(self, filter: DeadFilter, group: str, *, dry_run: bool) -> Future[int]:
         return self._settle_dead(EventType.REDRIVEN, filter, group, dry_run=dry_run)
 

@@ -252,6 +252,9 @@ class EmbeddedStore:
     def compact(self, queue: QueueName) -> Future[int]:
         return self._do(queue, lambda one: one.compact())
 
+    def sync(self, queue: QueueName) -> Future[None]:
+        return self._do(queue, lambda one: one.synced())
+
     def redrive(
         self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
     ) -> Future[int]:

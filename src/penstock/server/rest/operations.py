@@ -31,6 +31,12 @@ async def compact(call: Call) -> Answer:
     return Compacted(await call.broker.compact(call.caller, call.queue))
 
 
+async def sync(call: Call) -> Answer:
+    """Answer when everything so far is on disk, whatever the queue's sync policy."""
+    await call.broker.sync(call.caller, call.queue)
+    return None
+
+
 ENDPOINTS = (
     Endpoint(
         "POST",
@@ -45,4 +51,5 @@ ENDPOINTS = (
     Endpoint("POST", f"{QUEUE}/pause", pause, Verb.MANAGE, PausedAnswer, also=(404,)),
     Endpoint("POST", f"{QUEUE}/resume", resume, Verb.MANAGE, PausedAnswer, also=(404,)),
     Endpoint("POST", f"{QUEUE}/compact", compact, Verb.MANAGE, Compacted, also=(404,)),
+    Endpoint("POST", f"{QUEUE}/sync", sync, Verb.PUBLISH, status=204, also=(404,)),
 )
