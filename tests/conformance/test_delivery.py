@@ -25,6 +25,22 @@ async def test_messages_come_in_order_and_acked_ones_never_again(life: StoreLife
     await store.close()
 
 
+async def test_what_a_holder_had_who_is_gone_is_ready_again_and_spends_no_attempt(
+    life: StoreLife,
+) -> None:
+    store = await life.open()
+    await life.publish(b"1", b"2", b"3")
+    for holder in ("gone", "there", "gone"):
+        await life.lease(1, holder=holder)
+    store = await life.reopen()
+    assert await store.release_of(ORDERS, "gone", "main") == 2
+    assert await store.release_of(ORDERS, "gone", "main") == 0
+    assert [(one.payload, one.attempt) for one in await life.lease()] == [(b"1", 1), (b"3", 1)]
+    with pytest.raises(NoSuchGroup):
+        await store.release_of(ORDERS, "gone", "none")
+    await store.close()
+
+
 async def test_a_batch_is_published_whole_or_not_at_all(life: StoreLife) -> None:
     store = await life.open()
     with pytest.raises(InvalidInput):

@@ -7,7 +7,7 @@ decided here. Calls answer with futures, see `store`. Everything runs in one eve
 import asyncio
 import secrets
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.broker.access import INSIDE, Caller, Verb
@@ -73,6 +73,7 @@ class Broker:
         self._slow = SlowRedrives(store)
         self._open = False
         self.node_id = ""  # known once it is started
+        self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -202,6 +203,10 @@ class Broker:
         settlements = [Settlement("release", one.receipt) for one in leased]
         if settlements and self._open:
             settle_by_queue(self.store, INSIDE, settlements)
+
+    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
+        """Give back all that a holder of the broker's own has from before a crash."""
+        return self.store.release_of(queue, holder, group)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -391,7 +396,7 @@ class Broker:
         """NotEmpty while it has queues, unless forced."""
         self.admit(caller, Verb.MANAGE, name)
         for queue in await self._catalogue.delete_namespace(name, force=force):
-            self.waiting.gone(queue)
+            await self._gone(queue)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
         """The names of the queues that the caller may read; of one namespace, or of all."""
@@ -421,7 +426,13 @@ class Broker:
     async def delete_queue(self, caller: Caller, queue: QueueName) -> None:
         self.admit(caller, Verb.MANAGE, queue.namespace)
         await self.store.delete(queue)
+        await self._gone(queue)
+
+    async def _gone(self, queue: QueueName) -> None:
+        """Tell those who had to do with a queue that was deleted."""
         self.waiting.gone(queue)
+        for listener in self.on_deleted:
+            await listener(queue)
 
     # -- helping -----------------------------------------------------------------------------------
 

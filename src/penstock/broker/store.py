@@ -226,6 +226,10 @@ class Store(Protocol):
         again, and is told that all is well.
         """
 
+    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
+        """Give back all that a holder has, who is known to be gone: ready again, and no attempt is
+        spent. How many that is."""
+
     # -- looking -----------------------------------------------------------------------------------
 
     def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]: ...

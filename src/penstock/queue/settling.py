@@ -140,6 +140,21 @@ class Settling:
             core.now()
             core.record([_about(EventType.RELEASED, lot) for lot in self._held(leased)])
 
+    def release_of(self, holder: str, group_name: str) -> int:
+        """Give back all that a holder has, who is known to be gone; how many that is."""
+        core = self._core
+        holder = as_written("holder", holder)
+        with core.lock:
+            core.now()
+            group = core.group(group_name)
+            lots: dict[int, _Lot] = {}
+            for seq, lease in group.leases.items():
+                if lease.holder == holder:
+                    lots.setdefault(lease.attempt, _Lot(group, lease.attempt, [])).seqs.append(seq)
+            if lots:
+                core.record([_about(EventType.RELEASED, lot) for lot in lots.values()])
+            return sum(len(lot.seqs) for lot in lots.values())
+
     # -- fencing -----------------------------------------------------------------------------------
 
     def _held(self, leased: Iterable[Leased], *, late_is_fine: bool = False) -> "list[_Lot]":

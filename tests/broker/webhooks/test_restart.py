@@ -87,7 +87,9 @@ def test_a_retry_that_waits_happens_after_the_restart_with_the_next_attempt(
     between(tmp_path, first, second)
 
 
-def test_a_delivery_cut_off_by_a_kill_is_made_again_when_its_lease_is_over(tmp_path: Path) -> None:
+def test_a_delivery_cut_off_by_a_kill_is_made_again_at_once_and_spends_no_attempt(
+    tmp_path: Path,
+) -> None:
     async def first(life: Life, end: Scripted) -> None:
         end.takes_s = 9.0
         await life.webhooks.create(INSIDE, ORDERS, URL, group="main")
@@ -96,10 +98,23 @@ def test_a_delivery_cut_off_by_a_kill_is_made_again_when_its_lease_is_over(tmp_p
         assert len(end.calls) == 1
 
     async def second(life: Life, end: Scripted) -> None:
-        await asyncio.sleep(100)
+        await asyncio.sleep(0.1)
         (call,) = end.calls
-        assert call.attempt == 2
+        assert call.attempt == 1
         assert (await life.stats()).acked == 1
+
+    kill_between(tmp_path, first, second)
+
+
+def test_what_others_lease_from_the_same_group_stays_theirs_over_a_kill(tmp_path: Path) -> None:
+    async def first(life: Life, end: Scripted) -> None:
+        await life.publish(b"x")
+        assert await life.broker.lease(INSIDE, ORDERS, lease_s=60, holder="somebody")
+        await life.webhooks.create(INSIDE, ORDERS, URL, group="main")
+
+    async def second(life: Life, end: Scripted) -> None:
+        await asyncio.sleep(50)
+        assert (end.calls, (await life.stats()).leased) == ([], 1)
 
     kill_between(tmp_path, first, second)
 

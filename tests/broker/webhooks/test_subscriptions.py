@@ -145,6 +145,27 @@ def test_a_group_that_was_named_stays(tmp_path: Path) -> None:
     play_virtually(tmp_path, story)
 
 
+@pytest.mark.parametrize("with_namespace", [False, True])
+def test_a_deleted_queue_takes_its_disabled_webhooks_along_as_well(
+    tmp_path: Path, with_namespace: bool
+) -> None:
+    async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
+        made = await life.webhooks.create(INSIDE, ORDERS, URL)
+        await life.webhooks.change(INSIDE, made.id, enabled=False)
+        other = await life.webhooks.create(INSIDE, QueueName("other", "orders"), URL)
+        if with_namespace:
+            await life.broker.delete_namespace(INSIDE, ORDERS.namespace, force=True)
+        else:
+            await life.broker.delete_queue(INSIDE, ORDERS)
+        with pytest.raises(NoSuchWebhook):
+            life.webhooks.get(INSIDE, made.id)
+        await life.broker.create_queue(INSIDE, ORDERS)
+        assert life.webhooks.list(INSIDE, ORDERS) == []
+        assert life.webhooks.get(INSIDE, other.id) == other
+
+    play_virtually(tmp_path, story)
+
+
 def test_a_group_deleted_under_it_disables_it_and_says_so(tmp_path: Path) -> None:
     async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
         webhook = await life.webhooks.create(INSIDE, ORDERS, URL, group="audit")

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import httpx2
-import pytest
 
 from tests.server.running import queue_path
 from tests.server.serving_process import ServingProcess
@@ -24,7 +23,6 @@ webhook_timeout_s = 1.0
 """
 
 
-@pytest.mark.long  # what was under way comes again when its lease is over: 31 s
 def test_every_message_arrives_and_only_what_was_under_way_comes_twice(tmp_path: Path) -> None:
     config = tmp_path / "penstock.toml"
     config.write_text(CONFIG.format(data=tmp_path / "data"))

@@ -255,6 +255,9 @@ class OpenQueue:
             self.plan()  # a nack is due again at some time
         return self._durable(outcomes)
 
+    def release_of(self, holder: str, group: str) -> Future[int]:
+        return self._durable(self._parts.settling.release_of(holder, group))
+
     # -- looking -----------------------------------------------------------------------------------
 
     def get(self, id: str, group: str) -> Future[Row]:

@@ -200,6 +200,9 @@ class EmbeddedStore:
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self._do(queue, lambda one: one.settle(settlements))
 
+    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
+        return self._do(queue, lambda one: one.release_of(holder, group))
+
     # -- looking -----------------------------------------------------------------------------------
 
     def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]:

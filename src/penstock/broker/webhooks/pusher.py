@@ -57,7 +57,7 @@ class Pusher:
             credit=broker.settings.webhook_concurrency,
             group=subscription.group,
             lease_s=broker.settings.webhook_timeout_s + _LEASE_MARGIN_S,
-            holder=f"webhook:{subscription.id}",
+            holder=subscription.holder,
         )
         self._task = self._loop.create_task(self._run())
 
@@ -86,7 +86,7 @@ class Pusher:
             try:
                 messages = await self._consumer.next()
             except NoSuchQueue:
-                return self._on_end(self.subscription, "its queue was deleted")
+                return None  # and so is the subscription
             except NoSuchGroup:
                 return self._on_end(self.subscription, "its group was deleted")
             except Unavailable:

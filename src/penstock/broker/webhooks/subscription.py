@@ -43,6 +43,11 @@ class Subscription(NamedTuple):
     enabled: bool = True
     disabled_because: str = ""
 
+    @property
+    def holder(self) -> str:
+        """The name under which its messages are leased."""
+        return f"webhook:{self.id}"
+
     def secrets_at(self, now_ns: int) -> list[str]:
         """Those to sign with, the current one first."""
         return [one.value for one in self.secrets if not one.until_ns or one.until_ns > now_ns]

@@ -60,6 +60,7 @@ class Webhooks:
 
     async def start(self) -> None:
         """Read what was subscribed, and go on pushing."""
+        self._broker.on_deleted.append(self._queue_deleted)
         async with self._changing:
             await self._register.load()
             for one in list(self._register):
@@ -73,8 +74,12 @@ class Webhooks:
         try:
             if subscription.owns_group:
                 await self._make_group(subscription)  # a crash may have come between the two
+            # What was under way at a crash is nobody's: it need not wait for the end of its lease.
+            await self._broker.release_of(
+                subscription.queue, subscription.holder, subscription.group
+            )
         except PenstockError as error:  # the queue is in trouble: its pusher waits until it is not
-            warn("webhook group not made", subscription.id, error)
+            warn("webhook waits for its queue", subscription.id, error)
         self._start_pushing(subscription)
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
@@ -243,6 +248,15 @@ class Webhooks:
         await self._register.remove(subscription.id)
         await self._logs.forget(subscription.id)
 
+    async def _queue_deleted(self, queue: QueueName) -> None:
+        """Its webhooks go with it, also if another of its name is made at once."""
+        for subscription in [one for one in self._register if one.queue == queue]:
+            async with self._changing:
+                try:
+                    await self._forget(subscription)
+                except (PenstockError, OSError) as error:  # forgotten at the next start, at last
+                    warn("webhook not forgotten", subscription.id, error)
+
     def _start_pushing(self, subscription: Subscription) -> None:
         if not subscription.enabled:
             return
@@ -278,12 +292,9 @@ class Webhooks:
                 return
             warn("webhook ended", id, why)
             try:
-                if not self._broker.has_queue(subscription.queue):
-                    await self._forget(subscription)
-                else:
-                    ended = subscription._replace(enabled=False, disabled_because=why)
-                    await self._register.put(ended)
-                    self._stop_pushing(id)
+                ended = subscription._replace(enabled=False, disabled_because=why)
+                await self._register.put(ended)
+                self._stop_pushing(id)
             except (PenstockError, OSError) as error:
                 warn("webhook not saved", id, error)
 
