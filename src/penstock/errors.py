@@ -159,6 +159,10 @@ class TooManyRequests(BrokerError):
         return str(self.args[0])
 
 
+class NoSuchSegment(BrokerError):
+    """There is no segment of that name, or it was rewritten or removed meanwhile."""
+
+
 class NoSuchWebhook(BrokerError):
     """There is no webhook subscription of that id."""
 

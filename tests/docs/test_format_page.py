@@ -13,6 +13,7 @@ from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.ledger.snapshots import SNAPSHOTS_KEPT, Snapshots
+from penstock.queue import tags
 from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted
 
 PAGE = "format.md"
@@ -83,6 +84,12 @@ def test_the_page_names_no_constant_that_is_gone() -> None:
     known = {**constants(layout), **constants(segment_header)}
     named = {unquoted(row["constant"]) for row in rows_with(PAGE, "constant", "value")}
     assert named - set(known) == set()
+
+
+def test_every_attribute_tag_is_in_the_page() -> None:
+    listed = {unquoted(row["name"]): int(row["tag"]) for row in rows_with(PAGE, "tag", "name")}
+    assert listed == {name: tag for name, tag in vars(tags).items() if name in listed}
+    assert set(listed) == {name for name in constants(tags) if not name.endswith("_TAG")}
 
 
 def test_offsets_and_sizes_of_each_table_add_up() -> None:

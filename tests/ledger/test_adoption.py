@@ -10,18 +10,17 @@ from penstock.errors import BadEntry, InvalidInput, LedgerError, PenstockError
 from penstock.ledger import Cursor, Ledger
 from penstock.ledger.adoption import (
     STAGING,
-    TRANSACTIONS_NAME,
     Staged,
-    Transaction,
     adopt,
+    adopted_before,
     append_once,
     staged_header,
     sweep_staging,
-    was_adopted,
 )
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.transactions import TRANSACTIONS_NAME, Transaction
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles
@@ -110,13 +109,13 @@ def test_times_never_go_back_even_if_the_segments_were_written_before(files: Mem
 def test_a_transaction_is_adopted_once(files: MemoryFiles) -> None:
     with open_ledger(files) as ledger:
         adopt(ledger, stage(files, ledger, "first", [[b"a"], [b"b"]]), NIGHTLY)
-        assert was_adopted(ledger, NIGHTLY)
+        assert adopted_before(ledger, NIGHTLY)
         again = adopt(ledger, stage(files, ledger, "second", [[b"a"], [b"b"]]), NIGHTLY)
         assert again.repeated and (again.first_seq, again.entries) == (1, 2)
         older = adopt(ledger, stage(files, ledger, "third", [[b"x"]]), Transaction("nightly", 6))
         assert older.repeated
-        assert not was_adopted(ledger, Transaction("nightly", 8))
-        assert not was_adopted(ledger, Transaction("weekly", 1))
+        assert not adopted_before(ledger, Transaction("nightly", 8))
+        assert not adopted_before(ledger, Transaction("weekly", 1))
         assert payloads(ledger) == [b"a", b"b"]
 
 
@@ -132,9 +131,9 @@ def test_a_few_messages_are_appended_once(files: MemoryFiles) -> None:
 def test_a_transaction_without_messages_is_remembered_too(files: MemoryFiles) -> None:
     with open_ledger(files) as ledger:
         adopt(ledger, [], NIGHTLY)
-        assert was_adopted(ledger, NIGHTLY)
+        assert adopted_before(ledger, NIGHTLY)
         append_once(ledger, [], Transaction("nightly", 8))
-        assert was_adopted(ledger, Transaction("nightly", 8))
+        assert adopted_before(ledger, Transaction("nightly", 8))
 
 
 def test_a_damaged_staged_segment_is_refused_and_nothing_changes(files: MemoryFiles) -> None:
@@ -147,7 +146,7 @@ def test_a_damaged_staged_segment_is_refused_and_nothing_changes(files: MemoryFi
             adopt(ledger, staged, NIGHTLY)
         assert payloads(ledger) == []
         assert ledger.messages.append(b"goes on") == 1
-        assert not was_adopted(ledger, NIGHTLY)
+        assert not adopted_before(ledger, NIGHTLY)
 
 
 def test_a_segment_with_fewer_entries_than_were_told_is_refused(files: MemoryFiles) -> None:
@@ -172,7 +171,7 @@ def test_a_damaged_memory_of_transactions_is_an_error_and_no_guess(files: Memory
         adopt(ledger, stage(files, ledger, "job", [[b"a"]]), NIGHTLY)
         Folder(files, PATH).replace(TRANSACTIONS_NAME, b'{"done": {}}')
         with pytest.raises(LedgerError, match="remove the file"):
-            was_adopted(ledger, NIGHTLY)
+            adopted_before(ledger, NIGHTLY)
 
 
 def test_staging_is_swept_but_not_what_is_being_adopted(files: MemoryFiles) -> None:

@@ -13,6 +13,7 @@ from penstock.server.rest.endpoint import Endpoint
 from tests.server.running import RunningServer, queue_path
 
 SETTLES = "settle_messages"
+FOLDER = "1-0123456789abcdef"
 _addresses = itertools.count(1)
 
 # What a route needs beside its path, for the broker to ask whether the caller may.
@@ -23,6 +24,7 @@ BODIES: dict[str, Any] = {
     "put_rate_limit": {"refill_per_s": 0},
     "publish_messages": {"payload": 1},
     "seek": {"to": "end"},
+    "adopt_staged": {"staged": []},
     "create_webhook": {"url": "https://webhook.invalid/hook"},
     "change_webhook": {},
 }
@@ -53,7 +55,14 @@ class Keys:
     def path(self, endpoint: Endpoint) -> str:
         id_ = self.webhook if "webhooks" in endpoint.path else self.id
         return endpoint.path.format(
-            namespace="shop", queue="orders", group="main", id=id_, log="messages", base="0"
+            namespace="shop",
+            queue="orders",
+            group="main",
+            id=id_,
+            log="messages",
+            base="1",
+            folder=FOLDER,
+            name="0.log",
         )
 
     def body(self, endpoint: Endpoint) -> Any:

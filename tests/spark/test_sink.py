@@ -9,7 +9,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructType
 import penstock
 from penstock.errors import InvalidInput, LedgerLocked, TooLarge
 from penstock.ledger import adoption
-from penstock.spark import sink as sink_module
+from penstock.ledger import staging as staging_module
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows
 from penstock.spark.sink_rows import check_sink_schema
@@ -44,7 +44,7 @@ def staging(path: Path) -> list[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small jobs are appended, large ones adopted: both must keep the same promises."""
     if request.param == "adopted":
-        monkeypatch.setattr(sink_module, "SMALL_BYTES", 0)
+        monkeypatch.setattr(staging_module, "SMALL_BYTES", 0)
     return str(request.param)
 
 
@@ -87,7 +87,7 @@ def test_a_twin_of_a_task_is_not_adopted_and_swept_when_old(
     made.commit([task(made, [b"a"])])
     assert payloads(tmp_path) == [b"a"]
     assert len(staging(tmp_path)) == 1
-    monkeypatch.setattr("penstock.spark.staging.ORPHANED_AFTER_S", 0)
+    monkeypatch.setattr("penstock.ledger.staging.ORPHANED_AFTER_S", 0)
     made.commit([task(made, [b"b"])])
     assert staging(tmp_path) == []
     assert payloads(tmp_path) == [b"a", b"b"]
@@ -107,8 +107,8 @@ def test_a_driver_killed_before_the_adoption_loses_nothing_but_the_work(
     made = writer(tmp_path, txnAppId="nightly", txnVersion=1)
     staged = task(made, [b"a", b"b"])
     with monkeypatch.context() as patch:
-        patch.setattr(sink_module, "adopt", _killed)
-        patch.setattr(sink_module, "append_once", _killed)
+        patch.setattr(staging_module, "adopt", _killed)
+        patch.setattr(staging_module, "append_once", _killed)
         with pytest.raises(KeyboardInterrupt):
             made.commit([staged])
     assert payloads(tmp_path) == []

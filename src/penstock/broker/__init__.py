@@ -6,6 +6,7 @@ from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.keys import Key, KeyFile, Keys
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import DEFAULT_NAMESPACE, QueueName, check_name
+from penstock.broker.segments import StagedSegment
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import (
     Browse,
@@ -44,6 +45,7 @@ __all__ = [
     "QueueSettings",
     "Row",
     "Settlement",
+    "StagedSegment",
     "Store",
     "Verb",
     "check_name",

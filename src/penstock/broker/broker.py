@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from penstock.broker.access import INSIDE, Caller, Verb
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.file_door import FileDoor
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
@@ -69,6 +70,7 @@ class Broker:
         self.store = store
         self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
+        self.files = FileDoor(store, self._catalogue, self.admit, self._in)
         self._limits = self._buckets()
         self._slow = SlowRedrives(store)
         self._open = False

@@ -13,6 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol
 
 from penstock.broker.names import QueueName
+from penstock.broker.segments import (
+    Adoption,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    StagedSegment,
+    StagingInfo,
+)
 from penstock.model import (
     MAIN_GROUP_NAME,
     DeadLetter,
@@ -285,6 +293,38 @@ class Store(Protocol):
         """False if there is one of that name; it is left as it is."""
 
     def delete_group(self, queue: QueueName, group: str) -> Future[None]: ...
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def segments(self, queue: QueueName, *, time_ns: int | None = None) -> Future[QueueSegments]:
+        """The segments of both logs at one moment, as far as they are durable; with a time, also
+        which entry of each is the first at or after it."""
+
+    def read_segment(
+        self, queue: QueueName, log: LogName, base: int, start: int, end: int | None
+    ) -> Future[SegmentBytes]:
+        """The bytes [start, end) of a segment, or of a snapshot: at most MAX_RANGE_BYTES, none
+        that are not durable. NoSuchSegment if it was removed."""
+
+    def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
+        """The sparse index of a segment."""
+
+    def staging(self, queue: QueueName) -> Future[StagingInfo]:
+        """What is needed to write segments for the queue. InvalidInput if it has a bound."""
+
+    def stage(
+        self, queue: QueueName, folder: str, name: str, offset: int, data: bytes
+    ) -> Future[None]:
+        """Write a part of a segment into the staging area, durably."""
+
+    def unstage(self, queue: QueueName, folder: str) -> Future[None]:
+        """Throw away what was staged in a folder; nothing happens if there is none."""
+
+    def adopt(
+        self, queue: QueueName, staged: Sequence[StagedSegment], app: str | None, version: int
+    ) -> Future[Adoption]:
+        """Take staged segments in as messages, in this order, all or none. A version of an
+        application that was taken in before, or a later one, is not taken in again."""
 
     # -- documents ---------------------------------------------------------------------------------
 

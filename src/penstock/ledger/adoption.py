@@ -16,13 +16,12 @@ the commit it says what is about to happen; whether it did is seen from whether 
 has left the staging folder.
 """
 
-import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from threading import Condition
 
 from penstock import codec
-from penstock.codec import Draft, Entry, Packer, Skim, crc32c
+from penstock.codec import Draft, Entry, Packer, Skim
 from penstock.codec.layout import DATA
 from penstock.errors import BadEntry, InvalidInput, LedgerError
 from penstock.ledger.folder import Folder, read_fully, write_fully
@@ -38,21 +37,19 @@ from penstock.ledger.segment_header import (
     segment_name,
 )
 from penstock.ledger.system_errors import as_ledger_error
+from penstock.ledger.transactions import (
+    TRANSACTION_TAG,
+    TRANSACTIONS_NAME,
+    Memory,
+    Transaction,
+    tag_value,
+)
+from penstock.model import NS
 
 STAGING = "staging"
-TRANSACTIONS_NAME = "transactions.json"
-TRANSACTION_TAG = 240  # attribute of the first message of a transaction that was appended
-MAX_REMEMBERED = 10_000  # applications; the one that was longest silent is forgotten first
-MAX_TRANSACTIONS_BYTES = 8 << 20
-_FORMAT = 1
 _CHUNK = 4096
-
-
-class Transaction(NamedTuple):
-    """The name of one adoption: versions of an application rise."""
-
-    app: str
-    version: int
+_RESTAMP_NS_PER_BYTE = 25  # 40 MB/s: twice as long as it takes
+_NEARLY_NS = 50_000_000  # a timestamp may be so far ahead of its time
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,32 +70,60 @@ class Adopted:
     repeated: bool = False  # the transaction was there already, and nothing was done
 
 
+Within = Callable[[Callable[[], Adopted]], Adopted]
+
+
+def _alone(step: Callable[[], Adopted]) -> Adopted:
+    return step()
+
+
 def staged_header(identity: int, created_at_ns: int) -> SegmentHeader:
     """The header of a segment that has no place in a log yet."""
     return SegmentHeader(MESSAGES, identity, 0, created_at_ns, RELATIVE)
 
 
+def check_header(one: Staged, data: bytes, identity: int) -> None:
+    """InvalidInput if a staged segment was not written for the queue of that identity."""
+    header = SegmentHeader.unpack(data[:HEADER_BYTES])
+    if header.identity != identity or not header.flags & RELATIVE:
+        raise InvalidInput(f"{one.folder}/{one.name} was not staged for this queue")
+
+
 def adopt(
-    ledger: Ledger, staged: Sequence[Staged], transaction: Transaction | None = None
+    ledger: Ledger,
+    staged: Sequence[Staged],
+    transaction: Transaction | None = None,
+    *,
+    within: Within | None = None,
 ) -> Adopted:
-    """Put staged segments behind the last message, in the order given."""
-    return _Adoption(ledger, transaction).of_segments([one for one in staged if one.entries])
+    """Put staged segments behind the last message, in the order given.
+
+    With `within` others use the ledger meanwhile: it is called with the one step that nobody may
+    see half of, and all that takes long is done before.
+    """
+    return _Adoption(ledger, transaction, within).of_segments([s for s in staged if s.entries])
 
 
-def append_once(ledger: Ledger, drafts: Sequence[Draft], transaction: Transaction) -> Adopted:
+def append_once(
+    ledger: Ledger,
+    drafts: Sequence[Draft],
+    transaction: Transaction | None,
+    *,
+    within: Within | None = None,
+) -> Adopted:
     """The same for a few messages: one batch of the log, which carries the transaction's name."""
-    return _Adoption(ledger, transaction).of_drafts(drafts)
+    return _Adoption(ledger, transaction, within).of_drafts(drafts)
 
 
-def was_adopted(ledger: Ledger, transaction: Transaction) -> bool:
-    """Was that version of the application adopted, or a later one?"""
-    return _Adoption(ledger, transaction).repeated() is not None
+def adopted_before(ledger: Ledger, transaction: Transaction) -> Adopted | None:
+    """What came of that version of the application, or of a later one, if it was taken in."""
+    return _Adoption(ledger, transaction).repeated()
 
 
 def sweep_staging(ledger: Ledger, names: Sequence[str]) -> None:
     """Remove folders of `staging/`: those of failed or finished writers."""
     staging = _staging(ledger)
-    pending = _Memory.load(ledger).pending
+    pending = Memory.load(ledger).pending
     kept = pending["folder"] if pending is not None else None
     for name in names:
         folder = staging.child(name)
@@ -115,64 +140,16 @@ def _staging(ledger: Ledger) -> Folder:
     return Folder(ledger.messages.folder.files, ledger.path).child(STAGING)
 
 
-# -- what is remembered ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Memory:
-    """The content of transactions.json."""
-
-    done: dict[str, tuple[int, int, int]]  # application -> version, first seq, entries
-    pending: dict[str, Any] | None = None
-
-    @classmethod
-    def load(cls, ledger: Ledger) -> "_Memory":
-        root = Folder(ledger.messages.folder.files, ledger.path)
-        try:
-            data = root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES)
-        except FileNotFoundError:
-            return cls({})
-        except OSError as error:
-            raise as_ledger_error(ledger.path, f"reading {TRANSACTIONS_NAME}", error) from error
-        try:
-            content = json.loads(data)
-            checksum = content.pop("crc")
-            if checksum != crc32c(_canonical(content)) or content["format"] > _FORMAT:
-                raise ValueError("the checksum does not match, or a newer version wrote it")
-            done = {app: (v, seq, n) for app, (v, seq, n) in content["done"].items()}
-            return cls(done, content["pending"])
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise LedgerError(
-                f"{ledger.path}/{TRANSACTIONS_NAME} cannot be read ({error}), so it cannot be said "
-                f"which transactions are in the queue. Make sure that none will be repeated, then "
-                f"remove the file."
-            ) from None
-
-    def save(self, ledger: Ledger) -> None:
-        done = dict(list(self.done.items())[-MAX_REMEMBERED:])
-        content = {"format": _FORMAT, "done": done, "pending": self.pending}
-        data = json.dumps({**content, "crc": crc32c(_canonical(content))}).encode()
-        try:
-            Folder(ledger.messages.folder.files, ledger.path).replace(TRANSACTIONS_NAME, data)
-        except OSError as error:
-            raise as_ledger_error(ledger.path, f"saving {TRANSACTIONS_NAME}", error) from error
-
-    def with_done(self, transaction: Transaction, first_seq: int, entries: int) -> "_Memory":
-        others = {app: entry for app, entry in self.done.items() if app != transaction.app}
-        entry = (transaction.version, first_seq, entries)
-        return _Memory({**others, transaction.app: entry}, None)
-
-
-def _canonical(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
-
-
 # -- doing it --------------------------------------------------------------------------------------
 
 
 class _Adoption:
-    def __init__(self, ledger: Ledger, transaction: Transaction | None) -> None:
+    def __init__(
+        self, ledger: Ledger, transaction: Transaction | None, within: Within | None = None
+    ) -> None:
         self._ledger = ledger
+        self._within = within or _alone
+        self._has_company = within is not None
         self._log = ledger.messages
         self._files = ledger.messages.folder.files
         self._transaction = transaction
@@ -180,7 +157,7 @@ class _Adoption:
 
     def repeated(self) -> Adopted | None:
         """The earlier adoption, if there was one. Finds out first what a crash left undecided."""
-        memory = self._settled(_Memory.load(self._ledger))
+        memory = self._settled(Memory.load(self._ledger))
         if self._transaction is None:
             return None
         done = memory.done.get(self._transaction.app)
@@ -203,6 +180,8 @@ class _Adoption:
             return self._remember(Adopted(self._log.next_seq, 0))
         oldest_ns = min(first.timestamp_ns for first, _ in found)
         newest_ns = max(skim.last_timestamp_ns for _, skim in found)
+        if self._has_company:
+            oldest_ns = newest_ns = self._stamped_ahead(staged, sum(s.end for _, s in found))
 
         def place(first_seq: int, last_ns: int) -> tuple[list[tuple[SegmentHeader, int]], int]:
             in_order = last_ns <= oldest_ns == newest_ns
@@ -211,10 +190,9 @@ class _Adoption:
             self._put_in_place(staged, [header for header, _ in headers], first_seq, total)
             return headers, at_ns
 
-        return self._remember(Adopted(self._log.take_in(total, place), total))
+        return self._remember(self._within(lambda: Adopted(self._log.take_in(total, place), total)))
 
     def of_drafts(self, drafts: Sequence[Draft]) -> Adopted:
-        assert self._transaction is not None
         self._ledger.check_writable()
         earlier = self.repeated()
         if earlier is not None:
@@ -222,30 +200,32 @@ class _Adoption:
         if not drafts:
             return self._remember(Adopted(self._log.next_seq, 0))
         self._announce(first_seq=self._log.next_seq, folder="", name="", entries=len(drafts))
-        first, *others = drafts
-        name = _tag_value(self._transaction)
-        named = first._replace(attributes={**(first.attributes or {}), TRANSACTION_TAG: name})
-        first_seq = self._log.append_batch([named, *others])
+        if self._transaction is not None:
+            name = {TRANSACTION_TAG: tag_value(self._transaction)}
+            first, *others = drafts
+            drafts = [first._replace(attributes={**(first.attributes or {}), **name}), *others]
+        batch = drafts
+        adopted = self._within(lambda: Adopted(self._log.append_batch(batch), len(batch)))
         self._ledger.sync()
-        return self._remember(Adopted(first_seq, len(drafts)))
+        return self._remember(adopted)
 
     # -- transactions ------------------------------------------------------------------------------
 
     def _announce(self, **where: object) -> None:
         if self._transaction is not None:
-            memory = _Memory.load(self._ledger)
+            memory = Memory.load(self._ledger)
             pending = {"app": self._transaction.app, "version": self._transaction.version, **where}
             replace(memory, pending=pending).save(self._ledger)
 
     def _remember(self, adopted: Adopted) -> Adopted:
         if self._transaction is not None:
-            memory = _Memory.load(self._ledger)
+            memory = Memory.load(self._ledger)
             memory.with_done(self._transaction, adopted.first_seq, adopted.entries).save(
                 self._ledger
             )
         return adopted
 
-    def _settled(self, memory: _Memory) -> _Memory:
+    def _settled(self, memory: Memory) -> Memory:
         """Find out whether what was announced did happen."""
         pending = memory.pending
         if pending is None:
@@ -265,7 +245,7 @@ class _Adoption:
 
     def _appended(self, from_seq: int, transaction: Transaction) -> int | None:
         """Where the batch with the transaction's name begins; None if it was never written."""
-        wanted = _tag_value(transaction)
+        wanted = tag_value(transaction)
         cursor, expected, complete = Cursor(self._log, from_seq, unsynced=True), from_seq, True
         while entries := cursor.read(_CHUNK):
             for entry in entries:
@@ -287,9 +267,7 @@ class _Adoption:
     def _verified(self, one: Staged) -> tuple[Entry, Skim]:
         """Read a staged segment: every checksum, every seq. Its first entry, and the sum of all."""
         data = self._read(one)
-        header = SegmentHeader.unpack(data[:HEADER_BYTES])
-        if header.identity != self._ledger.identity or not header.flags & RELATIVE:
-            raise InvalidInput(f"{one.folder}/{one.name} was not staged for this queue")
+        check_header(one, data, self._ledger.identity)
         limit = self._log.settings.max_entry_bytes
         found = codec.skim(data, HEADER_BYTES, len(data), max_entry_bytes=limit)
         whole = found.problem is None and found.end == len(data)
@@ -338,6 +316,27 @@ class _Adoption:
         self._staging.sync()
         self._staging.parent().sync()
         return headers
+
+    def _stamped_ahead(self, staged: Sequence[Staged], size_bytes: int) -> int:
+        """Give all entries a time at which the rewriting will be over, and wait for it to come.
+
+        Others write meanwhile, so the time of now would be too old when these take their place.
+        """
+        clock = self._ledger.clock
+        at_ns = clock.now_ns() + size_bytes * _RESTAMP_NS_PER_BYTE
+        for one in staged:
+            fd = self._files.open(self._staging.child(one.folder).file(one.name), "write")
+            try:
+                self._restamp(one, fd, at_ns)
+                self._files.fdatasync(fd)
+            finally:
+                self._files.close(fd)
+        left_ns = at_ns - clock.now_ns()
+        if left_ns > _NEARLY_NS:
+            nobody = Condition()
+            with nobody:
+                clock.wait(nobody, (left_ns - _NEARLY_NS) / NS)
+        return at_ns
 
     def _restamp(self, one: Staged, fd: int, timestamp_ns: int) -> None:
         """Others wrote since: times never go back, so all entries get the time of the last one."""
@@ -398,10 +397,6 @@ class _Adoption:
     def _rename(self, one: Staged, header: SegmentHeader) -> None:
         source = self._staging.child(one.folder).file(one.name)
         self._files.rename(source, self._log.folder.file(segment_name(header.base_seq)))
-
-
-def _tag_value(transaction: Transaction) -> bytes:
-    return f"{transaction.version}:{transaction.app}".encode()
 
 
 def draft_of(entry: Entry) -> Draft:

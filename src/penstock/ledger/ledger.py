@@ -220,6 +220,10 @@ class Ledger:
         return self._manifest.identity
 
     @property
+    def clock(self) -> Clock:
+        return self._clock
+
+    @property
     def created_at_ns(self) -> int:
         return self._manifest.created_at_ns
 

@@ -15,7 +15,7 @@ from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TOMBSTONE
-from penstock.errors import InvalidInput, LedgerError, LedgerStopped, PenstockError
+from penstock.errors import EntryGone, InvalidInput, LedgerError, LedgerStopped, PenstockError
 from penstock.ledger.appending import Appending, Item, T
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment import HoleListener, Segment
@@ -495,6 +495,26 @@ class Log(Appending):
             return first_seq
 
     # -- for readers -------------------------------------------------------------------------------
+
+    def durable(self) -> tuple[list[tuple[Segment, int]], int]:
+        """The segments, each with how many of its bytes are on disk; and the seq behind them all.
+
+        Of one moment. More may be on disk than is known to be.
+        """
+        while True:
+            with self._lock:
+                segments, tail = self.segments.all, self._tail
+                synced_upto = tail.synced_upto if tail is not None else None
+                next_seq = self._durable_next_seq
+            try:
+                found = [(segment, segment.end) for segment in segments]
+            except EntryGone:
+                if not any(segment.gone for segment in segments):
+                    raise
+                continue  # compaction took one away meanwhile
+            if synced_upto is not None and found:
+                found[-1] = (segments[-1], synced_upto)
+            return found, next_seq
 
     def publish_tail(self) -> None:
         """Let readers of the last segment see all that was appended."""

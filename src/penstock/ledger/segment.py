@@ -155,10 +155,15 @@ class Segment(SegmentFile):
         entries, _ = self.read(HEADER_BYTES, 1)
         return entries[0].timestamp_ns if entries else None
 
+    def packed_index(self) -> bytes:
+        """The index up to where the segment may be read, as its file has it."""
+        with self._lock:
+            return self._indexed().pack()
+
     def save_index(self) -> None:
         """Write the index beside the segment."""
         with self._lock:
-            self._folder.replace(index_name(self.base_seq), self._indexed().pack())
+            self._folder.replace(index_name(self.base_seq), self.packed_index())
 
     # -- inside ------------------------------------------------------------------------------------
 

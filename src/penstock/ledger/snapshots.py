@@ -39,13 +39,13 @@ class Snapshots:
             raise TooLarge(f"a snapshot of {len(blob)} bytes; the most is {MAX_SNAPSHOT_BYTES}")
         head = _HEAD.pack(_MAGIC, _VERSION, event_seq, len(blob))
         checksum = crc32c(blob, crc32c(head))
-        self._folder.replace(_name(event_seq), head + blob + _CRC.pack(checksum))
+        self._folder.replace(snapshot_name(event_seq), head + blob + _CRC.pack(checksum))
         old = [seq for seq in self.seqs() if seq != event_seq]
         newer = [seq for seq in old if seq > event_seq]  # damaged ones, or of a lost future
         keep = sorted(set(old) - set(newer))[-(SNAPSHOTS_KEPT - 1) :]
         for seq in old:
             if seq not in keep:
-                self._folder.remove(_name(seq))
+                self._folder.remove(snapshot_name(seq))
         self._folder.sync()
 
     def newest(self, *, upto: int | None = None) -> Snapshot | None:
@@ -58,7 +58,7 @@ class Snapshots:
             except FileNotFoundError:
                 continue  # a writer beside us has newer ones by now
             except (ValueError, OSError) as error:
-                self.damaged.append((_name(seq), str(error)))
+                self.damaged.append((snapshot_name(seq), str(error)))
         return None
 
     def seqs(self) -> list[int]:
@@ -67,7 +67,7 @@ class Snapshots:
 
     def read(self, event_seq: int) -> Snapshot:
         """One snapshot; ValueError says what is wrong with it."""
-        data = self._folder.read(_name(event_seq), max_bytes=MAX_SNAPSHOT_BYTES)
+        data = self._folder.read(snapshot_name(event_seq), max_bytes=MAX_SNAPSHOT_BYTES)
         if len(data) < _HEAD.size + _CRC.size:
             raise ValueError(f"cut off: {len(data)} bytes")
         body = memoryview(data)[: -_CRC.size]
@@ -83,7 +83,8 @@ class Snapshots:
         return Snapshot(seq, bytes(body[_HEAD.size :]))
 
 
-def _name(event_seq: int) -> str:
+def snapshot_name(event_seq: int) -> str:
+    """The name of its file."""
     return f"{event_seq:020d}{_SUFFIX}"
 
 

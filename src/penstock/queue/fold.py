@@ -107,6 +107,15 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
         group.fed_upto = end
 
 
+def feed_adopted(ledger: Ledger, state: QueueState, first: int, end: int) -> None:
+    """Tell the state of messages [first, end) that came into the log beside it."""
+    if state.ingested_upto < first:
+        state.publish_plain(state.ingested_upto, first)
+    cursor = Cursor(ledger.messages, first, unsynced=True)
+    while (entries := _read_on(cursor, state, end)) and entries[0].seq < end:
+        _publish(state, [entry for entry in entries if entry.seq < end])
+
+
 def _feed_new_messages(ledger: Ledger, state: QueueState) -> deque[tuple[int, Event]]:
     settlements = []
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))

@@ -25,6 +25,10 @@ _SUMMARIES = {
     "namespace": "A namespace.",
     "queue": "A queue of the namespace.",
     "group": "A consumer group of the queue.",
+    "log": "messages, events or snapshots.",
+    "base": "The first seq of a segment; the event seq of a snapshot.",
+    "folder": "A folder of the staging area: nanoseconds, a minus, 16 hexadecimal digits.",
+    "name": "A staged segment: a number and .log.",
 }
 
 
@@ -111,7 +115,7 @@ def _operation(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
     if endpoint.verb:
         operation["description"] = f"Needs a key with the verb `{endpoint.verb}`, where keys are."
     if endpoint.body is not None:
-        content = {JSON: {"schema": of_kind[id(endpoint.body)]}}
+        content = {_media_type(endpoint.body): {"schema": _schema(endpoint.body, of_kind)}}
         if endpoint.handler.__name__ == "publish_messages":
             content["application/octet-stream"] = {"schema": {}}  # the body is the payload
         operation["requestBody"] = {"required": not endpoint.body_optional, "content": content}
@@ -131,13 +135,13 @@ def _path_parameter(name: str) -> dict[str, Any]:
 
 def _responses(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    schemas = [of_kind[id(kind)] for kind in _answers(endpoint)]
+    schemas = [_schema(kind, of_kind) for kind in _answers(endpoint)]
     good = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
     for status in sorted({endpoint.status, *endpoint.also, *_ANY_ROUTE}):
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if status < 300:
             if endpoint.answer is not None:
-                answer["content"] = {_media_type(endpoint): {"schema": good}}
+                answer["content"] = {_media_type(endpoint.answer): {"schema": good}}
         else:
             problem = {"$ref": "#/components/schemas/ProblemBody"}
             answer["content"] = {PROBLEM_JSON: {"schema": problem}}
@@ -153,5 +157,9 @@ def _answers(endpoint: Endpoint) -> tuple[Any, ...]:
     return answer if isinstance(answer, tuple) else () if answer is None else (answer,)
 
 
-def _media_type(endpoint: Endpoint) -> str:
-    return "text/plain" if endpoint.answer is str else JSON
+def _schema(kind: Any, of_kind: dict[int, Any]) -> Any:
+    return {} if kind is bytes else of_kind[id(kind)]  # bytes travel as they are, not in JSON
+
+
+def _media_type(kind: Any) -> str:
+    return {str: "text/plain", bytes: "application/octet-stream"}.get(kind, JSON)

@@ -51,6 +51,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.NoSuchQueue: Kind(404, "no_such_queue"),
     errors.NoSuchGroup: Kind(404, "no_such_group"),
     errors.NoSuchMessage: Kind(404, "no_such_message"),
+    errors.NoSuchSegment: Kind(404, "no_such_segment"),
     errors.NoSuchWebhook: Kind(404, "no_such_webhook"),
     errors.EntryGone: Kind(404, "no_such_message"),
     errors.AlreadyExists: Kind(409, "already_exists"),
@@ -84,8 +85,15 @@ class Problem(NamedTuple):
     detail: str
     headers: Mapping[str, str]
     more: Mapping[str, Any]  # members beside the standard ones
+    is_plain: bool = False  # as `{"error": text}`, see `dialects`
+
+    @property
+    def content_type(self) -> str:
+        return "application/json" if self.is_plain else PROBLEM_JSON
 
     def body(self, request_id: str = "") -> bytes:
+        if self.is_plain:
+            return msgspec.json.encode({"error": self.detail})
         members: dict[str, Any] = {
             "type": "about:blank",
             "title": HTTPStatus(self.status).phrase,

@@ -13,34 +13,25 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock import codec
 from penstock.clock import SystemClock
-from penstock.codec import Draft
 from penstock.errors import InvalidInput, PenstockError
 from penstock.ledger import Ledger
-from penstock.ledger.adoption import (
-    STAGING,
-    Staged,
-    Transaction,
-    adopt,
-    append_once,
-    draft_of,
-    sweep_staging,
-)
+from penstock.ledger.adoption import Staged, sweep_staging
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
-from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staging import take_in
+from penstock.ledger.transactions import Transaction
 from penstock.queue import QueueSettings
+from penstock.queue.adopting import refuse_bounds
 from penstock.queue.queue import open_queue
 from penstock.spark.options import WriteOptions
 from penstock.spark.places import NAME, Directory, chosen
 from penstock.spark.sink_rows import check_sink_schema
-from penstock.spark.staging import Target, is_orphan, stage
+from penstock.spark.staging import Target, stage
 
 log = logging.getLogger("penstock.spark")
 
-SMALL_BYTES = 8 << 20  # below it, rows are appended: many small segments would be slow to read
 _QUERY_ID, _BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"
 
 
@@ -64,12 +55,7 @@ def target_of(options: WriteOptions) -> Target:
         Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     )
     settings = QueueSettings.of_stored(manifest.settings)
-    for name in ("max_messages", "max_bytes", "rate_per_s"):
-        if getattr(settings, name):
-            raise InvalidInput(
-                f"{path} has a bound ({name} is {getattr(settings, name)}), which a job that is "
-                f"written as a whole cannot keep: remove the bound, or publish through the queue"
-            )
+    refuse_bounds(settings, path)
     return Target(path, manifest.identity, settings)
 
 
@@ -115,15 +101,10 @@ def staged_rows(target: Target, batches: Iterator[pa.RecordBatch], timestamp_ns:
 def commit_rows(
     target: Target, messages: Sequence[WriterCommitMessage | None], transaction: Transaction | None
 ) -> None:
-    """Have all that the tasks staged adopted; in the order of their partitions."""
-    tasks = _tasks(messages)
-    staged = [one for task in tasks for one in task.staged]
+    """Have all that the tasks staged taken in; in the order of their partitions."""
+    staged = [one for task in _tasks(messages) for one in task.staged]
     with _writing(target) as ledger:
-        if sum(task.size_bytes for task in tasks) < SMALL_BYTES:
-            _append(ledger, target, staged, transaction)
-        else:
-            adopt(ledger, staged, transaction)
-        sweep_staging(ledger, [*dict.fromkeys(one.folder for one in staged), *_orphans(target)])
+        take_in(ledger, staged, transaction, now_ns=SystemClock().now_ns())
 
 
 def abort_rows(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -143,38 +124,6 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
 
 def _writing(target: Target) -> Ledger:
     return Ledger.open(target.path, target.settings.ledger_settings(), create=False)
-
-
-def _append(
-    ledger: Ledger, target: Target, staged: Sequence[Staged], transaction: Transaction | None
-) -> None:
-    drafts = [draft for one in staged for draft in _drafts(ledger, target, one)]
-    if transaction is not None:
-        append_once(ledger, drafts, transaction)
-    elif drafts:
-        ledger.messages.append_batch(drafts)
-        ledger.sync()
-
-
-def _drafts(ledger: Ledger, target: Target, one: Staged) -> list[Draft]:
-    folder = Folder(OsFiles(), target.path).child(STAGING).child(one.folder)
-    data = folder.read(one.name, max_bytes=SMALL_BYTES)
-    entries, after = codec.read_entries(
-        data,
-        HEADER_BYTES,
-        len(data),
-        max_count=one.entries + 1,
-        max_entry_bytes=ledger.settings.max_entry_bytes,
-    )
-    if len(entries) != one.entries or after != len(data):
-        raise InvalidInput(f"{folder.file(one.name)} is not what was written; nothing was appended")
-    return [draft_of(entry) for entry in entries]
-
-
-def _orphans(target: Target) -> list[str]:
-    now_ns = SystemClock().now_ns()
-    names = Folder(OsFiles(), target.path).child(STAGING).names()
-    return [name for name in names if is_orphan(name, now_ns)]
 
 
 class BatchWriter(DataSourceArrowWriter):

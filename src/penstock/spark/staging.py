@@ -18,11 +18,10 @@ from penstock.ledger.adoption import STAGING, Staged, staged_header
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.model import NS
+from penstock.ledger.staging import folder_name
 from penstock.queue import QueueSettings
 from penstock.spark.sink_rows import Item, RowsToMessages, size_of
 
-ORPHANED_AFTER_S = 24 * 3600
 _LOT_BYTES = 16 << 20  # handed to the packer at once; a frame each
 
 
@@ -51,12 +50,6 @@ def stage(
         raise
 
 
-def is_orphan(folder: str, now_ns: int) -> bool:
-    """Was a folder of `staging/` begun so long ago that nobody is at it any more?"""
-    began = folder.partition("-")[0]
-    return began.isdigit() and now_ns - int(began) > ORPHANED_AFTER_S * NS
-
-
 class _Writer:
     def __init__(self, target: Target, timestamp_ns: int) -> None:
         self._target = target
@@ -64,7 +57,7 @@ class _Writer:
         self._files = OsFiles()
         staging = Folder(self._files, target.path).child(STAGING)
         staging.make()
-        name = f"{SystemClock().now_ns()}-{secrets.token_hex(8)}"
+        name = folder_name(SystemClock().now_ns(), secrets.token_hex(8))
         self._name = name
         self._folder = staging.child(name)
         self._folder.make()

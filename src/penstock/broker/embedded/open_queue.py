@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
+from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.names import QueueName
@@ -63,6 +64,7 @@ class OpenQueue:
         self.name = name
         self.core = core
         self._parts = Parts(core, _NotHere())
+        self.files = QueueFiles(core, self.in_thread)
         self._commits = commits
         self._timer = timer
         self._on_ready = on_ready
@@ -264,14 +266,14 @@ class OpenQueue:
         return self._done(row_of(self.core, self._parts.inspecting.get(id), group))
 
     def browse(self, query: Browse) -> Future[Page]:
-        return self._in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
+        return self.in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
 
     def peek(self, n: int, group: str) -> Future[list[Row]]:
         def peek() -> list[Row]:
             found = self._parts.inspecting.peek(check_whole("n", n, 1, MAX_PAGE), group)
             return [row_of(self.core, message, group) for message in found]
 
-        return self._in_thread(peek)
+        return self.in_thread(peek)
 
     def dead(
         self, *, group: str, after_seq: int, limit: int, filter: DeadFilter
@@ -279,13 +281,13 @@ class OpenQueue:
         def page() -> DeadPage:
             return dead_page(self.core, self._parts.inspecting, group, after_seq, limit, filter)
 
-        return self._in_thread(page)
+        return self.in_thread(page)
 
     def why(self, id: str, group: str) -> Future[Why]:
-        return self._in_thread(lambda: self._parts.inspecting.why(id, group))
+        return self.in_thread(lambda: self._parts.inspecting.why(id, group))
 
     def history(self, id: str, group: str | None) -> Future[list[HistoryEvent]]:
-        return self._in_thread(lambda: self._parts.inspecting.history(id, group))
+        return self.in_thread(lambda: self._parts.inspecting.history(id, group))
 
     def stats(self) -> Future[Stats]:
         before = self.core.ledger.events.next_seq
@@ -305,7 +307,7 @@ class OpenQueue:
         def seek() -> int:
             return self._parts.operating.seek(group, **place._asdict())
 
-        return self._in_thread(seek, writes=True)
+        return self.in_thread(seek, writes=True)
 
     def cancel(self, id: str) -> Future[bool]:
         return self._durable(self._parts.operating.cancel(id))
@@ -318,7 +320,7 @@ class OpenQueue:
         return self._durable(None)
 
     def compact(self) -> Future[int]:
-        return self._in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
+        return self.in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
 
     def synced(self) -> Future[None]:
         """When everything so far is on disk, whatever the sync policy."""
@@ -345,7 +347,7 @@ class OpenQueue:
                 dry_run=dry_run,
             )
 
-        return self._in_thread(settle, writes=not dry_run)
+        return self.in_thread(settle, writes=not dry_run)
 
     def groups(self) -> Future[list[str]]:
         with self.core.lock:
@@ -357,7 +359,7 @@ class OpenQueue:
             self._parts.operating.create_group(group, **place._asdict())
             return is_new
 
-        return self._in_thread(create, writes=True)
+        return self.in_thread(create, writes=True)
 
     def delete_group(self, group: str) -> Future[None]:
         self._parts.operating.delete_group(group)
@@ -375,7 +377,8 @@ class OpenQueue:
             return self._done(result)
         return self._commits.when_durable(self, result, on_lost)
 
-    def _in_thread(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]:
+    def in_thread(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]:
+        """What takes long; with `writes`, answered when that is durable."""
         return asyncio.ensure_future(self._worked(work, writes))
 
     async def _worked(self, work: Callable[[], _T], writes: bool) -> _T:

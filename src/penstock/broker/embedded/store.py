@@ -11,6 +11,14 @@ from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.names import QueueName
+from penstock.broker.segments import (
+    Adoption,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    StagedSegment,
+    StagingInfo,
+)
 from penstock.broker.store import (
     Browse,
     DeadFilter,
@@ -276,6 +284,35 @@ class EmbeddedStore:
 
     def delete_group(self, queue: QueueName, group: str) -> Future[None]:
         return self._do(queue, lambda one: one.delete_group(group))
+
+    # -- files -------------------------------------------------------------------------------------
+
+    def segments(self, queue: QueueName, *, time_ns: int | None = None) -> Future[QueueSegments]:
+        return self._do(queue, lambda one: one.files.segments(time_ns))
+
+    def read_segment(
+        self, queue: QueueName, log: LogName, base: int, start: int, end: int | None
+    ) -> Future[SegmentBytes]:
+        return self._do(queue, lambda one: one.files.read_segment(log, base, start, end))
+
+    def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
+        return self._do(queue, lambda one: one.files.read_index(log, base))
+
+    def staging(self, queue: QueueName) -> Future[StagingInfo]:
+        return self._do(queue, lambda one: one.files.staging())
+
+    def stage(
+        self, queue: QueueName, folder: str, name: str, offset: int, data: bytes
+    ) -> Future[None]:
+        return self._do(queue, lambda one: one.files.stage(folder, name, offset, data))
+
+    def unstage(self, queue: QueueName, folder: str) -> Future[None]:
+        return self._do(queue, lambda one: one.files.unstage(folder))
+
+    def adopt(
+        self, queue: QueueName, staged: Sequence[StagedSegment], app: str | None, version: int
+    ) -> Future[Adoption]:
+        return self._do(queue, lambda one: one.files.adopt(staged, app, version))
 
     # -- documents ---------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from penstock.server.rest import (
     probes,
     profile,
     queues,
+    segments,
     webhooks,
 )
 from penstock.server.rest.endpoint import Endpoint
@@ -22,6 +23,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *groups.ENDPOINTS,
     *dead.ENDPOINTS,
     *operations.ENDPOINTS,
+    *segments.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *probes.ENDPOINTS,
     *profile.ENDPOINTS,

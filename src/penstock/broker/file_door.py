@@ -1,0 +1,96 @@
+"""The part of the door that is about files: logs read as such, and segments brought in whole."""
+
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
+
+from penstock.broker.access import Caller, Verb
+from penstock.broker.catalogue import Catalogue
+from penstock.broker.names import QueueName
+from penstock.broker.segments import (
+    Adoption,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    StagedSegment,
+    StagingInfo,
+)
+from penstock.broker.store import Store
+
+_T = TypeVar("_T")
+
+
+class _InQueue(Protocol):
+    def __call__(self, queue: QueueName, work: Callable[[], Future[_T]]) -> Future[_T]: ...
+
+
+class FileDoor:
+    """As `Broker`, whose rules hold here as well."""
+
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        admit: Callable[[Caller, Verb, str | None], Any],
+        in_queue: _InQueue,
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._admit = admit
+        self._in_queue = in_queue
+
+    def segments(
+        self, caller: Caller, queue: QueueName, *, time_ns: int | None = None
+    ) -> Future[QueueSegments]:
+        """The files of a queue, for those who read its logs as such."""
+        self._admit(caller, Verb.READ, queue.namespace)
+        return self._store.segments(queue, time_ns=time_ns)
+
+    def read_segment(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        log: LogName,
+        base: int,
+        *,
+        start: int = 0,
+        end: int | None = None,
+    ) -> Future[SegmentBytes]:
+        self._admit(caller, Verb.READ, queue.namespace)
+        return self._store.read_segment(queue, log, base, start, end)
+
+    def read_index(
+        self, caller: Caller, queue: QueueName, log: LogName, base: int
+    ) -> Future[bytes]:
+        self._admit(caller, Verb.READ, queue.namespace)
+        return self._store.read_index(queue, log, base)
+
+    def staging(self, caller: Caller, queue: QueueName) -> Future[StagingInfo]:
+        """What is needed to write segments for a queue, which is made if it is not there."""
+        self._admit(caller, Verb.PUBLISH, queue.namespace)
+        return self._in_queue(queue, lambda: self._store.staging(queue))
+
+    def stage(
+        self, caller: Caller, queue: QueueName, folder: str, name: str, offset: int, data: bytes
+    ) -> Future[None]:
+        self._admit(caller, Verb.PUBLISH, queue.namespace)
+        self._catalogue.check_bytes(queue.namespace)
+        return self._store.stage(queue, folder, name, offset, data)
+
+    def unstage(self, caller: Caller, queue: QueueName, folder: str) -> Future[None]:
+        self._admit(caller, Verb.PUBLISH, queue.namespace)
+        return self._store.unstage(queue, folder)
+
+    def adopt(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        staged: Sequence[StagedSegment],
+        *,
+        app: str | None = None,
+        version: int = 0,
+    ) -> Future[Adoption]:
+        """Take staged segments in as messages, all or none; a named transaction once."""
+        self._admit(caller, Verb.PUBLISH, queue.namespace)
+        self._catalogue.check_bytes(queue.namespace)
+        return self._store.adopt(queue, staged, app, version)

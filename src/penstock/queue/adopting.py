@@ -1,0 +1,202 @@
+"""Taking in segments that others have staged for a queue: checked, adopted, told to the state.
+
+Whoever may publish may stage, so a staged segment is held to what publishing is held to: messages
+only, within the queue's limits, with no attribute that means something to the queue itself.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+
+from penstock import codec
+from penstock.codec import Columns
+from penstock.codec.layout import MAX_PRIORITY
+from penstock.errors import BadEntry, InvalidInput, PayloadTooLarge, TooLarge
+from penstock.ledger.adoption import STAGING, Adopted, Staged, adopted_before
+from penstock.ledger.folder import Folder, read_fully
+from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staging import check_folder_name, check_segment_name, take_in
+from penstock.ledger.transactions import Transaction
+from penstock.queue.core import QueueCore
+from penstock.queue.fold import feed_adopted
+from penstock.queue.publishing import (
+    MAX_CONTENT_TYPE_BYTES,
+    MAX_HEADERS,
+    MAX_HEADERS_BYTES,
+    MAX_KEY_BYTES,
+)
+from penstock.queue.settings import MOST_ATTEMPTS, QueueSettings
+from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS, TRACE
+
+MAX_APP_BYTES = 512
+MAX_VERSION = (1 << 63) - 1
+_COLUMNS = ("priority", "payload", "key", "headers", "attributes")
+_ROWS = 16384
+
+
+def check_transaction(app: str, version: int) -> Transaction:
+    """The name of a transaction, if it is one."""
+    if not app or len(app.encode(errors="replace")) > MAX_APP_BYTES or not app.isprintable():
+        raise InvalidInput(f"an application's name is 1 to {MAX_APP_BYTES} bytes of printable text")
+    if not 0 <= version <= MAX_VERSION:
+        raise InvalidInput(f"the version is {version}; it must be from 0 to 2^63 - 1")
+    return Transaction(app, version)
+
+
+def refuse_bounds(settings: QueueSettings, name: str) -> None:
+    """InvalidInput where the queue has a bound that a job cannot keep: it is written as a whole."""
+    for bound in ("max_messages", "max_bytes", "rate_per_s"):
+        if getattr(settings, bound):
+            raise InvalidInput(
+                f"{name} has a bound ({bound} is {getattr(settings, bound)}), which a job that is "
+                f"written as a whole cannot keep: remove the bound, or publish through the queue"
+            )
+
+
+def adopt_staged(
+    core: QueueCore, staged: Sequence[Staged], transaction: Transaction | None
+) -> Adopted:
+    """Take segments of the staging area in as messages, all or none, and a transaction once."""
+    for one in staged:
+        check_folder_name(one.folder)
+        check_segment_name(one.name)
+    if transaction is None or adopted_before(core.ledger, transaction) is None:
+        refuse_bounds(core.settings, core.ledger.path)
+        for one in staged:
+            _check(core, one)
+
+    def within(step: Callable[[], Adopted]) -> Adopted:
+        with core.lock:
+            adopted = step()
+            end = adopted.first_seq + adopted.entries
+            feed_adopted(core.ledger, core.state, adopted.first_seq, end)
+            core.metrics.published += adopted.entries
+            core.weigh(adopted.entries)
+            return adopted
+
+    adopted = take_in(core.ledger, staged, transaction, now_ns=core.clock.now_ns(), within=within)
+    core.arrived()
+    core.snapshot_if_due()
+    return adopted
+
+
+# -- what a stranger may have written --------------------------------------------------------------
+
+
+def _check(core: QueueCore, one: Staged) -> None:
+    """Every message of a staged segment could have been published here."""
+    data = _read(core, one)
+    limit = core.ledger.settings.max_entry_bytes
+    offset, rows = HEADER_BYTES, 0
+    while offset < len(data):
+        try:
+            found = codec.decode_columns(
+                data, offset, len(data), _COLUMNS, max_rows=_ROWS, max_entry_bytes=limit
+            )
+        except BadEntry as error:
+            raise InvalidInput(
+                f"the staged segment {one.folder}/{one.name} is not what was written: {error}"
+            ) from None
+        if found.next_offset == offset:
+            break
+        _check_columns(found, core.settings)
+        offset, rows = found.next_offset, rows + found.rows
+    if rows != one.entries:
+        raise InvalidInput(
+            f"the staged segment {one.folder}/{one.name} has {rows} messages, not {one.entries}"
+        )
+
+
+def _read(core: QueueCore, one: Staged) -> bytes:
+    root = Folder(core.ledger.messages.folder.files, core.ledger.path)
+    folder = root.child(STAGING).child(one.folder)
+    try:
+        fd = folder.files.open(folder.file(one.name), "read")
+    except FileNotFoundError:
+        raise InvalidInput(
+            f"there is no staged segment {one.folder}/{one.name}: it was never written, or a job "
+            f"without a name was committed twice"
+        ) from None
+    try:
+        return read_fully(folder.files, fd, folder.files.size(fd), 0)
+    finally:
+        folder.files.close(fd)
+
+
+def _check_columns(found: Columns, settings: QueueSettings) -> None:
+    buffers = found.buffers
+    if max(buffers["priority"], default=0) > MAX_PRIORITY:
+        raise InvalidInput(f"a staged message has a priority above {MAX_PRIORITY}")
+    longest = _longest(buffers["payload.offsets"])
+    if longest > settings.max_payload_bytes:
+        raise PayloadTooLarge(
+            f"a staged payload has {longest} bytes; the most is {settings.max_payload_bytes} "
+            f"(max_payload_bytes)"
+        )
+    if _longest(buffers["key.offsets"]) > MAX_KEY_BYTES:
+        raise TooLarge(f"a key of a staged message has more than {MAX_KEY_BYTES} bytes")
+    if not _are_texts(buffers["key"], buffers["key.offsets"]):
+        raise InvalidInput("a key of a staged message is not text (UTF-8)")
+    _check_attributes(buffers)
+    for part in ("headers.keys", "headers.values"):
+        if any(bad in buffers[part] for bad in b"\r\n\0"):
+            raise InvalidInput("a header of a staged message has a line break or NUL in it")
+    if _longest(buffers["headers.offsets"]) > MAX_HEADERS:
+        raise TooLarge(f"a staged message has more than {MAX_HEADERS} headers")
+    if len(buffers["headers.keys"]) + len(buffers["headers.values"]) > MAX_HEADERS_BYTES:
+        _check_headers(buffers)
+
+
+def _are_texts(data: bytearray, offsets: bytearray) -> bool:
+    """Is each value UTF-8? All together, and none begins within a character."""
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return not any(data[at] & 0xC0 == 0x80 for at in _numbers(offsets)[:-1] if at < len(data))
+
+
+def _check_attributes(buffers: "dict[str, bytearray]") -> None:
+    tags, values = buffers["attributes.tags"], buffers["attributes.values"]
+    if tags.translate(None, bytes(_FITS)):
+        raise InvalidInput("a staged message has attributes that only the queue itself gives")
+    places = _numbers(buffers["attributes.values.offsets"])
+    for tag, first, end in zip(tags, places, places[1:], strict=False):
+        if not _FITS[tag](values[first:end]):
+            raise InvalidInput(f"attribute {tag} of a staged message is not what it must be")
+
+
+def _is_short_text(value: bytearray) -> bool:
+    try:
+        return len(value) <= MAX_CONTENT_TYPE_BYTES and bool(value.decode().isprintable())
+    except UnicodeDecodeError:
+        return False
+
+
+def _is_attempts(value: bytearray) -> bool:
+    return len(value) == 4 and 1 <= int.from_bytes(value, "little") <= MOST_ATTEMPTS
+
+
+_FITS: dict[int, Callable[[bytearray], bool]] = {
+    MAX_ATTEMPTS: _is_attempts,
+    CONTENT_TYPE: _is_short_text,
+    TRACE: _is_short_text,
+}
+
+
+def _check_headers(buffers: "dict[str, bytearray]") -> None:
+    """By row: that all of a batch have more than one may have says little."""
+    rows = _numbers(buffers["headers.offsets"])
+    names, values = (_numbers(buffers[f"headers.{part}.offsets"]) for part in ("keys", "values"))
+    for first, end in pairwise(rows):
+        if names[end] - names[first] + values[end] - values[first] > MAX_HEADERS_BYTES:
+            raise TooLarge(f"the headers of a staged message have over {MAX_HEADERS_BYTES} bytes")
+
+
+def _numbers(offsets: bytearray) -> "array[int]":
+    return array("i", bytes(offsets))
+
+
+def _longest(offsets: bytearray) -> int:
+    places = _numbers(offsets)
+    return max(map(int.__sub__, places[1:], places[:-1]), default=0)
