@@ -11,8 +11,9 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from penstock.errors import PenstockError
 from penstock.server import cors
 from penstock.server.access_log import log_request
+from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.http_metrics import UNKNOWN_ROUTE
-from penstock.server.problems import PROBLEM_JSON, problem_of
+from penstock.server.problems import problem_of
 from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
 from penstock.server.replies import SAFETY_HEADERS
 from penstock.server.service import Service
@@ -97,8 +98,8 @@ class _Request:
         await self._send({"type": "http.response.body", "body": body})
 
     async def _fail(self, error: Exception) -> None:
-        problem = problem_of(error)
-        headers = [(b"content-type", PROBLEM_JSON.encode())]
+        problem = as_said_at(self._scope["raw_path"], problem_of(error))
+        headers = [(b"content-type", problem.content_type.encode())]
         headers += [(name.encode(), value.encode()) for name, value in problem.headers.items()]
         headers += cors.grant(self._service.settings, self._headers)
         await self._start(problem.status, headers, problem.body(self._request_id))

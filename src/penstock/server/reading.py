@@ -17,6 +17,7 @@ from uvicorn.server import ServerState
 
 from penstock.errors import PenstockError
 from penstock.server.deadlines import NEVER, Deadlines
+from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.exchange import Exchange, Head, judge_head, too_large
 from penstock.server.http_metrics import REFUSED_ROUTE
 from penstock.server.known_heads import KnownHeads
@@ -57,6 +58,7 @@ class ReadingProtocol(HttpToolsProtocol):
         super().__init__(config, server_state, app_state, _loop)
         self.service = service
         self.replies = replies
+        self.url = b""  # of the latest request that was begun
         self.deadline = NEVER
         self._deadlines = deadlines
         self._heads = heads
@@ -190,7 +192,7 @@ class ReadingProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.deadline = NEVER
             return
-        problem = problem_of(error)
+        problem = as_said_at(self.url, problem_of(error))
         request_id = self.service.request_ids.next()
         self.service.http_metrics.answered(REFUSED_ROUTE, "", problem.status, 0)
         log.info("refused", extra={"fields": {"code": problem.code, "request_id": request_id}})

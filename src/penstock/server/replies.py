@@ -4,7 +4,7 @@ from http import HTTPStatus
 
 from uvicorn.server import ServerState
 
-from penstock.server.problems import PROBLEM_JSON, Problem
+from penstock.server.problems import Problem
 
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
@@ -51,7 +51,7 @@ class Replies:
         return b"%s%scontent-type: %s\r\n%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n%s" % (
             _STATUS_LINES[problem.status],
             self._default_headers(),
-            PROBLEM_JSON.encode(),
+            problem.content_type.encode(),
             _SAFETY,
             more.encode(),
             request_id.encode(),

@@ -103,9 +103,8 @@ def nothing() -> Response:
 
 
 def _error(error: Exception) -> Response:
-    problem = problem_of(error)
-    body = msgspec.json.encode({"error": problem.detail})
-    return Response(body, problem.status, dict(problem.headers), _JSON)
+    problem = problem_of(error)._replace(is_plain=True)
+    return Response(problem.body(), problem.status, dict(problem.headers), problem.content_type)
 
 
 _NOBODY = Caller("nobody", verbs=frozenset(), namespaces=frozenset())

@@ -79,10 +79,9 @@ async def stream(websocket: WebSocket) -> None:
     try:
         made = await _handshake(websocket)
     except PenstockError as error:
-        problem = problem_of(error)
-        body = msgspec.json.encode({"error": problem.detail})
+        problem = problem_of(error)._replace(is_plain=True)
         await websocket.send_denial_response(
-            Response(body, problem.status, dict(problem.headers), "application/json")
+            Response(problem.body(), problem.status, dict(problem.headers), problem.content_type)
         )
         return
     await made.run()
