@@ -16,7 +16,7 @@ async def test_without_keys_everyone_is_let_in(open_broker: OpenBroker, clock: L
         keys = Keys(broker.store, clock)
         await keys.load()
         assert not keys.required
-        assert keys.caller_of(None, "1.2.3.4").client == "ip:1.2.3.4"
+        assert (await keys.admit(None, "1.2.3.4")).client == "ip:1.2.3.4"
 
 
 async def test_a_key_is_good_for_its_verbs_and_namespaces(
@@ -26,7 +26,7 @@ async def test_a_key_is_good_for_its_verbs_and_namespaces(
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
         await keys.load()
-        caller = keys.caller_of(token, "1.2.3.4")
+        caller = await keys.admit(token, "1.2.3.4")
         assert caller.client == f"key:{key.id}"
         caller.check(Verb.PUBLISH, "shop")
         for verb, namespace in ((Verb.READ, "shop"), (Verb.PUBLISH, "bank"), (Verb.PUBLISH, None)):
@@ -44,9 +44,10 @@ async def test_wrong_keys_are_refused_alike(
         wrong = [token[:-1], token + "x", token.upper(), "psk_" + "0" * 12 + "_" + "x" * 43, "x"]
         for bad in (*wrong, "é" * 20, "\0"):
             with pytest.raises(KeyRefused, match="wrong or was revoked"):
-                keys.caller_of(bad, "1.2.3.4")
+                await keys.admit(bad, "1.2.3.4")
+            assert keys.known(bad, "1.2.3.4") is None
         with pytest.raises(KeyRefused, match="needed"):
-            keys.caller_of(None, "1.2.3.4")
+            await keys.admit(None, "1.2.3.4")
 
 
 async def test_a_running_broker_sees_new_and_revoked_keys(
@@ -62,7 +63,7 @@ async def test_a_running_broker_sees_new_and_revoked_keys(
         assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
         file.revoke(key.id)
         clock.passed_ns += 2 * 10**9
-        keys.caller_of(token, "1.2.3.4")  # finds them old, and reads them beside
+        await keys.admit(token, "1.2.3.4")  # finds them old, and reads them beside
         await asyncio.sleep(0.001)
         with pytest.raises(KeyRefused):
             await keys.admit(token, "1.2.3.4")
@@ -77,12 +78,12 @@ async def test_who_guesses_is_slowed_down_and_others_are_not(
         await keys.load()
         for _ in range(20):
             with pytest.raises(KeyRefused):
-                keys.caller_of("psk_guess", "6.6.6.6")
+                await keys.admit("psk_guess", "6.6.6.6")
         with pytest.raises(TooManyRequests):
-            keys.caller_of("psk_guess", "6.6.6.6")
-        keys.caller_of(token, "6.6.6.6")
+            await keys.admit("psk_guess", "6.6.6.6")
+        await keys.admit(token, "6.6.6.6")
         with pytest.raises(KeyRefused):
-            keys.caller_of("psk_guess", "7.7.7.7")
+            await keys.admit("psk_guess", "7.7.7.7")
 
 
 def test_the_secret_is_nowhere_on_disk(tmp_path: Path) -> None:

@@ -188,6 +188,28 @@ def test_an_address_that_guesses_keys_is_told_to_wait(server: RunningServer, key
         assert http.get("/metrics", headers={"x-api-key": keys.every}).status_code == 200
 
 
+@pytest.mark.parametrize("path", [queue_path("counted", "messages"), "/metrics"])
+def test_a_wrong_key_counts_once_on_whatever_route(
+    server: RunningServer, keys: Keys, path: str
+) -> None:
+    """An address has 20 guesses, on the hot routes too."""
+
+    def counted() -> float:
+        page = http.get("/metrics", headers={"x-api-key": keys.every}).text
+        (line,) = [one for one in page.splitlines() if 'rejected_total{cause="key_r' in one]
+        return float(line.split()[-1])
+
+    wrong = {"x-api-key": f"psk_{'0' * 12}_{'C' * 43}"}
+    with server.client(headers={"x-forwarded-for": f"198.51.100.{len(path)}"}) as http:
+        method = "GET" if path == "/metrics" else "POST"
+        body = None if path == "/metrics" else {"payload": 1}
+        assert http.request(method, path, json=body, headers=wrong).status_code == 401
+        before = counted()
+        for _ in range(18):
+            assert http.request(method, path, json=body, headers=wrong).status_code == 401
+        assert counted() == before + 18
+
+
 def test_forwarded_addresses_are_believed_of_trusted_proxies_only(server: RunningServer) -> None:
     address_of = server.server.service.address_of
     forwarded = {b"x-forwarded-for": b"198.51.100.1, 203.0.113.9, 127.0.0.1"}

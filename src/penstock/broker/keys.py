@@ -135,32 +135,33 @@ class Keys:
         return bool(self._by_id)
 
     async def admit(self, token: str | None, ip: str) -> Caller:
-        """As `caller_of`; looks for a new key before it refuses one."""
-        try:
-            return self.caller_of(token, ip)
-        except KeyRefused:
-            if not token or self._age_s() < _SOON_S:
-                raise
+        """Who sends this token; looks for a new key before it refuses one. KeyRefused if nobody we
+        know does, TooManyRequests for an address that guesses."""
+        caller = self.known(token, ip)
+        if caller is None and token and self._age_s() >= _SOON_S:
             await self.load()
-            return self.caller_of(token, ip)
+            caller = self.known(token, ip)
+        if caller is not None:
+            return caller
+        if not token:
+            raise KeyRefused("an API key is needed: send it as X-Api-Key or Authorization: Bearer")
+        self._failures.take(ip, "wrong API keys")
+        raise KeyRefused("this API key is wrong or was revoked")
 
-    def caller_of(self, token: str | None, ip: str) -> Caller:
-        """Who sends this token; KeyRefused if nobody we know does, TooManyRequests for an address
-        that guesses."""
+    def known(self, token: str | None, ip: str) -> Caller | None:
+        """Who sends this token, if that is known by now. Whoever is not has to ask `admit`, which
+        counts the wrong ones."""
         if self._age_s() > _FRESH_S:
             self._refresh()
         if not self.required:
             return self._anyone(ip)
-        if not token:
-            raise KeyRefused("an API key is needed: send it as X-Api-Key or Authorization: Bearer")
-        found = _TOKEN.fullmatch(token)
+        found = _TOKEN.fullmatch(token or "")
         key = self._by_id.get(found[1]) if found else None
         # Compared also where there is no such key, so that both take the same time.
         digest = _digest(found[2] if found else "")
         is_good = hmac.compare_digest(digest, key.digest if key else _NOBODY)
         if key is None or not is_good or key.revoked_at_ns:
-            self._failures.take(ip, "wrong API keys")
-            raise KeyRefused("this API key is wrong or was revoked")
+            return None
         return Caller(f"key:{key.id}", key.verbs, key.namespaces)
 
     def _anyone(self, ip: str) -> Caller:

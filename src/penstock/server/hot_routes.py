@@ -47,16 +47,12 @@ class HotRoutes:
         if route is None:
             return False
         service = self._service
-        try:
-            peer = connection.client[0] if connection.client else NOWHERE
-            if b"x-forwarded-for" in head.known:
-                peer = service.address_of(head.known, peer)
-            caller = service.keys.caller_of(head.token, peer)
-        except KeyRefused:
+        peer = connection.client[0] if connection.client else NOWHERE
+        if b"x-forwarded-for" in head.known:
+            peer = service.address_of(head.known, peer)
+        caller = service.keys.known(head.token, peer)
+        if caller is None:
             return False  # a new key perhaps: the app looks for it
-        except PenstockError as error:
-            _Pending(service, connection, exchange, route).fail(error)
-            return True
         route.kind(service, connection, exchange, route).start(caller, exchange.body)
         return True
 

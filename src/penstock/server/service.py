@@ -9,7 +9,7 @@ from starlette.requests import HTTPConnection
 
 from penstock.broker import Broker, Caller, Keys
 from penstock.broker.webhooks import Webhooks
-from penstock.errors import KeyRefused
+from penstock.errors import KeyRefused, PenstockError
 from penstock.server.cursors import Cursors
 from penstock.server.http_metrics import HttpMetrics
 from penstock.server.refusals import Refused
@@ -52,10 +52,14 @@ class Service:
     async def caller_of(self, connection: HTTPConnection) -> Caller:
         """Who sent a request; for whatever speaks ASGI."""
         scope = connection.scope
-        refuse_key_in_query(scope["query_string"])
         headers: Mapping[bytes, bytes] = dict(scope["headers"])
         peer = scope["client"][0] if scope.get("client") else None
-        return await self.keys.admit(token_of(headers), self.address_of(headers, peer))
+        try:
+            refuse_key_in_query(scope["query_string"])
+            return await self.keys.admit(token_of(headers), self.address_of(headers, peer))
+        except PenstockError as error:
+            self.broker.metrics.refused(error)
+            raise
 
     def address_of(self, headers: Mapping[bytes, bytes], peer: str | None) -> str:
         """The client's address: the peer's, or what trusted proxies say beyond themselves."""
