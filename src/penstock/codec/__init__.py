@@ -43,6 +43,7 @@ def _choose() -> ModuleType:
 if TYPE_CHECKING:
     from penstock.codec.codec_py import (
         IMPLEMENTATION,
+        Gate,
         Packer,
         crc32c,
         decode_columns,
@@ -62,6 +63,7 @@ if TYPE_CHECKING:
 else:
     _body = _choose()
     IMPLEMENTATION = _body.IMPLEMENTATION
+    Gate = _body.Gate
     Packer = _body.Packer
     crc32c = _body.crc32c
     decode_columns = _body.decode_columns
@@ -85,6 +87,7 @@ __all__ = [
     "Columns",
     "Draft",
     "Entry",
+    "Gate",
     "Packer",
     "Skim",
     "crc32c",

@@ -2,6 +2,7 @@
 from penstock.codec.codec_py import (
     IMPLEMENTATION,
     Buffer,
+    Gate,
     Packer,
     crc32c,
     decode_columns,
@@ -24,6 +25,7 @@ def crc32c_uses_instruction() -> bool: ...
 
 __all__ = [
     "IMPLEMENTATION",
+    "Gate",
     "Packer",
     "crc32c",
     "crc32c_portable",

@@ -35,8 +35,21 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.dict cimport PyDict_SetItem
+from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_Append
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.pythread cimport (
+    NOWAIT_LOCK,
+    PY_LOCK_ACQUIRED,
+    PY_LOCK_INTR,
+    WAIT_LOCK,
+    PyLockStatus,
+    PyThread_acquire_lock,
+    PyThread_allocate_lock,
+    PyThread_free_lock,
+    PyThread_release_lock,
+    PyThread_type_lock,
+)
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
@@ -87,3 +100,4 @@ include "_resync.pxi"
 include "_columns.pxi"
 include "_ids.pxi"
 include "_messages.pxi"
+include "_gate.pxi"

@@ -10,6 +10,7 @@ timestamp, the fields one after another; header text comes last, and only if it 
 
 from penstock.codec.checksum_py import Buffer, crc32c
 from penstock.codec.columns_py import decode_columns
+from penstock.codec.gate_py import Gate
 from penstock.codec.ids_py import make_id, make_ids, parse_id
 from penstock.codec.messages_py import read_messages, skip_plain
 from penstock.codec.pack_py import pack
@@ -22,6 +23,7 @@ IMPLEMENTATION = "python"
 __all__ = [
     "IMPLEMENTATION",
     "Buffer",
+    "Gate",
     "Packer",
     "crc32c",
     "decode_columns",

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread
 
+from penstock.codec import Gate
 from penstock.errors import LedgerClosed, LedgerError, PenstockError
 
 
@@ -75,12 +76,12 @@ class GroupCommit:
     def _is_promoted(self, mine: "_Round") -> bool:
         """Wait at the gate of a round; True if it was opened for one, to lead."""
         try:
-            mine.gate.acquire()
+            mine.gate.wait()
         except BaseException:  # Ctrl-C
             self._leave(mine)
             raise
         if mine.is_over:
-            mine.gate.release()  # for the next one
+            mine.gate.open()  # for the next one
             return False
         with self._lock:
             mine.threads -= 1
@@ -89,9 +90,9 @@ class GroupCommit:
     def _leave(self, mine: "_Round") -> None:
         with self._lock:
             mine.threads -= 1
-            if mine.gate.acquire(blocking=False):
+            if mine.gate.pass_now():
                 if mine.is_over:
-                    mine.gate.release()
+                    mine.gate.open()
                 else:
                     self._pass_lead()  # it was opened for us
 
@@ -116,7 +117,7 @@ class GroupCommit:
         mine.is_over = True
         with self._lock:
             self._pass_lead()  # first: the next sync runs while those of this round wake up
-        mine.gate.release()
+        mine.gate.open()
         for loop, tasks in mine.tasks.items():
             _answer_later(loop, tasks, mine.error)
         if mine.error is not None:
@@ -125,7 +126,7 @@ class GroupCommit:
     def _pass_lead(self) -> None:
         following = self._gathering
         if following.threads:
-            following.gate.release()
+            following.gate.open()
         elif following.tasks:
             self._helper.ask(following)
         else:
@@ -142,8 +143,7 @@ class _Round:
     __slots__ = ("error", "gate", "is_over", "tasks", "threads")
 
     def __init__(self) -> None:
-        self.gate = Lock()
-        self.gate.acquire()
+        self.gate = Gate()
         self.threads = 0
         self.tasks: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         self.is_over = False

@@ -1,0 +1,26 @@
+"""A gate between threads: closed, and each opening lets one thread through."""
+
+from threading import Lock
+
+
+class Gate:
+    """Closed at first. Each opening lets one thread through, which closes it behind itself."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._lock.acquire()
+
+    def open(self) -> None:
+        """Let one through: one that waits, or the next that comes. Once, if it is open already."""
+        self._lock.acquire(blocking=False)
+        self._lock.release()
+
+    def pass_now(self) -> bool:
+        """Go through if it is open; True if it was."""
+        return self._lock.acquire(blocking=False)
+
+    def wait(self) -> None:
+        """Go through, now or when it is opened. Ctrl-C ends the waiting."""
+        self._lock.acquire()
