@@ -89,6 +89,18 @@ def test_dropping_takes_only_what_waits() -> None:
     assert waiting(queue) == [b"leased", b"new"]
 
 
+def test_what_waits_again_is_dropped_by_its_age() -> None:
+    queue = QueueStore({"max_messages": 3, "when_full": "drop_oldest"}).queue
+    for name in ("a", "b", "c"):
+        queue.enqueue(name, key=name)
+    held = queue.lease()
+    queue.enqueue("d", key="d")
+    assert waiting(queue) == [b"a", b"c", b"d"]
+    queue.nack(held, delay=0)
+    queue.enqueue("e", key="d")
+    assert waiting(queue) == [b"c", b"d", b"e"]
+
+
 def test_each_group_drops_for_itself() -> None:
     queue = QueueStore({"max_messages": 2, "when_full": "drop_oldest"}).queue
     queue.groups.create("slow")

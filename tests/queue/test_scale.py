@@ -96,6 +96,16 @@ def test_dropping_the_oldest_of_many_delayed_costs_as_much_as_of_few() -> None:
     assert one_more(MANY) < 1.5 * one_more(FEW) + 200
 
 
+def test_dropping_the_oldest_of_many_with_keys_costs_as_much_as_of_few() -> None:
+    def one_more(bound: int) -> int:
+        queue = QueueStore({"max_messages": bound, "when_full": "drop_oldest"}).queue
+        queue.publish([NewMessage(payload=b"", key=f"k{n % 50}") for n in range(bound)])
+        queue.enqueue(b"", key="k0")
+        return instructions_of(lambda: queue.enqueue(b"", key="k1"))
+
+    assert one_more(MANY) < 1.5 * one_more(FEW) + 200
+
+
 def test_saving_the_state_costs_as_much_for_one_large_lease_as_for_many_small_ones() -> None:
     def saved(queue: Queue) -> int:
         return instructions_of(lambda: dump_state(queue._core.state))

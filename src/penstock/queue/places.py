@@ -5,7 +5,7 @@ is dead costs an object (a `Flight`). `group.py` says what each event changes he
 """
 
 from collections.abc import Iterable, Iterator
-from heapq import heapify, heappop, heappush, nsmallest
+from heapq import heapify, heappop, heappush
 from itertools import islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
@@ -14,10 +14,10 @@ from penstock.queue.events import EventType
 from penstock.queue.flight import Flight, Lease, State
 from penstock.queue.lane import Lane, PublishedNs
 from penstock.queue.lines import Lines
+from penstock.queue.oldest import Oldest
 from penstock.queue.timetable import NEVER_NS, Timetable
 
 _SPARE_LEASE_ENDS = 1024
-_WAITS = (State.READY, State.SCHEDULED, State.PARKED)
 
 
 class Moment:
@@ -54,6 +54,7 @@ class Places:
         self._timetable = Timetable()  # of what is scheduled
         self._delays = Delays()  # of what was delayed and has no flight, scheduled or due
         self._lines = Lines()
+        self._oldest = Oldest()
         self._lease_ends: list[tuple[int, int, Lease]] = []  # a heap; some are over long since
 
     # -- counts ------------------------------------------------------------------------------------
@@ -221,8 +222,7 @@ class Places:
         for lane in self.lanes:
             seqs += islice(lane.fresh, count)
         seqs += islice(self._delays, count)
-        waiting = (seq for seq, flight in self.flights.items() if flight.state in _WAITS)
-        seqs += nsmallest(count, waiting)
+        seqs += self._oldest.lowest(count, self.flights)
         return sorted(seqs)[:count]
 
     def ahead_in_line(self, seq: int) -> list[int]:
@@ -263,6 +263,7 @@ class Places:
     def _schedule(self, seq: int, flight: Flight, due_ns: int) -> None:
         """Let a message wait until it is due. `promote` puts it in its lane, now or later."""
         flight.state, flight.due_ns = State.SCHEDULED, due_ns
+        self._oldest.add(seq)
         self._timetable.add(due_ns, seq)
         self.scheduled += 1
 
@@ -289,6 +290,7 @@ class Places:
             self._schedule(seq, flight, flight.due_ns)
             return
         flight.state = State.PARKED
+        self._oldest.add(seq)
         self.parked += 1
 
     def _leave_line(self, seq: int, flight: Flight) -> None:
