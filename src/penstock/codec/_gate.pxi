@@ -46,8 +46,8 @@ cdef extern from *:
     """
     int pass_awake(PyThread_type_lock lock, long long duration_ns) nogil
 
-# About half a sync of a quick disk: a slow one is worth no waiting awake.
-cdef long long AWAKE_NS = 100_000
+# A wake-up or two. Longer gains nothing more, and takes the core from others on a busy machine.
+cdef long long AWAKE_NS = 50_000
 
 
 cdef class Gate:
