@@ -14,8 +14,10 @@ from server_load import (
     BeanstalkLine,
     HttpLine,
     RedisLine,
+    Talk,
     connect,
     http_post,
+    rate_of_tasks,
     rate_over,
     redis_command,
 )
@@ -39,8 +41,8 @@ def _run(main: Coroutine[Any, Any, Figures]) -> Figures:
 def penstock_publish(directory: str, connections: int, each: int, sync: str, batch: int) -> Figures:
     request = http_post(f"{QUEUE}/messages", ONE if batch == 1 else BATCH)
 
-    async def step(line: HttpLine) -> int:
-        await line.ask(request)
+    def step(line: HttpLine) -> Talk:
+        yield request
         return batch
 
     async def main(port: int) -> Figures:
@@ -58,13 +60,13 @@ async def _fill(port: int, queue: str, count: int) -> None:
     line.transport.close()
 
 
-def _lease_step(queue: str, batch: int) -> Callable[[HttpLine], Awaitable[int]]:
+def _lease_step(queue: str, batch: int) -> Callable[[HttpLine], Talk]:
     lease = http_post(f"{queue}/lease", b'{"max":%d}' % batch)
 
-    async def step(line: HttpLine) -> int:
-        found = json.loads(await line.ask(lease))["messages"]
+    def step(line: HttpLine) -> Talk:
+        found = json.loads((yield lease))["messages"]
         receipts = json.dumps({"ack": [one["receipt"] for one in found]}).encode()
-        await line.ask(http_post("/api/v1/settle", receipts))
+        yield http_post("/api/v1/settle", receipts)
         return len(found)
 
     return step
@@ -134,8 +136,8 @@ def penstock_backlog(directory: str, queues: int, waiting: int, each: int) -> Fi
             line: _lease_step(f"{QUEUE}{number % queues}", 1) for number, line in enumerate(lines)
         }
 
-        async def publish(line: HttpLine) -> int:
-            await line.ask(requests[line])
+        def publish(line: HttpLine) -> Talk:
+            yield requests[line]
             return 1
 
         published = await rate_over(lines, each, publish)
@@ -195,8 +197,8 @@ def penstock_idle(directory: str, polls: int, sockets: int, seconds: float) -> F
 def beanstalkd_publish(directory: str, connections: int, each: int, sync_ms: int) -> Figures:
     request = b"put 0 0 60 %d\r\n%s\r\n" % (len(PAYLOAD), PAYLOAD)
 
-    async def step(line: BeanstalkLine) -> int:
-        await line.ask(request)
+    def step(line: BeanstalkLine) -> Talk:
+        yield request
         return 1
 
     async def main(port: int) -> Figures:
@@ -210,13 +212,13 @@ def beanstalkd_publish(directory: str, connections: int, each: int, sync_ms: int
 def beanstalkd_lease(directory: str, connections: int, each: int, sync_ms: int) -> Figures:
     request = b"put 0 0 60 %d\r\n%s\r\n" % (len(PAYLOAD), PAYLOAD)
 
-    async def put(line: BeanstalkLine) -> int:
-        await line.ask(request)
+    def put(line: BeanstalkLine) -> Talk:
+        yield request
         return 1
 
-    async def step(line: BeanstalkLine) -> int:
-        job = await line.ask(b"reserve\r\n")
-        await line.ask(b"delete %s\r\n" % job)
+    def step(line: BeanstalkLine) -> Talk:
+        job = yield b"reserve\r\n"
+        yield b"delete %s\r\n" % job
         return 1
 
     async def main(port: int) -> Figures:
@@ -231,8 +233,8 @@ def beanstalkd_lease(directory: str, connections: int, each: int, sync_ms: int) 
 def redis_publish(directory: str, connections: int, each: int, sync: str) -> Figures:
     request = redis_command(b"XADD", b"q", b"*", b"p", PAYLOAD)
 
-    async def step(line: RedisLine) -> int:
-        await line.ask(request)
+    def step(line: RedisLine) -> Talk:
+        yield request
         return 1
 
     async def main(port: int) -> Figures:
@@ -247,14 +249,14 @@ def redis_lease(directory: str, connections: int, each: int, sync: str) -> Figur
     add = redis_command(b"XADD", b"q", b"*", b"p", PAYLOAD)
     read = redis_command(*b"XREADGROUP GROUP g c COUNT 1 STREAMS q >".split())
 
-    async def put(line: RedisLine) -> int:
-        await line.ask(add)
+    def put(line: RedisLine) -> Talk:
+        yield add
         return 1
 
-    async def step(line: RedisLine) -> int:
-        words = (await line.ask(read)).split(b"\r\n")
+    def step(line: RedisLine) -> Talk:
+        words = (yield read).split(b"\r\n")
         found = next(word for word in words if word[:1].isdigit() and b"-" in word)
-        await line.ask(redis_command(b"XACK", b"q", b"g", found))
+        yield redis_command(b"XACK", b"q", b"g", found)
         return 1
 
     async def main(port: int) -> Figures:
@@ -318,7 +320,7 @@ def _postgres(
             f"insert into q (payload) select '{TEXT}'::bytea from generate_series(1, {fill})"
         )
         await lines[0].execute("analyze q")
-        rate = await rate_over(lines, each, step)
+        rate = await rate_of_tasks(lines, each, step)
         for line in lines:
             await line.close()
         return {"rate": rate}
