@@ -17,7 +17,8 @@ Row = dict[str, Any]
 
 def source(path: Path | str, **options: object) -> PenstockDataSource:
     """The source with options, as Spark makes it: all text, names in lower case."""
-    given = {name.lower(): str(value) for name, value in {"path": path, **options}.items()}
+    place = "url" if str(path).startswith("http:") else "path"
+    given = {name.lower(): str(value) for name, value in {place: path, **options}.items()}
     return PenstockDataSource(given)
 
 

@@ -9,6 +9,7 @@ from penstock.queue import NewMessage, Queue
 from penstock.queue.messages import to_message
 from penstock.queue.queue import open_queue
 from penstock.spark.exact import exact_reader
+from penstock.spark.places import QueueAt
 
 SMALL = {"segment_bytes": 4096, "min_free_bytes": 0, "auto_compact": False, "sync": "never"}
 
@@ -68,7 +69,7 @@ def work(queue: Queue, random: Random, count: int) -> None:
 
 def expected(path: Path | str, identity: int) -> list[dict[str, Any]]:
     """All messages, as the queue's own reader gives them."""
-    with exact_reader(str(path), "messages") as reader:
+    with exact_reader(QueueAt(None, "queue", str(path)), "messages") as reader:
         found = [
             to_message(entry, identity, 1 << 30)
             for entries in reader.entries(1, 1 << 62)

@@ -106,7 +106,7 @@ def test_an_empty_queue_has_no_rows(tmp_path: Path) -> None:
     penstock.open(str(tmp_path)).close()
     _, tasks = planned(tmp_path)
     assert tasks == []
-    assert list(BatchReader(source(tmp_path).schema(), ReadOptions(path="x")).read(None)) == []
+    assert list(BatchReader(source(tmp_path).schema(), ReadOptions(place="x")).read(None)) == []
 
 
 def test_compressed_payloads_come_as_they_were_published_or_as_they_are_stored(

@@ -67,7 +67,7 @@ def test_errors_reach_the_user_with_their_advice(spark: SparkSession, orders: Pa
     for options, said in (
         ({"path": str(orders), "strtingOffsets": "latest"}, "did you mean startingOffsets"),
         ({"path": str(orders / "nowhere")}, "does not exist"),
-        ({}, "'path' is missing"),
+        ({}, "say where the queues are"),
     ):
         with pytest.raises(PySparkException, match=said):
             spark.read.format("penstock").options(**options).load().count()

@@ -10,7 +10,11 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "'path' is missing"),
+        ({}, "say where the queues are"),
+        ({"path": "x", "url": "http://h"}, "say where the queues are, once"),
+        ({"url": "ftp://h"}, "not the URL of a broker"),
+        ({"url": "http://user:secret@h"}, "no user or password"),
+        ({"url": "http://h", "key": "sécret"}, "characters that no API key has"),
         ({"path": " "}, "'path' is empty"),
         ({"path": "x", "startingOffset": "latest"}, "did you mean startingOffsets"),
         ({"path": "x", "kafka.bootstrap.servers": "y"}, "there is no option"),
@@ -60,7 +64,7 @@ def test_good_options_are_understood() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "'path' is missing"),
+        ({}, "say where the queue is"),
         ({"path": "x", "txnAppId": "a"}, "go together"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "one"}, "whole number"),
         ({"path": "x", "mode": "append"}, "there is no option 'mode'"),
@@ -69,6 +73,12 @@ def test_good_options_are_understood() -> None:
 def test_a_bad_option_of_the_sink_is_refused(given: dict[str, str], said: str) -> None:
     with pytest.raises(InvalidInput, match=said):
         WriteOptions.parse(given)
+
+
+def test_no_text_of_options_has_the_key_in_it() -> None:
+    given = {"url": "http://h", "key": "psk_secret"}
+    assert "psk_secret" not in repr(ReadOptions.parse(given))
+    assert "psk_secret" not in repr(WriteOptions.parse({**given, "queue": "a/b"}))
 
 
 def test_every_option_has_one_name_whatever_its_case() -> None:

@@ -90,6 +90,10 @@ class Broker:
             raise
         self._open = True
 
+    async def announce(self, url: str) -> None:
+        """Where it is reached: for those who find its files locked."""
+        await self.store.announce(url)
+
     async def _load_node_id(self) -> str:
         """The broker's own name, the same after every restart."""
         known = await self.store.load_document(_NODE_DOCUMENT)

@@ -156,6 +156,9 @@ class Store(Protocol):
 
     async def close(self) -> None: ...
 
+    def announce(self, url: str) -> Future[None]:
+        """Tell others who see the same files where the broker can be asked."""
+
     @property
     def progress(self) -> tuple[int, int]:
         """Queues recovered, and queues in all, while `open` is at work."""

@@ -15,8 +15,9 @@ JSON = "application/json"
 class Reply(NamedTuple):
     """A good answer."""
 
-    data: Any  # the body's JSON; None where it was empty
+    data: Any  # the body's JSON; None where it was empty; its bytes where the call is `raw`
     resent: bool = False  # an earlier try of the same call may have been carried out
+    headers: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,7 @@ class Call(Generic[T]):
     repeatable: bool
     wait_s: float = 0.0  # the broker may take so long on purpose, before it answers
     also_read: int = 0  # a status beside the good ones whose body `read` understands
+    raw: bool = False  # the answer is bytes, and not JSON
 
 
 # Several calls that are one to the user: yields calls, is sent what they read, returns the result.

@@ -11,6 +11,15 @@ LOCK_NAME = "LOCK"
 _MAX_LOCK_BYTES = 4096
 
 
+def announced_url(folder: Folder) -> str | None:
+    """Where the one who holds the lock of a directory can be asked; None if that is not said."""
+    try:
+        url = json.loads(folder.read(LOCK_NAME, max_bytes=_MAX_LOCK_BYTES))["url"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return url if isinstance(url, str) else None
+
+
 class DirectoryLock:
     """Held from `take` to `release`, or to the death of the process.
 
@@ -40,17 +49,23 @@ class DirectoryLock:
             raise
         self._fd = fd
 
+    def announce(self, clock: Clock, url: str) -> None:
+        """Tell those who find the directory locked where to ask instead."""
+        if self._fd >= 0:
+            self._write_name(self._fd, clock, url)
+
     def release(self) -> None:
         """Let the next writer in."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._folder.files.close(fd)
 
-    def _write_name(self, fd: int, clock: Clock) -> None:
+    def _write_name(self, fd: int, clock: Clock, url: str = "") -> None:
         files = self._folder.files
         pid, host = files.holder_name()
         since = datetime.fromtimestamp(clock.now_ns() / 1e9, UTC).isoformat(timespec="seconds")
-        holder = json.dumps({"pid": pid, "host": host, "since": since}).encode() + b"\n"
+        name = {"pid": pid, "host": host, "since": since, **({"url": url} if url else {})}
+        holder = json.dumps(name).encode() + b"\n"
         try:
             files.truncate(fd, 0)
             write_fully(files, fd, holder, 0)

@@ -35,6 +35,14 @@ def listen(settings: ServerSettings) -> list[socket.socket]:
     return sockets
 
 
+def own_url(settings: ServerSettings, port: int) -> str:
+    """Where programs on this machine reach the server."""
+    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host)
+    if host is None:
+        host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
+
+
 def refuse_open_door(settings: ServerSettings, *, keys_required: bool) -> None:
     """InvalidInput if strangers could call without a key."""
     if keys_required or settings.insecure:

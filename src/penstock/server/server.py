@@ -20,7 +20,7 @@ from penstock.server.date_header import DateHeader
 from penstock.server.deadlines import Deadlines
 from penstock.server.hot_routes import HotRoutes
 from penstock.server.known_heads import KnownHeads
-from penstock.server.listening import listen, refuse_open_door
+from penstock.server.listening import listen, own_url, refuse_open_door
 from penstock.server.logs import set_level
 from penstock.server.protocol import PenstockProtocol
 from penstock.server.replies import Replies
@@ -105,6 +105,7 @@ class Server:
 
     async def _recover(self) -> None:
         await self.broker.start()
+        await self.broker.announce(own_url(self.service.settings, self.port))
         await self.webhooks.start()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})

@@ -15,10 +15,8 @@ from penstock.codec import Columns, Entry
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.adoption import draft_of
-from penstock.ledger.files import OsFiles
-from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.reading import next_seq_after
-from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_name
+from penstock.spark.range_bytes import range_bytes
 from penstock.spark.ranges import Range
 
 BATCH_ROWS = 65536
@@ -48,28 +46,10 @@ def decode(one: Range, table: Table) -> Iterator[tuple[list[pa.Array], int]]:
     """Columns and row counts of the wanted entries of a range; Irregular where it must stop."""
     if not one.sound:
         raise Irregular(one.wanted_from)
-    files = OsFiles()
-    folder = Folder(files, one.facts.queue.path).child(one.log)
-    try:
-        fd = files.open(folder.file(segment_name(one.header.base_seq)), "read")
-    except FileNotFoundError:
-        raise Irregular(one.wanted_from) from None
-    try:
-        if not _is_planned(read_fully(files, fd, HEADER_BYTES, 0), one.header):
-            raise Irregular(one.wanted_from)
-        if files.size(fd) < one.end:
-            raise Irregular(one.wanted_from)
-        view = files.map(fd, one.end, writable=False).view
-    finally:
-        files.close(fd)
+    view = range_bytes(one)
+    if view is None:
+        raise Irregular(one.wanted_from)
     yield from _decode(one, table, view)
-
-
-def _is_planned(data: bytes, header: SegmentHeader) -> bool:
-    try:
-        return SegmentHeader.unpack(data) == header
-    except BadEntry:
-        return False
 
 
 def _decode(one: Range, table: Table, view: memoryview) -> Iterator[tuple[list[pa.Array], int]]:

@@ -12,6 +12,8 @@ from dataclasses import replace
 from penstock.codec import Entry
 from penstock.ledger import Cursor, Damage, Ledger, seq_at_time
 from penstock.queue import QueueSettings
+from penstock.spark.http_files import files_of
+from penstock.spark.places import QueueAt
 
 _CHUNK = 2000
 
@@ -43,15 +45,18 @@ class ExactReader:
 
 
 @contextmanager
-def exact_reader(path: str, log: str) -> Iterator[ExactReader]:
+def exact_reader(queue: QueueAt, log: str) -> Iterator[ExactReader]:
     """Open a queue's files for reading. No lock is taken, nothing is changed."""
     damages: list[Damage] = []
-    settings = QueueSettings.of_stored(Ledger.stored_queue_settings(path)).ledger_settings()
+    files = files_of(queue)
+    stored = Ledger.stored_queue_settings(queue.path, files=files)
+    settings = QueueSettings.of_stored(stored).ledger_settings()
     with Ledger.open(
-        path,
+        queue.path,
         # Reading goes on behind damage; what to do about it is the caller's to say. And a reader
         # needs neither the locks nor the syncs that a network file system is refused for.
         replace(settings, on_corruption="quarantine", allow_network_file_system=True),
+        files=files,
         read_only=True,
         create=False,
         on_damage=damages.append,

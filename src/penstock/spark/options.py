@@ -7,11 +7,12 @@ for the same thing, ours has the same name.
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 from typing import Literal
 
+from penstock.client.address import broker_address
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
 
@@ -28,6 +29,8 @@ Offsets = str | dict[str, int]  # "earliest", "latest", or the first seq of each
 
 READ_OPTIONS = (
     "path",
+    "url",
+    "key",
     "queue",
     "subscribe",
     "subscribePattern",
@@ -47,14 +50,24 @@ READ_OPTIONS = (
     "decompress",
     "group",
 )
-WRITE_OPTIONS = ("path", "queue", "txnAppId", "txnVersion", "checkpointLocation", "queryName")
+WRITE_OPTIONS = (
+    "path",
+    "url",
+    "key",
+    "queue",
+    "txnAppId",
+    "txnVersion",
+    "checkpointLocation",
+    "queryName",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
     """What a read was asked for."""
 
-    path: str
+    place: str  # a directory, or the URL of a broker
+    key: str | None = field(default=None, repr=False)  # for the broker
     subscribe: tuple[str, ...] = ()  # names; empty: by pattern, or all there are
     subscribe_pattern: str | None = None
     table: Table = "messages"
@@ -77,10 +90,10 @@ class ReadOptions:
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
         """From what the user gave; InvalidInput names what is wrong and what is possible."""
         options = _Given(given, READ_OPTIONS)
-        if options.text("path") is None:
+        if options.has("path") == options.has("url"):
             raise InvalidInput(
-                "the option 'path' is missing: name a queue's directory, or a broker's data "
-                "directory, for example .option('path', './orders')"
+                "say where the queues are, once: 'path' is a queue's directory or a broker's data "
+                "directory, as in .option('path', './orders'); 'url' is a running broker"
             )
         ways = [name for name in ("queue", "subscribe", "subscribePattern") if options.has(name)]
         if len(ways) > 1:
@@ -89,7 +102,8 @@ class ReadOptions:
             if options.has(f"{end}Offsets") and options.has(f"{end}Timestamp"):
                 raise InvalidInput(f"give {end}Offsets or {end}Timestamp, not both")
         return cls(
-            path=options.text("path") or "",
+            place=options.text("path") or options.url("url") or "",
+            key=options.secret("key"),
             subscribe=options.names("queue") or options.names("subscribe") or (),
             subscribe_pattern=options.pattern("subscribePattern"),
             table=options.table("table"),
@@ -120,7 +134,9 @@ class ReadOptions:
 class WriteOptions:
     """What a write was asked for."""
 
-    path: str
+    path: str | None = None  # where the files are; None: only the broker sees them
+    url: str | None = None  # a broker, which takes in what is staged
+    key: str | None = field(default=None, repr=False)  # for that broker
     queue: str | None = None
     txn_app_id: str | None = None
     txn_version: int | None = None
@@ -128,10 +144,10 @@ class WriteOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
         options = _Given(given, WRITE_OPTIONS)
-        if options.text("path") is None:
+        if not options.has("path") and not options.has("url"):
             raise InvalidInput(
-                "the option 'path' is missing: name the queue's directory, or a broker's data "
-                "directory together with the option 'queue'"
+                "say where the queue is: 'path' is its directory, or a broker's data directory "
+                "together with the option 'queue'; 'url' is a running broker"
             )
         if options.has("txnAppId") != options.has("txnVersion"):
             raise InvalidInput(
@@ -139,7 +155,9 @@ class WriteOptions:
                 "with each run of it"
             )
         return cls(
-            path=options.text("path") or "",
+            path=options.text("path"),
+            url=options.url("url"),
+            key=options.secret("key"),
             queue=options.text("queue"),
             txn_app_id=options.text("txnAppId"),
             txn_version=options.whole("txnVersion", 0, (1 << 63) - 1),
@@ -165,6 +183,17 @@ class _Given:
         if value is not None and not value.strip():
             raise InvalidInput(f"the option {name!r} is empty")
         return value
+
+    def secret(self, name: str) -> str | None:
+        """A text that no message repeats."""
+        value = self.text(name)
+        if value is not None and not (value.isascii() and value.isprintable()):
+            raise InvalidInput(f"the option {name!r} has characters that no API key has")
+        return value
+
+    def url(self, name: str) -> str | None:
+        value = self.text(name)
+        return None if value is None else broker_address(value)
 
     def names(self, name: str) -> tuple[str, ...] | None:
         value = self.text(name)

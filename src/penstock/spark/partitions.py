@@ -63,7 +63,7 @@ def _read(one: Range, table: Table, options: ReadOptions) -> Iterator[tuple[list
     try:
         yield from decode(one, table)
     except Irregular as irregular:
-        with exact_reader(one.facts.queue.path, one.log) as reader:
+        with exact_reader(one.facts.queue, one.log) as reader:
             yield from _read_exactly(one, irregular.from_seq, table, options, reader)
 
 

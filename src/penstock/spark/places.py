@@ -1,34 +1,51 @@
-"""Where the queues are: a queue's own directory, or a broker's data directory with many of them.
+"""Where the queues are: in a directory that driver and executors both see, or at a broker.
 
-`Where` is the seam: source, sink and jobs ask it for queues, and whoever holds the files answers.
-Here they lie in a directory that driver and executors both see.
+A directory is a queue's own, or a broker's data directory with many of them. `Where` is the seam:
+source, sink and jobs ask it for queues, and whoever has the files answers.
 """
 
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Protocol
+from urllib.parse import urlsplit
 
+from penstock.client.address import QueueAddress, broker_address, is_url, queue_address
+from penstock.client.broker import RemoteBroker
+from penstock.client.connection import Connection
+from penstock.client.names import QueueName
+from penstock.client.options import KEY_VARIABLE, ClientOptions
 from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.manifest import MANIFEST_NAME
 
+_PATIENCE_S = 60.0
+_RETRY_S = 120.0  # a broker that is restarted recovers first
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class QueueAt:
-    """One queue, and where its directory is."""
+    """One queue, and where its files are."""
 
     namespace: str | None  # None: a queue directory that was named by itself
     name: str
-    path: str
+    path: str  # of its directory; at a broker: its URL
+    url: str = ""  # of the broker; empty: the files are in a directory
+    api_key: str | None = field(default=None, repr=False)  # for that broker, or one on these files
 
     @property
     def key(self) -> str:
         """How offsets and options call it."""
         return self.name if self.namespace is None else f"{self.namespace}/{self.name}"
+
+    def options(self) -> dict[str, str]:
+        """How `spark.read` and `write` are told of it."""
+        found = {"url": self.url, "queue": self.key} if self.url else {"path": self.path}
+        return found if self.api_key is None else {**found, "key": self.api_key}
 
 
 class Where(Protocol):
@@ -41,8 +58,9 @@ class Where(Protocol):
 class Directory:
     """Queues in a directory that this process can see."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, api_key: str | None = None) -> None:
         self._root = Folder(OsFiles(), path)
+        self._api_key = api_key
 
     @property
     def is_queue(self) -> bool:
@@ -55,9 +73,9 @@ class Directory:
             raise NotALedger(f"{path} does not exist (on this machine)")
         if self.is_queue:
             name = path.rstrip("/").rpartition("/")[2] or path
-            return [QueueAt(None, name, path)]
+            return [QueueAt(None, name, path, api_key=self._api_key)]
         found = [
-            QueueAt(namespace, name, folder.child(name).path)
+            QueueAt(namespace, name, folder.child(name).path, api_key=self._api_key)
             for namespace in self._names(self._root)
             for folder in [self._root.child(namespace)]
             for name in self._names(folder)
@@ -75,6 +93,62 @@ class Directory:
             return [name for name in folder.names() if NAME.fullmatch(name)]
         except NotADirectoryError:
             return []
+
+
+class AtBroker:
+    """Queues of a running broker."""
+
+    def __init__(self, url: str, api_key: str | None = None) -> None:
+        self.url = broker_address(url)
+        self._api_key = api_key
+
+    def queues(self) -> list[QueueAt]:
+        """All that the key may read."""
+        names = RemoteBroker(connection_to(self.url, self._api_key)).queues()
+        return [self.queue(QueueName.parse(name)) for name in names]
+
+    def queue(self, name: QueueName) -> QueueAt:
+        """One of them; whether it is there is seen when it is used."""
+        path = f"{self.url}{name.path}"
+        return QueueAt(name.namespace, name.name, path, self.url, self._api_key)
+
+
+@lru_cache(maxsize=16)
+def connection_to(url: str, api_key: str | None) -> Connection:
+    """One for all tasks of a worker that speak to the same broker."""
+    options = ClientOptions(key=api_key, timeout_s=_PATIENCE_S, retry_s=_RETRY_S)
+    return Connection(url, options)
+
+
+def known_key(api_key: str | None) -> str | None:
+    """The API key to use: executors do not have the environment of the driver."""
+    return api_key if api_key is not None else os.environ.get(KEY_VARIABLE)
+
+
+def queues_at(
+    place: str, *, names: Sequence[str] = (), pattern: str | None = None, api_key: str | None = None
+) -> list[QueueAt]:
+    """The queues that were asked for, of a directory or of a broker's URL."""
+    api_key = known_key(api_key)
+    if not is_url(place):
+        return chosen(Directory(place, api_key), names, pattern)
+    if names:
+        broker = AtBroker(place, api_key)
+        return [broker.queue(QueueName.parse(name)) for name in dict.fromkeys(names)]
+    if pattern is None and (address := _queue_in(place)) is not None:
+        return [AtBroker(address.base, api_key).queue(address.queue)]
+    return chosen(AtBroker(place, api_key), (), pattern)
+
+
+def place_options(place: str, queue: str | None) -> dict[str, str]:
+    """How `spark.read` and `write` are told of a place, and of one of its queues."""
+    options = {"url" if is_url(place) else "path": place}
+    return options if queue is None else {**options, "queue": queue}
+
+
+def _queue_in(url: str) -> QueueAddress | None:
+    """The queue that the URL itself names, as everywhere: http://host:port/namespace/queue."""
+    return queue_address(url) if urlsplit(broker_address(url)).path.strip("/") else None
 
 
 def chosen(where: Where, names: Sequence[str], pattern: str | None) -> list[QueueAt]:

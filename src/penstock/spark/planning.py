@@ -3,15 +3,15 @@
 from collections.abc import Mapping, Sequence
 
 from penstock.errors import InvalidInput
-from penstock.spark.exact import exact_reader
 from penstock.spark.groups import group_names
 from penstock.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
 from penstock.spark.partitions import Lot, report_loss
-from penstock.spark.places import Directory, QueueAt, chosen
+from penstock.spark.places import QueueAt, queues_at
 from penstock.spark.pushdown import Bounds
 from penstock.spark.ranges import Range, cut, packed
-from penstock.spark.segments import LogView, LogWatcher
+from penstock.spark.segments import LogView
 from penstock.spark.state_columns import fold_states
+from penstock.spark.watching import seq_at_time, watcher_of
 
 _EARLIEST_NUMBER, _LATEST_NUMBER = -2, -1  # in JSON, as Kafka has them
 _SMALLEST_RANGE_BYTES = 4096
@@ -19,7 +19,12 @@ _SMALLEST_RANGE_BYTES = 4096
 
 def queues_of(options: ReadOptions) -> list[QueueAt]:
     """The queues that a read is about."""
-    return chosen(Directory(options.path), options.subscribe, options.subscribe_pattern)
+    return queues_at(
+        options.place,
+        names=options.subscribe,
+        pattern=options.subscribe_pattern,
+        api_key=options.key,
+    )
 
 
 def log_of(options: ReadOptions) -> str:
@@ -36,10 +41,10 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
     check_named(options.ending_offsets, queues, "endingOffsets")
     states = {}
     for queue in queues:
-        watcher = LogWatcher(queue, log_of(options))
+        watcher = watcher_of(queue, log_of(options))
         if options.table == "state":
             # Folded first: the look that follows syncs what the fold has seen.
-            states[queue.path], known_upto = fold_states(queue.path, options.state_group)
+            states[queue.path], known_upto = fold_states(queue, options.state_group)
         view = views[queue.path] = watcher.look()
         first, end = batch_seqs(view, options)
         if options.table == "state":
@@ -128,11 +133,6 @@ def checked_start(view: LogView, first: int, end: int, *, fail: bool) -> int:
         report_loss(view.facts.queue.key, view.log, first, last_gone, fail=fail)
         return min(view.first_seq, end)
     return first
-
-
-def seq_at_time(view: LogView, timestamp_ns: int) -> int:
-    with exact_reader(view.facts.queue.path, view.log) as reader:
-        return min(reader.seq_at_time(timestamp_ns), view.next_seq)
 
 
 def _numbered(view: LogView, offsets: Offsets) -> int:

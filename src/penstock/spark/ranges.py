@@ -14,6 +14,8 @@ from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.index import MAX_INDEX_BYTES
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name
+from penstock.spark.http_files import fetched_index
+from penstock.spark.places import QueueAt
 from penstock.spark.segments import LogView, QueueFacts, Span
 
 _INDEX_HEADER_BYTES = 12
@@ -59,7 +61,8 @@ class Points:
         self._span = span
         self._files = files or OsFiles()
         self._folder = Folder(self._files, view.facts.queue.path).child(view.log)
-        words = self._stored() or self._made()
+        stored = self._stored()
+        words = self._made() if stored is None else stored
         self.seqs: Sequence[int] = words[0::3]
         self.offsets: Sequence[int] = words[2::3]
         if not len(self.offsets) or self.offsets[0] != HEADER_BYTES:
@@ -75,16 +78,29 @@ class Points:
         return bisect_left(self.seqs, seq)
 
     def _stored(self) -> "memoryview | None":
+        queue, base = self._view.facts.queue, self._span.header.base_seq
+        if queue.url:
+            return self._served(queue, base)
         if self._span.is_last:
             return None
         try:
-            name = index_name(self._span.header.base_seq)
-            data = self._folder.read(name, max_bytes=MAX_INDEX_BYTES)
+            data = self._folder.read(index_name(base), max_bytes=MAX_INDEX_BYTES)
         except (OSError, ValueError):
             return None
         points = index_points(data)
         fits = points is not None and len(points) and points[-1] < self._span.end
         return points if fits else None
+
+    def _served(self, queue: QueueAt, base: int) -> memoryview:
+        """From a broker; of a segment that was removed since it was listed, none."""
+        try:
+            points = index_points(fetched_index(queue, self._view.log, base))
+        except FileNotFoundError:
+            points = None
+        if points is None:
+            return memoryview(b"").cast("Q")
+        inside = bisect_left(points[2::3], self._span.end)  # it may have grown since
+        return points[: 3 * inside]
 
     def _made(self) -> memoryview:
         fd = self._files.open(self._folder.file(self._span.name), "read")

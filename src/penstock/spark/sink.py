@@ -15,20 +15,14 @@ from pyspark.sql.types import StructType
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput, PenstockError
-from penstock.ledger import Ledger
-from penstock.ledger.adoption import Staged, sweep_staging
-from penstock.ledger.files import OsFiles
-from penstock.ledger.folder import Folder
-from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
-from penstock.ledger.staging import take_in
+from penstock.ledger.adoption import Staged
 from penstock.ledger.transactions import Transaction
-from penstock.queue import QueueSettings
-from penstock.queue.adopting import refuse_bounds
-from penstock.queue.queue import open_queue
+from penstock.queue.adopting import check_transaction
 from penstock.spark.options import WriteOptions
-from penstock.spark.places import NAME, Directory, chosen
 from penstock.spark.sink_rows import check_sink_schema
 from penstock.spark.staging import Target, stage
+from penstock.spark.targets import target_of
+from penstock.spark.writers import commit_staged, drop_staged
 
 log = logging.getLogger("penstock.spark")
 
@@ -44,42 +38,6 @@ class StagedRows(WriterCommitMessage):
     size_bytes: int
     query_id: str | None = None
     batch_id: int | None = None
-
-
-def target_of(options: WriteOptions) -> Target:
-    """The queue to write to; it is made if there is none at its path."""
-    path = _path_of(options)
-    if not Folder(OsFiles(), path).has(MANIFEST_NAME):
-        open_queue(path, {}).close()
-    manifest = Manifest.unpack(
-        Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-    )
-    settings = QueueSettings.of_stored(manifest.settings)
-    refuse_bounds(settings, path)
-    return Target(path, manifest.identity, settings)
-
-
-def _path_of(options: WriteOptions) -> str:
-    where = Directory(options.path)
-    folder = Folder(OsFiles(), options.path)
-    if options.queue is None:
-        if folder.exists() and not where.is_queue and folder.names():
-            raise InvalidInput(
-                f"{options.path} is not a queue: name an empty or new directory, or, in a "
-                f"broker's data directory, the option 'queue' (namespace/name)"
-            )
-        return options.path
-    if where.is_queue:
-        return chosen(where, [options.queue], None)[0].path
-    namespace, slash, name = options.queue.partition("/")
-    if not slash or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
-        raise InvalidInput(
-            f"the queue is {options.queue!r}; in a data directory it is <namespace>/<name>, each "
-            f"of a-z, 0-9 and -, at most 64, not starting with -"
-        )
-    if not folder.child(namespace).exists():
-        raise InvalidInput(f"{options.path} has no namespace {namespace!r}: make it first")
-    return folder.child(namespace).child(name).path
 
 
 def staged_rows(target: Target, batches: Iterator[pa.RecordBatch], timestamp_ns: int) -> StagedRows:
@@ -103,16 +61,14 @@ def commit_rows(
 ) -> None:
     """Have all that the tasks staged taken in; in the order of their partitions."""
     staged = [one for task in _tasks(messages) for one in task.staged]
-    with _writing(target) as ledger:
-        take_in(ledger, staged, transaction, now_ns=SystemClock().now_ns())
+    commit_staged(target.holder, target.settings, staged, transaction)
 
 
 def abort_rows(target: Target, messages: Sequence[WriterCommitMessage | None]) -> None:
     """Remove what was staged. What was adopted has left the staging folder, and stays."""
     folders = list(dict.fromkeys(one.folder for task in _tasks(messages) for one in task.staged))
     try:
-        with _writing(target) as ledger:
-            sweep_staging(ledger, folders)
+        drop_staged(target.holder, target.settings, folders)
     except PenstockError as error:
         log.warning("staged segments are left for the next commit to remove: %s", error)
 
@@ -120,10 +76,6 @@ def abort_rows(target: Target, messages: Sequence[WriterCommitMessage | None]) -
 def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
     tasks = [message for message in messages if isinstance(message, StagedRows)]
     return sorted(tasks, key=lambda task: task.partition)
-
-
-def _writing(target: Target) -> Ledger:
-    return Ledger.open(target.path, target.settings.ledger_settings(), create=False)
 
 
 class BatchWriter(DataSourceArrowWriter):
@@ -134,7 +86,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._target = target_of(options)
         self._transaction: Transaction | None = None
         if options.txn_app_id is not None and options.txn_version is not None:
-            self._transaction = Transaction(options.txn_app_id, options.txn_version)
+            self._transaction = check_transaction(options.txn_app_id, options.txn_version)
         # One time for the whole job, as for any batch: rows of later tasks are not older.
         self._timestamp_ns = SystemClock().now_ns()
 

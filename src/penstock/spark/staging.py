@@ -15,12 +15,13 @@ from penstock.codec import Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import TooLarge
 from penstock.ledger.adoption import STAGING, Staged, staged_header
-from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staging import folder_name
 from penstock.queue import QueueSettings
+from penstock.spark.places import QueueAt
 from penstock.spark.sink_rows import Item, RowsToMessages, size_of
+from penstock.spark.staging_files import staging_files
 
 _LOT_BYTES = 16 << 20  # handed to the packer at once; a frame each
 
@@ -29,7 +30,8 @@ _LOT_BYTES = 16 << 20  # handed to the packer at once; a frame each
 class Target:
     """The queue that is written to, as a task must know it."""
 
-    path: str
+    queue: QueueAt  # where segments are staged
+    holder: QueueAt  # where they are taken in: the same, or at the broker that has these files
     identity: int
     settings: QueueSettings
 
@@ -54,8 +56,8 @@ class _Writer:
     def __init__(self, target: Target, timestamp_ns: int) -> None:
         self._target = target
         self._timestamp_ns = timestamp_ns
-        self._files = OsFiles()
-        staging = Folder(self._files, target.path).child(STAGING)
+        self._files = staging_files(target.queue)
+        staging = Folder(self._files, target.queue.path).child(STAGING)
         staging.make()
         name = folder_name(SystemClock().now_ns(), secrets.token_hex(8))
         self._name = name

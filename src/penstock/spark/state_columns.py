@@ -16,7 +16,9 @@ from penstock.codec import Columns
 from penstock.queue.flight import State
 from penstock.queue.group import Group
 from penstock.queue.queue import open_core
+from penstock.spark.http_files import files_of
 from penstock.spark.message_columns import MessageColumns
+from penstock.spark.places import QueueAt
 from penstock.spark.segments import QueueFacts
 
 _TIME = pa.timestamp("us", tz="UTC")
@@ -69,9 +71,15 @@ class QueueStates:
 _READY, _DONE = Standing("ready"), Standing("done", attempts=-1)
 
 
-def fold_states(path: str, group_name: str) -> tuple[QueueStates, int]:
+def fold_states(queue: QueueAt, group_name: str) -> tuple[QueueStates, int]:
     """The state of a group now, and the seq up to which the messages are known."""
-    core = open_core(path, {"on_corruption": "quarantine"}, read_only=True, create=False)
+    core = open_core(
+        queue.path,
+        {"on_corruption": "quarantine"},
+        files=files_of(queue),
+        read_only=True,
+        create=False,
+    )
     try:
         with core.lock:
             core.catch_up()

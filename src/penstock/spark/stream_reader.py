@@ -16,7 +16,6 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidInput, LedgerLocked
-from penstock.queue.queue import open_queue
 from penstock.spark.errors import DataLoss
 from penstock.spark.groups import group_names
 from penstock.spark.offsets import OffsetDict, checked, in_order, within_bytes, within_rows
@@ -32,7 +31,9 @@ from penstock.spark.planning import (
     starting_seq,
 )
 from penstock.spark.ranges import Range, cut
-from penstock.spark.segments import LogView, LogWatcher
+from penstock.spark.segments import LogView
+from penstock.spark.watching import Watcher, watcher_of
+from penstock.spark.writers import open_to_change
 
 log = logging.getLogger("penstock.spark")
 
@@ -54,7 +55,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise InvalidInput(f"{name} is for batch reads: a stream has no end")
         self._schema = schema
         self._options = options
-        self._watchers: dict[str, LogWatcher] = {}
+        self._watchers: dict[str, Watcher] = {}
         self._initial: OffsetDict | None = None
         self._target: OffsetDict | None = None  # of Trigger.AvailableNow
 
@@ -186,13 +187,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.table != "messages":
             raise InvalidInput("group is for streams of messages: a group's position is a message")
         for queue in queues:
-            with open_queue(queue.path, {}, create=False) as it:
+            with open_to_change(queue) as it:
                 it.groups.create(self._options.group, seq=self._initial[queue.key])
 
     def _move_group(self, queue: QueueAt, seq: int) -> None:
         assert self._options.group is not None
         try:
-            with open_queue(queue.path, {}, create=False) as it:
+            with open_to_change(queue) as it:
                 if self._options.group in it.groups:
                     it.seek(seq=seq, group=self._options.group)
                 else:
@@ -205,5 +206,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         queues = queues_of(self._options)
         for queue in queues:
             if queue.key not in self._watchers:
-                self._watchers[queue.key] = LogWatcher(queue, log_of(self._options))
+                self._watchers[queue.key] = watcher_of(queue, log_of(self._options))
         return {queue.key: self._watchers[queue.key].look() for queue in queues}

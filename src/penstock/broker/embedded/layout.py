@@ -49,6 +49,10 @@ class Layout:
         self._root.sync()
         self._empty_trash()
 
+    def announce(self, clock: Clock, url: str) -> None:
+        """Say in the LOCK where this broker is reached."""
+        self._lock.announce(clock, url)
+
     def close(self) -> None:
         self._lock.release()
 

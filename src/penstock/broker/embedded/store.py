@@ -107,6 +107,9 @@ class EmbeddedStore:
         await self._commits.close()
         await asyncio.to_thread(self._layout.close)
 
+    def announce(self, url: str) -> Future[None]:
+        return asyncio.ensure_future(self._with_files(self._layout.announce, self._clock, url))
+
     @property
     def progress(self) -> tuple[int, int]:
         return self._progress()

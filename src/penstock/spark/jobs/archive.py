@@ -27,12 +27,13 @@ from penstock.spark.archive_files import (
 )
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import Directory, QueueAt, chosen
+from penstock.spark.places import QueueAt, queues_at
 from penstock.spark.planning import checked_start
 from penstock.spark.ranges import Range, cut
-from penstock.spark.segments import LogView, LogWatcher
+from penstock.spark.segments import LogView
 from penstock.spark.tables import schema_of
 from penstock.spark.tasks import run_tasks
+from penstock.spark.watching import watcher_of
 
 # All that a message is; where it lay in the queue's files says nothing in an archive.
 ARCHIVED_COLUMNS = (
@@ -80,7 +81,7 @@ def archive(
 ) -> list[ArchiveResult]:
     """Archive what sealed segments have and the archive has not; one queue, or all of them."""
     root = Path(target)
-    queues = chosen(Directory(path), [] if queue is None else [queue], None)
+    queues = queues_at(path, names=[] if queue is None else [queue])
     with locked(root):
         return [_archive_one(spark, one, root, on_progress) for one in queues]
 
@@ -88,7 +89,7 @@ def archive(
 def _archive_one(
     spark: SparkSession, queue: QueueAt, root: Path, on_progress: Progress | None
 ) -> ArchiveResult:
-    view = LogWatcher(queue, "messages").look()
+    view = watcher_of(queue, "messages").look()
     manifest = _manifest(root, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
     first = checked_start(view, manifest.next_seq, sealed_end, fail=True)
@@ -143,7 +144,7 @@ def _remove_strays(root: Path, queue: QueueAt) -> None:
 def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
     """Write a range, a file for each day; the seq it reaches up to, and the files."""
     columns = schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
-    batches = list(read_lot(Lot([task.one]), columns, ReadOptions(path="")))
+    batches = list(read_lot(Lot([task.one]), columns, ReadOptions(place="")))
     if not batches:
         return task.one.wanted_to, []
     table = pa.Table.from_batches(batches)

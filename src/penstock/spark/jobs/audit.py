@@ -14,9 +14,7 @@ from pyspark.sql import SparkSession
 
 from penstock import codec
 from penstock.codec.layout import TOMBSTONE
-from penstock.ledger.files import OsFiles
-from penstock.ledger.folder import Folder, read_fully
-from penstock.ledger.segment_header import HEADER_BYTES, segment_name
+from penstock.ledger.segment_header import segment_name
 from penstock.spark.archive_files import ArchivedFile, ArchiveManifest, checksum_of
 from penstock.spark.decoding import Irregular, decode
 from penstock.spark.errors import DamagedSegment, DataLoss
@@ -25,11 +23,13 @@ from penstock.spark.exact import exact_reader
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, Progress
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import Directory, QueueAt, chosen
+from penstock.spark.places import QueueAt, queues_at
+from penstock.spark.range_bytes import range_bytes
 from penstock.spark.ranges import Range, cut
-from penstock.spark.segments import LogView, LogWatcher
+from penstock.spark.segments import LogView
 from penstock.spark.tables import schema_of
 from penstock.spark.tasks import run_tasks
+from penstock.spark.watching import watcher_of
 
 _RANGE_BYTES = 64 << 20
 
@@ -84,7 +84,7 @@ def audit(
 ) -> AuditResult:
     """Audit one queue, or all of a place; with `archive`, that too, and against the queue."""
     result = AuditResult()
-    for one in chosen(Directory(path), [] if queue is None else [queue], None):
+    for one in queues_at(path, names=[] if queue is None else [queue]):
         _audit_queue(spark, one, archive, result, on_progress)
     return result
 
@@ -97,8 +97,8 @@ def _audit_queue(
     on_progress: Progress | None,
 ) -> None:
     # Events first: a message that one of them is about is then in the view of the messages.
-    events = LogWatcher(queue, "events").look()
-    messages = LogWatcher(queue, "messages").look()
+    events = watcher_of(queue, "events").look()
+    messages = watcher_of(queue, "messages").look()
     tasks = [_Task(one, messages.next_seq) for view in (messages, events) for one in _whole(view)]
     for number, found in enumerate(run_tasks(spark, _audit_range, tasks), start=1):
         result.bytes_read += found.size_bytes
@@ -139,19 +139,9 @@ def _skimmed(one: Range) -> tuple[int | None, str | None]:
     """How many entries, if every checksum is right and every seq there once; else None, and why."""
     if not one.sound:
         return None, None
-    files = OsFiles()
-    folder = Folder(files, one.facts.queue.path).child(one.log)
-    try:
-        fd = files.open(folder.file(segment_name(one.header.base_seq)), "read")
-    except FileNotFoundError:
+    view = range_bytes(one)
+    if view is None:
         return None, None
-    try:
-        header = read_fully(files, fd, HEADER_BYTES, 0)
-        if header != one.header.pack() or files.size(fd) < one.end:
-            return None, None
-        view = files.map(fd, one.end, writable=False).view
-    finally:
-        files.close(fd)
     found = codec.skim(
         view,
         one.start,
@@ -171,7 +161,7 @@ def _examined(one: Range) -> tuple[int, list[Problem]]:
     """The same by the ledger's own reader, which knows tombstones and says what is damaged."""
     key, where = one.facts.queue.key, f"{one.log}/{segment_name(one.header.base_seq)}"
     problems, entries, last_ns = [], 0, 0
-    with exact_reader(one.facts.queue.path, one.log) as reader:
+    with exact_reader(one.facts.queue, one.log) as reader:
         for lot in reader.entries(one.wanted_from, one.wanted_to):
             entries += sum(entry.type != TOMBSTONE for entry in lot)
             for entry in lot:
@@ -258,7 +248,7 @@ def _audit_file(task: _ArchiveTask) -> tuple[int, list[Problem]]:
         return wrong(f"{table.num_rows} rows, the manifest says {task.file.rows}")
     columns = schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
     try:
-        batches = list(read_lot(Lot(task.live), columns, ReadOptions(path="")))
+        batches = list(read_lot(Lot(task.live), columns, ReadOptions(place="")))
     except (DamagedSegment, DataLoss):
         return table.num_rows, []  # the live log is damaged there: told already
     if not batches:

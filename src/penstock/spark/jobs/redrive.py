@@ -8,8 +8,8 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.queue.queue import open_queue
-from penstock.spark.places import Directory, chosen
+from penstock.spark.places import queues_at
+from penstock.spark.writers import open_to_change
 
 _COLUMNS = "seq,id,timestamp,priority,key,headers,payload,content_type,attempts,reason,last_failure"
 _TAKEN = ("payload", "priority", "key", "headers", "content_type")
@@ -43,13 +43,13 @@ def redrive(
     place, and then the old ones are discarded: should the job die in between, running it again
     publishes nothing twice.
     """
-    one = chosen(Directory(path), [] if queue is None else [queue], None)
+    one = queues_at(path, names=[] if queue is None else [queue])
     if len(one) != 1:
         raise InvalidInput(f"name one queue: there are {', '.join(each.key for each in one)}")
-    place = one[0].path
+    place = one[0]
     dead = (
         spark.read.format("penstock")
-        .option("path", place)
+        .options(**place.options())
         .option("table", "state")
         .option("group", group)
         .option("columns", f"state,{_COLUMNS}")
@@ -63,7 +63,7 @@ def redrive(
     if dry_run or not ids:
         return RedriveResult(before, len(ids), 0, 0, before)
     if transform is None:
-        with open_queue(place, {}, create=False) as it:
+        with open_to_change(place) as it:
             count = it.redrive(ids, group=group)
             return RedriveResult(before, len(ids), count, 0, it.stats().groups[group].dead)
     # What is published is fixed by the ids that were chosen: the name of the transaction has them.
@@ -71,10 +71,9 @@ def redrive(
     changed = _changed(fixed, transform)
     replaced = changed.count()
     name = f"redrive {group} {ids[0]}-{ids[-1]} {len(ids)}"
-    changed.write.format("penstock").mode("append").option("path", place).option(
-        "txnAppId", name
-    ).option("txnVersion", "1").save()
-    with open_queue(place, {}, create=False) as it:
+    writer = changed.write.format("penstock").mode("append").options(**place.options())
+    writer.option("txnAppId", name).option("txnVersion", "1").save()
+    with open_to_change(place) as it:
         it.discard(ids, group=group)
         return RedriveResult(before, len(ids), 0, replaced, it.stats().groups[group].dead)
 

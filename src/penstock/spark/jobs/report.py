@@ -18,7 +18,7 @@ from pyspark.sql import functions as f
 from penstock.clock import SystemClock
 from penstock.model import MAIN_GROUP_NAME, NS
 from penstock.spark.jobs.report_page import page
-from penstock.spark.places import Directory, QueueAt, chosen
+from penstock.spark.places import QueueAt, queues_at
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
 _TOP = 10
@@ -52,7 +52,7 @@ def report(
     sla_s: float = 60.0,
 ) -> list[QueueReport]:
     """Write report.html (one file, opens offline), report.json and by_hour.parquet to `target`."""
-    queues = chosen(Directory(path), [] if queue is None else [queue], None)
+    queues = queues_at(path, names=[] if queue is None else [queue])
     reports = [report_of(spark, one, group, sla_s) for one in queues]
     made_at = datetime.fromtimestamp(SystemClock().now_ns() / NS, UTC)
     root = Path(target)
@@ -116,9 +116,8 @@ def figures(
 
 
 def _read(spark: SparkSession, queue: QueueAt, table: str, columns: str) -> DataFrame:
-    return (
-        spark.read.format("penstock").options(path=queue.path, table=table, columns=columns).load()
-    )
+    options = {**queue.options(), "table": table, "columns": columns}
+    return spark.read.format("penstock").options(**options).load()
 
 
 def _attempts(events: DataFrame) -> DataFrame:

@@ -12,6 +12,7 @@ from penstock.errors import InvalidInput
 from penstock.queue.tags import MAX_ATTEMPTS
 from penstock.spark.archive_files import ArchivedFile, ArchiveError, ArchiveManifest, manifests
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
+from penstock.spark.places import place_options
 from penstock.spark.tables import COLUMNS
 
 # A little-endian number in the attributes, by way of its hexadecimal digits.
@@ -114,9 +115,8 @@ def restore(
     bounds = frame.agg(f.count("*").alias("n"), f.min("seq"), f.max("seq")).collect()[0]
     manifest = _manifest(archive, queue)
     name = f"restore {manifest.identity:08x} {bounds[1]}-{bounds[2]} {bounds.n}"
-    writer = messages.write.format("penstock").mode("append").option("path", target)
-    if target_queue is not None:
-        writer = writer.option("queue", target_queue)
+    writer = messages.write.format("penstock").mode("append")
+    writer = writer.options(**place_options(target, target_queue))
     writer.option("txnAppId", name).option("txnVersion", "1").save()
     return int(bounds.n)
 
@@ -129,9 +129,8 @@ def live_and_archived(
     DataLoss, when it is read, if the live log begins only behind that.
     """
     manifest = _manifest(archive, queue)
-    reader = spark.read.format("penstock").option("path", path).option("columns", ",".join(_COMMON))
-    if queue is not None:
-        reader = reader.option("queue", queue)
+    reader = spark.read.format("penstock").options(**place_options(path, queue))
+    reader = reader.option("columns", ",".join(_COMMON))
     begin = json.dumps({manifest.queue: manifest.next_seq})
     live = reader.option("startingOffsets", begin).load()
     return archived(spark, archive, queue=queue).select(*_COMMON).unionByName(live)

@@ -6,6 +6,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import InvalidInput
+from penstock.spark.places import place_options
 
 TARGETS = ("parquet", "console", "queue")
 
@@ -39,9 +40,7 @@ def stream(
         f"penstock to {to}"
     )
     if to == "queue":
-        writer = writer.format("penstock").option("path", target)
-        if target_queue is not None:
-            writer = writer.option("queue", target_queue)
+        writer = writer.format("penstock").options(**place_options(target, target_queue))
     elif to == "parquet":
         writer = writer.format("parquet").option("path", target)
     else:
@@ -68,8 +67,6 @@ _SINK_COLUMNS = (
 def _read(
     spark: SparkSession, path: str, queue: str | None, options: Mapping[str, str]
 ) -> DataFrame:
-    reader = spark.readStream.format("penstock").option("path", path)
+    reader = spark.readStream.format("penstock").options(**place_options(path, queue))
     reader = reader.option("startingOffsets", "earliest").option("columns", _COPIED_COLUMNS)
-    if queue is not None:
-        reader = reader.option("queue", queue)
     return reader.options(**options).load()

@@ -1,0 +1,99 @@
+"""Calls about the files of a queue: ranges of its segments, and segments brought in."""
+
+from base64 import b64decode
+from collections.abc import Sequence
+from typing import Any
+
+from penstock.client.call import Call, Reply, get, nothing, post
+from penstock.queue.segments import (
+    Adoption,
+    LogInfo,
+    QueueSegments,
+    SegmentBytes,
+    SegmentInfo,
+    SnapshotInfo,
+    StagedSegment,
+    StagingInfo,
+)
+
+_OCTETS = {"content-type": "application/octet-stream"}
+_ADOPTING_S = 3600.0  # a job of many gigabytes takes its time
+
+
+def segments(path: str, *, time_ns: int | None = None) -> Call[QueueSegments]:
+    return get(f"{path}/segments", _segments_of, {"time_ns": time_ns})
+
+
+def read_segment(path: str, log: str, base: int, start: int, end: int) -> Call[SegmentBytes]:
+    return _raw(f"{path}/segments/{log}/{base}", {"from": str(start), "to": str(end)})
+
+
+def read_index(path: str, log: str, base: int) -> Call[SegmentBytes]:
+    return _raw(f"{path}/segments/{log}/{base}/index", {})
+
+
+def staging(path: str) -> Call[StagingInfo]:
+    return post(
+        f"{path}/staging",
+        lambda reply: StagingInfo(reply.data["identity"], reply.data["settings"]),
+        repeatable=True,
+    )
+
+
+def stage(path: str, folder: str, name: str, offset: int, data: bytes) -> Call[None]:
+    return Call(
+        method="PUT",
+        path=f"{path}/staging/{folder}/{name}",
+        read=nothing,
+        query={"at": str(offset)},
+        headers=_OCTETS,
+        body=data,
+        repeatable=True,  # the same bytes in the same place
+    )
+
+
+def unstage(path: str, folder: str) -> Call[None]:
+    return post(f"{path}/staging/{folder}", nothing, method="DELETE", repeatable=True)
+
+
+def adopt(
+    path: str, staged: Sequence[StagedSegment], app: str | None, version: int
+) -> Call[Adoption]:
+    body = {"staged": [one._asdict() for one in staged], "app": app, "version": version}
+    return post(
+        f"{path}/adopt",
+        lambda reply: Adoption(**reply.data),
+        body,
+        repeatable=app is not None,  # by its name it is known
+        wait_s=_ADOPTING_S,
+    )
+
+
+def _raw(path: str, query: dict[str, str]) -> Call[SegmentBytes]:
+    return Call(method="GET", path=path, read=_bytes_of, query=query, repeatable=True, raw=True)
+
+
+def _bytes_of(reply: Reply) -> SegmentBytes:
+    return SegmentBytes(b64decode(reply.headers.get("penstock-segment", "")), reply.data)
+
+
+def _segments_of(reply: Reply) -> QueueSegments:
+    data = reply.data
+    return QueueSegments(
+        data["identity"],
+        data["created_at_ns"],
+        data["settings"],
+        _log_of(data["messages"]),
+        _log_of(data["events"]),
+        [SnapshotInfo(**one) for one in data["snapshots"]],
+    )
+
+
+def _log_of(data: dict[str, Any]) -> LogInfo:
+    segments = [
+        SegmentInfo(
+            one["base_seq"], one["end_seq"], one["size_bytes"], b64decode(one["header_b64"])
+        )
+        for one in data["segments"]
+    ]
+    return LogInfo(data["low"], data["next_seq"], segments, data.get("seq_at_time"))

@@ -1,0 +1,66 @@
+"""Looking at a log, wherever it is."""
+
+from typing import Protocol
+
+from penstock.ledger.segment_header import SegmentHeader
+from penstock.queue import QueueSettings
+from penstock.queue.segments import LogInfo, QueueSegments
+from penstock.spark.exact import exact_reader
+from penstock.spark.http_files import listed
+from penstock.spark.places import QueueAt
+from penstock.spark.segments import LogView, LogWatcher, QueueFacts, Span
+
+
+class Watcher(Protocol):
+    """Looks at one log again and again."""
+
+    def look(self) -> LogView:
+        """The log as it is now: everything in it is durable."""
+
+
+def watcher_of(queue: QueueAt, log: str) -> Watcher:
+    """Of a queue in a directory, or at a broker."""
+    return _BrokerWatcher(queue, log) if queue.url else LogWatcher(queue, log)
+
+
+def seq_at_time(view: LogView, timestamp_ns: int) -> int:
+    """The first seq at or after a time; the next one to be written if there is none."""
+    queue = view.facts.queue
+    if queue.url:
+        listing = listed(queue, time_ns=max(timestamp_ns, 0))
+        found = _log_of(listing, view.log).seq_at_time
+        assert found is not None
+        return min(found, view.next_seq)
+    with exact_reader(queue, view.log) as reader:
+        return min(reader.seq_at_time(timestamp_ns), view.next_seq)
+
+
+class _BrokerWatcher:
+    """What the broker lists is what a look finds: there is nothing left to read or sync."""
+
+    def __init__(self, queue: QueueAt, log: str) -> None:
+        self._queue = queue
+        self._log = log
+
+    def look(self) -> LogView:
+        listing = listed(self._queue)
+        info = _log_of(listing, self._log)
+        settings = QueueSettings.of_stored(listing.settings)
+        facts = QueueFacts(
+            self._queue,
+            listing.identity,
+            settings.ledger_settings().max_entry_bytes,
+            settings.max_unpacked_bytes,
+        )
+        last = len(info.segments) - 1
+        spans = [
+            Span(SegmentHeader.unpack(one.header), one.size_bytes, one.end_seq, number == last)
+            for number, one in enumerate(info.segments)
+        ]
+        first_seq = max(spans[0].header.base_seq, info.low) if spans else info.low
+        first_seq = min(first_seq, info.next_seq)
+        return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq)
+
+
+def _log_of(listing: QueueSegments, log: str) -> LogInfo:
+    return listing.messages if log == "messages" else listing.events
