@@ -99,7 +99,7 @@ def _figures(figures: Figures | None) -> str:
     if figures is None:
         return "not installed"
     if "rate" in figures:
-        return _short(figures["rate"])
+        return _short(figures["rate"]) + _spent(figures)
     return ", ".join(
         f"{name.removesuffix('_us')} {value:.1f}"
         for name, value in figures.items()
@@ -107,7 +107,15 @@ def _figures(figures: Figures | None) -> str:
     )
 
 
+def _spent(figures: Figures) -> str:
+    if "cpu_s" not in figures:
+        return ""
+    return f" ({figures['wall_s']:.2f} s, {figures['cpu_s']:.2f} s of processors)"
+
+
 def _value(target: Target, value: float) -> str:
+    if target.at_most is not None and value < 1:
+        return f"{value:.3f}"
     if target.at_most is not None or value >= 1000:
         return _short(value)
     return f"{value:.2f} x"

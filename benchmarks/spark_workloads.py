@@ -4,22 +4,22 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from datetime import datetime
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from random import Random
 from statistics import median
 from threading import Event, Thread
 from time import perf_counter, time_ns
-from typing import Any
 
 from measure import OTHERS, Figures, settle
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.types import StructType
+from spark_timing import busy_s, timed, timed_in_turn, tree_cpu_s
+from spark_tuples import Tuples
 
 import penstock
 from penstock import codec
-from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.queue import NewMessage
 from penstock.spark import jobs, session
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
@@ -28,7 +28,9 @@ from penstock.spark.tasks import run_tasks
 
 _QUEUE, _PARQUET = "queue", "parquet"
 _BATCH = 1000
-_TICK = os.sysconf("SC_CLK_TCK")
+_TUPLE_FILES = 2  # of sixteen: it is slow
+_UNCOUNTED = 60  # messages whose latency is that of a JVM which is not warm yet
+_CONTENT = ["count(*)", "sum(seq)", "bit_xor(xxhash64(seq, timestamp, priority, key, payload))"]
 
 
 # -- making what is read ---------------------------------------------------------------------------
@@ -46,6 +48,11 @@ def fill(directory: str, count: int, size: int) -> Figures:
             queue.enqueue_batch(pool[at : at + min(_BATCH, count - start)])
     spark = _session()
     _queue(spark, root).write.parquet(str(root / _PARQUET))
+    same = [
+        frame.selectExpr(*_CONTENT).collect()
+        for frame in (_queue(spark, root), spark.read.parquet(str(root / _PARQUET)))
+    ]
+    assert same[0] == same[1] and same[0][0][0] == count, same
     return {}
 
 
@@ -58,11 +65,10 @@ def work(directory: str, events: int) -> Figures:
         str(root / _QUEUE), sync="never", auto_compact=False, max_attempts=3, backoff_base_s=0
     ) as queue:
         while done < events:
-            queue.enqueue_batch(
-                [NewMessage(payload=b"x" * 20, priority=n % 3 * 4) for n in range(500)]
-            )
+            priority = 8 if done % 20_000 == 0 else 5
+            queue.enqueue_batch([NewMessage(payload=b"x" * 20, priority=priority)] * 500)
             for job in queue.lease(500):
-                if job.seq % 50 == 0:
+                if job.seq % 500 == 0:
                     queue.nack(job, f"reason {job.seq % 7}")
                 else:
                     queue.ack(job)
@@ -86,42 +92,73 @@ def _report_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
 
 
 def read(directory: str, of: str, columns: str = "", work: str = "noop", cores: int = 2) -> Figures:
-    """All rows, or a part of them, to the noop sink or into an aggregation."""
+    """All rows, or the first eighth of them, to the noop sink or into an aggregation."""
+    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     root, spark = Path(directory), _session(cores)
-    spark.dataSource.register(Tuples)
+    count = _count(spark, root)
 
     def frame() -> DataFrame:
         if of == "parquet":
             found = spark.read.parquet(str(root / _PARQUET))
             return found.select(*columns.split(",")) if columns else found
-        if of == "tuples":
-            return spark.read.format("penstock-tuples").load(str(root / _QUEUE))
-        return _queue(spark, root, columns)
-
-    count = spark.read.parquet(str(root / _PARQUET)).count()
-    span = spark.read.parquet(str(root / _PARQUET)).selectExpr(
-        "min(timestamp)", "max(timestamp)"
-    ).collect()[0]  # fmt: skip
-    middle = span[0] + (span[1] - span[0]) / 2
-    chosen: dict[str, Callable[[DataFrame], DataFrame]] = {
-        "seq": lambda f: f.where(f"seq > {count // 2} and seq <= {count // 2 + count // 100}"),
-        "time": lambda f: f.where(
-            (f.timestamp >= middle) & (f.timestamp < middle + (span[1] - span[0]) / 100)
-        ),
-        "eighth": lambda f: f.where(f"seq <= {count // 8}"),
-    }
-    rows = count // 8 if work == "eighth" else count
+        found = _queue(spark, root, columns)
+        return found.where(f"seq <= {count // 8}") if work == "eighth" else found
 
     def once() -> None:
-        found = chosen[work](frame()) if work in chosen else frame()
         if work == "group":
-            found.groupBy((found.seq % 10).alias("k")).agg(
-                {"timestamp": "max", "payload": "max"}
-            ).collect()
+            found = frame()
+            keys = found.groupBy((found.seq % 10).alias("k"))
+            assert len(keys.agg({"timestamp": "max", "payload": "max"}).collect()) == 10
         else:
-            found.write.format("noop").mode("overwrite").save()
+            _to_noop(frame())
 
-    return _timed(rows, once)
+    return timed(count // 8 if work == "eighth" else count, once)
+
+
+def tuples(directory: str) -> Figures:
+    """All default columns of some of the files, by a source that yields tuples."""
+    root, spark = Path(directory), _session()
+    spark.dataSource.register(Tuples)
+    frame = spark.read.format("penstock-tuples").option("files", _TUPLE_FILES)
+    return timed(
+        frame.load(str(root / _QUEUE)).count(), lambda: _to_noop(frame.load(str(root / _QUEUE)))
+    )
+
+
+def narrow(directory: str) -> Figures:
+    """The full read, and two that select 1 %: what share of its time they take."""
+    root, spark = Path(directory), _session()
+    count = _count(spark, root)
+    first, last = (
+        spark.read.parquet(str(root / _PARQUET)).selectExpr(f"{end}(timestamp)").collect()[0][0]
+        for end in ("min", "max")
+    )
+    middle, part = first + (last - first) / 2, (last - first) / 100
+
+    def by_seq() -> DataFrame:
+        return _queue(spark, root).where(f"seq > {count // 2} and seq <= {count * 51 // 100}")
+
+    def by_time() -> DataFrame:
+        found = _queue(spark, root)
+        return found.where((found.timestamp >= middle) & (found.timestamp < middle + part))
+
+    assert by_seq().count() == count // 100
+    assert by_time().count() == _between(spark, root, middle, middle + part)
+    found = timed_in_turn(
+        count,
+        {
+            "all": lambda: _to_noop(_queue(spark, root)),
+            "seq": lambda: _to_noop(by_seq()),
+            "time": lambda: _to_noop(by_time()),
+        },
+    )
+    whole_s = found["all"]["wall_s"]
+    return {**found["all"], **{by: found[by]["wall_s"] / whole_s for by in ("seq", "time")}}
+
+
+def _between(spark: SparkSession, root: Path, start: datetime, end: datetime) -> int:
+    found = spark.read.parquet(str(root / _PARQUET))
+    return found.where((found.timestamp >= start) & (found.timestamp < end)).count()
 
 
 def write(directory: str, to: str, count: int) -> Figures:
@@ -131,44 +168,51 @@ def write(directory: str, to: str, count: int) -> Figures:
         "cast(concat(sha2(cast(id as string), 256), substring(sha2(cast(id + 1 as string), 256), "
         "1, 36)) as binary) as payload"
     )
+    content = ["count(*)", "bit_xor(xxhash64(payload))"]
     frame = frame.persist()
-    frame.count()
+    wanted = frame.selectExpr(*content).collect()
 
     def once() -> None:
-        shutil.rmtree(root, ignore_errors=True)
-        root.parent.mkdir(exist_ok=True)
         if to == "penstock":
             frame.write.format("penstock").mode("append").save(str(root))
         else:
             frame.write.parquet(str(root))
 
-    return _timed(count, once)
+    found = timed(count, once, before=lambda: shutil.rmtree(root, ignore_errors=True))
+    written = spark.read.format("penstock" if to == "penstock" else "parquet").load(str(root))
+    assert written.selectExpr(*content).collect() == wanted
+    return found
 
 
 def job(directory: str, which: str) -> Figures:
     """Jobs that read whole segments, and what they are compared with."""
     root, spark = Path(directory), _session()
-    count = spark.read.parquet(str(root / _PARQUET)).count()
+    count = _count(spark, root)
     path, target = str(root / _QUEUE), root / "out"
 
-    def once() -> None:
-        shutil.rmtree(target, ignore_errors=True)
-        if which == "archive":
-            jobs.archive(spark, path, str(target))
-        elif which == "write":
-            frame = _queue(spark, root, ",".join(ARCHIVED_COLUMNS))
-            frame.write.option("compression", "zstd").parquet(str(target))
-        elif which == "audit":
-            assert jobs.audit(spark, path).is_sound
-        else:
-            files = [str(file) for file in sorted((root / _QUEUE / "messages").glob("*.log"))]
-            list(run_tasks(spark, _checksum, files))
+    def archive() -> None:
+        rows = sum(one.rows for one in jobs.archive(spark, path, str(target)))
+        assert count * 0.9 < rows <= count, rows  # all but what is in the segment being written
 
-    return _timed(count, once)
+    def write() -> None:
+        frame = _queue(spark, root, ",".join(ARCHIVED_COLUMNS))
+        frame.write.option("compression", "zstd").parquet(str(target))
+
+    def audit() -> None:
+        result = jobs.audit(spark, path)
+        assert result.is_sound and result.messages == count
+
+    def checksum() -> None:
+        files = [str(file) for file in sorted((root / _QUEUE / "messages").glob("*.log"))]
+        list(run_tasks(spark, _checksum, files))
+
+    work = {"archive": archive, "write": write, "audit": audit, "checksum": checksum}[which]
+    return timed(count, work, before=lambda: shutil.rmtree(target, ignore_errors=True))
 
 
 def _checksum(path: str) -> int:
-    return codec.crc32c(Path(path).read_bytes())
+    with open(path, "rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as data:
+        return codec.crc32c(data)
 
 
 def figures(directory: str, of: str) -> Figures:
@@ -184,18 +228,16 @@ def figures(directory: str, of: str) -> Figures:
     def once() -> None:
         report_figures(table("events").where("group = 'main'"), table("messages"), "q", "main", 60)
 
-    return _timed(count, once)
+    return timed(count, once)
 
 
 def drain(directory: str, per_trigger: int) -> Figures:
     """A stream over all that is there, until it has no more."""
     root, spark = Path(directory), _session()
-    count = spark.read.parquet(str(root / _PARQUET)).count()
+    count, checkpoint = _count(spark, root), root / "checkpoint"
 
     def once() -> None:
-        checkpoint = root / "checkpoint"
-        shutil.rmtree(checkpoint, ignore_errors=True)
-        (
+        query = (
             spark.readStream.format("penstock")
             .option("startingOffsets", "earliest")
             .option("columns", "seq,timestamp,payload")
@@ -205,10 +247,11 @@ def drain(directory: str, per_trigger: int) -> Figures:
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
             .start()
-            .awaitTermination()
         )
+        query.awaitTermination()
+        assert sum(progress.numInputRows for progress in query.recentProgress) == count
 
-    return _timed(count, once)
+    return timed(count, once, before=lambda: shutil.rmtree(checkpoint, ignore_errors=True))
 
 
 def latency(directory: str, count: int, trigger_ms: int) -> Figures:
@@ -221,7 +264,7 @@ def latency(directory: str, count: int, trigger_ms: int) -> Figures:
         rows = frame.selectExpr("timestamp_ns").collect()
         now = time_ns()
         seen_ms.extend((now - row.timestamp_ns) / 1e6 for row in rows)
-        if len(seen_ms) >= count + 20:
+        if len(seen_ms) >= count + _UNCOUNTED:
             enough.set()
 
     with penstock.open(str(root), sync="interval") as queue:
@@ -247,44 +290,11 @@ def latency(directory: str, count: int, trigger_ms: int) -> Figures:
         enough.set()
         publisher.join()
         query.stop()
-    ordered = sorted(seen_ms[20:])  # the first batches warm up
+    ordered = sorted(seen_ms[_UNCOUNTED:])
     return {"p50_ms": median(ordered), "p99_ms": ordered[int(len(ordered) * 0.99)]}
 
 
-# -- how it is timed -------------------------------------------------------------------------------
-
-
-def _timed(count: int, once: Callable[[], Any]) -> Figures:
-    """Once to warm up, once for the figures."""
-    once()
-    start, cpu_s = perf_counter(), _tree_cpu_s()
-    once()
-    wall_s, cpu_s = perf_counter() - start, _tree_cpu_s() - cpu_s
-    by_cpu = os.environ.get("BENCH_BY") == "cpu"
-    return {"rate": count / (cpu_s if by_cpu else wall_s), "wall_s": wall_s, "cpu_s": cpu_s}
-
-
-def _tree_cpu_s() -> float:
-    """The processor time of this process and all that it started: the JVM, and Python workers."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = place.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # it ended
-        number = int(place.parent.name)
-        parents[number] = int(fields[1])
-        used[number] = sum(map(int, fields[11:15])) / _TICK  # own, and of ended children
-    return sum(spent for number, spent in used.items() if _is_ours(number, parents))
-
-
-def _is_ours(number: int, parents: dict[int, int]) -> bool:
-    while number > 1:
-        if number == os.getpid():
-            return True
-        number = parents.get(number, 0)
-    return False
+# -- Spark -----------------------------------------------------------------------------------------
 
 
 def _session(cores: int = 2) -> SparkSession:
@@ -309,41 +319,20 @@ def _queue(spark: SparkSession, root: Path, columns: str = "") -> DataFrame:
     return reader.load(str(root / _QUEUE))
 
 
-class Tuples(DataSource):
-    """The same files by the plainest source there can be: a tuple for each entry."""
-
-    @classmethod
-    def name(cls) -> str:
-        return "penstock-tuples"
-
-    def schema(self) -> str:
-        return "seq bigint, timestamp bigint, priority int, key string, payload binary"
-
-    def reader(self, schema: StructType) -> DataSourceReader:
-        return _TupleReader(self.options["path"])
+def _count(spark: SparkSession, root: Path) -> int:
+    return spark.read.parquet(str(root / _PARQUET)).count()
 
 
-class _TupleReader(DataSourceReader):
-    def __init__(self, path: str) -> None:
-        self._path = path
-
-    def partitions(self) -> list[InputPartition]:
-        return [InputPartition(str(f)) for f in sorted(Path(self._path, "messages").glob("*.log"))]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[Any, ...]]:
-        data, offset = Path(partition.value).read_bytes(), HEADER_BYTES
-        while True:
-            entries, offset = codec.read_entries(data, offset, len(data), max_count=1000)
-            if not entries:
-                return
-            for entry in entries:
-                yield entry.seq, entry.timestamp_ns, entry.priority, None, entry.payload
+def _to_noop(frame: DataFrame) -> None:
+    frame.write.format("noop").mode("overwrite").save()
 
 
 WORKLOADS: dict[str, Callable[..., Figures]] = {
     "fill": fill,
     "work": work,
     "read": read,
+    "tuples": tuples,
+    "narrow": narrow,
     "write": write,
     "job": job,
     "figures": figures,
@@ -357,17 +346,12 @@ def _main() -> None:
     name, arguments_json, settle_mib = sys.argv[1:]
     arguments = json.loads(arguments_json)
     settle(Path(arguments["directory"]).parent, int(settle_mib))
-    start, busy_s, own_s = perf_counter(), _busy_s(), _tree_cpu_s()
-    found = WORKLOADS[name](**arguments)
-    others_s = (_busy_s() - busy_s) - (_tree_cpu_s() - own_s)
     cpus = len(os.sched_getaffinity(0))
+    start, before_s, own_s = perf_counter(), busy_s(), tree_cpu_s()
+    found = WORKLOADS[name](**arguments)
+    others_s = (busy_s() - before_s) - (tree_cpu_s() - own_s)
     found[OTHERS] = max(others_s / (perf_counter() - start) / cpus, 0.0)
     print(json.dumps(found))
-
-
-def _busy_s() -> float:
-    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
-    return sum(int(n) for at, n in enumerate(fields) if at not in (3, 4)) / _TICK
 
 
 if __name__ == "__main__":

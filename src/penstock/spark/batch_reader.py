@@ -10,6 +10,7 @@ from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
 from penstock.spark.planning import plan_batch
 from penstock.spark.pushdown import Bounds, bounds_of
+from penstock.spark.workers import settle_worker
 
 
 class BatchReader(DataSourceReader):
@@ -24,6 +25,7 @@ class BatchReader(DataSourceReader):
         return list(plan_batch(self._options, self._bounds, self._schema.fieldNames()))
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         if isinstance(partition, Lot):  # None: there is nothing to read, and Spark asks once
             yield from read_lot(partition, self._schema, self._options)
 

@@ -72,7 +72,7 @@ class MessageColumns:
 
     def _payload(self, found: Columns) -> pa.Array:
         payload = _variable(found, "payload", pa.binary())
-        if not self._unpack or not any(found.buffers["compression"]):
+        if not self._unpack or _is_zero(found.buffers["compression"]):
             return payload
         limit = self._facts.max_unpacked_bytes
         return pa.array(
@@ -125,10 +125,14 @@ def _fixed(found: Columns, name: str, type_: pa.DataType) -> pa.Array:
     )
 
 
+def _is_zero(data: bytearray) -> bool:
+    return codec.first_nonzero(data, 0, len(data)) < 0
+
+
 def _is_empty(found: Columns, name: str) -> bool:
     """Has no row a value? So it is with most columns that are options."""
     validity = found.buffers.get(f"{name}.validity")
-    return validity is not None and not any(validity)
+    return validity is not None and _is_zero(validity)
 
 
 def _time(found: Columns, name: str) -> pa.Array:
@@ -165,7 +169,7 @@ def _map(
 
 def _compression(found: Columns) -> pa.Array:
     numbers = found.buffers["compression"]
-    if not any(numbers):
+    if _is_zero(numbers):
         return pa.nulls(found.rows, pa.string())
     return pa.array([_METHODS.get(n, str(n)) if n else None for n in numbers], pa.string())
 

@@ -20,7 +20,7 @@ Table = Literal["messages", "events", "state"]
 TABLES: tuple[Table, ...] = ("messages", "events", "state")
 
 EARLIEST, LATEST = "earliest", "latest"
-DEFAULT_PARTITION_BYTES = 32 << 20
+DEFAULT_PARTITION_BYTES = 128 << 20  # as Spark has it for files
 _MIN_PARTITION_BYTES = 4096
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}

@@ -33,6 +33,7 @@ from penstock.spark.planning import (
 from penstock.spark.ranges import Range, cut
 from penstock.spark.segments import LogView
 from penstock.spark.watching import Watcher, watcher_of
+from penstock.spark.workers import settle_worker
 from penstock.spark.writers import open_to_change
 
 log = logging.getLogger("penstock.spark")
@@ -156,6 +157,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [Lot(part, groups) for part in in_lots(ranges, by_path, self._options)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        settle_worker()
         if isinstance(partition, Lot):
             yield from read_lot(partition, self._schema, self._options)
 

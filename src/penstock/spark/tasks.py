@@ -9,6 +9,8 @@ from typing import TypeVar
 
 from pyspark.sql import SparkSession
 
+from penstock.spark.workers import settle_worker
+
 _Task = TypeVar("_Task")
 _Found = TypeVar("_Found")
 _TASKS_PER_CORE = 4  # in a row, so that few cores wait for the slowest task of a wave
@@ -21,8 +23,13 @@ def run_tasks(
 
     Between two waves the caller can note how far it has come.
     """
+
+    def settled(task: _Task) -> _Found:
+        settle_worker()
+        return work(task)
+
     context = spark.sparkContext
     size = _TASKS_PER_CORE * context.defaultParallelism
     for start in range(0, len(tasks), size):
         wave = tasks[start : start + size]
-        yield from context.parallelize(wave, len(wave)).map(work).collect()
+        yield from context.parallelize(wave, len(wave)).map(settled).collect()

@@ -1,0 +1,84 @@
+"""How the Spark benchmark times: in one Spark that is warm, by medians, with the processor time."""
+
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+from measure import Figures
+
+_WARM_S, _FEW = 10.0, 1_000_000  # how long to warm up; a quick run, with few rows, does not
+_PASSES, _PASSES_S = 5, 15.0  # so many, or as many as fit
+_TICK = os.sysconf("SC_CLK_TCK")
+
+Work = Callable[[], object]
+
+
+def timed(count: int, work: Work, *, before: Work | None = None) -> Figures:
+    """The rate of a pass over `count` rows; `before` clears the place for it, untimed."""
+    found = timed_in_turn(count, {"": work}, before=before)
+    return found[""]
+
+
+def timed_in_turn(
+    count: int, works: Mapping[str, Work], *, before: Work | None = None
+) -> dict[str, Figures]:
+    """Passes of each in turn, in one Spark. The JVM compiles what runs often: warm up first."""
+
+    def once(work: Work) -> tuple[float, float]:
+        if before is not None:
+            before()
+        start, cpu_s = perf_counter(), tree_cpu_s()
+        work()
+        return perf_counter() - start, tree_cpu_s() - cpu_s
+
+    for work in works.values():
+        once(work)  # starts the workers, which is not what is timed
+    warm_from = perf_counter()
+    while count >= _FEW and perf_counter() - warm_from < _WARM_S:
+        for work in works.values():
+            once(work)
+    spent: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
+    start = perf_counter()
+    for number in range(_PASSES):
+        if number and perf_counter() - start > _PASSES_S:
+            break
+        for name, work in works.items():
+            spent[name].append(once(work))
+    return {name: _figures(count, passes) for name, passes in spent.items()}
+
+
+def _figures(count: int, passes: list[tuple[float, float]]) -> Figures:
+    wall_s, cpu_s = (median(one[which] for one in passes) for which in (0, 1))
+    by_cpu = os.environ.get("BENCH_BY") == "cpu"
+    return {"rate": count / (cpu_s if by_cpu else wall_s), "wall_s": wall_s, "cpu_s": cpu_s}
+
+
+def tree_cpu_s() -> float:
+    """The processor time of this process and all that it started: the JVM, and Python workers."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = place.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended
+        number = int(place.parent.name)
+        parents[number] = int(fields[1])
+        used[number] = sum(map(int, fields[11:15])) / _TICK  # own, and of ended children
+    return sum(spent for number, spent in used.items() if _is_ours(number, parents))
+
+
+def _is_ours(number: int, parents: dict[int, int]) -> bool:
+    while number > 1:
+        if number == os.getpid():
+            return True
+        number = parents.get(number, 0)
+    return False
+
+
+def busy_s() -> float:
+    """How long all CPUs together were at work, for anyone."""
+    fields = Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+    return sum(int(n) for at, n in enumerate(fields) if at not in (3, 4)) / _TICK
