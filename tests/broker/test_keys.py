@@ -1,6 +1,5 @@
 """API keys: shown once, kept as hashes, scoped, revoked while a broker runs."""
 
-import asyncio
 from pathlib import Path
 
 import pytest
@@ -63,10 +62,22 @@ async def test_a_running_broker_sees_new_and_revoked_keys(
         assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
         file.revoke(key.id)
         clock.passed_ns += 2 * 10**9
-        await keys.admit(token, "1.2.3.4")  # finds them old, and reads them beside
-        await asyncio.sleep(0.001)
         with pytest.raises(KeyRefused):
             await keys.admit(token, "1.2.3.4")
+
+
+async def test_the_first_key_shuts_the_door_to_the_first_call_that_comes_after_a_while(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        assert keys.known(None, "1.2.3.4") is not None
+        KeyFile(str(tmp_path / "data")).create("first", ["read"])
+        clock.passed_ns += 60 * 10**9
+        assert keys.known(None, "1.2.3.4") is None  # not before they are read again
+        with pytest.raises(KeyRefused, match="needed"):
+            await keys.admit(None, "1.2.3.4")
 
 
 async def test_who_guesses_is_slowed_down_and_others_are_not(

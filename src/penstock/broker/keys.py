@@ -28,6 +28,7 @@ log = logging.getLogger("penstock.broker")
 DOCUMENT = "keys.json"
 _TOKEN = re.compile(r"psk_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})", re.ASCII)
 _FRESH_S = 1.0  # keys are read again when used after so long
+_STALE_S = 2.0  # and are good for nothing before they were, after so long
 _SOON_S = 0.2  # but not more often than this for wrong ones
 _FAILURES, _FAILURES_PER_S = 20, 1.0  # wrong keys that one address may send: at once, and then
 _MAX_FAILING = 10_000
@@ -137,6 +138,8 @@ class Keys:
     async def admit(self, token: str | None, ip: str) -> Caller:
         """Who sends this token; looks for a new key before it refuses one. KeyRefused if nobody we
         know does, TooManyRequests for an address that guesses."""
+        if self._age_s() > _FRESH_S:
+            await asyncio.shield(self._refresh())
         caller = self.known(token, ip)
         if caller is None and token and self._age_s() >= _SOON_S:
             await self.load()
@@ -150,9 +153,13 @@ class Keys:
 
     def known(self, token: str | None, ip: str) -> Caller | None:
         """Who sends this token, if that is known by now. Whoever is not has to ask `admit`, which
-        counts the wrong ones."""
-        if self._age_s() > _FRESH_S:
+        counts the wrong ones, and waits where nobody called for so long that what is known is old.
+        """
+        age_s = self._age_s()
+        if age_s > _FRESH_S:
             self._refresh()
+            if age_s > _STALE_S:
+                return None
         if not self.required:
             return self._anyone(ip)
         found = _TOKEN.fullmatch(token or "")
@@ -175,10 +182,11 @@ class Keys:
     def _age_s(self) -> float:
         return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9
 
-    def _refresh(self) -> None:
-        """Beside the call that found them old: a key that was revoked is refused a moment later."""
+    def _refresh(self) -> "asyncio.Future[None]":
+        """Read them again, once for all who find them old."""
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._load_quietly())
+        return self._loading
 
     async def _load_quietly(self) -> None:
         try:
