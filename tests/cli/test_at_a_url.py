@@ -178,6 +178,24 @@ def test_queues_and_namespaces(command: CommandLine, server: RunningServer) -> N
     assert command("namespaces", "delete", server.url, "shop", "--force").code == 0
 
 
+def test_a_setting_that_is_none_is_refused_with_the_one_that_was_meant(
+    command: CommandLine, server: RunningServer
+) -> None:
+    answer = command("queues", "create", server.url, "shop/misspelt", "-s", "lease_sec=60")
+    assert answer.code == 2
+    assert "no setting 'lease_sec'; did you mean lease_s?" in answer.err
+    assert "shop/misspelt" not in command("queues", server.url).text
+
+
+def test_a_long_name_does_not_cut_the_heads_of_numbers(
+    command: CommandLine, server: RunningServer, queue: Queue
+) -> None:
+    queue.groups.create("g" * 64)
+    shown = command("stats", f"{server.url}/shop/orders").text
+    assert "oldest ready" in shown
+    assert "cancelled" in shown
+
+
 def test_changing_needs_a_running_broker(command: CommandLine, server: RunningServer) -> None:
     answer = command("queues", "create", server.data, "shop/orders")
     assert answer.code == 2
@@ -189,7 +207,7 @@ def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> 
     assert command("webhooks", *place).code == 1
     made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
     assert made["secret"].startswith("whsec_")
-    assert made["id"] in command("webhooks", *place).text
+    assert f"{made['id']}  pushing" in command("webhooks", *place).text
     changed = command("webhooks", "change", server.url, made["id"], "--disable", "--json").json
     assert changed["enabled"] is False
     assert "disabled" in command("webhooks", *place).text

@@ -9,7 +9,6 @@ from penstock.broker.webhooks import (
     breaker,
     judging,
     log_keeper,
-    pusher,
     sending,
     subscription,
     urls,
@@ -40,7 +39,6 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"`webhook_concurrency` ({settings.webhook_concurrency})" in WORDS
     assert f"`webhook_log` ({settings.webhook_log})" in WORDS
     assert f"written down every {log_keeper._SAVE_AFTER_S:g} s" in WORDS
-    assert f"`webhook_timeout_s` and {pusher._LEASE_MARGIN_S:g} s later" in WORDS
     assert f"For {subscription.OVERLAP_S / 3600:g} hours" in WORDS
     assert f"At most {subscription._MOST_SECRETS} secrets" in WORDS
     assert sending.MOST_ANSWER_BYTES == 64 * 1024

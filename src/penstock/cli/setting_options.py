@@ -1,9 +1,15 @@
 """Settings of a queue on the command line: --set NAME=VALUE."""
 
 import json
+from dataclasses import fields
+from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
+
+from penstock.queue.settings import QueueSettings
+
+_NAMES = [field.name for field in fields(QueueSettings)]
 
 Settings = Annotated[
     list[str] | None,
@@ -24,6 +30,10 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
         name, equals, text = pair.partition("=")
         if not equals or not name:
             raise typer.BadParameter(f"{pair!r} is not a setting; write NAME=VALUE")
+        if name not in _NAMES:
+            near = get_close_matches(name, _NAMES, 1)
+            meant = f"did you mean {near[0]}?" if near else "docs/settings.md lists them"
+            raise typer.BadParameter(f"a queue has no setting {name!r}; {meant}")
         try:
             found[name] = json.loads(text)
         except ValueError:

@@ -51,7 +51,10 @@ def say(sentence: str) -> None:
 def table(
     *columns: str, right: Iterable[str] = (), rest: str = "", wrap_rest: bool = False
 ) -> Table:
-    """An empty table. Columns in `right` stand right; `rest` gets what the others leave."""
+    """An empty table. Columns in `right` stand right; `rest` gets what the others leave.
+
+    Without `rest`, long names are broken where it is narrow: numbers are never cut.
+    """
     made = Table(
         box=box.SIMPLE_HEAD,
         padding=(0, 1, 0, 0),
@@ -62,11 +65,12 @@ def table(
     )
     to_the_right = frozenset(right)
     for name in columns:
+        breaks = (wrap_rest and name == rest) or not (rest or name in to_the_right)
         made.add_column(
             name,
             justify="right" if name in to_the_right else "left",
-            no_wrap=not (wrap_rest and name == rest),
-            overflow="fold" if wrap_rest else "ellipsis",
+            no_wrap=not breaks,
+            overflow="fold" if breaks or wrap_rest else "ellipsis",
             ratio=1 if name == rest else None,
         )
     return made

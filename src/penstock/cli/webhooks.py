@@ -16,6 +16,8 @@ webhooks_app = typer.Typer(
     **group_settings("webhooks", "Push subscriptions: messages are posted to URLs.")
 )
 
+# The circuit breaker, in words for those who do not know what an open circuit is.
+_STATES = {"closed": "pushing", "open": "resting", "half_open": "trying again"}
 _Id = Annotated[str, typer.Argument(metavar="ID", help="As listed.", show_default=False)]
 
 
@@ -33,7 +35,7 @@ def list_webhooks(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False)
         return
     made = table("id", "state", "url", rest="url")
     for one in found:
-        state = one.circuit.replace("_", " ") if one.enabled else "disabled"
+        state = _STATES[one.circuit] if one.enabled else "disabled"
         made.add_row(one.id, state, Text(plain(one.url)))
     show_table(made)
 
@@ -99,7 +101,8 @@ def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> No
         for one in found:
             write_json_line(one._asdict())
         return
-    made = table("when", "message", "attempt", "outcome", "status", "reason", rest="reason")
+    heads = ("when", "message", "attempt", "outcome", "status", "reason")
+    made = table(*heads, rest="reason", wrap_rest=True)
     for one in found:
         made.add_row(
             moment(one.at),
