@@ -1,6 +1,7 @@
 """One round of syncs for all; an answer only when its queue is on disk."""
 
 import asyncio
+from collections.abc import Callable
 from threading import Event
 
 import pytest
@@ -14,13 +15,16 @@ class Disk:
     """Something to sync, under the test's control."""
 
     def __init__(self) -> None:
-        self.syncs = 0
+        self.count = 0
         self.may_end = Event()
         self.may_end.set()
         self.error: Exception | None = None
 
-    def sync(self) -> None:
-        self.syncs += 1
+    def syncs(self) -> list[Callable[[], None]]:
+        return [self._sync]
+
+    def _sync(self) -> None:
+        self.count += 1
         self.may_end.wait(30)
         if self.error is not None:
             raise self.error
@@ -34,13 +38,13 @@ def test_those_who_come_during_a_round_share_the_next() -> None:
         commits = CommitLoop(SystemClock(), lambda seconds, answers: rounds.append(answers))
         disk.may_end.clear()
         first = commits.when_durable(disk, 1)
-        while not disk.syncs:
+        while not disk.count:
             await asyncio.sleep(0)
         later = [commits.when_durable(disk, number) for number in range(2, 50)]
         assert not first.done()
         disk.may_end.set()
         assert await asyncio.gather(first, *later) == list(range(1, 50))
-        assert disk.syncs == 2
+        assert disk.count == 2
         await commits.close()
 
     asyncio.run(story())
@@ -54,7 +58,7 @@ def test_queues_of_one_round_are_synced_side_by_side() -> None:
         for disk in disks:
             disk.may_end.clear()
         answers = [commits.when_durable(disk, None) for disk in disks]
-        while not all(disk.syncs for disk in disks):  # all are in a sync at the same time
+        while not all(disk.count for disk in disks):  # all are in a sync at the same time
             await asyncio.sleep(0)
         for disk in disks:
             disk.may_end.set()
@@ -75,6 +79,34 @@ def test_a_failed_sync_fails_its_own_waiters_only() -> None:
         for one in failed:
             with pytest.raises(LedgerStopped, match="broken"):
                 await one
+        await commits.close()
+
+    asyncio.run(story())
+
+
+def test_the_parts_of_a_queue_are_synced_side_by_side_and_all_must_succeed() -> None:
+    class Parts:
+        """Two files; a sync of one ends when the other has begun."""
+
+        def __init__(self) -> None:
+            self.begun = [Event(), Event()]
+
+        def syncs(self) -> list[Callable[[], None]]:
+            return [self._first, self._second]
+
+        def _first(self) -> None:
+            self.begun[0].set()
+            assert self.begun[1].wait(30)
+
+        def _second(self) -> None:
+            self.begun[1].set()
+            assert self.begun[0].wait(30)
+            raise LedgerStopped("the second is broken")
+
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        with pytest.raises(LedgerStopped, match="second"):
+            await commits.when_durable(Parts(), None)
         await commits.close()
 
     asyncio.run(story())

@@ -164,6 +164,40 @@ def test_nothing_to_sync_costs_no_sync(slow: tuple[Store, WatchedFiles]) -> None
     assert files.calls["fdatasync"] == 0
 
 
+def test_syncs_side_by_side_leave_nothing_to_sync(slow: tuple[Store, WatchedFiles]) -> None:
+    """One call for each log that has something, in whichever order they are made."""
+    store, files = slow
+    store.ledger.events.append(b"0")
+    store.ledger.sync()
+    files.calls.clear()
+    store.messages.append(b"a")
+    (only,) = store.ledger.syncs()
+    only()
+    assert files.calls["fdatasync"] == 1
+    store.messages.append(b"b")
+    store.ledger.events.append(b"c")
+    both = store.ledger.syncs()
+    assert len(both) == 2
+    for sync in both:
+        sync()
+    assert files.calls["fdatasync"] == 3
+    assert not store.messages.needs_sync
+    assert not store.ledger.events.needs_sync
+
+
+def test_a_stopped_ledger_says_so_though_there_is_nothing_to_sync(
+    slow: tuple[Store, WatchedFiles],
+) -> None:
+    store, files = slow
+
+    files.before_fdatasync = fail
+    store.messages.append(b"a")
+    for _ in range(2):
+        with pytest.raises(LedgerStopped):
+            for sync in store.ledger.syncs():
+                sync()
+
+
 def test_one_thread_alone_syncs_once_an_append(slow: tuple[Store, WatchedFiles]) -> None:
     store, files = slow
     for _ in range(20):

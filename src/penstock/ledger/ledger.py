@@ -271,6 +271,15 @@ class Ledger:
         """Return when everything appended before is on disk, whatever the policy."""
         self._group.wait()
 
+    def syncs(self) -> "list[Callable[[], None]]":
+        """The same as calls that may run side by side, each in a thread: done when all are.
+
+        A power cut in between may leave an event that speaks of a message which is not there. That
+        is what it can leave with any other policy than "always", and opening knows it.
+        """
+        needed = [log.sync for log in (self.events, self.messages) if log.needs_sync]
+        return needed or [self.sync]  # which tells if the ledger has stopped
+
     def _sync_logs(self) -> None:
         # Messages first: an event on disk should not speak of a message that is not.
         self.messages.sync()

@@ -316,6 +316,13 @@ class Log(Appending):
 
     # -- durability --------------------------------------------------------------------------------
 
+    @property
+    def needs_sync(self) -> bool:
+        """Is anything appended that is not on disk?"""
+        with self._lock:
+            tail = self._tail
+            return tail is not None and tail.end + tail.staged_bytes > tail.synced_upto
+
     def sync(self) -> None:
         """Return when every entry appended before the call is on disk."""
         with self._lock:

@@ -1,7 +1,7 @@
 """One commit loop for all queues: what was written in a round is synced together.
 
-A round takes every queue that somebody waits for, syncs them in parallel (the file system's journal
-makes one commit of it), and answers all who waited. Who comes meanwhile waits for the next round.
+A round takes every queue that somebody waits for, syncs them in parallel, both logs of each (the
+disk makes one flush of it), and answers all who waited. Who comes meanwhile waits for the next.
 The syncs run in threads; everything else runs in the event loop, so nothing here needs a lock.
 """
 
@@ -21,8 +21,8 @@ _SYNC_THREADS = 8
 class Syncable(Protocol):
     """What a round can sync."""
 
-    def sync(self) -> None:
-        """Return when everything written before is on disk. Called in a thread."""
+    def syncs(self) -> list[Callable[[], None]]:
+        """Calls, each in a thread: when all have returned, what was written before is on disk."""
 
 
 class _Waiting(NamedTuple):
@@ -87,20 +87,23 @@ class CommitLoop:
 
     def _start(self) -> None:
         lots, self._gathering = self._gathering, {}
-        queues = list(lots)
         started_ns = self._clock.monotonic_ns()
-        syncs = [self._loop.run_in_executor(self._pool, _sync, queue) for queue in queues]
-        left = len(syncs)
+        syncs = [
+            [self._loop.run_in_executor(self._pool, _tried, sync) for sync in queue.syncs()]
+            for queue in lots
+        ]
+        left = sum(map(len, syncs))
 
         def one_is_done(_: object) -> None:
             nonlocal left
             left -= 1
             if not left:
-                errors = [sync.result() for sync in syncs]
+                errors = [_first_error(of_one) for of_one in syncs]
                 self._finish(list(lots.values()), errors, started_ns)
 
-        for sync in syncs:
-            sync.add_done_callback(one_is_done)
+        for of_one in syncs:
+            for sync in of_one:
+                sync.add_done_callback(one_is_done)
 
     def _finish(
         self, lots: Sequence[list[_Waiting]], errors: Sequence[Exception | None], started_ns: int
@@ -116,12 +119,16 @@ class CommitLoop:
                 _answer(waiting, error)
 
 
-def _sync(queue: Syncable) -> Exception | None:
+def _tried(sync: Callable[[], None]) -> Exception | None:
     try:
-        queue.sync()
+        sync()
     except Exception as error:
         return error
     return None
+
+
+def _first_error(syncs: Sequence[Future[Exception | None]]) -> Exception | None:
+    return next((error for sync in syncs if (error := sync.result()) is not None), None)
 
 
 def _answer(waiting: _Waiting, error: Exception | None) -> None:

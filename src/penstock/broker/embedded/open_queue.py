@@ -85,9 +85,9 @@ class OpenQueue:
         ledger = self.core.ledger
         return QueueInfo(self.name, ledger.identity, ledger.created_at_ns, self.core.settings)
 
-    def sync(self) -> None:
-        """For the commit loop; in a thread."""
-        self.core.ledger.sync()
+    def syncs(self) -> list[Callable[[], None]]:
+        """For the commit loop."""
+        return self.core.ledger.syncs()
 
     @property
     def is_in_use(self) -> bool:
