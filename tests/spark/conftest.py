@@ -7,6 +7,14 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.spark import session
+from penstock.spark.places import close_connections
+
+
+@pytest.fixture(autouse=True)
+def no_connections() -> Iterator[None]:
+    """A broker that is gone leaves no open socket here."""
+    yield
+    close_connections()
 
 
 @pytest.fixture(scope="session")

@@ -6,9 +6,9 @@ source, sink and jobs ask it for queues, and whoever has the files answers.
 
 import os
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -24,6 +24,7 @@ from penstock.ledger.manifest import MANIFEST_NAME
 
 _PATIENCE_S = 60.0
 _RETRY_S = 120.0  # a broker that is restarted recovers first
+_MOST_CONNECTIONS = 16
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
@@ -113,11 +114,25 @@ class AtBroker:
         return QueueAt(name.namespace, name.name, path, self.url, self._api_key)
 
 
-@lru_cache(maxsize=16)
+_connections: OrderedDict[tuple[str, str | None], Connection] = OrderedDict()
+
+
 def connection_to(url: str, api_key: str | None) -> Connection:
     """One for all tasks of a worker that speak to the same broker."""
-    options = ClientOptions(key=api_key, timeout_s=_PATIENCE_S, retry_s=_RETRY_S)
-    return Connection(url, options)
+    known = _connections.pop((url, api_key), None)
+    if known is None:
+        options = ClientOptions(key=api_key, timeout_s=_PATIENCE_S, retry_s=_RETRY_S)
+        known = Connection(url, options)
+    _connections[url, api_key] = known
+    while len(_connections) > _MOST_CONNECTIONS:
+        _connections.popitem(last=False)[1].close()
+    return known
+
+
+def close_connections() -> None:
+    """Let go of all brokers; who needs one again connects again."""
+    while _connections:
+        _connections.popitem()[1].close()
 
 
 def known_key(api_key: str | None) -> str | None:
