@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker import Broker, BrokerSettings, EmbeddedStore
-from tests.harness.virtual_loop import LoopClock
+from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
 __all__ = ["clock"]
@@ -31,7 +31,11 @@ def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
     ) -> AsyncIterator[Broker]:
         settings.setdefault("max_wait_s", 3600)
         store = EmbeddedStore(
-            str(tmp_path / "data"), clock=clock, max_open=max_open, idle_close_s=idle_close_s
+            str(tmp_path / "data"),
+            clock=clock,
+            max_open=max_open,
+            idle_close_s=idle_close_s,
+            sync_threads=LoopThreads,
         )
         broker = Broker(store, BrokerSettings(**settings), clock=clock)
         await broker.start()

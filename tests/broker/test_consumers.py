@@ -12,7 +12,7 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.consumers import MOST_CREDIT, Consumer
 from penstock.errors import InvalidInput, NoSuchGroup, NoSuchQueue
 from penstock.model import LeasedMessage
-from tests.harness.virtual_loop import LoopClock, run_virtually
+from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 ORDERS = QueueName("default", "orders")
 
@@ -21,7 +21,7 @@ def play(
     path: Path, story: Callable[[Broker, LoopClock], Awaitable[None]], **settings: Any
 ) -> None:
     async def main(clock: LoopClock) -> None:
-        store = EmbeddedStore(str(path / "data"), clock=clock)
+        store = EmbeddedStore(str(path / "data"), clock=clock, sync_threads=LoopThreads)
         broker = Broker(store, BrokerSettings(**settings), clock=clock)
         await broker.start()
         try:

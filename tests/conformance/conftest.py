@@ -11,13 +11,15 @@ from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Store
 from penstock.model import LeasedMessage, NewMessage
-from tests.harness.virtual_loop import LoopClock
+from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
 __all__ = ["clock"]
 
 MAKERS: dict[str, Callable[[Path, LoopClock], Store]] = {
-    "embedded": lambda path, clock: EmbeddedStore(str(path / "data"), clock=clock),
+    "embedded": lambda path, clock: EmbeddedStore(
+        str(path / "data"), clock=clock, sync_threads=LoopThreads
+    ),
 }
 ORDERS = QueueName("shop", "orders")
 

@@ -19,7 +19,7 @@ from penstock.model import LeasedMessage, NewMessage
 from tests.harness.disk import Disk
 from tests.harness.journal import Mark, RecordedFiles
 from tests.harness.power_cuts import Shredded
-from tests.harness.virtual_loop import LoopClock, run_virtually
+from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 ANN = Caller("ip:ann")
 QUEUES = [QueueName("shop", "orders"), QueueName("shop", "mail")]
@@ -98,7 +98,14 @@ class Simulation:
         run_virtually(life, clock=self.clock, inline=True)
 
     async def _start(self, clock: LoopClock) -> Broker:
-        store = EmbeddedStore("/data", files=self.files, clock=clock, max_open=8, idle_close_s=20)
+        store = EmbeddedStore(
+            "/data",
+            files=self.files,
+            clock=clock,
+            max_open=8,
+            idle_close_s=20,
+            sync_threads=LoopThreads,
+        )
         settings = BrokerSettings(queues=_SETTINGS, max_wait_s=600)
         broker = Broker(store, settings, clock=clock)
         await broker.start()

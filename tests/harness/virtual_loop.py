@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
 from typing import Any, TypeVar
 
+from penstock.broker.embedded.sync_threads import Done, Work
+
 _T = TypeVar("_T")
 
 
@@ -93,6 +95,20 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _thread_is_done(self, _: object) -> None:
         self.working_threads -= 1
+
+
+class LoopThreads:
+    """Syncs in the loop's own threads: the loop knows when they are at work."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def run(self, work: Work, done: Done) -> None:
+        future = self._loop.run_in_executor(None, work)
+        future.add_done_callback(lambda ended: done(ended.result()))
+
+    def close(self) -> None:
+        pass
 
 
 def run_virtually(

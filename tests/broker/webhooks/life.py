@@ -16,7 +16,7 @@ from penstock.broker.webhooks.sending import Answer, Sender
 from penstock.clock import Clock
 from penstock.model import NewMessage, Stats
 from tests.broker.webhooks.scripted import Scripted
-from tests.harness.virtual_loop import LoopClock, run_virtually
+from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 ORDERS = QueueName("default", "orders")
 
@@ -49,7 +49,7 @@ async def life(
 ) -> AsyncIterator[Life]:
     path.mkdir(parents=True, exist_ok=True)
     settings.setdefault("webhook_allow_private", True)
-    store = EmbeddedStore(str(path / "data"), clock=clock)
+    store = EmbeddedStore(str(path / "data"), clock=clock, sync_threads=LoopThreads)
     broker = Broker(store, BrokerSettings(**settings), clock=clock)
     await broker.start()
     webhooks = Webhooks(broker, sender=sender)

@@ -8,14 +8,14 @@ The syncs run in threads; everything else runs in the event loop, so nothing her
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from penstock.broker.embedded.sync_threads import SyncThreads, Threads
 from penstock.clock import Clock
 from penstock.errors import LedgerClosed, PenstockError
 
 _T = TypeVar("_T")
-_SYNC_THREADS = 8
 
 
 class Syncable(Protocol):
@@ -34,11 +34,16 @@ class _Waiting(NamedTuple):
 class CommitLoop:
     """Rounds of syncs. `observe` is told the seconds and the answers of each round."""
 
-    def __init__(self, clock: Clock, observe: Callable[[float, int], None]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        observe: Callable[[float, int], None],
+        threads: Callable[[asyncio.AbstractEventLoop], Threads] = SyncThreads,
+    ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._observe = observe
-        self._pool = ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="penstock-commit")
+        self._threads = threads(self._loop)
         self._gathering: dict[Syncable, list[_Waiting]] = {}
         self._is_running = False
         self._idle = asyncio.Event()
@@ -69,7 +74,7 @@ class CommitLoop:
         """Answer everyone, then end the threads."""
         self._closed = True
         await self.drained()
-        self._pool.shutdown()
+        self._threads.close()
 
     def _add(self, queue: Syncable, waiting: _Waiting | None) -> None:
         if self._closed:
@@ -88,22 +93,19 @@ class CommitLoop:
     def _start(self) -> None:
         lots, self._gathering = self._gathering, {}
         started_ns = self._clock.monotonic_ns()
-        syncs = [
-            [self._loop.run_in_executor(self._pool, _tried, sync) for sync in queue.syncs()]
-            for queue in lots
-        ]
-        left = sum(map(len, syncs))
+        syncs = [(index, sync) for index, queue in enumerate(lots) for sync in queue.syncs()]
+        left = len(syncs)
+        errors: list[Exception | None] = [None] * len(lots)
 
-        def one_is_done(_: object) -> None:
+        def one_is_done(index: int, error: Exception | None) -> None:
             nonlocal left
             left -= 1
+            errors[index] = errors[index] or error
             if not left:
-                errors = [_first_error(of_one) for of_one in syncs]
                 self._finish(list(lots.values()), errors, started_ns)
 
-        for of_one in syncs:
-            for sync in of_one:
-                sync.add_done_callback(one_is_done)
+        for index, sync in syncs:
+            self._threads.run(partial(_tried, sync), partial(one_is_done, index))
 
     def _finish(
         self, lots: Sequence[list[_Waiting]], errors: Sequence[Exception | None], started_ns: int
@@ -125,10 +127,6 @@ def _tried(sync: Callable[[], None]) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def _first_error(syncs: Sequence[Future[Exception | None]]) -> Exception | None:
-    return next((error for sync in syncs if (error := sync.result()) is not None), None)
 
 
 def _answer(waiting: _Waiting, error: Exception | None) -> None:

@@ -9,6 +9,7 @@ from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
+from penstock.broker.embedded.sync_threads import SyncThreads, Threads
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.names import QueueName
 from penstock.broker.segments import (
@@ -64,7 +65,9 @@ class EmbeddedStore:
         observe_commit: Callable[[float, int], None] = _unobserved,
         files: Files | None = None,
         clock: Clock | None = None,
+        sync_threads: Callable[[asyncio.AbstractEventLoop], Threads] = SyncThreads,
     ) -> None:
+        self._sync_threads = sync_threads
         self._files = files or OsFiles()
         self._layout = Layout(self._files, path)
         self._clock = clock or SystemClock()
@@ -78,7 +81,7 @@ class EmbeddedStore:
 
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
         await self._with_files(self._layout.open, self._clock)
-        self._commits = CommitLoop(self._clock, self._observe_commit)
+        self._commits = CommitLoop(self._clock, self._observe_commit, self._sync_threads)
         self._timer: Timer[QueueName] = Timer(self._wake)
         self._shelf = Shelf(
             self._layout,
