@@ -5,7 +5,7 @@ import json
 import os
 import statistics
 from collections.abc import Awaitable, Callable, Coroutine
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import Any
 
 import uvloop
@@ -27,6 +27,7 @@ TEXT = "x" * 98
 PAYLOAD = b'"%s"' % TEXT.encode()  # 100 bytes, and a JSON value
 QUEUE = "/api/v1/namespaces/bench/queues/q"
 ONE = b'{"payload":%s}' % PAYLOAD
+PAUSE_S = 0.002
 BATCH = b"[" + b",".join([ONE] * 100) + b"]"
 
 
@@ -92,7 +93,7 @@ def penstock_latency(directory: str, count: int, sync: str) -> Figures:
         took = []
         for _ in range(count + 20):
             waiting = waiter.ask(lease)
-            await asyncio.sleep(0.002)  # so that it waits
+            await asyncio.sleep(PAUSE_S)  # so that it waits
             start = perf_counter()
             published = publisher.ask(publish)
             found = json.loads(await waiting)["messages"]
@@ -108,13 +109,14 @@ def penstock_latency(directory: str, count: int, sync: str) -> Figures:
 
 
 def fdatasync_latency(directory: str, count: int) -> Figures:
-    """The machine's own: append so many bytes and sync them."""
+    """The machine's own: append so many bytes and sync them, at the pace of the other workload."""
     os.makedirs(directory, exist_ok=True)
     fd = os.open(os.path.join(directory, "file"), os.O_RDWR | os.O_CREAT, 0o600)
     os.pwrite(fd, bytes(1 << 20), 0)
     os.fdatasync(fd)
     took = []
     for number in range(count):
+        sleep(PAUSE_S)  # a disk and a core that have rested take longer
         start = perf_counter()
         os.pwrite(fd, bytes(126), number * 126)
         os.fdatasync(fd)
