@@ -297,9 +297,11 @@ class OpenQueue:
         return self._done(stats)
 
     def bytes(self) -> int:
-        """What the logs hold, nearly: the end of the last segment may be a moment old."""
-        ledger = self.core.ledger
-        return sum(s.end for log in (ledger.messages, ledger.events) for s in log.segments.all)
+        """What the logs hold."""
+        logs = (self.core.ledger.messages, self.core.ledger.events)
+        for log in logs:
+            log.publish_tail()
+        return sum(segment.end for log in logs for segment in log.segments.all)
 
     # -- operating ---------------------------------------------------------------------------------
 
