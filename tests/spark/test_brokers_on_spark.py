@@ -1,0 +1,131 @@
+"""Real Spark and a real broker: by URL, and on the broker's files while it is under load."""
+
+import contextlib
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+import penstock
+from penstock.broker import Verb
+from tests.server.running import RunningServer
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+LOT = 7  # messages of a batch: a reader sees all of them or none
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path / "data", broker={"queues": {"sync": "always"}}) as running:
+        yield running
+
+
+def table(spark: SparkSession, **options: str) -> DataFrame:
+    return spark.read.format("penstock").options(**options).load()
+
+
+def numbers(frame: DataFrame) -> list[int]:
+    rows = frame.selectExpr("seq", "cast(cast(payload as string) as bigint) n").collect()
+    return [row.n for row in sorted(rows)]
+
+
+def explained(frame: DataFrame) -> str:
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        frame.explain(extended=True)
+        frame.explain("formatted")
+    return out.getvalue()
+
+
+def test_a_queue_is_read_streamed_and_written_by_url_and_the_key_is_not_told(
+    spark: SparkSession, server: RunningServer, tmp_path: Path
+) -> None:
+    key = server.new_key(Verb.READ, Verb.PUBLISH, Verb.CONSUME, namespaces=["shop"])
+    at = {"url": server.url, "key": key}
+    frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id as string) payload")
+    writer = frame.write.format("penstock").mode("append").options(**at, queue="shop/orders")
+    writer = writer.option("txnAppId", "nightly").option("txnVersion", "1")
+    writer.save()
+    writer.save()
+    orders = table(spark, **at, queue="shop/orders", maxPartitionBytes="16k")
+    assert numbers(orders) == list(range(3000))
+    assert numbers(orders.where("seq > 2990 and seq <= 2993")) == [2990, 2991, 2992]
+    assert key not in explained(orders) + str(orders) + str(spark.sparkContext.getConf().getAll())
+    stream = spark.readStream.format("penstock").options(
+        **at, queue="shop/orders", startingOffsets="earliest", maxOffsetsPerTrigger="1200"
+    )
+    query = (
+        stream.load()
+        .select("payload")
+        .writeStream.format("penstock")
+        .options(**at, queue="shop/copy", checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(200)
+    assert numbers(table(spark, **at, queue="shop/copy")) == list(range(3000))
+    with pytest.raises(Exception, match="key") as refused:
+        table(spark, url=server.url, queue="shop/orders", key=key[:-1] + "x").count()
+    assert key[:-1] not in str(refused.value)
+
+
+def test_spark_reads_and_writes_the_files_of_a_broker_under_load(
+    spark: SparkSession, server: RunningServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers see whole batches, in order; jobs come in once; clients lose nothing meanwhile."""
+    monkeypatch.setattr("penstock.ledger.staging.SMALL_BYTES", 20_000)  # some are adopted
+    url = f"{server.url}/shop/orders"
+    ended, published, consumed = Event(), [0], [0]
+
+    def publish() -> None:
+        with penstock.open(url) as queue:
+            while not ended.is_set():
+                queue.enqueue_batch([b"-1"] * LOT)
+                published[0] += LOT
+
+    def consume() -> None:
+        with penstock.open(url) as queue:
+            while not ended.is_set():
+                leased = queue.lease(50, wait_s=0.1)
+                queue.ack(leased)
+                consumed[0] += len(leased)
+
+    with penstock.open(url) as queue:
+        queue.groups.create("kept")  # which holds compaction back: all of it can be compared
+    threads = [Thread(target=publish), Thread(target=consume)]
+    for thread in threads:
+        thread.start()
+    try:
+        written = 0
+        for version, rows in enumerate((3000, 50, 3000)):
+            job = spark.range(written, written + rows, 1, 2).selectExpr(
+                "cast(id as string) payload"
+            )
+            place = {"path": str(server.data)} if version % 2 else {"url": server.url}
+            for _ in range(2):
+                sink = job.write.format("penstock").mode("append").options(**place)
+                sink = sink.option("queue", "shop/orders").option("txnAppId", "load")
+                sink.option("txnVersion", str(version)).save()
+            written += rows
+            for place in ({"path": str(server.data)}, {"url": server.url}):
+                found = table(spark, **place, queue="shop/orders", columns="seq,payload")
+                values = found.orderBy("seq").collect()
+                assert [row.seq for row in values] == list(range(1, len(values) + 1))
+                jobs = [int(row.payload) for row in values if row.payload != b"-1"]
+                assert jobs == list(range(written))
+                assert (len(values) - len(jobs)) % LOT == 0
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+    with penstock.open(url) as queue:
+        stats = queue.stats()
+        assert stats.published == published[0] + written
+        assert stats.acked == consumed[0]
+        assert stats.ready + stats.leased == published[0] + written - consumed[0]
+    with penstock.open(url) as queue:
+        left = sum(len(queue.dequeue_batch(1000)) for _ in range(stats.ready // 1000 + 1))
+        assert left == stats.ready
