@@ -60,7 +60,7 @@ _GROUP_COUNTERS = (
     _Read("delivered", "Messages leased or taken, each attempt.", lambda g: g.delivered),
     _Read("acked", "Messages settled well.", lambda g: g.acked),
     _Read("nacked", "Attempts that failed and are tried again.", lambda g: g.nacked),
-    _Read("timed_out", "Leases that ran out.", lambda g: g.timed_out),
+    _Read("timed_out", "Leases that ran out and are tried again.", lambda g: g.timed_out),
     _Read("dead_lettered", "Messages that became dead letters.", lambda g: g.dead_lettered),
     _Read("redriven", "Dead letters that were made ready again.", lambda g: g.redriven),
     _Read("expired", "Messages whose time to live was over.", lambda g: g.expired),

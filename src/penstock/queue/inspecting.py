@@ -213,6 +213,8 @@ class Inspecting:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
+            for log in (ledger.messages, ledger.events):
+                log.publish_tail()  # so that their sizes are those of now
             main = groups["main"]
             return Stats(
                 ready=main.ready,
