@@ -29,6 +29,7 @@ help:
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against its peers, there as well"
 	@echo "make bench-server  the broker over HTTP against beanstalkd, Redis and PostgreSQL"
+	@echo "make bench-spark  the data pipeline against Spark's own Parquet, in .venv"
 	@echo "make clean      remove environments, builds and caches"
 
 .PHONY: run
@@ -71,6 +72,10 @@ bench-embedded: .venv-bench/.bench
 .PHONY: bench-server
 bench-server: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/server.py
+
+.PHONY: bench-spark
+bench-spark: machine-test .venv/.dev
+	.venv/bin/python benchmarks/spark.py
 
 .PHONY: clean
 clean:

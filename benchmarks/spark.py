@@ -16,8 +16,8 @@ LARGE, LARGE_BYTES = 1_000_000, 1024
 EVENTS = 10_000_000
 
 
-def ratio(name: str, to: str, figure: str = "rate") -> Callable[[Round], float]:
-    return lambda one: one[name][figure] / one[to][figure]
+def ratio(name: str, to: str) -> Callable[[Round], float]:
+    return lambda one: one[name]["rate"] / one[to]["rate"]
 
 
 def value(name: str, figure: str) -> Callable[[Round], float]:
@@ -172,7 +172,7 @@ def rows(*, quick: bool) -> list[Row]:
             targets=[
                 Target(
                     says="time, of Parquet's",
-                    judge=ratio("penstock", "parquet", "wall_s"),
+                    judge=ratio("parquet", "penstock"),
                     at_most=1.5,
                 )
             ],

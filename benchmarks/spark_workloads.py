@@ -152,8 +152,8 @@ def narrow(directory: str) -> Figures:
             "time": lambda: _to_noop(by_time()),
         },
     )
-    whole_s = found["all"]["wall_s"]
-    return {**found["all"], **{by: found[by]["wall_s"] / whole_s for by in ("seq", "time")}}
+    whole = found["all"]
+    return {**whole, **{by: whole["rate"] / found[by]["rate"] for by in ("seq", "time")}}
 
 
 def _between(spark: SparkSession, root: Path, start: datetime, end: datetime) -> int:
