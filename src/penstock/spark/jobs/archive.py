@@ -49,6 +49,9 @@ ARCHIVED_COLUMNS = (
     "content_type",
     "attributes",
 )
+# A dictionary of values that hardly repeat, or the least payload, costs much and helps nobody.
+_REPEATED = ["priority", "key", "content_type"]
+_SOUGHT = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
 _RANGE_BYTES = 64 << 20
 
 Progress = Callable[[int, int], None]  # ranges done, ranges in all
@@ -148,14 +151,14 @@ def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
     if not batches:
         return task.one.wanted_to, []
     table = pa.Table.from_batches(batches)
-    days = pc.strftime(table.column("timestamp"), "%Y-%m-%d")
+    days = table.column("timestamp").cast(pa.date32())
     first, last = days[0].as_py(), days[-1].as_py()
     # Times never go back: a range of one day, nearly always, needs no cutting.
     dates = [first] if first == last else sorted(pc.unique(days).to_pylist())
     files = []
     for date in dates:
         part = table if len(dates) == 1 else table.filter(pc.equal(days, date))
-        files.append(_write(Path(task.archive), task.one, date, part))
+        files.append(_write(Path(task.archive), task.one, date.isoformat(), part))
     return task.one.wanted_to, files
 
 
@@ -165,7 +168,14 @@ def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
     name = f"{seqs[0].as_py():020d}.parquet"
     make_directory(root / folder)
     place, temporary = root / folder / name, root / folder / f".{name}.tmp"
-    pq.write_table(table, temporary, compression="zstd", row_group_size=1 << 20)
+    pq.write_table(
+        table,
+        temporary,
+        compression="zstd",
+        row_group_size=1 << 20,
+        use_dictionary=_REPEATED,
+        write_statistics=_SOUGHT,
+    )
     sync_file(temporary)
     _compare(temporary, table)
     file = ArchivedFile(
