@@ -2,17 +2,21 @@
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
-from penstock.broker import Broker, Caller, EmbeddedStore, QueueName, Settlement
+from penstock.broker import Broker, BrokerSettings, Caller, EmbeddedStore, QueueName, Settlement
 from penstock.broker.embedded.shelf import Shelf
 from penstock.errors import LedgerError, LedgerLocked, PenstockError
 from penstock.model import NewMessage
 from penstock.queue.queue import open_queue
 from tests.broker.conftest import OpenBroker
-from tests.harness.virtual_loop import LoopClock
+from tests.harness.disk import Disk
+from tests.harness.journal import Mark, RecordedFiles
+from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 ANN = Caller("ip:ann")
 
@@ -182,3 +186,56 @@ async def test_a_crash_while_a_queue_is_deleted_leaves_no_half_of_it(
     async with open_broker() as broker:
         assert broker.queues(ANN) == []
         assert not trash.exists()
+
+
+def test_a_queue_whose_making_was_cut_off_is_whole_or_not_there() -> None:
+    """At any step, by the death of the process. It must not go on with settings of its own."""
+    files = RecordedFiles()
+
+    async def make(clock: LoopClock) -> None:
+        async with _broker_on(files, clock) as broker:
+            await broker.create_queue(ANN, name(1), {"lease_s": 77.0})
+            files.mark("answered")
+
+    run_virtually(make, inline=True)
+    steps = files.journal.steps
+    answered = next(at for at, step in enumerate(steps) if isinstance(step, Mark))
+    unmade = 0
+    for cut in range(answered + 1):
+        disk = files.journal.start.copy()
+        for step in steps[:cut]:
+            if not isinstance(step, Mark):
+                disk.apply(step)
+
+        async def look(clock: LoopClock, disk: Disk = disk) -> bool:
+            async with _broker_on(RecordedFiles(disk), clock) as broker:
+                if was_there := broker.has_queue(name(1)):
+                    assert (await broker.queue_info(ANN, name(1))).settings.lease_s == 77.0
+                else:
+                    await broker.publish(ANN, name(1), [b"made on use"])
+                assert (await broker.queue_info(ANN, name(1))).settings.sync == "always"
+                return was_there
+
+        unmade += not run_virtually(look, inline=True)
+    assert 0 < unmade < answered + 1
+
+
+async def test_a_queue_that_lost_its_settings_answers_no_sooner_than_before(
+    open_broker: OpenBroker, tmp_path: Path
+) -> None:
+    async with open_broker() as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+    (tmp_path / "data/shop/q1/queue.json").unlink()
+    async with open_broker() as broker:
+        assert (await broker.queue_info(ANN, name(1))).settings.sync == "always"
+
+
+@asynccontextmanager
+async def _broker_on(files: RecordedFiles, clock: LoopClock) -> AsyncIterator[Broker]:
+    store = EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads)
+    broker = Broker(store, BrokerSettings(queues={"min_free_bytes": 0}), clock=clock)
+    await broker.start()
+    try:
+        yield broker
+    finally:
+        await broker.stop()

@@ -36,7 +36,7 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
             raise NotALedger(f"{root.path} does not exist")
         root.make()
         root.parent().sync()
-    elif not root.has(MANIFEST_NAME) and not _has_segments(root):
+    elif not is_made(root):
         if not create:
             raise NotALedger(f"{root.path} is not a queue: there is no {MANIFEST_NAME} in it")
         strangers = [name for name in root.names() if name not in _EARLY_NAMES]
@@ -54,5 +54,8 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
         )
 
 
-def _has_segments(root: Folder) -> bool:
-    return any(root.child(name).names() for name in ("messages", "events"))
+def is_made(root: Folder) -> bool:
+    """Is there a queue? Not where its making was cut off: then nobody was answered yet."""
+    return root.has(MANIFEST_NAME) or any(
+        root.child(name).names() for name in ("messages", "events")
+    )

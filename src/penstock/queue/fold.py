@@ -77,8 +77,8 @@ def _older_than(ledger: Ledger, event_seq: int) -> Snapshot | None:
 def leave_out_what_was_lost(ledger: Ledger, state: QueueState) -> None:
     """Use no number again that the logs speak of, though it was lost with the power.
 
-    Logs are synced one after the other, if at all: events may be there when the messages that they
-    are about are not. They would be taken to be about the next messages with those numbers.
+    Logs are synced side by side, if at all: events may be there when the messages that they are
+    about are not. They would be taken to be about the next messages with those numbers.
     """
     ledger.messages.skip_to(state.spoken_of)
     ledger.events.skip_to(state.next_event)

@@ -21,11 +21,15 @@ def open_core(
     on_damage: Callable[[Damage], None] | None = None,
     own_lock: bool = True,
     on_dirty: Callable[[], None] | None = None,
+    if_unstored: Mapping[str, object] | None = None,
 ) -> QueueCore:
-    """As `open_queue`, without a face: for those that bring their own."""
+    """As `open_queue`, without a face: for those that bring their own.
+
+    `if_unstored`: settings to begin with where none are stored.
+    """
     queue_clock = QueueClock(clock or SystemClock())
     stored = Ledger.stored_queue_settings(path, files=files)
-    effective = QueueSettings.of(settings, QueueSettings.of_stored(stored))
+    effective = QueueSettings.of(settings, QueueSettings.of_stored(stored or if_unstored or {}))
     ledger = Ledger.open(
         path,
         effective.ledger_settings(),

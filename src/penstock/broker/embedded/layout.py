@@ -21,6 +21,7 @@ from penstock.errors import InvalidInput, LedgerError
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock
+from penstock.ledger.place import is_made
 
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20
@@ -96,9 +97,11 @@ class Layout:
     # -- queues ------------------------------------------------------------------------------------
 
     def queues(self, namespace: str) -> list[QueueName]:
-        """The directories of a namespace, by name."""
-        names = self._names_in(self._root.child(namespace), "queue")
-        return [QueueName(namespace, name) for name in names]
+        """Those of a namespace, by name. One whose making was cut off is not there: it has no
+        settings yet, and would go on with others than it was to have."""
+        folder = self._root.child(namespace)
+        names = self._names_in(folder, "queue")
+        return [QueueName(namespace, name) for name in names if is_made(folder.child(name))]
 
     def path_of(self, queue: QueueName) -> str:
         return self._root.child(queue.namespace).child(queue.name).path

@@ -28,6 +28,8 @@ from penstock.queue.settings import QueueSettings
 log = logging.getLogger("penstock.broker")
 
 _RECOVERIES = 4  # queues that are recovered at a time
+# Of a queue whose queue.json is damaged: nobody should be answered sooner than before.
+_IF_SETTINGS_WERE_LOST = {"sync": "always"}
 
 
 class IdentityTaken(BrokerError):
@@ -250,6 +252,7 @@ class Shelf:
             files=self._files,
             clock=self._clock,
             on_dirty=lambda: self._written(queue),
+            if_unstored=_IF_SETTINGS_WERE_LOST,
         )
 
     def _written(self, queue: QueueName) -> None:
