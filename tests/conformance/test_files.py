@@ -131,6 +131,21 @@ async def test_bad_ranges_and_removed_segments_are_refused(life: StoreLife) -> N
     await store.close()
 
 
+async def test_what_must_be_archived_first_goes_when_it_is(life: StoreLife) -> None:
+    store = await life.open(archive_required=True, segment_bytes=65536, auto_compact=False)
+    for _ in range(30):
+        await life.publish(b"x" * 5000)
+    await store.purge(ORDERS)
+    assert await store.compact(ORDERS) == 0
+    first, *_ = (await store.segments(ORDERS)).messages.segments
+    with pytest.raises(InvalidInput, match="are said to be archived"):
+        await store.note_archived(ORDERS, 32)
+    await store.note_archived(ORDERS, first.end_seq)
+    assert await store.compact(ORDERS) > 0
+    assert (await store.segments(ORDERS)).messages.low == first.end_seq
+    await store.close()
+
+
 # -- bringing segments in --------------------------------------------------------------------------
 
 

@@ -25,6 +25,7 @@ BODIES: dict[str, Any] = {
     "publish_messages": {"payload": 1},
     "seek": {"to": "end"},
     "adopt_staged": {"staged": []},
+    "note_archived": {"upto": 1},
     "create_webhook": {"url": "https://webhook.invalid/hook"},
     "change_webhook": {},
 }

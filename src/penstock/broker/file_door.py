@@ -65,6 +65,11 @@ class FileDoor:
         self._admit(caller, Verb.READ, queue.namespace)
         return self._store.read_index(queue, log, base)
 
+    def note_archived(self, caller: Caller, queue: QueueName, upto: int) -> Future[None]:
+        """With `archive_required` messages below that seq may go now."""
+        self._admit(caller, Verb.MANAGE, queue.namespace)
+        return self._store.note_archived(queue, upto)
+
     def staging(self, caller: Caller, queue: QueueName) -> Future[StagingInfo]:
         """What is needed to write segments for a queue, which is made if it is not there."""
         self._admit(caller, Verb.PUBLISH, queue.namespace)

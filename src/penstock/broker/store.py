@@ -312,6 +312,9 @@ class Store(Protocol):
     def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
         """The sparse index of a segment."""
 
+    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
+        """All messages below a seq are archived: with `archive_required` they may go now."""
+
     def staging(self, queue: QueueName) -> Future[StagingInfo]:
         """What is needed to write segments for the queue. InvalidInput if it has a bound."""
 

@@ -32,6 +32,10 @@ def read_index(path: str, log: str, base: int) -> Call[SegmentBytes]:
     return _raw(f"{path}/segments/{log}/{base}/index", {})
 
 
+def note_archived(path: str, upto: int) -> Call[None]:
+    return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", repeatable=True)
+
+
 def staging(path: str) -> Call[StagingInfo]:
     return post(
         f"{path}/staging",

@@ -57,6 +57,7 @@ class Retention:
     max_bytes: int | None = None
     max_segments: int | None = None
     min_segments: int = 0
+    upto_seq: int | None = None  # segments that reach beyond it stay, whatever the rest says
     rewrite_below: float = 0.5  # rewrite a segment when less than this part of it is live
 
     def __post_init__(self) -> None:
@@ -125,8 +126,9 @@ class Compactor:
 
     def _past_retention(self) -> list[tuple[Segment, int]]:
         """The sealed segments that retention lets go of, oldest first, with their end seqs."""
-        sealed = _sealed(self._log)
-        rule = self._retention
+        rule, sealed = self._retention, _sealed(self._log)
+        if rule.upto_seq is not None:
+            sealed = [(segment, end) for segment, end in sealed if end <= rule.upto_seq]
         count = max(len(sealed) + 1 - rule.min_segments, 0)  # the one being written counts too
         if rule.max_age_s is None and rule.max_bytes is None and rule.max_segments is None:
             return sealed[:count]

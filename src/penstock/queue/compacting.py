@@ -2,12 +2,15 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from threading import Lock, get_ident
 
 from penstock.errors import QueueError
 from penstock.ledger import Compactor, Retention, seq_at_time
 from penstock.ledger.compaction import CompactionResult
+from penstock.ledger.folder import Folder
 from penstock.ledger.segment_header import COMPACTED
+from penstock.queue.archived import archived_upto
 from penstock.queue.core import QueueCore
 from penstock.queue.live import LiveView, NeededEvents
 
@@ -68,7 +71,7 @@ class Compacting:
             live, moves = LiveView(core.state), self._moves
         core.saver.save(*frozen)  # before anything goes; without the lock, as it may be large
         compactor = Compactor(
-            core.ledger, core.ledger.messages, live, core.settings.retention(), core.clock
+            core.ledger, core.ledger.messages, live, self._retention(), core.clock
         )
         compactor.result = result
         steps = compactor.steps()
@@ -80,6 +83,14 @@ class Compacting:
                     return True
             if on_progress is not None:
                 on_progress(result)
+
+    def _retention(self) -> Retention:
+        core = self._core
+        retention = core.settings.retention()
+        if not core.settings.archive_required:
+            return retention
+        root = Folder(core.ledger.messages.folder.files, core.ledger.path)
+        return replace(retention, upto_seq=archived_upto(root, core.identity))
 
     def _remove_old_events(self, result: CompactionResult) -> None:
         """Events below the older snapshot are only history; they go with their messages."""

@@ -54,6 +54,7 @@ class QueueSettings:
     retention_bytes: int = 0
     retention_segments: int = 0
     retention_min_segments: int = 0
+    archive_required: bool = False  # nothing goes before it is archived
     dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
     snapshot_every: int = 200_000  # events between snapshots; a plain message counts as 1/25
     auto_compact: bool = True  # compact in the background after a snapshot

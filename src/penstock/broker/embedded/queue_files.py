@@ -23,6 +23,7 @@ from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.staging import check_folder_name, check_segment_name
 from penstock.ledger.system_errors import as_ledger_error
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
+from penstock.queue.archived import note_archived
 from penstock.queue.core import QueueCore
 
 _T = TypeVar("_T")
@@ -55,6 +56,15 @@ class QueueFiles:
 
     def read_index(self, log: LogName, base: int) -> Future[bytes]:
         return self._in_thread(lambda: read_index(self._core, log, base))
+
+    def note_archived(self, upto: int) -> Future[None]:
+        def note() -> None:
+            ledger = self._core.ledger
+            ledger.check_writable()
+            next_seq = ledger.messages.durable_next_seq
+            note_archived(self._root(), ledger.identity, upto, next_seq=next_seq)
+
+        return self._in_thread(note)
 
     # -- writing -----------------------------------------------------------------------------------
 

@@ -304,6 +304,9 @@ class EmbeddedStore:
     def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
         return self._do(queue, lambda one: one.files.read_index(log, base))
 
+    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
+        return self._do(queue, lambda one: one.files.note_archived(upto))
+
     def staging(self, queue: QueueName) -> Future[StagingInfo]:
         return self._do(queue, lambda one: one.files.staging())
 

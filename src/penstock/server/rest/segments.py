@@ -58,6 +58,12 @@ class SegmentList(Struct):
     snapshots: list[SnapshotItem]
 
 
+class ArchivedBody(Struct, forbid_unknown_fields=True):
+    """All messages below `upto` are in an archive that was verified."""
+
+    upto: Annotated[int, Meta(ge=1, le=_MOST)]
+
+
 class Staging(Struct):
     """What is needed to write segments for the queue."""
 
@@ -147,6 +153,13 @@ def _base(call: Call) -> int:
     return int(base)
 
 
+async def note_archived(call: Call) -> Answer:
+    """Note that all messages below a seq are archived."""
+    body = await call.read(ArchivedBody)
+    await call.broker.files.note_archived(call.caller, call.queue, body.upto)
+    return None
+
+
 # -- writing ---------------------------------------------------------------------------------------
 
 
@@ -205,6 +218,15 @@ ENDPOINTS = (
     ),
     Endpoint("GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,)),
     Endpoint("GET", f"{_SEGMENT}/index", read_segment_index, Verb.READ, bytes, also=(404,)),
+    Endpoint(
+        "PUT",
+        f"{QUEUE}/archived",
+        note_archived,
+        Verb.MANAGE,
+        status=204,
+        body=ArchivedBody,
+        also=(404,),
+    ),
     Endpoint("POST", _STAGING, open_staging, Verb.PUBLISH, Staging, also=(404,)),
     Endpoint(
         "PUT",

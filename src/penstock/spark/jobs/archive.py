@@ -14,6 +14,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from penstock.client.files import note_archived as note_call
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.queue.archived import note_archived
 from penstock.spark.archive_files import (
     ArchivedFile,
     ArchiveError,
@@ -25,9 +29,10 @@ from penstock.spark.archive_files import (
     sync_directory,
     sync_file,
 )
+from penstock.spark.http_files import path_of
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import QueueAt, queues_at
+from penstock.spark.places import QueueAt, connection_to, queues_at
 from penstock.spark.planning import checked_start
 from penstock.spark.ranges import Range, cut
 from penstock.spark.segments import LogView
@@ -110,6 +115,7 @@ def _archive_one(
         if on_progress is not None:
             on_progress(number, len(tasks))
     assert len(manifest.files) == before + len(done)
+    _note(view, manifest.next_seq)
     return ArchiveResult(
         queue.key,
         sum(file.rows for file in done),
@@ -117,6 +123,16 @@ def _archive_one(
         sum(file.size_bytes for file in done),
         manifest.next_seq,
     )
+
+
+def _note(view: LogView, upto: int) -> None:
+    """Tell the queue: where an archive is required, segments below may go now."""
+    queue = view.facts.queue
+    if queue.url:
+        connection_to(queue.url, queue.api_key).do(note_call(path_of(queue), upto))
+    else:
+        root = Folder(OsFiles(), queue.path)
+        note_archived(root, view.facts.identity, upto, next_seq=view.next_seq)
 
 
 def _manifest(root: Path, view: LogView) -> ArchiveManifest:
