@@ -26,6 +26,15 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
         ({"path": "x", "maxOffsetsPerTrigger": "-1"}, "whole number from 1"),
         ({"path": "x", "maxPartitionBytes": "12"}, "at least 4096 bytes"),
         ({"path": "x", "maxBytesPerTrigger": "1 parsec"}, "with a unit"),
+        ({"path": "x", "maxTriggerDelay": "1m"}, "minOffsetsPerTrigger is waited for"),
+        (
+            {"path": "x", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"},
+            "must be a duration",
+        ),
+        (
+            {"path": "x", "minOffsetsPerTrigger": "5", "maxOffsetsPerTrigger": "4"},
+            "more than maxOffsetsPerTrigger",
+        ),
         ({"path": "x", "startingTimestamp": "yesterday"}, "milliseconds since 1970"),
         ({"path": "x", "startingOffsets": "first"}, "earliest, latest, or JSON"),
         ({"path": "x", "startingOffsets": '{"a": -3}'}, "earliest, latest, or JSON"),

@@ -83,6 +83,32 @@ def test_limits_cut_the_stream_into_batches_without_gap_or_overlap(tmp_path: Pat
     assert flat(batches) == list(range(1, 1001))
 
 
+def test_a_batch_waits_for_enough_but_not_for_ever(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 4)
+    reader = stream(
+        tmp_path, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="30s"
+    )
+    clock = reader._clock = ManualClock()
+    reader._last_batch_ns = clock.monotonic_ns()
+    start = reader.initialOffset()
+    assert reader.latestOffset(start, ReadAllAvailable()) is start
+    clock.advance(29)
+    assert reader.latestOffset(start, ReadAllAvailable()) is start
+    clock.advance(1)
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert seqs(reader, start, end) == [1, 2, 3, 4]
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 5)
+    more = reader.latestOffset(end, ReadAllAvailable())  # enough, at once
+    assert seqs(reader, end, more) == [5, 6, 7, 8, 9]
+    with open_small(tmp_path) as queue:
+        queue.enqueue(b"x")
+    assert reader.latestOffset(more, ReadAllAvailable()) is more
+    reader.prepareForTriggerAvailableNow()  # this run ends with what there is
+    assert reader.latestOffset(more, ReadAllAvailable()) != more
+
+
 def test_a_single_large_message_passes_a_small_limit(tmp_path: Path) -> None:
     with open_small(tmp_path) as queue:
         for _ in range(3):

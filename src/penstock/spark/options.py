@@ -25,6 +25,9 @@ _MIN_PARTITION_BYTES = 4096
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
+_DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+DEFAULT_TRIGGER_DELAY_S = 900.0  # as Kafka's source has it
+
 Offsets = str | dict[str, int]  # "earliest", "latest", or the first seq of each queue
 
 READ_OPTIONS = (
@@ -43,6 +46,8 @@ READ_OPTIONS = (
     "endingTimestamp",
     "maxOffsetsPerTrigger",
     "maxBytesPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxTriggerDelay",
     "minPartitions",
     "maxPartitionBytes",
     "failOnDataLoss",
@@ -79,6 +84,8 @@ class ReadOptions:
     ending_timestamp_ns: int | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
+    min_offsets_per_trigger: int | None = None
+    max_trigger_delay_s: float = DEFAULT_TRIGGER_DELAY_S
     min_partitions: int = 1
     max_partition_bytes: int = DEFAULT_PARTITION_BYTES
     fail_on_data_loss: bool = True
@@ -101,6 +108,14 @@ class ReadOptions:
         for end in ("starting", "ending"):
             if options.has(f"{end}Offsets") and options.has(f"{end}Timestamp"):
                 raise InvalidInput(f"give {end}Offsets or {end}Timestamp, not both")
+        least = options.whole("minOffsetsPerTrigger", 1, 1 << 60)
+        most = options.whole("maxOffsetsPerTrigger", 1, 1 << 60)
+        if least is not None and most is not None and least > most:
+            raise InvalidInput(
+                f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}"
+            )
+        if options.has("maxTriggerDelay") and least is None:
+            raise InvalidInput("maxTriggerDelay says how long minOffsetsPerTrigger is waited for")
         return cls(
             place=options.text("path") or options.url("url") or "",
             key=options.secret("key"),
@@ -113,8 +128,10 @@ class ReadOptions:
             ending_offsets=options.offsets("endingOffsets"),
             starting_timestamp_ns=options.time_ns("startingTimestamp"),
             ending_timestamp_ns=options.time_ns("endingTimestamp"),
-            max_offsets_per_trigger=options.whole("maxOffsetsPerTrigger", 1, 1 << 60),
+            max_offsets_per_trigger=most,
             max_bytes_per_trigger=options.size("maxBytesPerTrigger", 1),
+            min_offsets_per_trigger=least,
+            max_trigger_delay_s=options.duration_s("maxTriggerDelay", DEFAULT_TRIGGER_DELAY_S),
             min_partitions=options.whole("minPartitions", 1, 1_000_000) or 1,
             max_partition_bytes=options.size("maxPartitionBytes", _MIN_PARTITION_BYTES)
             or DEFAULT_PARTITION_BYTES,
@@ -247,6 +264,19 @@ class _Given:
                 f"unit: 16m, 1g"
             )
         return int(match[1]) * _UNITS[match[2]]
+
+    def duration_s(self, name: str, default: float) -> float:
+        """Seconds, or with a unit as Spark has them: 500ms, 30s, 15m, 1h."""
+        value = self._values.get(name)
+        if value is None:
+            return default
+        match = re.fullmatch(r"([0-9]{1,12}) *([a-z]*)", value.strip().lower())
+        if match is None or match[2] not in _DURATIONS:
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be a duration, in seconds or with a unit: 500ms, "
+                f"30s, 15m, 1h"
+            )
+        return int(match[1]) * _DURATIONS[match[2]]
 
     def time_ns(self, name: str) -> int | None:
         """Milliseconds since 1970, as Kafka's options have them, or ISO 8601 (UTC if it says not).

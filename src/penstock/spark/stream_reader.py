@@ -15,7 +15,9 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerLocked
+from penstock.model import NS
 from penstock.spark.errors import DataLoss
 from penstock.spark.groups import group_names
 from penstock.spark.offsets import OffsetDict, checked, in_order, within_bytes, within_rows
@@ -59,6 +61,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._watchers: dict[str, Watcher] = {}
         self._initial: OffsetDict | None = None
         self._target: OffsetDict | None = None  # of Trigger.AvailableNow
+        self._clock: Clock = SystemClock()
+        self._last_batch_ns = self._clock.monotonic_ns()  # when something was read last
 
     # -- offsets -----------------------------------------------------------------------------------
 
@@ -101,9 +105,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end[key] = max(end.get(key, seq), seq)
         known = {key: begin.get(key, views[key].first_seq) for key in end if key in views}
         known |= {key: seq for key, seq in begin.items() if key not in known}
+        if self._is_too_little(known, end):
+            return start
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(known, end, views)
-        return start if end == begin else dict(in_order(end))
+        if end == begin:
+            return start
+        self._last_batch_ns = self._clock.monotonic_ns()
+        return dict(in_order(end))
+
+    def _is_too_little(self, begin: OffsetDict, end: dict[str, int]) -> bool:
+        """Should a micro-batch wait for more? Not for ever, and not one that must end now."""
+        least = self._options.min_offsets_per_trigger
+        if least is None or self._target is not None:
+            return False
+        waited_ns = self._clock.monotonic_ns() - self._last_batch_ns
+        if waited_ns >= self._options.max_trigger_delay_s * NS:
+            return False
+        return sum(seq - begin.get(key, seq) for key, seq in end.items()) < least
 
     def _limited(
         self, begin: OffsetDict, end: dict[str, int], views: dict[str, LogView]
