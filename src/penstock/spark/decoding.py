@@ -20,7 +20,7 @@ from penstock.spark.range_bytes import range_bytes
 from penstock.spark.ranges import Range
 
 BATCH_ROWS = 65536
-BATCH_BYTES = 8 << 20
+BATCH_BYTES = 4 << 20
 _RAMP = pa.array(range(BATCH_ROWS), pa.int64())
 
 
