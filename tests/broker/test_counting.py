@@ -1,4 +1,4 @@
-"""Every series is counted where the thing happens: a life in which everything does, once or twice."""
+"""Every series is counted where the thing happens: a life in which everything does."""
 
 import asyncio
 from typing import Any
@@ -10,7 +10,14 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
 from penstock.broker.names import QueueName
 from penstock.broker.store import Settlement
-from penstock.errors import InvalidInput, NotAllowed, QueueFull, QuotaExceeded, TooManyRequests
+from penstock.errors import (
+    InvalidInput,
+    NotAllowed,
+    PenstockError,
+    QueueFull,
+    QuotaExceeded,
+    TooManyRequests,
+)
 from penstock.model import LeasedMessage, NewMessage
 from tests.broker.conftest import OpenBroker
 
@@ -120,8 +127,8 @@ async def test_every_series_of_a_queue_is_counted(open_broker: OpenBroker) -> No
 async def test_every_refusal_is_counted_by_its_cause(open_broker: OpenBroker) -> None:
     async with open_broker(client_rate_per_s=0.001, client_burst=3.0, queues=SETTINGS) as broker:
         await broker.create_namespace(INSIDE, "tiny", max_bytes=1)
-        calls = [
-            ("not_allowed", NotAllowed, NOBODY, QUEUE, b"x"),
+        calls: list[tuple[str, type[PenstockError], Caller, QueueName, list[Any]]] = [
+            ("not_allowed", NotAllowed, NOBODY, QUEUE, [b"x"]),
             ("queue_full", QueueFull, ANN, QUEUE, [b"x"] * 9),
             ("invalid", InvalidInput, ANN, QUEUE, [NewMessage(payload=b"x", priority=99)]),
             ("client_rate", TooManyRequests, ANN, QUEUE, [b"x"]),
@@ -131,6 +138,6 @@ async def test_every_refusal_is_counted_by_its_cause(open_broker: OpenBroker) ->
         await broker.publish(BEN, QueueName("tiny", "orders"), [b"x"])
         for _, error, caller, queue, messages in calls:
             with pytest.raises(error):
-                await broker.publish(caller, queue, list(messages))
+                await broker.publish(caller, queue, messages)
         found = (await page(broker))["rejected_total"]
     assert found == {(("cause", cause),): 1.0 for cause, *_ in calls}

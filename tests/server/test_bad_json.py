@@ -27,8 +27,8 @@ def assert_refused(answer: httpx2.Response, *words: str, status: int = 400) -> N
 
 
 def nothing_is_there(http: Client, queue: str) -> bool:
-    answer = http.get(queue_path(queue))
-    return answer.status_code == 404 or answer.json()["stats"]["published"] == 0
+    """Not even the queue: a bad first call makes none."""
+    return http.get(queue_path(queue)).status_code == 404
 
 
 # -- JSON ------------------------------------------------------------------------------------------
@@ -167,19 +167,32 @@ BAD_OPTIONS: list[dict[str, Any]] = [
     {"headers": {"a": "b\nc"}},
     {"headers": {"a": "b\0c"}},
     {"headers": {"": "b"}},
+    {"headers": {f"h{number}": "x" for number in range(257)}},
+    {"headers": {"a": "x" * 65_537}},
     {"compression": "rot13"},
     {"key": 5},
+    {"key": "k" * 1025},
+    {"dedup_id": "d" * 1025},
+    {"content_type": "t" * 257},
 ]
 
 
-@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=lambda options: str(options)[:40])
 def test_bad_options_of_a_message_are_refused(
     http: Client, queue: str, options: dict[str, Any]
 ) -> None:
     body = {"payload": 1, **options}
     assert_refused(http.post(queue_path(queue, "messages"), json=body))
     good = {"payload": 0}
-    assert_refused(http.post(queue_path(queue, "messages"), json=[good, body]))
+    batch = http.post(queue_path(queue, "messages"), json=[good, body])
+    assert_refused(batch)
+    assert "message 1" in batch.json()["detail"] or "$[1]" in batch.json()["detail"]
+    assert nothing_is_there(http, queue)
+
+
+def test_a_batch_over_the_limit_is_refused(http: Client, queue: str) -> None:
+    body = [{"payload": 0}] * 100_001
+    assert_refused(http.post(queue_path(queue, "messages"), json=body), "100001")
     assert nothing_is_there(http, queue)
 
 
@@ -203,6 +216,7 @@ def test_bad_options_of_a_message_are_refused(
 )
 def test_bad_values_of_a_lease_are_refused(http: Client, queue: str, asked: dict[str, Any]) -> None:
     assert_refused(http.post(queue_path(queue, "lease"), json=asked))
+    assert nothing_is_there(http, queue)
 
 
 @pytest.mark.parametrize(
@@ -297,6 +311,24 @@ def test_receipts_that_settle_nothing_are_410(http: Client, queue: str) -> None:
             assert answer.json()["results"][0]["receipt"] == receipt
     assert http.post("/api/v1/settle", json={"nack": [{"receipt": good}]}).status_code == 200
     assert http.post("/api/v1/settle", json={"ack": [good]}).status_code == 410  # used
+
+
+def test_a_receipt_whose_message_is_anothers_by_now_is_410(http: Client, queue: str) -> None:
+    http.put(queue_path(queue), json={"backoff_base_s": 0})
+    http.post(queue_path(queue, "messages"), json={"payload": 1})
+    receipts = []
+    for _ in range(2):  # the second waits until the first lease is over
+        asked = {"lease_s": 0.1, "wait_s": 30}
+        (leased,) = http.post(queue_path(queue, "lease"), json=asked).json()["messages"]
+        receipts.append(leased["receipt"])
+    assert http.post("/api/v1/settle", json={"ack": receipts[:1]}).status_code == 410
+
+
+def test_a_receipt_of_a_queue_that_was_deleted_is_410(http: Client, queue: str) -> None:
+    receipt = leased_receipt(http, queue)
+    http.delete(queue_path(queue))
+    leased_receipt(http, queue)  # another queue of the same name
+    assert http.post("/api/v1/settle", json={"ack": [receipt]}).status_code == 410
 
 
 @pytest.mark.parametrize(

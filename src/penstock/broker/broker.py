@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from penstock.broker.access import INSIDE, Caller, Verb
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.first_use import check_first_lease, check_first_publish
 from penstock.broker.file_door import FileDoor
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
@@ -153,7 +154,12 @@ class Broker:
             self._catalogue.check_bytes(queue.namespace)
             return self.store.publish(queue, messages)
 
-        return self._in(queue, publish)
+        def check() -> None:
+            self._catalogue.check_bytes(queue.namespace)
+            settings = self._catalogue.settings_of_new(queue.namespace)
+            check_first_publish(messages, settings, self.clock.now_ns())
+
+        return self._in(queue, publish, check)
 
     def lease(
         self,
@@ -180,7 +186,7 @@ class Broker:
                 queue, n, lease_s=lease_s, group=group, holder=holder, wait_s=wait_s
             )
 
-        return self._in(queue, lease)
+        return self._in(queue, lease, lambda: check_first_lease(queue, n, lease_s, group))
 
     def lease_dead(
         self,
@@ -442,8 +448,14 @@ class Broker:
 
     # -- helping -----------------------------------------------------------------------------------
 
-    def _in(self, queue: QueueName, work: Callable[[], Future[_T]]) -> Future[_T]:
-        """Do the work in a queue; make that first if it is not there and may be made."""
+    def _in(
+        self,
+        queue: QueueName,
+        work: Callable[[], Future[_T]],
+        check: Callable[[], None] | None = None,
+    ) -> Future[_T]:
+        """Do the work in a queue; make that first if it is not there and may be made, and `check`
+        has nothing against it."""
         try:
             if self.store.has(queue):
                 answer = work()
@@ -452,6 +464,8 @@ class Broker:
                 return answer
             if not self.settings.create_on_use:
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
+            if check is not None:
+                check()
         except PenstockError as error:
             self.metrics.refused(error)
             raise

@@ -107,12 +107,19 @@ class Catalogue:
     async def _create(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
         QueueName.checked(*queue)
         known = self._namespaces.get(queue.namespace)
-        defaults = {} if known is None else known.defaults
-        wanted: QueueSettings = self._settings().queue_settings(defaults, settings)
+        wanted = self.settings_of_new(queue.namespace, settings)
         self._check_count(queue.namespace, known)
         if known is None:
             await self._save(NamespaceInfo(queue.namespace, self._clock.now_ns(), {}))
         return await self._store.create(queue, wanted)
+
+    def settings_of_new(
+        self, namespace: str, settings: Mapping[str, Any] | None = None
+    ) -> QueueSettings:
+        """What a queue made now would begin with."""
+        known = self._namespaces.get(namespace)
+        defaults = {} if known is None else known.defaults
+        return self._settings().queue_settings(defaults, settings or {})
 
     def _check_count(self, name: str, namespace: NamespaceInfo | None) -> None:
         most = self._settings().max_queues

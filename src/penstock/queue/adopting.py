@@ -18,13 +18,13 @@ from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staging import check_folder_name, check_segment_name, take_in
 from penstock.ledger.transactions import Transaction
 from penstock.queue.core import QueueCore
-from penstock.queue.fold import feed_adopted
-from penstock.queue.publishing import (
+from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
     MAX_HEADERS,
     MAX_HEADERS_BYTES,
     MAX_KEY_BYTES,
 )
+from penstock.queue.fold import feed_adopted
 from penstock.queue.settings import MOST_ATTEMPTS, QueueSettings
 from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS, TRACE
 

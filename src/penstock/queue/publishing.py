@@ -1,29 +1,20 @@
-"""Publishing: checks, deduplication, bounds, and the write."""
+"""Publishing: deduplication, bounds, and the write."""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from typing import NamedTuple
 
 from penstock import codec
-from penstock.checking import check_number, check_whole
 from penstock.codec import Draft, Entry
-from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
-from penstock.errors import InvalidInput, PayloadTooLarge, QueueFull, RateLimited, TooLarge
-from penstock.model import NS, NewMessage, Payload, Published, TypedPayload
-from penstock.queue.compression import compress
+from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.errors import QueueFull, RateLimited
+from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.core import QueueCore
-from penstock.queue.dedup import dedup_hash, pack_record
+from penstock.queue.dedup import dedup_hash
+from penstock.queue.drafting import check_batch, draft_of, type_attributes
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.rate import TokenBucket
 from penstock.queue.runs import as_runs
-from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
-from penstock.queue.tags import CONTENT_TYPE, DEDUP, DUPLICATES, MAX_ATTEMPTS
-
-MAX_HEADERS = 256
-MAX_HEADERS_BYTES = 64 * 1024
-MAX_KEY_BYTES = 1024
-MAX_DEDUP_ID_BYTES = 1024
-MAX_CONTENT_TYPE_BYTES = 256
+from penstock.queue.tags import DUPLICATES
 
 _new_tuple = tuple.__new__
 _PLAIN_OPTIONS = Draft(b"")[1:-2]  # what stands between the payload and the attributes
@@ -94,7 +85,7 @@ class Publishing:
     def publish_typed_batch(self, payloads: Sequence[TypedPayload]) -> list[str]:
         """The same for payloads with a content type: it changes nothing about their delivery."""
         drafts = [
-            _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, _type_attributes(content_type), 0))
+            _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, type_attributes(content_type), 0))
             for payload, content_type in payloads
         ]
         return self.publish_plain_batch(drafts)
@@ -107,9 +98,7 @@ class Publishing:
         `block_s`: how long to wait for room, instead of as long as the settings say.
         """
         core = self._core
-        most = core.settings.max_batch
-        if not 0 < len(messages) <= most:
-            raise InvalidInput(f"a batch has 1 to {most} messages, not {len(messages)}")
+        check_batch(messages, core.settings)
         with core.lock:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
@@ -180,8 +169,9 @@ class Publishing:
         drafts: list[Draft] = []
         answers: list[Published | _Pending] = []
         in_this_batch: dict[bytes, int] = {}
+        settings = self._core.settings
         for number, message in enumerate(messages):
-            draft = self._draft(message, now_ns, number)
+            draft = draft_of(message, settings, now_ns, number)
             if message.dedup_id is not None:
                 digest = dedup_hash(message.dedup_id)
                 found = self._core.state.dedup.first_with(digest, now_ns)
@@ -199,55 +189,6 @@ class Publishing:
         return Prepared(drafts, answers)
 
     # -- inside ------------------------------------------------------------------------------------
-
-    def _draft(self, message: NewMessage, now_ns: int, number: int) -> Draft:
-        settings = self._core.settings
-        try:
-            payload = _payload(message.payload, settings.max_payload_bytes)
-            priority = _priority(message.priority, settings.default_priority)
-            deliver_at_ns = _deliver_at_ns(message, now_ns)
-            ttl_s = settings.default_ttl_s if message.ttl is None else message.ttl
-            expires_at_ns = 0
-            if message.ttl is not None or ttl_s:
-                expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
-            payload, compression = compress(
-                payload,
-                settings.compression if message.compression is None else message.compression,
-                level=settings.compression_level,
-                min_bytes=settings.compression_min_bytes,
-            )
-            return Draft(
-                payload,
-                priority=priority,
-                expires_at_ns=expires_at_ns,
-                deliver_at_ns=deliver_at_ns,
-                key=_key(message.key),
-                headers=_headers(message.headers),
-                attributes=self._attributes(message, now_ns),
-                compression=compression,
-            )
-        except InvalidInput as error:
-            if number == 0:
-                raise
-            raise type(error)(f"message {number} of the batch: {error}") from error
-
-    def _attributes(self, message: NewMessage, now_ns: int) -> dict[int, bytes] | None:
-        attributes = {}
-        if message.dedup_id is not None:
-            _text("dedup_id", message.dedup_id, MAX_DEDUP_ID_BYTES)
-            window_s = message.dedup_window_s
-            if window_s is None:
-                window_s = self._core.settings.dedup_window_s
-            until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
-            attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
-        if message.max_attempts is not None:
-            check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
-            attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
-        if message.content_type is not None:
-            attributes[CONTENT_TYPE] = _text(
-                "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES
-            )
-        return attributes or None
 
     def _take_tokens(self, count: int) -> None:
         """The rate limit. Hold the lock."""
@@ -337,85 +278,6 @@ class Publishing:
 def deduplicated(count: int) -> Event:
     """Of messages that were all duplicates; where some were not, they carry the count."""
     return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, duplicates=count)
-
-
-@lru_cache(maxsize=256)
-def _type_attributes(content_type: str) -> Mapping[int, bytes]:
-    """The attributes of a message that has only this one. Shared: nobody changes them."""
-    return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
-
-
-# -- checking one value ----------------------------------------------------------------------------
-
-
-def _payload(payload: Payload, max_bytes: int) -> bytes:
-    if isinstance(payload, str):
-        payload = _text("payload", payload, 4 * len(payload))
-    elif not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidInput(
-            f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
-        )
-    if len(payload) > max_bytes:
-        raise PayloadTooLarge(
-            f"the payload has {len(payload)} bytes; the most is {max_bytes} (max_payload_bytes)"
-        )
-    return bytes(payload)
-
-
-def _priority(priority: int | None, default: int) -> int:
-    if priority is None:
-        return default
-    return check_whole("priority", priority, 0, MAX_PRIORITY)
-
-
-def _duration_ns(name: str, seconds: float) -> int:
-    return round(check_number(name, seconds, 0, YEARS_S) * NS)
-
-
-def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
-    if message.delay is not None and message.deliver_at is not None:
-        raise InvalidInput("give delay or deliver_at, not both")
-    if message.delay is not None:
-        delay_ns = _duration_ns("delay", message.delay)
-        return now_ns + delay_ns if delay_ns else 0
-    if message.deliver_at is not None:
-        latest = now_ns / NS + YEARS_S
-        return round(check_number("deliver_at", message.deliver_at, 0, latest) * NS)
-    return 0
-
-
-def _text(name: str, text: str, max_bytes: int) -> bytes:
-    if not isinstance(text, str):
-        raise InvalidInput(f"{name} is text, not {type(text).__name__}")
-    try:
-        data = text.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidInput(f"{name} is not valid text: {error.reason}") from None
-    if len(data) > max_bytes:
-        raise TooLarge(f"{name} has {len(data)} bytes; the most is {max_bytes}")
-    return data
-
-
-def _key(key: str | None) -> bytes | None:
-    return None if key is None else _text("key", key, MAX_KEY_BYTES)
-
-
-def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if not headers:
-        return None
-    if not isinstance(headers, Mapping):
-        raise InvalidInput(f"headers are a mapping of text to text, not {type(headers).__name__}")
-    if len(headers) > MAX_HEADERS:
-        raise TooLarge(f"{len(headers)} headers; the most is {MAX_HEADERS}")
-    total = 0
-    for name, value in headers.items():
-        total += len(_text("a header name", name, MAX_HEADERS_BYTES))
-        total += len(_text(f"header {name!r}", value, MAX_HEADERS_BYTES))
-        if not name or any(bad in text for bad in "\r\n\0" for text in (name, value)):
-            raise InvalidInput(f"header {name!r} is empty or has a line break or NUL in it")
-    if total > MAX_HEADERS_BYTES:
-        raise TooLarge(f"the headers have {total} bytes; the most is {MAX_HEADERS_BYTES}")
-    return dict(headers)
 
 
 def _entry(draft: Draft, seq: int, timestamp_ns: int) -> Entry:

@@ -29,7 +29,7 @@ from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
 from penstock.queue import QueueSettings
 from penstock.queue.compression import compress
-from penstock.queue.publishing import MAX_HEADERS, MAX_HEADERS_BYTES, MAX_KEY_BYTES
+from penstock.queue.drafting import MAX_HEADERS, MAX_HEADERS_BYTES, MAX_KEY_BYTES
 from penstock.queue.settings import MOST_ATTEMPTS
 from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 

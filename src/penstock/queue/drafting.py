@@ -1,0 +1,165 @@
+"""A new message, checked, and made into what the log takes: bad input is refused here."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+from penstock.checking import check_number, check_whole
+from penstock.codec import Draft
+from penstock.codec.layout import MAX_PRIORITY
+from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
+from penstock.model import NS, NewMessage, Payload
+from penstock.queue.compression import compress
+from penstock.queue.dedup import dedup_hash, pack_record
+from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S, QueueSettings
+from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
+
+MAX_HEADERS = 256
+MAX_HEADERS_BYTES = 64 * 1024
+MAX_KEY_BYTES = 1024
+MAX_DEDUP_ID_BYTES = 1024
+MAX_CONTENT_TYPE_BYTES = 256
+
+
+def check_messages(messages: Sequence[NewMessage], settings: QueueSettings, now_ns: int) -> None:
+    """Refuse what a queue with these settings would refuse, without a queue."""
+    check_batch(messages, settings)
+    for number, message in enumerate(messages):
+        draft_of(message, settings, now_ns, number)
+
+
+def check_batch(messages: Sequence[NewMessage], settings: QueueSettings) -> None:
+    most = settings.max_batch
+    if not 0 < len(messages) <= most:
+        raise InvalidInput(f"a batch has 1 to {most} messages, not {len(messages)}")
+
+
+def draft_of(message: NewMessage, settings: QueueSettings, now_ns: int, number: int) -> Draft:
+    """What is to be written; `number` is its place in the batch, for the error."""
+    try:
+        payload = _payload(message.payload, settings.max_payload_bytes)
+        priority = _priority(message.priority, settings.default_priority)
+        deliver_at_ns = _deliver_at_ns(message, now_ns)
+        ttl_s = settings.default_ttl_s if message.ttl is None else message.ttl
+        expires_at_ns = 0
+        if message.ttl is not None or ttl_s:
+            expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
+        payload, compression = compress(
+            payload,
+            settings.compression if message.compression is None else message.compression,
+            level=settings.compression_level,
+            min_bytes=settings.compression_min_bytes,
+        )
+        return Draft(
+            payload,
+            priority=priority,
+            expires_at_ns=expires_at_ns,
+            deliver_at_ns=deliver_at_ns,
+            key=_key(message.key),
+            headers=_headers(message.headers),
+            attributes=_attributes(message, settings, now_ns),
+            compression=compression,
+        )
+    except InvalidInput as error:
+        if number == 0:
+            raise
+        raise type(error)(f"message {number} of the batch: {error}") from error
+
+
+def _attributes(
+    message: NewMessage, settings: QueueSettings, now_ns: int
+) -> dict[int, bytes] | None:
+    attributes = {}
+    if message.dedup_id is not None:
+        _text("dedup_id", message.dedup_id, MAX_DEDUP_ID_BYTES)
+        window_s = message.dedup_window_s
+        if window_s is None:
+            window_s = settings.dedup_window_s
+        until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
+        attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
+    if message.max_attempts is not None:
+        check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
+        attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
+    if message.content_type is not None:
+        attributes[CONTENT_TYPE] = _text(
+            "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES
+        )
+    return attributes or None
+
+
+@lru_cache(maxsize=256)
+def type_attributes(content_type: str) -> Mapping[int, bytes]:
+    """The attributes of a message that has only this one. Shared: nobody changes them."""
+    return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
+
+
+# -- checking one value ----------------------------------------------------------------------------
+
+
+def _payload(payload: Payload, max_bytes: int) -> bytes:
+    if isinstance(payload, str):
+        payload = _text("payload", payload, 4 * len(payload))
+    elif not isinstance(payload, bytes | bytearray | memoryview):
+        raise InvalidInput(
+            f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
+        )
+    if len(payload) > max_bytes:
+        raise PayloadTooLarge(
+            f"the payload has {len(payload)} bytes; the most is {max_bytes} (max_payload_bytes)"
+        )
+    return bytes(payload)
+
+
+def _priority(priority: int | None, default: int) -> int:
+    if priority is None:
+        return default
+    return check_whole("priority", priority, 0, MAX_PRIORITY)
+
+
+def _duration_ns(name: str, seconds: float) -> int:
+    return round(check_number(name, seconds, 0, YEARS_S) * NS)
+
+
+def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
+    if message.delay is not None and message.deliver_at is not None:
+        raise InvalidInput("give delay or deliver_at, not both")
+    if message.delay is not None:
+        delay_ns = _duration_ns("delay", message.delay)
+        return now_ns + delay_ns if delay_ns else 0
+    if message.deliver_at is not None:
+        latest = now_ns / NS + YEARS_S
+        return round(check_number("deliver_at", message.deliver_at, 0, latest) * NS)
+    return 0
+
+
+def _text(name: str, text: str, max_bytes: int) -> bytes:
+    if not isinstance(text, str):
+        raise InvalidInput(f"{name} is text, not {type(text).__name__}")
+    try:
+        data = text.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidInput(f"{name} is not valid text: {error.reason}") from None
+    if len(data) > max_bytes:
+        raise TooLarge(f"{name} has {len(data)} bytes; the most is {max_bytes}")
+    return data
+
+
+def _key(key: str | None) -> bytes | None:
+    return None if key is None else _text("key", key, MAX_KEY_BYTES)
+
+
+def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
+    if not headers:
+        return None
+    if not isinstance(headers, Mapping):
+        raise InvalidInput(f"headers are a mapping of text to text, not {type(headers).__name__}")
+    if len(headers) > MAX_HEADERS:
+        raise TooLarge(f"{len(headers)} headers; the most is {MAX_HEADERS}")
+    total = 0
+    for name, value in headers.items():
+        total += len(_text("a header name", name, MAX_HEADERS_BYTES))
+        total += len(_text(f"header {name!r}", value, MAX_HEADERS_BYTES))
+        if not name or any(bad in text for bad in "\r\n\0" for text in (name, value)):
+            raise InvalidInput(f"header {name!r} is empty or has a line break or NUL in it")
+    if total > MAX_HEADERS_BYTES:
+        raise TooLarge(f"the headers have {total} bytes; the most is {MAX_HEADERS_BYTES}")
+    return dict(headers)
