@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 from penstock.broker.access import INSIDE, Caller, Verb
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
-from penstock.broker.first_use import check_first_lease, check_first_publish
 from penstock.broker.file_door import FileDoor
+from penstock.broker.first_use import check_first_lease, check_first_publish
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
