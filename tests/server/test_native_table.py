@@ -396,6 +396,23 @@ def test_redrive_by_id_by_filter_and_all(http: Client, queue: str) -> None:
     assert len(lease(http, queue, max=5)) == 3
 
 
+def test_redrive_at_a_rate_is_answered_at_once_and_goes_on(http: Client, queue: str) -> None:
+    kill(http, queue, 1, 2, 3)
+    asked = {"max_rate": 1000.0}
+    assert http.post(queue_path(queue, "redrive"), json=asked).json() == {"redriven": 3}
+    assert lease(http, queue, wait_s=20)
+
+
+def test_a_search_through_payloads_says_where_it_stopped(http: Client, queue: str) -> None:
+    publish(http, queue, *(["hay"] * 10_005), "needle")
+    path, query = queue_path(queue, "messages"), {"text": "needle"}
+    first = http.get(path, params=query).json()
+    assert (first["messages"], first["exhausted"], first["looked_at"]) == ([], True, 10_000)
+    second = http.get(path, params={**query, "cursor": first["cursor"]}).json()
+    assert [one["payload"] for one in second["messages"]] == ["needle"]
+    assert "exhausted" not in second
+
+
 def test_discarded_dead_letters_are_gone(http: Client, queue: str) -> None:
     ids = kill(http, queue, 1, 2)
     path = queue_path(queue, "discard")

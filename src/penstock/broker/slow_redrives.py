@@ -7,7 +7,7 @@ from asyncio import Future
 
 from penstock.broker.names import QueueName
 from penstock.broker.store import DeadFilter, Store
-from penstock.errors import PenstockError
+from penstock.errors import InvalidInput, NoSuchMessage, PenstockError
 
 log = logging.getLogger("penstock.broker")
 
@@ -40,12 +40,14 @@ class SlowRedrives:
         self, queue: QueueName, filter: DeadFilter, group: str, rate_per_s: float, count: int
     ) -> None:
         lot = max(math.ceil(rate_per_s / _STEPS_PER_S), 1)
-        ids = None if filter.ids is None else list(filter.ids)
         try:
+            if filter.ids is not None:
+                for at in range(0, len(filter.ids), lot):
+                    part = filter._replace(ids=filter.ids[at : at + lot])
+                    await asyncio.sleep(await self._still_dead(queue, part, group) / rate_per_s)
+                return
             while count > 0:
                 part = filter._replace(limit=min(lot, count))
-                if ids is not None:
-                    part, ids = part._replace(ids=ids[:lot]), ids[lot:]
                 done = await self._store.redrive(queue, part, group=group, dry_run=False)
                 if not done:
                     return  # others took the rest
@@ -53,6 +55,18 @@ class SlowRedrives:
                 await asyncio.sleep(done / rate_per_s)
         except PenstockError as error:
             log.warning("redriving of %s ended early: %s", queue, error)
+
+    async def _still_dead(self, queue: QueueName, part: DeadFilter, group: str) -> int:
+        """Redrive those of the ids that are still dead: others may have settled some meanwhile."""
+        try:
+            return await self._store.redrive(queue, part, group=group, dry_run=False)
+        except (NoSuchMessage, InvalidInput):
+            ids = part.ids or ()
+            if len(ids) == 1:
+                return 0
+            return sum(
+                [await self._still_dead(queue, part._replace(ids=[one]), group) for one in ids]
+            )
 
     async def close(self) -> None:
         for task in self._tasks:

@@ -4,6 +4,7 @@ import asyncio
 from datetime import UTC, datetime
 from pathlib import Path
 
+import pytest
 from standardwebhooks import Webhook
 
 from penstock.broker.access import INSIDE
@@ -53,6 +54,27 @@ def test_each_endpoint_has_a_retry_schedule_of_its_own(tmp_path: Path) -> None:
         assert len({call.headers["webhook-timestamp"] for call in end.calls}) == 4
 
     play_virtually(tmp_path, story, DOWN, DOWN, DOWN)
+
+
+@pytest.mark.parametrize("seconds", [-7200.0, -10.0, 7200.0])
+def test_a_clock_that_is_set_neither_loses_nor_doubles_a_retry(
+    tmp_path: Path, seconds: float
+) -> None:
+    """Set back, a wait still lasts as long as it says; set forward, what is overdue is sent."""
+
+    async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
+        await life.webhooks.create(INSIDE, ORDERS, URL, retry_s=[60], group="main")
+        await life.publish(b"x")
+        await asyncio.sleep(30)
+        clock.jump(seconds)
+        await asyncio.sleep(1000)
+        assert [call.attempt for call in end.calls] == [1, 2, 3]
+        first, second, third = end.times_s
+        assert second - first == 60 if seconds < 0 else 30 <= second - first <= 60
+        assert third - second == 60
+        assert (await life.stats()).acked == 1
+
+    play_virtually(tmp_path, story, DOWN, DOWN)
 
 
 def test_the_queues_max_attempts_end_it(tmp_path: Path) -> None:
