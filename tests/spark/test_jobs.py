@@ -137,7 +137,12 @@ def test_commands_run_the_jobs(
     with open_small(worked) as queue:
         for _ in range(3):
             queue.enqueue_batch([Random(1).randbytes(1000)] * 5)
-    assert "messages archived" in output("archive", path, target)
+    figures = tmp_path / "figures.json"
+    assert "messages archived" in output("archive", path, target, "--metrics", str(figures))
+    run_figures = json.loads(figures.read_text())
+    assert (run_figures["job"], run_figures["succeeded"]) == ("archive", True)
+    assert run_figures["tasks"] >= 1
+    assert run_figures["result"][0]["rows"] > 0
     assert "Sound" in output("audit", path, "--archive", target)
     assert "restored" in output("restore", target, str(tmp_path / "back"))
     assert "report.html" in output("report", path, str(tmp_path / "report"))
@@ -149,3 +154,8 @@ def test_commands_run_the_jobs(
     data[100] ^= 0xFF
     broken.write_bytes(data)
     assert run(commands.app, ["audit", path, "--master", "local[2,4]"]).exit_code == 1
+    nowhere = ["audit", str(tmp_path / "nowhere"), "--metrics", str(figures)]
+    assert run(commands.app, [*nowhere, "--master", "local[2,4]"]).exit_code != 0
+    run_figures = json.loads(figures.read_text())
+    assert (run_figures["succeeded"], run_figures["result"]) == (False, None)
+    assert "does not exist" in run_figures["error"]

@@ -1,19 +1,15 @@
 """`penstock spark …`: the jobs over queues, run on Spark. Needs the extra `spark`."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
-from penstock.cli.terminal import complain, open_progress, say, show_table, table, write_json
+from penstock.cli.spark_runs import Metrics, job_run
+from penstock.cli.terminal import say, show_table, table, write_json
 from penstock.cli.words import number, plain, size, time_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 app = typer.Typer(
     name="spark",
@@ -44,27 +40,6 @@ To = Annotated[
 LOCAL = "local[*]"
 
 
-@contextmanager
-def _spark(master: str) -> Iterator["SparkSession"]:
-    try:
-        from penstock.spark import session
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow", "numpy"):
-            raise
-        complain(
-            f"this needs the package {error.name!r}, which is not installed; run: "
-            f"pip install 'penstock[spark]'"
-        )
-        raise typer.Exit(2) from None
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    spark = session(master, app_name="penstock spark", settings=quiet)
-    spark.sparkContext.setLogLevel("OFF")
-    try:
-        yield spark
-    finally:
-        spark.stop()
-
-
 def _moment(time: float | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time, UTC)
 
@@ -75,20 +50,15 @@ def archive(
     target: Archive,
     queue: OneQueue = None,
     master: Master = LOCAL,
+    metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
     """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark, open_progress() as progress:
-        task = progress.add_task("archiving", total=None)
-        results = jobs.archive(
-            spark,
-            path,
-            target,
-            queue=queue,
-            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
-        )
+    with job_run("archive", master, metrics) as run:
+        results = jobs.archive(run.spark, path, target, queue=queue, on_progress=run.on_progress)
+        run.result = [asdict(result) for result in results]
     if json:
         write_json([asdict(result) for result in results])
         return
@@ -116,14 +86,15 @@ def restore(
     since: From = None,
     until: To = None,
     master: Master = LOCAL,
+    metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
     """Put archived messages into a queue, by seq, id or time; the same range only once."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark:
+    with job_run("restore", master, metrics) as run:
         count = jobs.restore(
-            spark,
+            run.spark,
             target_archive,
             target,
             queue=queue,
@@ -134,6 +105,7 @@ def restore(
             since=_moment(since),
             until=_moment(until),
         )
+        run.result = {"restored": count}
     if json:
         write_json({"restored": count})
     else:
@@ -150,13 +122,15 @@ def report(
         float, typer.Option(metavar="SECONDS", min=0, help="A longer wait is a breach.")
     ] = 60.0,
     master: Master = LOCAL,
+    metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
     """Write a report on how queues were worked: an HTML page that opens offline, JSON, Parquet."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark:
-        reports = jobs.report(spark, path, target, queue=queue, group=group, sla_s=sla)
+    with job_run("report", master, metrics) as run:
+        reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
+        run.result = {one.queue: one.totals for one in reports}
     if json:
         write_json([asdict(one) for one in reports])
         return
@@ -176,20 +150,17 @@ def audit(
         str | None, typer.Option(metavar="ARCHIVE", help="Its archive too, and against the queue.")
     ] = None,
     master: Master = LOCAL,
+    metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
     """Read everything again: checksums, gaps, order, events, the archive. Exits with 1 if wrong."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark, open_progress() as progress:
-        task = progress.add_task("reading", total=None)
+    with job_run("audit", master, metrics) as run:
         result = jobs.audit(
-            spark,
-            path,
-            queue=queue,
-            archive=archive,
-            on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            run.spark, path, queue=queue, archive=archive, on_progress=run.on_progress
         )
+        run.result = {"sound": result.is_sound, **asdict(result)}
     if json:
         write_json({"sound": result.is_sound, **asdict(result)})
     else:
@@ -228,15 +199,23 @@ def redrive(
     group: InGroup = MAIN,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
     master: Master = LOCAL,
+    metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
     """Put dead letters back, chosen and perhaps changed by SQL."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark:
+    with job_run("redrive", master, metrics) as run:
         result = jobs.redrive(
-            spark, path, queue=queue, group=group, where=where, transform=payload, dry_run=dry_run
+            run.spark,
+            path,
+            queue=queue,
+            group=group,
+            where=where,
+            transform=payload,
+            dry_run=dry_run,
         )
+        run.result = asdict(result)
     if json:
         write_json(asdict(result))
         return
@@ -264,13 +243,14 @@ def stream(
         float, typer.Option(metavar="SECONDS", min=0, help="How often a batch is made.")
     ] = 1.0,
     master: Master = LOCAL,
+    metrics: Metrics = None,
 ) -> None:
     """Copy a queue to Parquet, the console or another queue, as it grows; stop with Ctrl-C."""
     from penstock.spark import jobs
 
-    with _spark(master) as spark:
+    with job_run("stream", master, metrics) as run:
         query = jobs.stream(
-            spark,
+            run.spark,
             path,
             target,
             to=to,
@@ -284,3 +264,5 @@ def stream(
             query.awaitTermination()
         except KeyboardInterrupt:
             query.stop()
+        done = query.recentProgress
+        run.result = {"batches": len(done), "rows": sum(one["numInputRows"] for one in done)}

@@ -1,0 +1,144 @@
+"""One run of a job on Spark: its session, a bar that shows how far it is, and its figures."""
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from threading import Event, Thread
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.progress import Progress, TaskID
+
+from penstock.cli.terminal import complain, open_progress
+from penstock.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LOOK_EVERY_S = 0.25  # at Spark, which tells nobody in Python by itself
+
+Metrics = Annotated[
+    Path | None,
+    typer.Option("--metrics", metavar="FILE", help="Write the figures of this run there, as JSON."),
+]
+
+
+class JobRun:
+    """What a command has of its run. `result` is what the figures show of its outcome."""
+
+    def __init__(self, spark: "SparkSession", progress: Progress, bar: TaskID) -> None:
+        self.spark = spark
+        self.result: Any = None
+        self._progress = progress
+        self._bar = bar
+        self._counts_itself = False
+
+    def on_progress(self, done: int, total: int) -> None:
+        """For jobs that know best how far they are."""
+        self._counts_itself = True
+        self._progress.update(self._bar, completed=done, total=total)
+
+    def look(self) -> None:
+        """Show the tasks of the stages that Spark is at."""
+        tracker = self.spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        total = sum(stage.numTasks for stage in stages if stage is not None)
+        done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
+        if total and not self._counts_itself:
+            self._progress.update(self._bar, completed=done, total=total)
+
+    def figures(self) -> dict[str, int]:
+        """What Spark did for it, as far as it remembers."""
+        tracker = self.spark.sparkContext.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
+        ids = {stage for job in jobs if job is not None for stage in job.stageIds}
+        stages = [stage for stage in map(tracker.getStageInfo, sorted(ids)) if stage is not None]
+        return {
+            "spark_jobs": len(jobs),
+            "stages": len(stages),
+            "tasks": sum(stage.numCompletedTasks for stage in stages),
+            "failed_tasks": sum(stage.numFailedTasks for stage in stages),
+        }
+
+
+@contextmanager
+def job_run(job: str, master: str, metrics: Path | None = None) -> Iterator[JobRun]:
+    """Run a job: within it there is a session, and at its end its figures are written."""
+    clock = SystemClock()
+    started_ns, began_ns = clock.now_ns(), clock.monotonic_ns()
+    with _session(master) as spark, open_progress() as progress:
+        run = JobRun(spark, progress, progress.add_task(job, total=None))
+        error: BaseException | None = None
+        try:
+            with _looking(run, shown=not progress.disable):
+                yield run
+        except BaseException as caught:
+            error = caught
+            raise
+        finally:
+            if metrics is not None:
+                seconds = (clock.monotonic_ns() - began_ns) / 1e9
+                _write(metrics, job, started_ns, seconds, run, error)
+
+
+@contextmanager
+def _looking(run: JobRun, *, shown: bool) -> Iterator[None]:
+    if not shown:
+        yield
+        return
+    ended = Event()
+
+    def look() -> None:
+        while not ended.wait(_LOOK_EVERY_S):
+            run.look()
+
+    thread = Thread(target=look, name="progress", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def _write(
+    path: Path,
+    job: str,
+    started_ns: int,
+    seconds: float,
+    run: JobRun,
+    error: BaseException | None,
+) -> None:
+    content = {
+        "job": job,
+        "started_at": datetime.fromtimestamp(started_ns / 1e9, UTC).isoformat(),
+        "seconds": round(seconds, 3),
+        "succeeded": error is None,
+        "error": None if error is None else str(error) or type(error).__name__,
+        **run.figures(),
+        "result": run.result,
+    }
+    path.write_text(json.dumps(content, indent=1, default=str) + "\n")
+
+
+@contextmanager
+def _session(master: str) -> "Iterator[SparkSession]":
+    try:
+        from penstock.spark import session
+    except ModuleNotFoundError as error:
+        if error.name not in ("pyspark", "pyarrow", "numpy"):
+            raise
+        complain(
+            f"this needs the package {error.name!r}, which is not installed; run: "
+            f"pip install 'penstock[spark]'"
+        )
+        raise typer.Exit(2) from None
+    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
+    spark = session(master, app_name="penstock spark", settings=quiet)
+    spark.sparkContext.setLogLevel("OFF")
+    try:
+        yield spark
+    finally:
+        spark.stop()
