@@ -8,13 +8,13 @@ import asyncio
 import secrets
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from penstock.broker.access import INSIDE, Caller, Verb
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
-from penstock.broker.first_use import check_first_lease, check_first_publish
+from penstock.broker.first_use import FirstUse
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
@@ -39,7 +39,7 @@ from penstock.broker.waiting import WaitingLines
 from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
-from penstock.errors import NoSuchMessage, NoSuchQueue, PenstockError, Unavailable
+from penstock.errors import NoSuchMessage, PenstockError, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
@@ -49,7 +49,6 @@ from penstock.model import (
     Why,
 )
 
-_T = TypeVar("_T")
 _NODE_DOCUMENT = "node"
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
 
@@ -71,7 +70,14 @@ class Broker:
         self.store = store
         self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
-        self.files = FileDoor(store, self._catalogue, self.admit, self._in)
+        self._in_queue = FirstUse(
+            store,
+            self._catalogue,
+            self.clock,
+            self.metrics,
+            makes_queues=lambda: self.settings.create_on_use,
+        )
+        self.files = FileDoor(store, self._catalogue, self.admit, self._in_queue.do)
         self._limits = self._buckets()
         self._slow = SlowRedrives(store)
         self._open = False
@@ -154,12 +160,8 @@ class Broker:
             self._catalogue.check_bytes(queue.namespace)
             return self.store.publish(queue, messages)
 
-        def check() -> None:
-            self._catalogue.check_bytes(queue.namespace)
-            settings = self._catalogue.settings_of_new(queue.namespace)
-            check_first_publish(messages, settings, self.clock.now_ns())
-
-        return self._in(queue, publish, check)
+        in_queue = self._in_queue
+        return in_queue.do(queue, publish, lambda: in_queue.check_publish(queue, messages))
 
     def lease(
         self,
@@ -186,7 +188,8 @@ class Broker:
                 queue, n, lease_s=lease_s, group=group, holder=holder, wait_s=wait_s
             )
 
-        return self._in(queue, lease, lambda: check_first_lease(queue, n, lease_s, group))
+        in_queue = self._in_queue
+        return in_queue.do(queue, lease, lambda: in_queue.check_lease(queue, n, lease_s, group))
 
     def lease_dead(
         self,
@@ -366,7 +369,7 @@ class Broker:
     ) -> Future[bool]:
         """False if there is one of that name; it is left as it is."""
         self.admit(caller, Verb.CONSUME, queue.namespace)
-        return self._in(queue, lambda: self.store.create_group(queue, group, place))
+        return self._in_queue.do(queue, lambda: self.store.create_group(queue, group, place))
 
     def delete_group(self, caller: Caller, queue: QueueName, group: str) -> Future[None]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
@@ -445,41 +448,3 @@ class Broker:
         self.waiting.gone(queue)
         for listener in self.on_deleted:
             await listener(queue)
-
-    # -- helping -----------------------------------------------------------------------------------
-
-    def _in(
-        self,
-        queue: QueueName,
-        work: Callable[[], Future[_T]],
-        check: Callable[[], None] | None = None,
-    ) -> Future[_T]:
-        """Do the work in a queue; make that first if it is not there and may be made, and `check`
-        has nothing against it."""
-        try:
-            if self.store.has(queue):
-                answer = work()
-                if isinstance(answer, asyncio.Task):  # it had to be opened, say
-                    answer.add_done_callback(self._count_refusal)
-                return answer
-            if not self.settings.create_on_use:
-                raise NoSuchQueue(f"there is no queue {queue}: create it first")
-            if check is not None:
-                check()
-        except PenstockError as error:
-            self.metrics.refused(error)
-            raise
-        return asyncio.ensure_future(self._make_and_do(queue, work))
-
-    def _count_refusal(self, done: Future[Any]) -> None:
-        error = None if done.cancelled() else done.exception()
-        if isinstance(error, PenstockError):
-            self.metrics.refused(error)
-
-    async def _make_and_do(self, queue: QueueName, work: Callable[[], Future[_T]]) -> _T:
-        try:
-            await self._catalogue.ensure_queue(queue)
-            return await work()
-        except PenstockError as error:
-            self.metrics.refused(error)
-            raise

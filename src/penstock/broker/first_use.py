@@ -1,28 +1,91 @@
-"""What a queue would refuse, found out before it is made: a bad call makes nothing."""
+"""A queue is made by its first use, where that may be. What it would refuse is found out before:
+a bad call makes nothing."""
 
-from collections.abc import Sequence
+import asyncio
+from asyncio import Future
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
+from penstock.broker.catalogue import Catalogue
+from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
-from penstock.broker.store import Publishable
+from penstock.broker.store import Publishable, Store
 from penstock.checking import check_number
-from penstock.errors import NoSuchGroup
+from penstock.clock import Clock
+from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME
 from penstock.queue.delivering import check_count
 from penstock.queue.drafting import check_messages
 from penstock.queue.parts import as_new
-from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, QueueSettings
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
+
+_T = TypeVar("_T")
 
 
-def check_first_publish(
-    messages: Sequence[Publishable], settings: QueueSettings, now_ns: int
-) -> None:
-    """`settings` are those that the queue would begin with."""
-    check_messages(as_new(messages), settings, now_ns)
+class FirstUse:
+    """Does work in queues, and makes them if need be. Refusals are counted."""
 
+    def __init__(
+        self,
+        store: Store,
+        catalogue: Catalogue,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        makes_queues: Callable[[], bool],
+    ) -> None:
+        self._store = store
+        self._catalogue = catalogue
+        self._clock = clock
+        self._metrics = metrics
+        self._makes_queues = makes_queues
 
-def check_first_lease(queue: QueueName, n: int, lease_s: float | None, group: str) -> None:
-    check_count(n)
-    if lease_s is not None:
-        check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
-    if group != MAIN_GROUP_NAME:
-        raise NoSuchGroup(f"there is no group {group!r}: neither is there a queue {queue}")
+    def do(
+        self,
+        queue: QueueName,
+        work: Callable[[], Future[_T]],
+        check: Callable[[], None] | None = None,
+    ) -> Future[_T]:
+        """Do the work in a queue; make that first if it is not there and may be made, and `check`
+        has nothing against it."""
+        try:
+            if self._store.has(queue):
+                answer = work()
+                if isinstance(answer, asyncio.Task):  # it had to be opened, say
+                    answer.add_done_callback(self._count_refusal)
+                return answer
+            if not self._makes_queues():
+                raise NoSuchQueue(f"there is no queue {queue}: create it first")
+            if check is not None:
+                check()
+        except PenstockError as error:
+            self._metrics.refused(error)
+            raise
+        return asyncio.ensure_future(self._make_and_do(queue, work))
+
+    def check_publish(self, queue: QueueName, messages: Sequence[Publishable]) -> None:
+        """Would a new queue of this name take them?"""
+        self._catalogue.check_bytes(queue.namespace)
+        settings = self._catalogue.settings_of_new(queue.namespace)
+        check_messages(as_new(messages), settings, self._clock.now_ns())
+
+    def check_lease(self, queue: QueueName, n: int, lease_s: float | None, group: str) -> None:
+        """May so much be asked of any queue? A new one has one group only."""
+        check_count(n)
+        if lease_s is not None:
+            check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
+        if group != MAIN_GROUP_NAME:
+            raise NoSuchGroup(f"there is no group {group!r}: neither is there a queue {queue}")
+
+    def _count_refusal(self, done: Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, PenstockError):
+            self._metrics.refused(error)
+
+    async def _make_and_do(self, queue: QueueName, work: Callable[[], Future[_T]]) -> _T:
+        try:
+            await self._catalogue.ensure_queue(queue)
+            return await work()
+        except PenstockError as error:
+            self._metrics.refused(error)
+            raise
