@@ -55,6 +55,26 @@ async def test_a_waiter_gets_a_delayed_message_when_it_is_due(
         assert clock.passed_ns == pytest.approx(50e9, abs=1e6)
 
 
+@pytest.mark.parametrize("first_ends_by", ["ack", "expiry"])
+async def test_a_waiter_gets_a_delayed_message_that_was_behind_another_of_its_key(
+    open_broker: OpenBroker, clock: LoopClock, first_ends_by: str
+) -> None:
+    async with open_broker() as broker:
+        expires = first_ends_by == "expiry"
+        await publish(broker, NewMessage(payload=b"first", key="k", ttl=5.0 if expires else None))
+        if not expires:
+            (first,) = await waiting(broker)
+        await publish(broker, NewMessage(payload=b"second", key="k", delay=10.0))
+        if expires:
+            await asyncio.sleep(6)
+        answer = waiting(broker)
+        await settled()
+        if not expires:
+            await broker.settle(ANN, [Settlement("ack", first.receipt)])
+        assert payloads(await answer) == [b"second"]
+        assert 9.9 < clock.passed_ns / 1e9 < 10.1
+
+
 async def test_a_waiter_gets_a_message_whose_lease_ran_out(
     open_broker: OpenBroker, clock: LoopClock
 ) -> None:

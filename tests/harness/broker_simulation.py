@@ -245,7 +245,7 @@ class Simulation:
                 stats = await broker.stats(ANN, queue)
                 left = stats.ready + stats.scheduled + stats.leased + stats.parked
                 ends = stats.acked + stats.dead + stats.expired + stats.cancelled
-                assert left == 0
+                assert left == 0, f"{queue}: {stats}"
                 # A number that was given out and not answered may be lost with the power.
                 unanswered = facts.asked[str(queue)] - facts.answered[str(queue)]
                 assert 0 <= stats.published - ends <= unanswered, f"{queue}: {stats}"

@@ -64,6 +64,11 @@ class Places:
         return len(self.plain) + self.special
 
     @property
+    def has_keys(self) -> bool:
+        """Does any message wait for its turn among those of its key, or have it?"""
+        return len(self._lines) > 0
+
+    @property
     def undelivered(self) -> int:
         """All that is neither done nor dead: what a bounded queue counts."""
         return self.ready + self.scheduled + self.parked + len(self.leases)

@@ -229,6 +229,7 @@ class OpenQueue:
             return self._durable(leased, on_lost=self._give_back)
         if events.next_seq != before:
             self._commits.soon(self)  # something expired, or a lease was over
+            self._plan_next_of_keys()
         return self._done(leased)
 
     def _lease(self, n: int, lease_s: float | None, group: str, holder: str) -> list[LeasedMessage]:
@@ -374,7 +375,13 @@ class OpenQueue:
         answer.set_result(result)
         return answer
 
+    def _plan_next_of_keys(self) -> None:
+        """Whatever ends a message may begin the turn of the next of its key, which has a time."""
+        if any(group.has_keys for group in self.core.state.groups.values()):
+            self.plan()
+
     def _durable(self, result: _T, on_lost: Callable[[_T], None] | None = None) -> Future[_T]:
+        self._plan_next_of_keys()
         if not self._waits_for_disk:
             return self._done(result)
         return self._commits.when_durable(self, result, on_lost)
