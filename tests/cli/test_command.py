@@ -33,6 +33,15 @@ def test_help_and_version(command: CommandLine) -> None:
     assert command("--version").text == f"penstock {penstock.__version__}\n"
 
 
+def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
+    story = (
+        "import logging; from penstock.cli.app import run; run(['--version']); run(['--version']);"
+        "logging.getLogger('penstock.client').info('nobody is there')"
+    )
+    ran = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, check=True)
+    assert ran.stderr == "penstock: nobody is there\n"
+
+
 @pytest.mark.parametrize("line", [["nonsense"], ["stats"], ["stats", ".", "--nonsense"]])
 def test_wrong_usage_is_exit_code_2(command: CommandLine, line: list[str]) -> None:
     answer = command(*line)

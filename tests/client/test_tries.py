@@ -78,6 +78,20 @@ def test_it_gives_up_when_the_time_is_over(clock: ManualClock) -> None:
         trying.failed("no", sent=False)
 
 
+def test_it_tells_once_that_it_tries_again_if_that_takes_long_enough_to_notice(
+    clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "penstock.client")
+    trying = tries(clock)
+    told = []
+    for _ in range(8):
+        trying.failed("nobody is there", sent=False)
+        told.append(len(caplog.records))
+    assert told == [0, 0, 0, 1, 1, 1, 1, 1]
+    assert "nobody is there" in caplog.text
+    assert "tried again for up to 30 s" in caplog.text
+
+
 def test_without_time_for_retries_the_first_failure_is_final(clock: ManualClock) -> None:
     with pytest.raises(Unreachable):
         tries(clock, retry_s=0).failed("no", sent=False)

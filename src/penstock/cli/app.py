@@ -118,9 +118,24 @@ def penstock_command(
     """
 
 
+class _Complaining(logging.Handler):
+    """What a client tells while it tries again, so that nobody wonders why nothing happens."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not logging.root.handlers:  # else it is logged, as a worker's records are
+            complain(plain(record.getMessage()))
+
+
+_QUIET = logging.NullHandler()
+_WHILE_IT_TRIES = _Complaining()
+
+
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run one command line; its exit code."""
-    logging.getLogger("penstock").addHandler(logging.NullHandler())  # commands say it themselves
+    logging.getLogger("penstock").addHandler(_QUIET)  # commands say it themselves
+    client = logging.getLogger("penstock.client")
+    client.addHandler(_WHILE_IT_TRIES)
+    client.setLevel(logging.INFO)
     try:
         code = _run(arguments)
         sys.stdout.flush()

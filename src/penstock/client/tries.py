@@ -5,6 +5,7 @@ this. The rule: what may have been carried out is sent again only if that makes 
 """
 
 import json
+import logging
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ from penstock.clock import Clock
 from penstock.errors import BrokerError, PenstockError, QueueFull, QuotaExceeded, Unreachable
 from penstock.model import NS
 
+log = logging.getLogger("penstock.client")
+
+_NOTICED = 4  # tries after which it is told: nobody notices fewer
 _REFUSED_FOR_NOW = (408, 429, 502, 503, 504)
 _MAY_BE_DONE = (502, 504)  # a proxy's: the broker behind it may have carried it out
 # A bound that was reached is an answer of its own: waiting is not what makes room.
@@ -114,6 +118,8 @@ class Tries(Generic[T]):
         self.count += 1
         if self._clock.monotonic_ns() + round(pause_s * NS) > self._until_ns:
             raise error
+        if self.count == _NOTICED:
+            log.info("%s; it is tried again for up to %g s", error, retrying.retry_s)
         return Pause(pause_s)
 
 
