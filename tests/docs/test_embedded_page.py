@@ -10,9 +10,9 @@ from penstock.queue import (
     NewMessage,
     Queue,
     delivering,
+    drafting,
     inspecting,
     operating,
-    publishing,
     settings,
 )
 from tests.docs.pages import Row, quantity, rows_with, unquoted
@@ -42,7 +42,7 @@ def test_every_code_of_why_is_listed() -> None:
 )
 def test_limit_is_the_one_stated(row: Row) -> None:
     name = unquoted(row["constant"])
-    home = next(m for m in (publishing, delivering, operating, settings) if hasattr(m, name))
+    home = next(m for m in (drafting, delivering, operating, settings) if hasattr(m, name))
     assert quantity(row["value"]) == getattr(home, name)
 
 
