@@ -1,7 +1,7 @@
 """Segments that others wrote come in whole or not at all, and each transaction once."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -10,6 +10,7 @@ from penstock.errors import BadEntry, InvalidInput, LedgerError, PenstockError
 from penstock.ledger import Cursor, Ledger
 from penstock.ledger.adoption import (
     STAGING,
+    Adopted,
     Staged,
     adopt,
     adopted_before,
@@ -104,6 +105,26 @@ def test_times_never_go_back_even_if_the_segments_were_written_before(files: Mem
         assert payloads(ledger) == [b"meanwhile", b"a", b"b"]
     with open_ledger(files) as ledger:
         assert payloads(ledger) == [b"meanwhile", b"a", b"b"]
+
+
+def test_beside_others_times_rise_and_the_one_step_is_taken_within(files: MemoryFiles) -> None:
+    with open_ledger(files) as ledger:
+        staged = stage(files, ledger, "job", PARTS, timestamp_ns=NOW_NS - 10**9)
+        steps = []
+
+        def within(step: Callable[[], Adopted]) -> Adopted:
+            ledger.messages.append(b"meanwhile")
+            steps.append(step())
+            return steps[-1]
+
+        assert adopt(ledger, staged, within=within) == steps[0] == Adopted(2, 6)
+        ledger.messages.append(b"behind")
+        ledger.commit()
+        assert payloads(ledger) == [b"meanwhile", *WHOLE, b"behind"]
+        times = [entry.timestamp_ns for entry in Cursor(ledger.messages, 1).read(100)]
+        assert times == sorted(times)
+        few = append_once(ledger, [Draft(b"x")], Transaction("few", 1), within=within)
+        assert few == steps[1]
 
 
 def test_a_transaction_is_adopted_once(files: MemoryFiles) -> None:
@@ -201,6 +222,22 @@ def life(recorded: RecordedFiles) -> None:
         recorded.mark("after")
 
 
+def life_in_company(recorded: RecordedFiles) -> None:
+    """The same beside others, who write until the very moment."""
+    with open_ledger(recorded) as ledger:
+        ledger.messages.append(b"before")
+        ledger.commit()
+        recorded.mark("before")
+        staged = stage(recorded, ledger, "job", PARTS, timestamp_ns=NOW_NS - 1)
+
+        def within(step: Callable[[], Adopted]) -> Adopted:
+            ledger.messages.append(b"after")  # not in order, as such: it comes meanwhile
+            return step()
+
+        adopt(ledger, staged, NIGHTLY, within=within)
+        recorded.mark("adopted")
+
+
 def small_life(recorded: RecordedFiles) -> None:
     with open_ledger(recorded) as ledger:
         ledger.messages.append(b"before")
@@ -234,7 +271,7 @@ def judge(state: CrashState, files: MemoryFiles) -> None:
         assert payloads(ledger)[-1] == b"goes on"
 
 
-@pytest.mark.parametrize("of", [life, small_life])
+@pytest.mark.parametrize("of", [life, life_in_company, small_life])
 def test_a_crash_at_any_instant_leaves_all_of_it_or_nothing(of: object) -> None:
     recorded = RecordedFiles()
     assert callable(of)

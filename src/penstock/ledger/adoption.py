@@ -181,7 +181,10 @@ class _Adoption:
         oldest_ns = min(first.timestamp_ns for first, _ in found)
         newest_ns = max(skim.last_timestamp_ns for _, skim in found)
         if self._has_company:
-            oldest_ns = newest_ns = self._stamped_ahead(staged, sum(s.end for _, s in found))
+            try:
+                oldest_ns = newest_ns = self._stamped_ahead(staged, sum(s.end for _, s in found))
+            except OSError as error:
+                raise as_ledger_error(self._ledger.path, "stamping segments", error) from error
 
         def place(first_seq: int, last_ns: int) -> tuple[list[tuple[SegmentHeader, int]], int]:
             in_order = last_ns <= oldest_ns == newest_ns

@@ -7,8 +7,10 @@ pyarrow: only what they found travels.
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
+from pyspark.errors import PySparkAttributeError
 from pyspark.sql import SparkSession
 
+from penstock.errors import InvalidInput
 from penstock.spark.workers import settle_worker
 
 _Task = TypeVar("_Task")
@@ -28,7 +30,13 @@ def run_tasks(
         settle_worker()
         return work(task)
 
-    context = spark.sparkContext
+    try:
+        context = spark.sparkContext
+    except PySparkAttributeError:
+        raise InvalidInput(
+            "archive and audit run Python in tasks, which Spark Connect has no way for: use a "
+            "classic session, as penstock.spark.session() gives"
+        ) from None
     size = _TASKS_PER_CORE * context.defaultParallelism
     for start in range(0, len(tasks), size):
         wave = tasks[start : start + size]
