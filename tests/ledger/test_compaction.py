@@ -148,6 +148,19 @@ def test_max_segments_keeps_that_many(store: Store) -> None:
     assert bases(store) == before[-4:]
 
 
+@pytest.mark.parametrize("limits", [{}, {"max_segments": 4}])
+def test_what_reaches_beyond_upto_seq_stays_whatever_the_limits_say(
+    store: Store, limits: dict[str, int]
+) -> None:
+    """Neither removed nor rewritten. The limits count all segments, not only those that may go."""
+    store.fill(300)
+    before = bases(store)
+    assert len(before) > 6
+    compact(store, {before[1]}, upto_seq=before[3], **limits)
+    assert bases(store)[-len(before[3:]) :] == before[3:]
+    assert seqs(store.messages) == [before[1], *range(before[3], 301)]
+
+
 def test_min_segments_is_stronger_than_any_limit(store: Store) -> None:
     store.fill(300)
     before = bases(store)

@@ -126,9 +126,12 @@ class Compactor:
 
     def _past_retention(self) -> list[tuple[Segment, int]]:
         """The sealed segments that retention lets go of, oldest first, with their end seqs."""
+        upto_seq = self._retention.upto_seq
+        past = self._past_limits()
+        return past if upto_seq is None else [one for one in past if one[1] <= upto_seq]
+
+    def _past_limits(self) -> list[tuple[Segment, int]]:
         rule, sealed = self._retention, _sealed(self._log)
-        if rule.upto_seq is not None:
-            sealed = [(segment, end) for segment, end in sealed if end <= rule.upto_seq]
         count = max(len(sealed) + 1 - rule.min_segments, 0)  # the one being written counts too
         if rule.max_age_s is None and rule.max_bytes is None and rule.max_segments is None:
             return sealed[:count]
