@@ -85,6 +85,7 @@ def test_offsets_times_and_patterns_choose_the_same(data: Path) -> None:
             assert rows(server.url, **options) == wanted
         in_the_url = rows(f"{server.url}/shop/orders")
         assert in_the_url == rows(data, queue=QUEUE)
+        assert in_the_url == rows(f"{server.url}/shop/orders", queue=QUEUE)  # said twice
 
 
 def test_what_is_published_is_seen_at_once_and_batches_whole(data: Path) -> None:

@@ -11,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.broker import Verb
+from penstock.spark.jobs import archive, audit, live_and_archived
 from tests.server.running import RunningServer
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -70,6 +71,28 @@ def test_a_queue_is_read_streamed_and_written_by_url_and_the_key_is_not_told(
     with pytest.raises(Exception, match="key") as refused:
         table(spark, url=server.url, queue="shop/orders", key=key[:-1] + "x").count()
     assert key[:-1] not in str(refused.value)
+
+
+def test_jobs_run_by_url_and_what_is_archived_may_go(
+    spark: SparkSession, server: RunningServer, tmp_path: Path
+) -> None:
+    url, target = f"{server.url}/shop/orders", str(tmp_path / "archive")
+    settings = {"segment_bytes": 65536, "archive_required": True, "auto_compact": False}
+    with server.client() as http:
+        assert http.put("/api/v1/namespaces/shop/queues/orders", json=settings).status_code == 201
+    with penstock.open(url) as queue:
+        for start in range(0, 3000, 100):
+            queue.enqueue_batch([b"%d" % n + b" " * 50 for n in range(start, start + 100)])
+        queue.purge()
+        assert queue.compact().bytes_freed == 0
+        (result,) = archive(spark, url, target)
+        assert 1000 < result.rows < 3000
+        assert queue.compact().bytes_freed > 0
+        assert queue.stats().first_seq == result.next_seq
+    assert audit(spark, url, archive=target).is_sound
+    whole = live_and_archived(spark, url, target, queue="shop/orders")
+    seqs = [row.seq for row in whole.select("seq").orderBy("seq").collect()]
+    assert seqs == list(range(1, 3001)), "neither gap nor overlap"
 
 
 def test_spark_reads_and_writes_the_files_of_a_broker_under_load(

@@ -155,6 +155,19 @@ def test_a_stream_that_died_within_a_batch_has_it_once(
     assert payloads(sink)[: len(wanted)] == wanted
 
 
+def test_a_stream_whose_output_failed_after_its_offsets_were_written_has_it_once(
+    spark: SparkSession, orders: Path, tmp_path: Path
+) -> None:
+    sink, checkpoint = tmp_path / "copy", tmp_path / "checkpoint"
+    with penstock.open(str(sink)):  # another writer: nothing can be committed
+        query = start(spark, orders, sink, checkpoint, maxOffsetsPerTrigger="700")
+        with pytest.raises(PySparkException, match="is being written by process"):
+            query.awaitTermination(100)
+    assert payloads(sink) == []
+    finished(start(spark, orders, sink, checkpoint, maxOffsetsPerTrigger="700"))
+    assert payloads(sink) == list(range(2000))
+
+
 def test_foreach_batch_sees_every_message_once(
     spark: SparkSession, orders: Path, tmp_path: Path
 ) -> None:

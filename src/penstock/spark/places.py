@@ -148,7 +148,8 @@ def queues_at(
     if not is_url(place):
         return chosen(Directory(place, api_key), names, pattern)
     if names:
-        broker = AtBroker(place, api_key)
+        # A URL that names the one queue as well says the same twice.
+        broker = AtBroker(broker_address(place).removesuffix(f"/{','.join(names)}"), api_key)
         return [broker.queue(QueueName.parse(name)) for name in dict.fromkeys(names)]
     if pattern is None and (address := _queue_in(place)) is not None:
         return [AtBroker(address.base, api_key).queue(address.queue)]
