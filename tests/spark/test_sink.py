@@ -221,6 +221,9 @@ def test_values_that_a_queue_refuses_are_refused(tmp_path: Path) -> None:
     headers = pa.array([[("a\n", "b")]], pa.map_(pa.string(), pa.string()))
     with pytest.raises(InvalidInput, match="line break"):
         made.write(iter([pa.record_batch({"payload": [b"x"], "headers": headers})]))
+    keys = pa.array([b"\xff\xfe"], pa.binary())
+    with pytest.raises(InvalidInput, match="not text"):
+        made.write(iter([pa.record_batch({"payload": [b"x"], "key": keys})]))
 
 
 def test_a_bounded_queue_is_refused(tmp_path: Path) -> None:

@@ -170,6 +170,11 @@ def _key(key: str | bytes | None) -> bytes | None:
     data = key.encode() if isinstance(key, str) else key
     if len(data) > MAX_KEY_BYTES:
         raise TooLarge(f"a key has {len(data)} bytes; the most is {MAX_KEY_BYTES}")
+    if isinstance(key, bytes):
+        try:
+            key.decode()
+        except UnicodeDecodeError:
+            raise InvalidInput("a key is not text (UTF-8), which keys of messages are") from None
     return data
 
 
