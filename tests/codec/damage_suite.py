@@ -52,6 +52,8 @@ def write(source: random.Random) -> None:
         outcome(packer.append, source.randbytes(source.randrange(90)), TIME_NS)
         outcome(packer.append_batch_stamped, items, TIME_NS)
         outcome(packer.append_event, 16, source.randbytes(20), TIME_NS)
+        outcome(packer.append_event_of_one, 16, 0, 1, 2, TIME_NS)
+        outcome(packer.append_identified, source.randbytes(source.randrange(90)), TIME_NS, 7)
         packer.promise(0)
         outcome(packer.write_checkpoint, TIME_NS)
         outcome(packer.append_draft, Draft(b"", headers={"n": "v" * 0x10000}), TIME_NS)

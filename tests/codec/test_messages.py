@@ -1,11 +1,19 @@
 """Plain messages in a row, and where their short way ends."""
 
+import struct
 from typing import Any
 
 import pytest
 
 from penstock.codec.entry import Draft
-from penstock.codec.layout import CONTENT_TYPE_TAG, FIRST_EVENT, TOMBSTONE
+from penstock.codec.layout import (
+    CONTENT_TYPE_TAG,
+    DATA,
+    EVENT_OF_ONE_FORMAT,
+    FIRST_EVENT,
+    TOMBSTONE,
+)
+from penstock.errors import InvalidInput
 from penstock.model import NO_HEADERS, Message
 from tests.codec.bodies import Body, each_body
 
@@ -91,19 +99,28 @@ def test_the_last_seq_that_fits_into_an_id_is_taken(body: Body) -> None:
 @each_body
 def test_stamps_are_the_times_that_were_stored(body: Body) -> None:
     buffer = bytearray(4096)
-    packer = body.Packer(buffer, position=0, limit=300, next_seq=1, last_timestamp_ns=50)
+    packer = body.Packer(buffer, position=0, limit=400, next_seq=1, last_timestamp_ns=50)
     assert packer.append_stamped(b"a", 10) == (1, 50)
     assert packer.append_draft_stamped(Draft(b"b", key=b"k"), 60) == (2, 60)
     assert packer.append_batch_stamped([b"c", b"d"], 55) == (3, 60)
     assert packer.append_event(FIRST_EVENT, b"e", 61) == 5
+    assert packer.append_event_of_one(FIRST_EVENT, 2, 3, 4, 60) == 6
+    assert packer.append_identified(b"f", 60, IDENTITY) == body.make_id(61, IDENTITY, 7)
     packer.limit = 0
     assert packer.append_stamped(b"a", 10) is None
     assert packer.append_draft_stamped(Draft(b"b"), 60) is None
     assert packer.append_batch_stamped([b"c"], 55) is None
     assert packer.append_event(FIRST_EVENT, b"e", 61) == -1
+    assert packer.append_event_of_one(FIRST_EVENT, 2, 3, 4, 60) == -1
+    assert packer.append_identified(b"f", 60, IDENTITY) is None
     entries, _ = body.read_entries(buffer, 0, 4096, max_count=9)
-    assert [e.timestamp_ns for e in entries] == [50, 60, 60, 60, 61]
-    assert entries[-1].type == FIRST_EVENT
+    assert [e.timestamp_ns for e in entries] == [50, 60, 60, 60, 61, 61, 61]
+    assert [e.type for e in entries[4:]] == [FIRST_EVENT, FIRST_EVENT, DATA]
+    assert entries[5].payload == struct.pack(EVENT_OF_ONE_FORMAT, 2, 3, 1, 4, 1)
+    packer = body.Packer(buffer, position=0, limit=300, next_seq=1 << 48)
+    with pytest.raises(InvalidInput, match="does not fit into an id"):
+        packer.append_identified(b"f", 60, IDENTITY)
+    assert packer.position == 0
 
 
 @each_body

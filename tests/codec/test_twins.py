@@ -77,6 +77,7 @@ def test_ids_are_the_same(timestamp_ns: int, identity: int, seq: int, count: int
     assert_same("make_ids", timestamp_ns, identity, seq, count)
 
 
+u16s = st.integers(0, 9) | st.integers(-1, 0x10000)
 calls = st.one_of(
     st.tuples(st.sampled_from(["append", "append_stamped"]), payloads, timestamps),
     st.tuples(
@@ -85,6 +86,15 @@ calls = st.one_of(
         timestamps,
     ),
     st.tuples(st.just("append_event"), st.integers(-1, 300), payloads, timestamps),
+    st.tuples(
+        st.just("append_event_of_one"),
+        st.integers(-1, 300),
+        u16s,
+        u16s,
+        st.integers(-1, 1 << 63),
+        timestamps,
+    ),
+    st.tuples(st.just("append_identified"), payloads, timestamps, st.integers(0, 0xFFFFFFFF)),
     st.tuples(
         st.sampled_from(["append_batch", "append_batch_stamped"]),
         st.lists(payloads | drafts | payloads.map(bytearray) | tombstones, max_size=6),

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
         IMPLEMENTATION,
         Gate,
         Packer,
+        SteadyClock,
         crc32c,
         decode_columns,
         first_nonzero,
@@ -65,6 +66,7 @@ else:
     IMPLEMENTATION = _body.IMPLEMENTATION
     Gate = _body.Gate
     Packer = _body.Packer
+    SteadyClock = _body.SteadyClock
     crc32c = _body.crc32c
     decode_columns = _body.decode_columns
     first_nonzero = _body.first_nonzero
@@ -90,6 +92,7 @@ __all__ = [
     "Gate",
     "Packer",
     "Skim",
+    "SteadyClock",
     "crc32c",
     "decode_columns",
     "first_nonzero",

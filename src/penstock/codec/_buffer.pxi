@@ -43,6 +43,13 @@ cdef inline int64_t checked_seq(object value) except -1:
     return seq
 
 
+cdef inline uint16_t checked_u16(object value) except? 0xFFFF:
+    cdef int64_t number = bounded(value)
+    if not 0 <= number <= 0xFFFF:
+        raise InvalidInput(f"{value} is not between 0 and 65535")
+    return <uint16_t>number
+
+
 cdef inline int64_t checked_timestamp(object value) except -1:
     cdef int64_t timestamp_ns = bounded(value)
     if timestamp_ns < 0:

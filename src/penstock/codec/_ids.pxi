@@ -3,17 +3,23 @@
 cdef const char *ID_ALPHABET = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 cdef int64_t MAX_ID_SEQ = (<int64_t>1 << 48) - 1
 
+# Two letters for each ten bits, as an id has thirteen pairs of them.
+cdef char ID_PAIRS[2048]
+for _pair in range(1024):
+    ID_PAIRS[2 * _pair] = ID_ALPHABET[_pair >> 5]
+    ID_PAIRS[2 * _pair + 1] = ID_ALPHABET[_pair & 31]
+
 
 cdef object id_text(uint64_t milliseconds, uint32_t identity, uint64_t seq):
-    # 128 bits as two halves, written from the last letter to the first, 5 bits each.
+    # 128 bits as two halves, written from the last pair to the first.
     cdef char text[26]
     cdef uint64_t high = (milliseconds & <uint64_t>0xFFFFFFFFFFFF) << 16 | identity >> 16
     cdef uint64_t low = (<uint64_t>(identity & 0xFFFF)) << 48 | seq
     cdef int at
-    for at in range(25, -1, -1):
-        text[at] = ID_ALPHABET[low & 31]
-        low = low >> 5 | (high & 31) << 59
-        high >>= 5
+    for at in range(24, -1, -2):
+        memcpy(text + at, ID_PAIRS + 2 * (low & 1023), 2)
+        low = low >> 10 | (high & 1023) << 54
+        high >>= 10
     return PyUnicode_DecodeASCII(text, 26, NULL)
 
 

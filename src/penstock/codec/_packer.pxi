@@ -126,6 +126,36 @@ cdef class Packer:
         piece.payload_bytes = PyBytes_GET_SIZE(body)
         return self._place_one(&piece, NULL, time_ns, &stored_ns)
 
+    def append_event_of_one(self, type_, group, attempt, seq, timestamp_ns):
+        """Write an event about one message that says no more than which, and of what attempt."""
+        cdef uint8_t body[EVENT_OF_ONE_BYTES]
+        cdef int64_t stored_ns
+        cdef int64_t time_ns = checked_timestamp(timestamp_ns)
+        cdef int64_t number = bounded(type_)
+        cdef Piece piece
+        store_u16(body, checked_u16(group))
+        store_u16(body + 2, checked_u16(attempt))
+        store_u16(body + 4, 1)
+        store_u64(body + 6, checked_seq(seq))
+        store_u32(body + 14, 1)
+        if not FIRST_EVENT <= number <= LAST_EVENT:
+            event = Draft(PyBytes_FromStringAndSize(<char *>body, EVENT_OF_ONE_BYTES), type_)
+            return self._append_draft(event, timestamp_ns, &stored_ns)
+        begin_piece(&piece, <uint8_t>number)
+        piece.payload = body
+        piece.payload_bytes = EVENT_OF_ONE_BYTES
+        return self._place_one(&piece, NULL, time_ns, &stored_ns)
+
+    def append_identified(self, payload, timestamp_ns, identity):
+        """As `append`, but answers the id of the message, None where that answers -1."""
+        cdef int64_t stored_ns
+        cdef uint32_t who = <uint32_t>(<uint64_t>identity)
+        cdef int64_t seq = self._next_seq
+        if seq > MAX_ID_SEQ:
+            raise InvalidInput(f"seq {seq} does not fit into an id")
+        seq = self._append(payload, timestamp_ns, &stored_ns)
+        return None if seq < 0 else id_text(stored_ns // 1000000, who, seq)
+
     # The three ways to write. `stored_ns` becomes the timestamp as stored: read from the packer
     # after the call it could be another's, since letting go of an item can run its code.
 

@@ -9,6 +9,7 @@ timestamp, the fields one after another; header text comes last, and only if it 
 """
 
 from penstock.codec.checksum_py import Buffer, crc32c
+from penstock.codec.clock_py import SteadyClock
 from penstock.codec.columns_py import decode_columns
 from penstock.codec.gate_py import Gate
 from penstock.codec.ids_py import make_id, make_ids, parse_id
@@ -25,6 +26,7 @@ __all__ = [
     "Buffer",
     "Gate",
     "Packer",
+    "SteadyClock",
     "crc32c",
     "decode_columns",
     "first_nonzero",

@@ -42,6 +42,10 @@ ZSTD: Final = 2
 CHECKPOINT_FORMAT: Final = "<QII"
 CHECKPOINT_BYTES: Final = ENTRY_OVERHEAD_BYTES + 16
 
+# The body of most events: group, attempt, and one run of one message (how many runs; seq, length).
+EVENT_OF_ONE_FORMAT: Final = "<HHHQI"
+EVENT_OF_ONE_BYTES: Final = 18
+
 CONTENT_TYPE_TAG: Final = 3  # the one attribute that a reader of messages must know
 MAX_FIELD_BYTES: Final = 0xFFFF  # header name, header value, key, attribute
 MAX_HEADERS: Final = 0xFFFF

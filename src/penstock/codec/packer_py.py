@@ -6,12 +6,14 @@ from collections.abc import Sequence
 
 from penstock.codec.checksum_py import flat
 from penstock.codec.entry import Draft
+from penstock.codec.ids_py import MAX_ID_SEQ, make_id
 from penstock.codec.layout import (
     CHECKPOINT,
     CHECKPOINT_BYTES,
     CHECKPOINT_FORMAT,
     DEFAULT_MAX_ENTRY_BYTES,
     ENTRY_OVERHEAD_BYTES,
+    EVENT_OF_ONE_FORMAT,
     LENGTH_BYTES,
     MAX_SEQ,
     MAX_TIMESTAMP_NS,
@@ -27,6 +29,7 @@ from penstock.codec.pack_py import (
 from penstock.errors import InvalidInput, TooLarge
 
 _CHECKPOINT = struct.Struct(CHECKPOINT_FORMAT)
+_EVENT_OF_ONE = struct.Struct(EVENT_OF_ONE_FORMAT)
 
 
 class Packer:
@@ -138,6 +141,28 @@ class Packer:
     def append_event(self, type_: int, body: bytes, timestamp_ns: int) -> int:
         """Write an event: an entry of its type without any option."""
         return self._write([Draft(body, type_)], timestamp_ns)
+
+    def append_event_of_one(
+        self, type_: int, group: int, attempt: int, seq: int, timestamp_ns: int
+    ) -> int:
+        """Write an event about one message that says no more than which, and of what attempt."""
+        check_timestamp(timestamp_ns)
+        for number in (group, attempt):
+            if not 0 <= number <= 0xFFFF:
+                raise InvalidInput(f"{number} is not between 0 and 65535")
+        check_seq(seq)
+        body = _EVENT_OF_ONE.pack(group, attempt, 1, seq, 1)
+        return self._write([Draft(body, type_)], timestamp_ns)
+
+    def append_identified(self, payload: bytes, timestamp_ns: int, identity: int) -> str | None:
+        """As `append`, but answers the id of the message, None where that answers -1.
+
+        Most messages are published by it: it saves its caller two calls.
+        """
+        if self._next_seq > MAX_ID_SEQ:
+            raise InvalidInput(f"seq {self._next_seq} does not fit into an id")
+        stamped = self.append_stamped(payload, timestamp_ns)
+        return None if stamped is None else make_id(stamped[1], identity, stamped[0])
 
     def promise(self, synced_upto: int) -> None:
         """Let the next call begin with a checkpoint: the file is durable up to that offset."""

@@ -16,10 +16,11 @@ T = TypeVar("T", int, tuple[int, int])
 
 class Appending:
     """The ways to append to a log. Each leaves the unusual to a function of its own: a name that a
-    lambda takes from outside is slower to use, also where the lambda is never made."""
+    lambda takes from outside is slower to use, also where the lambda is never made. And each takes
+    the clock into a local: a callable in an attribute is slow to call where it stands."""
 
-    _hot: Packer  # what an append tries first
-    _now_ns: Callable[[], int]
+    hot: Packer  # what an append tries first; who must be quick tries it himself
+    now_ns: Callable[[], int]
 
     def _write(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
         """Behind the gate: find out what is in the way, mend it, write."""
@@ -27,7 +28,8 @@ class Appending:
 
     def append(self, payload: bytes) -> int:
         """Write a message without options; its seq."""
-        seq = self._hot.append(payload, self._now_ns())
+        now_ns = self.now_ns
+        seq = self.hot.append(payload, now_ns())
         if seq < 0:
             return self._write_plain(payload)
         return seq
@@ -37,7 +39,8 @@ class Appending:
 
     def append_draft(self, draft: Draft) -> int:
         """Write one entry with options; its seq."""
-        seq = self._hot.append_draft(draft, self._now_ns())
+        now_ns = self.now_ns
+        seq = self.hot.append_draft(draft, now_ns())
         if seq < 0:
             return self._write_draft(draft)
         return seq
@@ -47,7 +50,8 @@ class Appending:
 
     def append_batch(self, items: Sequence[Item]) -> int:
         """Write entries that are there together or not at all after a crash; the first seq."""
-        seq = self._hot.append_batch(items, self._now_ns())
+        now_ns = self.now_ns
+        seq = self.hot.append_batch(items, now_ns())
         if seq < 0:
             return self._write_batch(items)
         return seq
@@ -57,7 +61,8 @@ class Appending:
 
     def append_event(self, type_: int, body: bytes) -> int:
         """Write one event; its seq."""
-        seq = self._hot.append_event(type_, body, self._now_ns())
+        now_ns = self.now_ns
+        seq = self.hot.append_event(type_, body, now_ns())
         if seq < 0:
             return self._write_event(type_, body)
         return seq
@@ -71,7 +76,8 @@ class Appending:
 
     def append_stamped(self, payload: bytes) -> tuple[int, int]:
         """As `append`; (seq, timestamp_ns)."""
-        stamped = self._hot.append_stamped(payload, self._now_ns())
+        now_ns = self.now_ns
+        stamped = self.hot.append_stamped(payload, now_ns())
         if stamped is None:
             return self._write_stamped(payload)
         return stamped
@@ -81,7 +87,8 @@ class Appending:
 
     def append_draft_stamped(self, draft: Draft) -> tuple[int, int]:
         """As `append_draft`; (seq, timestamp_ns)."""
-        stamped = self._hot.append_draft_stamped(draft, self._now_ns())
+        now_ns = self.now_ns
+        stamped = self.hot.append_draft_stamped(draft, now_ns())
         if stamped is None:
             return self._write_draft_stamped(draft)
         return stamped
@@ -91,7 +98,8 @@ class Appending:
 
     def append_batch_stamped(self, items: Sequence[Item]) -> tuple[int, int]:
         """As `append_batch`; (first seq, timestamp_ns)."""
-        stamped = self._hot.append_batch_stamped(items, self._now_ns())
+        now_ns = self.now_ns
+        stamped = self.hot.append_batch_stamped(items, now_ns())
         if stamped is None:
             return self._write_batch_stamped(items)
         return stamped

@@ -56,7 +56,7 @@ class Log(Appending):
         self.folder = folder
         self.kind = kind
         self.settings = settings
-        self._now_ns = clock.now_ns
+        self.now_ns = clock.now_ns
         self._tails = TailMaker(folder, settings, space, kind=kind, identity=identity)
         self._on_hole = on_hole
         self._on_dirty = on_dirty
@@ -69,7 +69,7 @@ class Log(Appending):
         self._waiting = 0
         self._tail: Tail | None = None  # None: resting; the last segment is complete on disk
         self._packer = _shut_packer(next_seq, last_timestamp_ns)
-        self._hot = self._packer  # what an append tries first, without a lock
+        self.hot = self._packer  # what an append tries first, without a lock
         self._write_through = False
         self._dirty = False
         self._durable_next_seq = next_seq
@@ -148,7 +148,7 @@ class Log(Appending):
         needed = -1
         while True:
             self._open_gate(len(items))
-            written = write(self._packer, self._now_ns())
+            written = write(self._packer, self.now_ns())
             if written is not None and written != -1:
                 break
             if needed < 0:
@@ -216,7 +216,7 @@ class Log(Appending):
         return (
             tail.end + needed > self.settings.segment_bytes
             or (limit_entries > 0 and packer.next_seq + count > base + limit_entries)
-            or max(self._now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
+            or max(self.now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
         )
 
     def _rotate(self, needed: int) -> None:
@@ -266,7 +266,7 @@ class Log(Appending):
         tail = self._tails.create(
             needed,
             next_seq=packer.next_seq,
-            now_ns=max(self._now_ns(), packer.last_timestamp_ns),
+            now_ns=max(self.now_ns(), packer.last_timestamp_ns),
             old_bytes=old.size if old else 0,
         )
         self.segments.add(self._segment(tail.header, tail.end))
@@ -310,7 +310,7 @@ class Log(Appending):
         old, self._packer = self._packer, tail.packer
         # Where each call hands its own bytes on, nobody may write while another's gate is open:
         # it would be answered with its bytes still in memory.
-        self._hot = _shut_packer(0, 0) if self._write_through else tail.packer
+        self.hot = _shut_packer(0, 0) if self._write_through else tail.packer
         if old is not tail.packer:
             old.limit = 0
 
@@ -400,7 +400,7 @@ class Log(Appending):
 
     def _let_go(self, tail: Tail) -> None:
         packer = self._packer
-        self._packer = self._hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._packer = self.hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
         self._tail = None
         tail.close()
 
@@ -435,7 +435,7 @@ class Log(Appending):
         self._unreadable = self._refusal = reason
         # Not only shut: of the pure codec's packer a thread there may hold the lock as well.
         packer = self._packer
-        self._packer = self._hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._packer = self.hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
 
     def close(self, closed: PenstockError) -> None:
         """Rest, and refuse everything from now on, with that reason."""
@@ -494,7 +494,7 @@ class Log(Appending):
                     raise self._stop(error, "adopting segments") from error
                 new = [self._segment(header, end) for header, end in placed]
                 self.segments.add(*new)
-                self._packer = self._hot = _shut_packer(first_seq + count, last_ns)
+                self._packer = self.hot = _shut_packer(first_seq + count, last_ns)
                 self._durable_next_seq = first_seq + count
                 self._arrived.notify_all()
             for segment in new:

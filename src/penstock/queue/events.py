@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import Any, NamedTuple
 
+from penstock.codec.layout import EVENT_OF_ONE_FORMAT
 from penstock.errors import BadEntry, InvalidInput
 
 ALL_GROUPS = 0xFFFF
@@ -96,7 +97,7 @@ class Event(NamedTuple):
 
 _HEAD = struct.Struct("<HHH")
 _RUN = struct.Struct("<QI")
-_HEAD_AND_RUN = struct.Struct("<HHHQI")
+_HEAD_AND_RUN = struct.Struct(EVENT_OF_ONE_FORMAT)
 _NUMBER_FIELDS = {
     "nonce": struct.Struct("<Q"),
     "deadline_ns": struct.Struct("<Q"),
