@@ -9,11 +9,11 @@ message's history) runs in a thread.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from os import PathLike, fspath
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, Unpack, cast
 
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
@@ -27,8 +27,10 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    PublishOptions,
     Stats,
     Why,
+    new_message,
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
@@ -75,56 +77,19 @@ class AsyncQueue(Face, AsyncStreaming):
 
     # -- publishing --------------------------------------------------------------------------------
 
-    async def enqueue(
-        self,
-        payload: Payload,
-        *,
-        priority: int | None = None,
-        delay: float | None = None,
-        deliver_at: float | None = None,
-        ttl: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        dedup_id: str | None = None,
-        dedup_window_s: float | None = None,
-        max_attempts: int | None = None,
-        content_type: str | None = None,
-        compression: str | None = None,
-    ) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first."""
-        if (
-            type(payload) is bytes
-            and len(payload) <= self._parts.max_plain_bytes
-            and priority is None
-            and delay is None
-            and deliver_at is None
-            and ttl is None
-            and headers is None
-            and key is None
-            and dedup_id is None
-            and max_attempts is None
-            and content_type is None
-            and compression is None
-        ):
+    async def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first.
+
+        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
+        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        """
+        if not options and type(payload) is bytes and len(payload) <= self._parts.max_plain_bytes:
             id_ = self._parts.publishing.publish_plain(payload)
             waiting = self._ledger.commit_async()
             if waiting is not None:
                 await waiting
             return id_
-        message = NewMessage(
-            payload=payload,
-            priority=priority,
-            delay=delay,
-            deliver_at=deliver_at,
-            ttl=ttl,
-            headers=headers,
-            key=key,
-            dedup_id=dedup_id,
-            dedup_window_s=dedup_window_s,
-            max_attempts=max_attempts,
-            content_type=content_type,
-            compression=compression,
-        )
+        message = new_message(payload, options)
         return (await self.publish([message]))[0].id
 
     async def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
@@ -152,7 +117,6 @@ class AsyncQueue(Face, AsyncStreaming):
     async def lease(
         self,
         n: int = 1,
-        *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
@@ -187,13 +151,13 @@ class AsyncQueue(Face, AsyncStreaming):
         async with self._settled(leased[0]):
             yield leased[0]
 
-    async def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
         taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     async def dequeue_batch(
-        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
         taken = await self._until(wait_s, lambda: self._parts.delivering.take(n, group))

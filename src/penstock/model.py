@@ -7,9 +7,10 @@ import binascii
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypedDict
 
 from penstock.errors import ReceiptInvalid
 
@@ -40,6 +41,32 @@ class NewMessage:
     max_attempts: int | None = None
     content_type: str | None = None
     compression: str | None = None
+
+
+class PublishOptions(TypedDict, total=False):
+    """What `enqueue` takes beside the payload, all by name: the options of `NewMessage`."""
+
+    priority: int | None
+    delay: float | None
+    deliver_at: float | None
+    ttl: float | None
+    headers: Mapping[str, str] | None
+    key: str | None
+    dedup_id: str | None
+    dedup_window_s: float | None
+    max_attempts: int | None
+    content_type: str | None
+    compression: str | None
+
+
+def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
+    """A message from what `enqueue` was given."""
+    for name in options:
+        if name not in PublishOptions.__annotations__:
+            close = get_close_matches(name, PublishOptions.__annotations__, 1)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            raise TypeError(f"enqueue has no option {name!r}{hint}")
+    return NewMessage(payload=payload, **options)
 
 
 class TypedPayload(NamedTuple):

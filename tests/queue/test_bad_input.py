@@ -1,12 +1,13 @@
 """Bad input: a typed error that says what is wrong, and nothing has changed."""
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError, TooLarge
-from penstock.model import Receipt
+from penstock.model import PublishOptions, Receipt
 from penstock.queue import NewMessage, Queue
 from penstock.queue.snapshot import dump_state
 from tests.harness.queue_store import QueueStore
@@ -215,3 +216,11 @@ def test_everything_is_refused_after_closing(store: QueueStore) -> None:
         with pytest.raises(LedgerClosed):
             call()
     queue.close()
+
+
+def test_enqueue_takes_the_options_of_a_message_and_no_others(queue: Queue) -> None:
+    names = [field.name for field in fields(NewMessage) if field.name != "payload"]
+    assert list(PublishOptions.__annotations__) == names
+    with pytest.raises(TypeError, match="no option 'prio'; did you mean priority"):
+        queue.enqueue(b"x", prio=1)  # type: ignore[call-arg]
+    assert queue.stats().published == 0

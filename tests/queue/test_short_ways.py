@@ -1,6 +1,7 @@
 """The short ways write what the general ways write, and leave the same state behind."""
 
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 
 import pytest
 
@@ -155,7 +156,8 @@ def test_a_write_that_fails_takes_nothing(queue: Queue, monkeypatch: pytest.Monk
         raise OSError("no")
 
     with monkeypatch.context() as patch:
-        patch.setattr(queue._parts.short_ways, "_append_event", fail)
+        broken = SimpleNamespace(append_event=fail, append_event_of_one=fail)
+        patch.setattr(queue._ledger.events, "hot", broken)
         for call in (queue.dequeue, queue.lease):
             with pytest.raises(OSError, match="no"):
                 call()

@@ -1,8 +1,8 @@
 """A queue of a broker, for tasks: the methods of `penstock.aio.AsyncQueue`, over HTTP."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import overload
+from typing import Unpack, overload
 
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
@@ -24,8 +24,10 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    PublishOptions,
     Stats,
     Why,
+    new_message,
 )
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
@@ -68,37 +70,13 @@ class AsyncRemoteQueue:
 
     # -- publishing --------------------------------------------------------------------------------
 
-    async def enqueue(
-        self,
-        payload: Payload,
-        *,
-        priority: int | None = None,
-        delay: float | None = None,
-        deliver_at: float | None = None,
-        ttl: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        dedup_id: str | None = None,
-        dedup_window_s: float | None = None,
-        max_attempts: int | None = None,
-        content_type: str | None = None,
-        compression: str | None = None,
-    ) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first."""
-        message = NewMessage(
-            payload=payload,
-            priority=priority,
-            delay=delay,
-            deliver_at=deliver_at,
-            ttl=ttl,
-            headers=headers,
-            key=key,
-            dedup_id=dedup_id,
-            dedup_window_s=dedup_window_s,
-            max_attempts=max_attempts,
-            content_type=content_type,
-            compression=compression,
-        )
+    async def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first.
+
+        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
+        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        """
+        message = new_message(payload, options)
         if self._batcher is not None:
             return (await self._batcher.publish(message)).id
         return (await self.publish([message]))[0].id
@@ -116,7 +94,6 @@ class AsyncRemoteQueue:
     async def lease(
         self,
         n: int = 1,
-        *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
@@ -148,13 +125,13 @@ class AsyncRemoteQueue:
             raise
         await self.ack(leased[0])
 
-    async def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good; None if there is none."""
         taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     async def dequeue_batch(
-        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, _NO_SETTLER, n=n, lease_s=None, group=group, holder="")

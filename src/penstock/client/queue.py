@@ -1,9 +1,9 @@
 """A queue of a broker, for threads: the methods of the embedded queue, over HTTP."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import overload
+from typing import Unpack, overload
 
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
@@ -27,8 +27,10 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    PublishOptions,
     Stats,
     Why,
+    new_message,
 )
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
@@ -60,37 +62,13 @@ class RemoteQueue:
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def enqueue(
-        self,
-        payload: Payload,
-        *,
-        priority: int | None = None,
-        delay: float | None = None,
-        deliver_at: float | None = None,
-        ttl: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        dedup_id: str | None = None,
-        dedup_window_s: float | None = None,
-        max_attempts: int | None = None,
-        content_type: str | None = None,
-        compression: str | None = None,
-    ) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first."""
-        message = NewMessage(
-            payload=payload,
-            priority=priority,
-            delay=delay,
-            deliver_at=deliver_at,
-            ttl=ttl,
-            headers=headers,
-            key=key,
-            dedup_id=dedup_id,
-            dedup_window_s=dedup_window_s,
-            max_attempts=max_attempts,
-            content_type=content_type,
-            compression=compression,
-        )
+    def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first.
+
+        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
+        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        """
+        message = new_message(payload, options)
         if self._batcher is not None:
             return self._batcher.publish(message).id
         return self.publish([message])[0].id
@@ -108,7 +86,6 @@ class RemoteQueue:
     def lease(
         self,
         n: int = 1,
-        *,
         lease_s: float | None = None,
         wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
@@ -138,13 +115,13 @@ class RemoteQueue:
         with leased[0] as job:
             yield job
 
-    def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good; None if there is none."""
         taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     def dequeue_batch(
-        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")

@@ -4,21 +4,27 @@ They are what a queue does most. Done by the general behaviours, each passes thr
 calls, most of which find nothing to do: no priorities, nothing due, no lease over, nothing expired,
 one message in one run of one attempt. Here all that is asked for once, together; where any of it
 is otherwise, the answer says so and the caller goes the general way. What is written is what
-`events.encode` would write, and the group changes by the methods that its handlers call.
+`events.encode` would write, and the group changes as its handlers change it.
+
+What is called is taken into a local first: Python finds a callable in an attribute slowly where it
+is called from there. And the event log's packer is tried here, without a call between.
 """
 
 import struct
 
+from penstock.codec.layout import EVENT_OF_ONE_FORMAT
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Nonces
 from penstock.queue.events import MAIN_GROUP, EventType
 
-_pack_one = struct.Struct("<HHHQI").pack  # group, attempt, one run: seq, 1
+_pack_one = struct.Struct(EVENT_OF_ONE_FORMAT).pack
 _pack_lease = struct.Struct("<HHHQIQQQH").pack  # and nonce, deadline, length, no holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _new = tuple.__new__
-_SAMPLED = 63  # one latency in 64 is measured here
+# Latencies are measured of two neighbours in 64 events, so that both of a lease and its ack are,
+# whichever of them has the even numbers; each stands for 32.
+_NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
 class ShortWays:
@@ -32,41 +38,54 @@ class ShortWays:
         self._next_nonce = nonces.next
         self._state, self._metrics, self._messages = core.state, core.metrics, core.messages
         self._main = core.state.groups[MAIN_GROUP]
-        self._append_event = core.ledger.events.append_event
+        self._events = core.ledger.events
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
 
     def take(self) -> Message | None:
         """A message, for good; None where the general way must be gone, or where there is none."""
-        core = self._core
-        self._acquire()
+        core, acquire, release = self._core, self._acquire, self._release
+        acquire()
         try:
             group, ahead = self._main, self._messages.ahead
             if (group.leases or group.scheduled) and not group.is_quiet(*core.clock.read()):
                 return None
             if group.special or self._state.paused or (self._discards_dead and group.dead):
                 return None
-            message = ahead.pop() if ahead and ahead[-1][1] == group.plain.first else self._next()
+            plain = group.plain
+            message = ahead.pop() if ahead else self._next()
             if message is None:
                 return None
             seq = message[1]
-            event_seq = self._append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
-            group.take_plain(seq, seq + 1)
-            metrics = self._metrics
-            metrics.leased += 1
-            metrics.acked += 1
-            if not metrics.leased & _SAMPLED:
-                metrics.wait.add(core.clock.now_ns() - message.published_ns, _SAMPLED + 1)
+            if seq != plain.first:  # it was read ahead for another order
+                message = self._next()
+                if message is None:
+                    return None
+                seq = message[1]
+            events, after = self._events, seq + 1
+            now_ns = events.now_ns
+            event_seq = events.hot.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
+            if event_seq < 0:
+                event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
+            if after < plain.front_end:
+                plain.first = after
+            else:
+                plain.discard(seq, after)
+            group.totals[_TAKEN] += 1
+            self._metrics.taken += 1
+            if not event_seq & _NOT_MEASURED:
+                waited_ns = core.clock.now_ns() - message.published_ns
+                self._metrics.wait.add(waited_ns, _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return message
         finally:
-            self._release()
+            release()
 
     def lease(self) -> LeasedMessage | None:
         """A message, for the queue's `lease_s`; None as above."""
-        core = self._core
-        self._acquire()
+        core, acquire, release = self._core, self._acquire, self._release
+        acquire()
         try:
             group, ahead = self._main, self._messages.ahead
             now_ns, mono_ns = core.clock.read()
@@ -74,24 +93,32 @@ class ShortWays:
                 return None
             if group.special or self._state.paused or (self._discards_dead and group.dead):
                 return None
-            message = ahead.pop() if ahead and ahead[-1][1] == group.plain.first else self._next()
+            message = ahead.pop() if ahead else self._next()
             if message is None:
                 return None
             seq = message[1]
-            nonce, length_ns = self._next_nonce(), self._length_ns
+            if seq != group.plain.first:  # it was read ahead for another order
+                message = self._next()
+                if message is None:
+                    return None
+                seq = message[1]
+            next_nonce, length_ns = self._next_nonce, self._length_ns
+            nonce = next_nonce()
             deadline_ns = now_ns + length_ns
             body = _pack_lease(MAIN_GROUP, 1, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
-            event_seq = self._append_event(_LEASED, body)
+            events = self._events
+            event_seq = events.hot.append_event(_LEASED, body, now_ns)
+            if event_seq < 0:
+                event_seq = events.append_event(_LEASED, body)
             self._state.moment.mono_ns = mono_ns
             group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, "")
-            metrics = self._metrics
-            metrics.leased += 1
-            if not metrics.leased & _SAMPLED:
-                metrics.wait.add(now_ns - message.published_ns, _SAMPLED + 1)
+            self._metrics.leased += 1
+            if not event_seq & _NOT_MEASURED:
+                self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
         finally:
-            self._release()
+            release()
         ticket = _new(
             Ticket,
             (core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler),
@@ -105,8 +132,8 @@ class ShortWays:
 
     def ack_receipt(self, identity: int, number: int, attempt: int, seq: int, nonce: int) -> bool:
         """The same by what a receipt says."""
-        core = self._core
-        self._acquire()
+        core, acquire, release = self._core, self._acquire, self._release
+        acquire()
         try:
             group = self._state.groups.get(number)
             if group is None or identity != core.identity or seq in group.flights:
@@ -114,18 +141,21 @@ class ShortWays:
             lease = group.leases.get(seq)
             if lease is None or lease.nonce != nonce or lease.attempt != attempt:
                 return False
-            event_seq = self._append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
+            events = self._events
+            now_ns = events.now_ns
+            event_seq = events.hot.append_event_of_one(_ACKED, number, attempt, seq, now_ns())
+            if event_seq < 0:
+                event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
             group.ack_plain(seq)
-            metrics = self._metrics
-            metrics.acked += 1
-            if not metrics.acked & _SAMPLED:
-                started_ns = lease.deadline_ns - lease.length_ns
-                metrics.work.add(max(core.clock.now_ns() - started_ns, 0), _SAMPLED + 1)
+            self._metrics.acked += 1
+            if not event_seq & _NOT_MEASURED:
+                worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
+                self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return True
         finally:
-            self._release()
+            release()
 
     def _next(self) -> Message | None:
         """The next message of group `main`, if it is a plain one; was not read ahead."""

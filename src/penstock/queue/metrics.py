@@ -65,6 +65,7 @@ class Metrics:
         self.dropped = 0
         self.leased = 0
         self.acked = 0
+        self.taken = 0  # leased and acked at once
         self.nacked = 0
         self.wait = Histogram()  # from published to leased
         self.work = Histogram()  # from leased to acked
@@ -74,6 +75,8 @@ class Metrics:
         counts: dict[str, object] = {
             name: value for name, value in vars(self).items() if isinstance(value, int)
         }
+        del counts["taken"]
+        counts |= {"leased": self.leased + self.taken, "acked": self.acked + self.taken}
         counts["wait_s"] = self.wait.percentiles()._asdict()
         counts["work_s"] = self.work.percentiles()._asdict()
         return counts

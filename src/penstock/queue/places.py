@@ -36,7 +36,7 @@ class Places:
         self.number = number
         self.name = name
         self.fed_upto = start_seq  # messages below it were fed, or are not this group's
-        self.totals: dict[EventType, int] = dict.fromkeys(EventType, 0)
+        self.totals = [0] * (max(EventType) + 1)  # by the type of event; a list, for its speed
         self._moment = moment
         self._lease_number = 0
         self._empty()

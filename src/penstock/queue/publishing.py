@@ -43,6 +43,7 @@ class Publishing:
 
     def __init__(self, core: QueueCore) -> None:
         self._core = core
+        self._log = core.ledger.messages
         settings = core.settings
         self._bucket: TokenBucket | None = None
         if settings.rate_per_s:
@@ -62,14 +63,18 @@ class Publishing:
 
     def publish_plain(self, payload: bytes) -> str:
         """The short way, for `plain_is_enough` and a payload of bytes within its limit."""
-        core = self._core
-        seq, timestamp_ns = core.ledger.messages.append_stamped(payload)
+        core, log = self._core, self._log
+        now_ns = log.now_ns
+        id_ = log.hot.append_identified(payload, now_ns(), core.identity)
+        if id_ is None:
+            seq, timestamp_ns = log.append_stamped(payload)
+            id_ = codec.make_id(timestamp_ns, core.identity, seq)
         core.metrics.published += 1
         if core.waiting_threads or core.listeners:
             core.arrived()
-        if seq >= core.snapshot_seq:
+        if log.hot.next_seq > core.snapshot_seq:
             core.snapshot_if_due()
-        return codec.make_id(timestamp_ns, core.identity, seq)
+        return id_
 
     def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
         """The short way for several, which are there together or not at all."""

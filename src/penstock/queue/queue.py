@@ -6,7 +6,7 @@ policy promises.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import TypeVar, Unpack
 
 from penstock.clock import Clock
 from penstock.ledger import Damage
@@ -21,8 +21,10 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    PublishOptions,
     Stats,
     Why,
+    new_message,
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
@@ -37,6 +39,7 @@ from penstock.queue.streaming import Streaming
 __all__ = ["Queue", "open_core", "open_queue"]
 
 _T = TypeVar("_T")
+NO_WAIT = 0.0  # the very object: to see that it is this one is quicker than to compare
 
 
 def open_queue(
@@ -85,55 +88,19 @@ class Queue(Face, Streaming):
 
     # -- publishing --------------------------------------------------------------------------------
 
-    def enqueue(
-        self,
-        payload: Payload,
-        *,
-        priority: int | None = None,
-        delay: float | None = None,
-        deliver_at: float | None = None,
-        ttl: float | None = None,
-        headers: Mapping[str, str] | None = None,
-        key: str | None = None,
-        dedup_id: str | None = None,
-        dedup_window_s: float | None = None,
-        max_attempts: int | None = None,
-        content_type: str | None = None,
-        compression: str | None = None,
-    ) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first."""
-        if (
-            type(payload) is bytes
-            and len(payload) <= self._max_plain_bytes
-            and priority is None
-            and delay is None
-            and deliver_at is None
-            and ttl is None
-            and headers is None
-            and key is None
-            and dedup_id is None
-            and max_attempts is None
-            and content_type is None
-            and compression is None
-        ):
-            id_ = self._publish_plain(payload)
+    def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        """Publish a message; its id. A duplicate's answer is the id of the first.
+
+        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
+        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        """
+        if not options and type(payload) is bytes and len(payload) <= self._max_plain_bytes:
+            publish = self._publish_plain  # a local: callables in attributes are slow to call
+            id_ = publish(payload)
             if self._commits:
                 self._ledger.commit()
             return id_
-        message = NewMessage(
-            payload=payload,
-            priority=priority,
-            delay=delay,
-            deliver_at=deliver_at,
-            ttl=ttl,
-            headers=headers,
-            key=key,
-            dedup_id=dedup_id,
-            dedup_window_s=dedup_window_s,
-            max_attempts=max_attempts,
-            content_type=content_type,
-            compression=compression,
-        )
+        message = new_message(payload, options)
         return self.publish([message])[0].id
 
     def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
@@ -155,17 +122,17 @@ class Queue(Face, Streaming):
     def lease(
         self,
         n: int = 1,
-        *,
         lease_s: float | None = None,
-        wait_s: float = 0.0,
+        wait_s: float = NO_WAIT,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first."""
-        if wait_s != 0:
+        if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # refuses a bad one, also where nobody has to wait
         if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:
-            leased = self._lease()
+            lease = self._lease
+            leased = lease()
             if leased is not None:
                 if self._commits:
                     self._ledger.commit()
@@ -177,7 +144,7 @@ class Queue(Face, Streaming):
         self,
         *,
         lease_s: float | None = None,
-        wait_s: float = 0.0,
+        wait_s: float = NO_WAIT,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Iterator[LeasedMessage | None]:
@@ -192,12 +159,13 @@ class Queue(Face, Streaming):
         with leased[0] as job:
             yield job
 
-    def dequeue(self, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    def dequeue(self, wait_s: float = NO_WAIT, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
-        if wait_s != 0:
+        if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)
         if group is MAIN_GROUP_NAME:
-            message = self._take()
+            take = self._take
+            message = take()
             if message is not None:
                 if self._commits:
                     self._ledger.commit()
@@ -206,7 +174,7 @@ class Queue(Face, Streaming):
         return taken[0] if taken else None
 
     def dequeue_batch(
-        self, n: int, *, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: float = NO_WAIT, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
         return self._until(wait_s, lambda: self._parts.delivering.take(n, group))
@@ -234,7 +202,8 @@ class Queue(Face, Streaming):
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
-        if type(leased) is LeasedMessage and not emit and self._ack(leased):
+        ack = self._ack
+        if type(leased) is LeasedMessage and not emit and ack(leased):
             if self._commits:
                 self._ledger.commit()
             return []

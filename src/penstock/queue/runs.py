@@ -20,17 +20,22 @@ class Runs:
     [3, 4, 5, 9]
     """
 
-    __slots__ = ("_array", "_count", "_head", "first")
+    __slots__ = ("_array", "_count", "_head", "first", "front_end")
+
+    # The front moves most, one seq at a time. So it has fields of its own: `first`, the lowest seq,
+    # and `front_end`, where its run ends. The array learns of `first` when it is next looked at.
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         self._array = array("Q")
         self._head = 0  # index of the first pair that is still there
-        self._count = 0
-        self.first: int | None = None  # the lowest seq; kept, because it is asked for most
+        self._count = 0  # of the seqs in the array
+        self.first: int | None = None
+        self.front_end = 0
         for first, end in pairs:
             self.add(first, end)
 
     def __len__(self) -> int:
+        self._look()
         return self._count
 
     def __iter__(self) -> Iterator[int]:
@@ -39,13 +44,13 @@ class Runs:
 
     def pairs(self) -> Iterator[tuple[int, int]]:
         """The runs, rising."""
-        pairs = self._array
+        pairs = self._look()
         for at in range(self._head, len(pairs), 2):
             yield pairs[at], pairs[at + 1]
 
     def dump(self) -> bytes:
         """All of it, for `load`."""
-        return self._array[self._head :].tobytes()
+        return self._look()[self._head :].tobytes()
 
     def load(self, data: bytes) -> None:
         """Be what was dumped."""
@@ -54,19 +59,18 @@ class Runs:
             raise ValueError("these are no rising runs")
         self._array, self._head = pairs, 0
         self._count = sum(self._array[1::2]) - sum(self._array[::2])
-        self.first = self._array[0] if self._count else None
+        self._changed()
 
     def first_run(self, count: int) -> tuple[int, int]:
         """The lowest seqs that are neighbours, at most so many, as [first, end)."""
-        pairs, at = self._array, self._head
-        if at == len(pairs):
+        first = self.first
+        if first is None:
             return 0, 0
-        first = pairs[at]
-        return first, min(pairs[at + 1], first + count)
+        return first, min(self.front_end, first + count)
 
     def add(self, first: int, end: int) -> None:
         """Add [first, end), which must lie above all that is there, or anywhere not there yet."""
-        pairs = self._array
+        pairs = self._look()
         if len(pairs) > self._head and first < pairs[-1]:
             self._insert(first, end)
         elif len(pairs) > self._head and first == pairs[-1]:
@@ -75,39 +79,50 @@ class Runs:
             pairs.append(first)
             pairs.append(end)
         self._count += end - first
-        if self.first is None or first < self.first:
-            self.first = first
+        self._changed()
 
     def __contains__(self, seq: int) -> bool:
+        pairs = self._look()
         at = self._pair_before(seq)
-        return at >= self._head and seq < self._array[at + 1]
+        return at >= self._head and seq < pairs[at + 1]
 
     def holds(self, first: int, end: int) -> bool:
         """Is all of [first, end) in one run?"""
-        pairs, at = self._array, self._head
-        if at < len(pairs) and pairs[at] <= first:
-            if end <= pairs[at + 1]:
-                return True
-            at = self._pair_before(first)
-            return end <= pairs[at + 1]
-        return False
+        if self.first is None or first < self.first:
+            return False
+        if end <= self.front_end:
+            return True
+        return end <= self._look()[self._pair_before(first) + 1]
 
     def discard(self, first: int, end: int) -> int:
         """Take out what is there of [first, end); how many that were."""
-        if first == self.first:
-            pairs, at = self._array, self._head
-            if end < pairs[at + 1]:  # the usual case: from the front of a run
-                pairs[at] = self.first = end
-                self._count -= end - first
-                return end - first
-            if end == pairs[at + 1]:
-                self._drop_front_pair()
-                self._count -= end - first
-                self.first = self._array[self._head] if self._count else None
-                return end - first
-        taken = self._discard_anywhere(first, end)
-        self.first = self._array[self._head] if self._count else None
-        return taken
+        if first == self.first and end < self.front_end:
+            self.first = end  # the usual case: from the front of a run
+            return end - first
+        before = len(self)
+        if first == self.first and end == self.front_end:
+            self._count -= end - first
+            self._drop_front_pair()
+        else:
+            self._discard_anywhere(first, end)
+        self._changed()
+        return before - self._count
+
+    def _look(self) -> "array[int]":
+        """The array, which knows the front now."""
+        pairs, at, first = self._array, self._head, self.first
+        if first is not None and pairs[at] != first:
+            self._count -= first - pairs[at]
+            pairs[at] = first
+        return pairs
+
+    def _changed(self) -> None:
+        """The array has changed: know its front."""
+        pairs, at = self._array, self._head
+        if at < len(pairs):
+            self.first, self.front_end = pairs[at], pairs[at + 1]
+        else:
+            self.first, self.front_end = None, 0
 
     def count(self, first: int, end: int) -> int:
         """How many seqs of [first, end) are in it."""
@@ -119,15 +134,16 @@ class Runs:
             yield from range(low, high)
 
     def _parts(self, first: int, end: int) -> Iterator[tuple[int, int]]:
-        pairs, at = self._array, max(self._pair_before(first), self._head)
+        pairs = self._look()
+        at = max(self._pair_before(first), self._head)
         while at < len(pairs) and pairs[at] < end:
             low, high = max(pairs[at], first), min(pairs[at + 1], end)
             if low < high:
                 yield low, high
             at += 2
 
-    def _discard_anywhere(self, first: int, end: int) -> int:
-        pairs = self._array
+    def _discard_anywhere(self, first: int, end: int) -> None:
+        pairs = self._look()
         at = max(self._pair_before(first), self._head)
         kept = array("Q")
         stop, taken = at, 0
@@ -140,7 +156,6 @@ class Runs:
             stop += 2
         pairs[at:stop] = kept
         self._count -= taken
-        return taken
 
     def _insert(self, first: int, end: int) -> None:
         at = self._pair_before(first) + 2

@@ -80,7 +80,7 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
 
 
 def _group_header(group: Group) -> dict[str, Any]:
-    totals = {kind.name: total for kind, total in group.totals.items() if total}
+    totals = {kind.name: group.totals[kind] for kind in EventType if group.totals[kind]}
     return {
         "number": group.number,
         "name": group.name,

@@ -1,0 +1,48 @@
+"""Runs are a set of numbers, whatever is done to them."""
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import given
+
+from penstock.queue.runs import Runs
+
+SPANS = st.tuples(st.integers(1, 60), st.integers(1, 8))
+STEPS = st.lists(
+    st.tuples(st.sampled_from(["add", "discard", "take one", "take some"]), SPANS), max_size=60
+)
+
+
+@given(STEPS)
+def test_runs_hold_what_a_set_would(steps: list[tuple[str, tuple[int, int]]]) -> None:
+    runs, model = Runs(), set[int]()
+    for step, (first, count) in steps:
+        span = set(range(first, first + count))
+        if step == "add":
+            if not span & model:  # its promise to the caller is only about these
+                runs.add(first, first + count)
+                model |= span
+        elif step == "discard":
+            assert runs.discard(first, first + count) == len(span & model)
+            model -= span
+        elif model:
+            low, end = runs.first_run(1 if step == "take one" else count)
+            assert low == min(model)
+            assert model >= set(range(low, end))
+            assert runs.discard(low, end) == end - low
+            model -= set(range(low, end))
+        assert runs.first == min(model, default=None)
+        assert runs.holds(first, first + 1) == (first in model) == (first in runs)
+        assert runs.count(first, first + count) == len(span & model)
+        assert list(runs.within(first, first + count)) == sorted(span & model)
+    assert len(runs) == len(model)
+    assert list(runs) == sorted(model)
+    loaded = Runs()
+    loaded.load(runs.dump())
+    assert (list(loaded), len(loaded), loaded.first) == (list(runs), len(runs), runs.first)
+    assert not model or loaded.first_run(99) == runs.first_run(99)
+
+
+@pytest.mark.parametrize("bad", [b"\0" * 8, bytes([2, *[0] * 7, 1, *[0] * 7])])
+def test_a_dump_that_is_no_runs_is_refused(bad: bytes) -> None:
+    with pytest.raises(ValueError, match="no rising runs"):
+        Runs().load(bad)
