@@ -299,6 +299,9 @@ def latency(directory: str, count: int, trigger_ms: int) -> Figures:
 
 def _session(cores: int = 2) -> SparkSession:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    # Spark's Python workers look for the source that yields tuples here too, not only the driver.
+    here, others = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, others)))
     spark = session(
         f"local[{cores}]",
         settings={
