@@ -157,6 +157,36 @@ def test_a_large_task_writes_several_segments(tmp_path: Path) -> None:
     assert payloads(tmp_path) == [b"x" * 1000] * 12_000
 
 
+def test_payloads_of_any_size_and_place_in_memory_are_written(tmp_path: Path, way: str) -> None:
+    penstock.open(str(tmp_path), segment_bytes=1 << 20).close()
+    large = [b"a" * 900_000, b"b" * 3_000_000, b"", b"c" * 1_048_576]  # some beyond a segment
+    small = [bytes([n % 256]) * (n * 37 % 900) for n in range(3000)]
+    part = pa.array([b"not", b"these", *small, b"nor this"], pa.binary()).slice(2, len(small))
+    made = writer(tmp_path)
+    batches = [
+        pa.record_batch({"payload": pa.array(["text", "", "é"])}),
+        pa.record_batch({"payload": pa.array(large, pa.binary())}),
+        pa.record_batch({"payload": part}),
+        pa.record_batch({"payload": pa.array([b"", b""], pa.binary())}),
+        pa.record_batch({"payload": pa.array([b"with 64-bit offsets"], pa.large_binary())}),
+    ]
+    made.commit([made.write(iter(batches))])
+    wanted = [b"text", b"", "é".encode(), *large, *small, b"", b"", b"with 64-bit offsets"]
+    assert payloads(tmp_path) == wanted
+
+
+def test_messages_with_options_fill_several_segments(tmp_path: Path, way: str) -> None:
+    penstock.open(str(tmp_path), segment_bytes=1 << 20).close()
+    sizes = [0, 5, 400_000, 1_200_000, 7, 600_000, 600_000, 1]
+    made = writer(tmp_path, StructType().add("payload", "binary").add("key", "string"))
+    batch = pa.record_batch(
+        {"payload": [b"x" * size for size in sizes], "key": [str(size) for size in sizes]}
+    )
+    made.commit([made.write(iter([batch]))])
+    found = rows(tmp_path, columns="payload,key")
+    assert [(len(row["payload"]), row["key"]) for row in found] == [(s, str(s)) for s in sizes]
+
+
 def test_options_of_messages_are_columns(tmp_path: Path, way: str) -> None:
     schema = (
         StructType()

@@ -52,6 +52,7 @@ if TYPE_CHECKING:
         make_id,
         make_ids,
         pack,
+        pack_payloads,
         parse_id,
         read_entries,
         read_messages,
@@ -73,6 +74,7 @@ else:
     make_id = _body.make_id
     make_ids = _body.make_ids
     pack = _body.pack
+    pack_payloads = _body.pack_payloads
     parse_id = _body.parse_id
     read_entries = _body.read_entries
     read_messages = _body.read_messages
@@ -99,6 +101,7 @@ __all__ = [
     "make_id",
     "make_ids",
     "pack",
+    "pack_payloads",
     "parse_id",
     "read_entries",
     "read_messages",

@@ -16,6 +16,7 @@ from penstock.codec.ids_py import make_id, make_ids, parse_id
 from penstock.codec.messages_py import read_messages, skip_plain
 from penstock.codec.pack_py import pack
 from penstock.codec.packer_py import Packer
+from penstock.codec.payloads_py import pack_payloads
 from penstock.codec.scan_py import first_nonzero, resync, seek, skim
 from penstock.codec.unpack_py import read_entries, unpack
 
@@ -33,6 +34,7 @@ __all__ = [
     "make_id",
     "make_ids",
     "pack",
+    "pack_payloads",
     "parse_id",
     "read_entries",
     "read_messages",

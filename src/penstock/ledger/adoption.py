@@ -269,8 +269,7 @@ class _Adoption:
 
     def _verified(self, one: Staged) -> tuple[Entry, Skim]:
         """Read a staged segment: every checksum, every seq. Its first entry, and the sum of all."""
-        data = self._read(one)
-        check_header(one, data, self._ledger.identity)
+        data = self._mapped(one)
         limit = self._log.settings.max_entry_bytes
         found = codec.skim(data, HEADER_BYTES, len(data), max_entry_bytes=limit)
         whole = found.problem is None and found.end == len(data)
@@ -286,6 +285,15 @@ class _Adoption:
         if entries[0].type != DATA:
             raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
         return entries[0], found
+
+    def _mapped(self, one: Staged) -> memoryview:
+        """All of a segment that was staged for this queue, without a copy: it is only looked at."""
+        fd = self._files.open(self._staging.child(one.folder).file(one.name), "read")
+        try:
+            check_header(one, read_fully(self._files, fd, HEADER_BYTES, 0), self._ledger.identity)
+            return self._files.map(fd, self._files.size(fd), writable=False).view
+        finally:
+            self._files.close(fd)
 
     def _read(self, one: Staged) -> bytes:
         folder = self._staging.child(one.folder)

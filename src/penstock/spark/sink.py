@@ -22,6 +22,7 @@ from penstock.spark.options import WriteOptions
 from penstock.spark.sink_rows import check_sink_schema
 from penstock.spark.staging import Target, stage
 from penstock.spark.targets import target_of
+from penstock.spark.workers import settle_worker
 from penstock.spark.writers import commit_staged, drop_staged
 
 log = logging.getLogger("penstock.spark")
@@ -42,6 +43,7 @@ class StagedRows(WriterCommitMessage):
 
 def staged_rows(target: Target, batches: Iterator[pa.RecordBatch], timestamp_ns: int) -> StagedRows:
     """The work of one task."""
+    settle_worker()
     context = TaskContext.get()
     staged, size_bytes = stage(target, batches, timestamp_ns)
     if context is None:

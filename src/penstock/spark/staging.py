@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from penstock import codec
 from penstock.clock import SystemClock
-from penstock.codec import Packer
+from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import TooLarge
 from penstock.ledger.adoption import STAGING, Staged, staged_header
@@ -20,10 +21,10 @@ from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staging import folder_name
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt
-from penstock.spark.sink_rows import Item, RowsToMessages, size_of
-from penstock.spark.staging_files import staging_files
+from penstock.spark.sink_rows import Payloads, RowsToMessages, size_of
+from penstock.spark.staging_files import lot_bytes, staging_files
 
-_LOT_BYTES = 16 << 20  # handed to the packer at once; a frame each
+_START_BYTES = 8 << 20  # the disk is told to begin each time that so much was written
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ def stage(
     try:
         for batch in batches:
             if batch.num_rows:
-                writer.write(*rows.items(batch, timestamp_ns))
+                writer.write(rows.messages(batch, timestamp_ns))
         return writer.done()
     except BaseException:
         writer.drop()
@@ -64,31 +65,56 @@ class _Writer:
         self._folder = staging.child(name)
         self._folder.make()
         self._fd = -1
-        self._offset = 0
+        self._offset = self._started = 0
         self._next_seq = 0
         self._staged: list[Staged] = []
         self._bytes = 0
         self._max_entry_bytes = target.settings.ledger_settings().max_entry_bytes
-        self._lot_bytes = min(_LOT_BYTES, target.settings.segment_bytes - HEADER_BYTES)
-        self._buffer = bytearray(0)
+        self._segment_bytes = target.settings.segment_bytes
+        # Written as soon as it is packed, while it is in the processor's cache.
+        self._buffer = bytearray(min(lot_bytes(target.queue), self._segment_bytes - HEADER_BYTES))
+        self._lot_bytes = len(self._buffer)
 
-    def write(self, items: Sequence[Item], size_bytes: int) -> None:
-        """Append messages that need at most so many bytes, to a segment that has room."""
-        if size_bytes > self._lot_bytes and len(items) > 1:
-            half = len(items) // 2
-            self.write(items[:half], _size_of(items[:half]))
-            self.write(items[half:], _size_of(items[half:]))
+    def write(self, messages: Payloads | Sequence[Draft]) -> None:
+        """Append messages, each to a segment that has room."""
+        if isinstance(messages, Payloads):
+            self._write_payloads(messages)
         else:
-            self._write_lot(items, size_bytes)
+            self._write_drafts(messages)
 
-    def _write_lot(self, lot: Sequence[Item], size: int) -> None:
-        needed = size + CHECKPOINT_BYTES
-        if needed > len(self._buffer):
-            self._buffer = bytearray(needed)
-        if self._fd >= 0 and self._offset + needed > self._target.settings.segment_bytes:
-            self._seal()
-        if self._fd < 0:
-            self._begin()
+    def _write_payloads(self, payloads: Payloads) -> None:
+        row, offsets = 0, payloads.offsets.cast("i")
+        while row < payloads.count:
+            first_bytes = ENTRY_OVERHEAD_BYTES + offsets[row + 1] - offsets[row]
+            self._make_room(first_bytes)
+            room = max(first_bytes, min(self._lot_bytes, self._segment_bytes - self._offset))
+            with memoryview(self._buffer) as whole, whole[:room] as view:
+                after, size = codec.pack_payloads(
+                    view,
+                    payloads.offsets,
+                    payloads.data,
+                    row,
+                    seq=self._next_seq,
+                    timestamp_ns=self._timestamp_ns,
+                    max_entry_bytes=self._max_entry_bytes,
+                )
+                self._put(view[:size], after - row)
+            row = after
+
+    def _write_drafts(self, drafts: Sequence[Draft]) -> None:
+        lot: list[Draft] = []
+        size = CHECKPOINT_BYTES
+        for draft in drafts:
+            more = size_of(draft)
+            if lot and size + more > self._lot_bytes:
+                self._write_lot(lot, size)
+                lot, size = [], CHECKPOINT_BYTES
+            lot.append(draft)
+            size += more
+        self._write_lot(lot, size)
+
+    def _write_lot(self, lot: Sequence[Draft], size_bytes: int) -> None:
+        self._make_room(size_bytes)
         packer = Packer(
             self._buffer,
             position=0,
@@ -98,21 +124,35 @@ class _Writer:
         )
         if packer.append_batch(lot, self._timestamp_ns) < 0:
             raise TooLarge("the messages do not fit where they were measured to")
-        end = packer.position
-        with memoryview(self._buffer) as view:
-            write_fully(self._files, self._fd, view[:end], self._offset)
+        with memoryview(self._buffer) as whole, whole[: packer.position] as view:
+            self._put(view, len(lot))
         packer.release()
-        # The disk begins now, so that the sync at the end has little left to wait for.
-        self._files.start_writing(self._fd, self._offset, end)
-        self._offset += end
-        self._next_seq += len(lot)
+
+    def _make_room(self, size_bytes: int) -> None:
+        """In the buffer, and in the segment: a large message may have one to itself."""
+        if size_bytes > len(self._buffer):
+            self._buffer = bytearray(size_bytes)
+        if self._fd >= 0 and self._offset + size_bytes > self._segment_bytes:
+            self._seal()
+        if self._fd < 0:
+            self._begin()
+
+    def _put(self, data: memoryview, entries: int) -> None:
+        write_fully(self._files, self._fd, data, self._offset)
+        self._offset += len(data)
+        self._next_seq += entries
+        if self._offset - self._started >= _START_BYTES:
+            # The disk begins now, so that the sync at the end has little left to wait for.
+            self._files.start_writing(self._fd, self._started, self._offset - self._started)
+            self._started = self._offset
 
     def _begin(self) -> None:
         name = f"{len(self._staged)}.log"
         self._fd = self._files.open(self._folder.file(name), "create")
         header = staged_header(self._target.identity, self._timestamp_ns)
         write_fully(self._files, self._fd, header.pack(), 0)
-        self._offset, self._next_seq = HEADER_BYTES, 0
+        self._offset = self._started = HEADER_BYTES
+        self._next_seq = 0
 
     def _seal(self) -> None:
         self._files.fdatasync(self._fd)
@@ -138,7 +178,3 @@ class _Writer:
             self._files.remove_directory(self._folder.path)
         except OSError:
             pass
-
-
-def _size_of(items: Sequence[Item]) -> int:
-    return sum(map(size_of, items))

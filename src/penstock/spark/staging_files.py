@@ -7,6 +7,13 @@ from penstock.spark.http_files import path_of
 from penstock.spark.not_written import NotWritten, refuse
 from penstock.spark.places import QueueAt, connection_to
 
+_LOT_BYTES = 1 << 20
+
+
+def lot_bytes(queue: QueueAt) -> int:
+    """How much is best written at once: a request to a broker is dearer than a call."""
+    return MAX_RANGE_BYTES if queue.url else _LOT_BYTES
+
 
 def staging_files(queue: QueueAt) -> Files:
     """Through which a task writes its segments."""
