@@ -62,6 +62,11 @@ def write(source: random.Random) -> None:
         packer.take()
     packer.release()
     outcome(packer.append, b"x", TIME_NS)
+    places = sorted(source.randrange(90) for _ in range(5))
+    if source.random() < 0.5:
+        source.shuffle(places)
+    offsets, data = exact(struct.pack("<5i", *places)), exact(bytes(80))
+    outcome(_codec.pack_payloads, exact(bytes(size)), offsets, data, 0, seq=1, timestamp_ns=1)
 
 
 def large() -> None:
