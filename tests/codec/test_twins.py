@@ -94,7 +94,12 @@ calls = st.one_of(
         st.integers(-1, 1 << 63),
         timestamps,
     ),
-    st.tuples(st.just("append_identified"), payloads, timestamps, st.integers(0, 0xFFFFFFFF)),
+    st.tuples(
+        st.just("append_identified"),
+        payloads | drafts | rough_drafts | payloads.map(bytearray),
+        timestamps,
+        st.integers(0, 0xFFFFFFFF),
+    ),
     st.tuples(
         st.sampled_from(["append_batch", "append_batch_stamped"]),
         st.lists(payloads | drafts | payloads.map(bytearray) | tombstones, max_size=6),

@@ -146,14 +146,17 @@ cdef class Packer:
         piece.payload_bytes = EVENT_OF_ONE_BYTES
         return self._place_one(&piece, NULL, time_ns, &stored_ns)
 
-    def append_identified(self, payload, timestamp_ns, identity):
-        """As `append`, but answers the id of the message, None where that answers -1."""
+    def append_identified(self, item, timestamp_ns, identity):
+        """Write a message, plain or a draft; its id, None where it may not go on."""
         cdef int64_t stored_ns
         cdef uint32_t who = <uint32_t>(<uint64_t>identity)
         cdef int64_t seq = self._next_seq
         if seq > MAX_ID_SEQ:
             raise InvalidInput(f"seq {seq} does not fit into an id")
-        seq = self._append(payload, timestamp_ns, &stored_ns)
+        if PyBytes_Check(item) or not isinstance(item, DRAFT):
+            seq = self._append(item, timestamp_ns, &stored_ns)
+        else:
+            seq = self._append_draft(item, timestamp_ns, &stored_ns)
         return None if seq < 0 else id_text(stored_ns // 1000000, who, seq)
 
     # The three ways to write. `stored_ns` becomes the timestamp as stored: read from the packer

@@ -154,14 +154,17 @@ class Packer:
         body = _EVENT_OF_ONE.pack(group, attempt, 1, seq, 1)
         return self._write([Draft(body, type_)], timestamp_ns)
 
-    def append_identified(self, payload: bytes, timestamp_ns: int, identity: int) -> str | None:
-        """As `append`, but answers the id of the message, None where that answers -1.
+    def append_identified(
+        self, item: bytes | Draft, timestamp_ns: int, identity: int
+    ) -> str | None:
+        """Write a message, plain or a draft; its id, None where it may not go on.
 
         Most messages are published by it: it saves its caller two calls.
         """
         if self._next_seq > MAX_ID_SEQ:
             raise InvalidInput(f"seq {self._next_seq} does not fit into an id")
-        stamped = self.append_stamped(payload, timestamp_ns)
+        draft = item if isinstance(item, Draft) else Draft(item)
+        stamped = self._write_stamped([draft], timestamp_ns)
         return None if stamped is None else make_id(stamped[1], identity, stamped[0])
 
     def promise(self, synced_upto: int) -> None:

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from penstock.checking import check_number
+from penstock.codec import Draft
 from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
 from penstock.queue.core import QueueCore
@@ -11,7 +12,7 @@ from penstock.queue.delivering import Delivering, Nonces
 from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
-from penstock.queue.publishing import Publishing
+from penstock.queue.publishing import Publishing, typed_draft
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import Tidying
@@ -39,6 +40,14 @@ class Parts:
         # The longest payload that may go the short way; -1: none may.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
+
+    def plain_item(self, message: Payload | NewMessage | TypedPayload) -> bytes | Draft | None:
+        """What the short way takes for a message; None if it may not go that way."""
+        if type(message) is bytes:
+            return message if len(message) <= self.max_plain_bytes else None
+        if type(message) is TypedPayload and len(message[0]) <= self.max_plain_bytes:
+            return typed_draft(message)
+        return None
 
     def all_plain(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
         """May a batch go the short way?"""

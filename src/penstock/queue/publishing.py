@@ -61,13 +61,14 @@ class Publishing:
             and not settings.default_ttl_s
         )
 
-    def publish_plain(self, payload: bytes) -> str:
-        """The short way, for `plain_is_enough` and a payload of bytes within its limit."""
+    def publish_plain(self, item: bytes | Draft) -> str:
+        """The short way, for `plain_is_enough` and a payload of bytes within its limit, or such a
+        payload with its content type as a `typed_draft`."""
         core, log = self._core, self._log
         now_ns = log.now_ns
-        id_ = log.hot.append_identified(payload, now_ns(), core.identity)
+        id_ = log.hot.append_identified(item, now_ns(), core.identity)
         if id_ is None:
-            seq, timestamp_ns = log.append_stamped(payload)
+            seq, timestamp_ns = log.append_batch_stamped([item])
             id_ = codec.make_id(timestamp_ns, core.identity, seq)
         core.metrics.published += 1
         if core.waiting_threads or core.listeners:
@@ -89,11 +90,7 @@ class Publishing:
 
     def publish_typed_batch(self, payloads: Sequence[TypedPayload]) -> list[str]:
         """The same for payloads with a content type: it changes nothing about their delivery."""
-        drafts = [
-            _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, type_attributes(content_type), 0))
-            for payload, content_type in payloads
-        ]
-        return self.publish_plain_batch(drafts)
+        return self.publish_plain_batch([typed_draft(payload) for payload in payloads])
 
     def publish(
         self, messages: Sequence[NewMessage], *, block_s: float | None = None
@@ -278,6 +275,13 @@ class Publishing:
         core.record(events)
         core.metrics.dropped += sum(count for event in events for _, count in event.runs)
         return True
+
+
+def typed_draft(message: TypedPayload) -> Draft:
+    """The draft of a payload whose only option is its content type."""
+    payload, content_type = message
+    attributes = type_attributes(content_type)
+    return _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, attributes, 0))
 
 
 def deduplicated(count: int) -> Event:

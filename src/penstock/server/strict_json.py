@@ -58,7 +58,10 @@ def check(body: bytes) -> None:
     if not body or body.isspace():
         raise InvalidInput("the body is empty; it must be JSON")
     try:
-        pairs = _count_pairs(_anything.decode(body), 0)
+        value = _anything.decode(body)
+        if has_one_key_at_most(body) and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
+            return  # so no key is there twice, and nothing is nested too deep
+        pairs = _count_pairs(value, 0)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
     except RecursionError:

@@ -166,11 +166,12 @@ class OpenQueue:
 
     def publish(self, messages: Sequence[Publishable]) -> Future[list[Published]]:
         publishing = self._parts.publishing
+        if len(messages) == 1:
+            item = self._parts.plain_item(messages[0])
+            if item is not None:
+                return self._durable([Published(publishing.publish_plain(item))])
         if self._parts.all_plain(messages):
-            if len(messages) == 1:
-                ids = [publishing.publish_plain(messages[0])]  # type: ignore[arg-type]
-            else:
-                ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             return self._durable([Published(id_) for id_ in ids])
         if self._parts.all_typed(messages):
             ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
@@ -377,8 +378,10 @@ class OpenQueue:
 
     def _plan_next_of_keys(self) -> None:
         """Whatever ends a message may begin the turn of the next of its key, which has a time."""
-        if any(group.has_keys for group in self.core.state.groups.values()):
-            self.plan()
+        for group in self.core.state.groups.values():
+            if group.has_keys:
+                self.plan()
+                return
 
     def _durable(self, result: _T, on_lost: Callable[[_T], None] | None = None) -> Future[_T]:
         self._plan_next_of_keys()

@@ -10,12 +10,13 @@ from penstock.errors import InvalidInput
 from penstock.model import NewMessage, TypedPayload
 from penstock.server import strict_json
 from penstock.server.rest.query import Query
-from penstock.server.rest.structs import NewMessageBody
+from penstock.server.rest.structs import NewMessageBody, PlainMessageBody
 from penstock.server.times import unix_seconds, unix_seconds_of_query
 
 JSON = "application/json"
 HEADER_PREFIX = b"penstock-h-"
 
+_plain = msgspec.json.Decoder(PlainMessageBody)
 _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
 
@@ -25,6 +26,13 @@ def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes],
     if body.lstrip()[:1] == b"[":
         items = strict_json.decode(body, _many)
         return [new_message(item, f"$[{index}]") for index, item in enumerate(items)], True
+    try:
+        plain = _plain.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass  # it has options, or is wrong
+    else:
+        strict_json.check(body)  # the payload may be just any JSON
+        return [TypedPayload(bytes(plain.payload), plain.content_type or JSON)], False
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
         strict_json.check(body)  # which may be just any JSON

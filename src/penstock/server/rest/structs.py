@@ -37,6 +37,13 @@ class NewMessageBody(Struct, forbid_unknown_fields=True):
     compression: Literal["none", "gzip", "zstd"] | None = None
 
 
+class PlainMessageBody(Struct, forbid_unknown_fields=True):
+    """Most messages: no options but perhaps a content type. Read first, as it is quicker to."""
+
+    payload: Raw
+    content_type: str | None = None
+
+
 class LeaseBody(Struct, forbid_unknown_fields=True):
     """How many messages, for how long, and how long to wait for the first."""
 
