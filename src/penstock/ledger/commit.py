@@ -29,15 +29,18 @@ class GroupCommit:
     def wait(self) -> None:
         """Return when everything written before this call is durable."""
         with self._lock:
-            self._check_open()
-        self._wait()
+            if self._closed:
+                raise _closed()
+            mine = self._joined()
+        self._until_durable(mine)
 
     def wait_async(self) -> "asyncio.Future[None]":
         """The same for a task: await what is returned."""
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         with self._lock:
-            self._check_open()
+            if self._closed:
+                raise _closed()
             tasks = self._gathering.tasks.get(loop)
             if tasks is not None:
                 tasks.append(future)
@@ -51,24 +54,26 @@ class GroupCommit:
         """Take no more waiters, answer those there are, and end the helper thread."""
         with self._lock:
             self._closed = True
+            last = self._joined()  # nobody can come behind it
         try:
-            self._wait()  # a last round: nobody can come behind it
+            self._until_durable(last)
         except PenstockError:
             pass  # those who waited were told
         self._helper.end()
 
-    def _check_open(self) -> None:
-        if self._closed:
-            raise LedgerClosed("the ledger is closed; open it again")
-
-    def _wait(self) -> None:
-        with self._lock:
-            mine = self._gathering
-            leads = not self._leading
+    def _joined(self) -> "_Round | None":
+        """The round to wait for; None for who has to lead it. Hold the lock."""
+        if not self._leading:
             self._leading = True
-            if not leads:
-                mine.threads += 1
-        if leads or self._is_promoted(mine):
+            return None
+        mine = self._gathering
+        mine.threads += 1
+        return mine
+
+    def _until_durable(self, mine: "_Round | None") -> None:
+        if mine is None:
+            self._lead(self._gathering)  # nobody else begins a new one
+        elif self._is_promoted(mine):
             self._lead(mine)
         elif mine.error is not None:
             raise _again(mine.error)
@@ -199,6 +204,10 @@ def _answer(tasks: "list[asyncio.Future[None]]", error: Exception | None) -> Non
                 future.set_result(None)
             else:
                 future.set_exception(_again(error))
+
+
+def _closed() -> LedgerClosed:
+    return LedgerClosed("the ledger is closed; open it again")
 
 
 def _again(error: Exception) -> Exception:

@@ -63,6 +63,7 @@ class Ledger:
     ) -> None:
         self.path = root.path
         self.settings = settings
+        self._waits = settings.sync == "always"
         self.read_only = read_only
         self._root = root
         self._clock = clock
@@ -260,12 +261,12 @@ class Ledger:
 
     def commit(self) -> None:
         """Return when what was appended before is as durable as the sync policy promises."""
-        if self.settings.sync == "always":
+        if self._waits:
             self._group.wait()
 
     def commit_async(self) -> "asyncio.Future[None] | None":
         """The same for asyncio: await the answer, unless it is None (nothing to wait for)."""
-        return self._group.wait_async() if self.settings.sync == "always" else None
+        return self._group.wait_async() if self._waits else None
 
     def sync(self) -> None:
         """Return when everything appended before is on disk, whatever the policy."""
