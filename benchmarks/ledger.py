@@ -156,6 +156,12 @@ def rows(*, quick: bool) -> list[Row]:
                     does="each: append, commit, again",
                 ),
                 Contender(
+                    name="64 threads, one core",
+                    workload="durable_threads",
+                    arguments={"count": size(64_000), "threads": 64, "one_core": True},
+                    does="the same, where no thread is woken on another core",
+                ),
+                Contender(
                     name="1,000 tasks",
                     workload="durable_tasks",
                     arguments={"count": size(100_000), "tasks": 1_000},

@@ -99,8 +99,10 @@ def durable_one(directory: str, count: int) -> Figures:
         return rate_of(count, lambda: _append_durably(ledger, count))
 
 
-def durable_threads(directory: str, count: int, threads: int) -> Figures:
+def durable_threads(directory: str, count: int, threads: int, one_core: bool = False) -> Figures:
     """Many threads, each waiting for the disk after each of its appends."""
+    if one_core:
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with Ledger.open(directory, LedgerSettings(sync="always")) as ledger:
         _append_durably(ledger, 10)
         all_are_there = Barrier(threads + 1)
