@@ -198,16 +198,6 @@ class AsyncQueue(Face, AsyncStreaming):
         finally:
             core.listeners.remove(wake)
 
-    @asynccontextmanager
-    async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:
-        """Ack at the end of the block, nack if it raises."""
-        try:
-            yield
-        except BaseException as error:
-            await self.nack(job, f"{type(error).__name__}: {error}")
-            raise
-        await self.ack(job)
-
     async def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int
     ) -> AsyncIterator[LeasedMessage]:

@@ -1,8 +1,8 @@
 """A queue of a broker, for tasks: the methods of `penstock.aio.AsyncQueue`, over HTTP."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Unpack, overload
+from typing import Unpack
 
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
@@ -13,7 +13,6 @@ from penstock.client.delivering import Lease
 from penstock.client.groups import AsyncRemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
-from penstock.errors import ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -32,6 +31,7 @@ from penstock.model import (
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
+from penstock.queue.streaming import AsyncStreaming
 
 
 class _NoSettler:
@@ -47,7 +47,7 @@ class _NoSettler:
 _NO_SETTLER = _NoSettler()
 
 
-class AsyncRemoteQueue:
+class AsyncRemoteQueue(AsyncStreaming):
     """A queue of a broker. `async with` closes its connections.
 
     Methods are those of `AsyncQueue`; where they differ is on the page `docs/client.md`.
@@ -118,12 +118,8 @@ class AsyncRemoteQueue:
         if not leased:
             yield None
             return
-        try:
+        async with self._settled(leased[0]):
             yield leased[0]
-        except BaseException as error:
-            await self.nack(leased[0], f"{type(error).__name__}: {error}")
-            raise
-        await self.ack(leased[0])
 
     async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good; None if there is none."""
@@ -136,68 +132,6 @@ class AsyncRemoteQueue:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, _NO_SETTLER, n=n, lease_s=None, group=group, holder="")
         return await self._run(delivering.take(lease, wait_s, self._connection.clock))
-
-    @overload
-    def stream(
-        self,
-        handler: None = None,
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> AsyncIterator[LeasedMessage]: ...
-
-    @overload
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], Awaitable[object]],
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> Awaitable[int]: ...
-
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], Awaitable[object]] | None = None,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
-        batch: int = 32,
-    ) -> AsyncIterator[LeasedMessage] | Awaitable[int]:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
-
-        With a handler, await it: the handler is called for each message, which is acked if it
-        returns and nacked if it raises; the answer is how many succeeded. Without, iterate over it
-        (`async for`) and settle each message.
-        """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
-        return jobs if handler is None else self._handle(jobs, handler)
-
-    async def _handle(
-        self,
-        jobs: AsyncIterator[LeasedMessage],
-        handler: Callable[[LeasedMessage], Awaitable[object]],
-    ) -> int:
-        succeeded = 0
-        async for job in jobs:
-            failure: str | None = None
-            try:
-                await handler(job)
-            except Exception as error:
-                failure = f"{type(error).__name__}: {error}"
-            try:
-                if failure is None:
-                    await self.ack(job)
-                    succeeded += 1
-                else:
-                    await self.nack(job, failure)
-            except ReceiptInvalid:
-                continue  # its lease ran out while it was handled; it goes to someone else
-        return succeeded
 
     async def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int

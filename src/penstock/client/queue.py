@@ -1,9 +1,8 @@
 """A queue of a broker, for threads: the methods of the embedded queue, over HTTP."""
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Unpack, overload
+from typing import Unpack
 
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
@@ -16,7 +15,6 @@ from penstock.client.delivering import Lease
 from penstock.client.groups import RemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
-from penstock.errors import ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -35,11 +33,10 @@ from penstock.model import (
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
+from penstock.queue.streaming import Streaming
 
-log = logging.getLogger("penstock.client")
 
-
-class RemoteQueue:
+class RemoteQueue(Streaming):
     """A queue of a broker. Thread-safe; a context manager that closes its connections.
 
     Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
@@ -126,57 +123,6 @@ class RemoteQueue:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")
         return self._run(delivering.take(lease, wait_s, self._connection.clock))
-
-    @overload
-    def stream(
-        self,
-        handler: None = None,
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> Iterator[LeasedMessage]: ...
-
-    @overload
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], object],
-        *,
-        group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
-        batch: int = ...,
-    ) -> int: ...
-
-    def stream(
-        self,
-        handler: Callable[[LeasedMessage], object] | None = None,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
-        batch: int = 32,
-    ) -> Iterator[LeasedMessage] | int:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
-
-        With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
-        is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
-        """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
-        if handler is None:
-            return jobs
-        succeeded = 0
-        for job in jobs:
-            try:
-                with job:
-                    handler(job)
-                succeeded += 1
-            except ReceiptInvalid:
-                log.warning("message %s was settled elsewhere while it was handled", job.id)
-            except Exception:
-                log.exception("handling message %s failed; it was nacked", job.id)
-        return succeeded
 
     def _jobs(
         self, group: str, lease_s: float | None, idle_s: float | None, batch: int

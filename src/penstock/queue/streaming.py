@@ -6,7 +6,7 @@ For every kind of queue that can say how leased messages are had (`_jobs`), here
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import AbstractAsyncContextManager
+from contextlib import asynccontextmanager
 from typing import overload
 
 from penstock.errors import ReceiptInvalid
@@ -138,9 +138,23 @@ class AsyncStreaming(ABC):
     ) -> AsyncIterator[LeasedMessage]:
         """Leased messages, until none came for `idle_s`; what was leased ahead is given back."""
 
-    @abstractmethod
-    def _settled(self, job: LeasedMessage) -> AbstractAsyncContextManager[None]:
+    @asynccontextmanager
+    async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:
         """Ack at the end of the block, nack if it raises."""
+        try:
+            yield
+        except BaseException as error:
+            await self.nack(job, f"{type(error).__name__}: {error}")
+            raise
+        await self.ack(job)
+
+    @abstractmethod
+    def ack(self, leased: LeasedMessage, /) -> Awaitable[object]:
+        """The work is done."""
+
+    @abstractmethod
+    def nack(self, leased: LeasedMessage, /, reason: str = "") -> Awaitable[object]:
+        """The work failed."""
 
 
 def tell_failure(job: LeasedMessage, error: Exception) -> None:
