@@ -124,3 +124,17 @@ def test_a_queue_with_a_large_state_goes_on_while_it_is_saved(
     store.close()
     assert disk.saved
     assert store.open().stats().scheduled == 300
+
+
+@pytest.mark.parametrize("on_disk", [True, False])  # where files are mapped, and where not
+@pytest.mark.parametrize("sync", ["always", "never"])
+def test_publishing_alone_saves_the_state_now_and_then(
+    tmp_path: Path, sync: str, *, on_disk: bool
+) -> None:
+    store = QueueStore({"snapshot_every": 4, "sync": sync}, path=tmp_path if on_disk else None)
+    saved: list[int] = []
+    store.queue._core.saver._save = lambda event_seq, blob: saved.append(len(blob))
+    for _ in range(1000):
+        store.queue.enqueue(b"x")
+    assert 5 < len(saved) < 20  # a plain message weighs little
+    store.close()

@@ -66,14 +66,16 @@ class Publishing:
         payload with its content type as a `typed_draft`."""
         core, log = self._core, self._log
         now_ns = log.now_ns
-        id_ = log.hot.append_identified(item, now_ns(), core.identity)
+        packer = log.hot
+        id_ = packer.append_identified(item, now_ns(), core.identity)
+        next_seq = packer.next_seq
         if id_ is None:
             seq, timestamp_ns = log.append_batch_stamped([item])
-            id_ = codec.make_id(timestamp_ns, core.identity, seq)
+            id_, next_seq = codec.make_id(timestamp_ns, core.identity, seq), seq + 1
         core.metrics.published += 1
         if core.waiting_threads or core.listeners:
             core.arrived()
-        if log.hot.next_seq > core.snapshot_seq:
+        if next_seq > core.snapshot_seq:
             core.snapshot_if_due()
         return id_
 
