@@ -3,12 +3,14 @@
 import logging
 import weakref
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 
 import pytest
 
 from penstock.errors import DiskFull
+from penstock.queue import QueueSettings
 from penstock.queue.saving import LARGE_BYTES, SnapshotSaver
 from penstock.queue.snapshot import Frozen
 from tests.harness.queue_store import QueueStore
@@ -126,12 +128,16 @@ def test_a_queue_with_a_large_state_goes_on_while_it_is_saved(
     assert store.open().stats().scheduled == 300
 
 
-@pytest.mark.parametrize("on_disk", [True, False])  # where files are mapped, and where not
+@pytest.mark.parametrize("mapped", [True, False])
 @pytest.mark.parametrize("sync", ["always", "never"])
 def test_publishing_alone_saves_the_state_now_and_then(
-    tmp_path: Path, sync: str, *, on_disk: bool
+    monkeypatch: pytest.MonkeyPatch, sync: str, *, mapped: bool
 ) -> None:
-    store = QueueStore({"snapshot_every": 4, "sync": sync}, path=tmp_path if on_disk else None)
+    made = QueueSettings.ledger_settings
+    monkeypatch.setattr(
+        QueueSettings, "ledger_settings", lambda self: replace(made(self), mapped=mapped)
+    )
+    store = QueueStore({"snapshot_every": 4, "sync": sync})
     saved: list[int] = []
     store.queue._core.saver._save = lambda event_seq, blob: saved.append(len(blob))
     for _ in range(1000):
