@@ -15,10 +15,12 @@
 
 #define CRC32C_POLYNOMIAL 0x82F63B78u /* reflected: the highest bit is x^0 */
 #define CRC32C_LANE 512u              /* bytes of each of the three runs done side by side */
+#define CRC32C_SHORT 128u             /* the same where less is left: most messages are short */
 
 static uint32_t crc32c_tables[8][256];   /* [k][b]: byte b, then k zero bytes */
 static uint32_t crc32c_powers[8][16];    /* [k][d]: x^(8 * d * 16^k) */
 static uint32_t crc32c_lane[4][256];     /* [k][b]: byte k of a state, CRC32C_LANE bytes on */
+static uint32_t crc32c_short[4][256];    /* the same, CRC32C_SHORT bytes on */
 static int crc32c_has_instruction;
 
 /* -- tables ------------------------------------------------------------------------------------ */
@@ -108,26 +110,31 @@ static inline uint64_t crc32c_word(const uint8_t *data)
     return word;
 }
 
-static inline uint32_t crc32c_shift_lane(uint32_t state)
+static inline uint32_t crc32c_shift_lane(uint32_t lane[4][256], uint32_t state)
 {
-    return crc32c_lane[0][state & 0xFF] ^ crc32c_lane[1][state >> 8 & 0xFF] ^
-           crc32c_lane[2][state >> 16 & 0xFF] ^ crc32c_lane[3][state >> 24];
+    return lane[0][state & 0xFF] ^ lane[1][state >> 8 & 0xFF] ^ lane[2][state >> 16 & 0xFF] ^
+           lane[3][state >> 24];
 }
 
 /* The instruction answers after three cycles but can start each cycle: hence three runs. */
+CRC32C_TARGET static inline uint32_t crc32c_three(
+    uint32_t state, const uint8_t *data, size_t size, uint32_t lane[4][256])
+{
+    uint32_t second = 0, third = 0;
+    for (const uint8_t *stop = data + size; data < stop; data += 8) {
+        state = CRC32C_8(state, crc32c_word(data));
+        second = CRC32C_8(second, crc32c_word(data + size));
+        third = CRC32C_8(third, crc32c_word(data + 2 * size));
+    }
+    return crc32c_shift_lane(lane, crc32c_shift_lane(lane, state) ^ second) ^ third;
+}
+
 CRC32C_TARGET static uint32_t crc32c_cpu(uint32_t state, const uint8_t *data, size_t count)
 {
-    while (count >= 3 * CRC32C_LANE) {
-        uint32_t second = 0, third = 0;
-        for (const uint8_t *stop = data + CRC32C_LANE; data < stop; data += 8) {
-            state = CRC32C_8(state, crc32c_word(data));
-            second = CRC32C_8(second, crc32c_word(data + CRC32C_LANE));
-            third = CRC32C_8(third, crc32c_word(data + 2 * CRC32C_LANE));
-        }
-        state = crc32c_shift_lane(crc32c_shift_lane(state) ^ second) ^ third;
-        data += 2 * CRC32C_LANE;
-        count -= 3 * CRC32C_LANE;
-    }
+    for (; count >= 3 * CRC32C_LANE; data += 3 * CRC32C_LANE, count -= 3 * CRC32C_LANE)
+        state = crc32c_three(state, data, CRC32C_LANE, crc32c_lane);
+    for (; count >= 3 * CRC32C_SHORT; data += 3 * CRC32C_SHORT, count -= 3 * CRC32C_SHORT)
+        state = crc32c_three(state, data, CRC32C_SHORT, crc32c_short);
     for (; count >= 8; data += 8, count -= 8)
         state = CRC32C_8(state, crc32c_word(data));
     while (count--)
@@ -172,8 +179,10 @@ static void crc32c_init(void)
         unit = crc32c_multiply(crc32c_powers[k][15], unit);
     }
     for (int k = 0; k < 4; k++)
-        for (uint32_t byte = 0; byte < 256; byte++)
+        for (uint32_t byte = 0; byte < 256; byte++) {
             crc32c_lane[k][byte] = crc32c_shift(byte << 8 * k, CRC32C_LANE);
+            crc32c_short[k][byte] = crc32c_shift(byte << 8 * k, CRC32C_SHORT);
+        }
     crc32c_has_instruction = crc32c_detect();
 }
 
