@@ -19,7 +19,8 @@ from penstock.spark.segments import QueueFacts
 
 _Numbers = npt.NDArray[np.int64]
 
-_MICROSECOND_NS = 1000
+# With types: of a plain number pyarrow asks pandas first, each time.
+_MICROSECOND_NS, _ZERO = pa.scalar(1000, pa.int64()), pa.scalar(0, pa.int64())
 _TIME = pa.timestamp("us", tz="UTC")
 _HEAD = np.dtype(
     [("group", "<u2"), ("attempt", "<u2"), ("runs", "<u2"), ("first", "<u8"), ("n", "<u4")]
@@ -161,7 +162,7 @@ class _Rows:
                 values = pa.array(self._taken(starts, 8).view(np.int64).reshape(-1))
                 times = pc.replace_with_mask(times, pa.array(mask), values)
         times = self._with_odd(times, field, pa.int64())
-        times = pc.if_else(pc.equal(times, 0), pa.scalar(None, pa.int64()), times)
+        times = pc.if_else(pc.equal(times, _ZERO), pa.scalar(None, pa.int64()), times)
         return self.per_entry(pc.divide(times, _MICROSECOND_NS).view(_TIME))
 
     def target(self) -> pa.Array:

@@ -13,7 +13,7 @@ from penstock.queue.dedup import unpack_record
 from penstock.queue.tags import CONTENT_TYPE, DEDUP
 from penstock.spark.segments import QueueFacts
 
-_MICROSECOND_NS = 1000
+_MICROSECOND_NS = pa.scalar(1000, pa.int64())  # typed: else pyarrow asks pandas each time
 _TIME = pa.timestamp("us", tz="UTC")
 _METHODS = {GZIP: "gzip", ZSTD: "zstd"}
 
