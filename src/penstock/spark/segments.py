@@ -190,10 +190,7 @@ class LogWatcher:
         start, next_seq = HEADER_BYTES, header.base_seq
         if self._known is not None and self._known[0] == header:
             _, start, next_seq = self._known
-        new = read_fully(self._files, fd, max(self._files.size(fd) - start, 0), start)
-        # At their place in the file, of which checkpoints speak; the zeros before cost nothing.
-        data = bytearray(start + len(new))
-        memoryview(data)[start:] = new
+        data = self._bytes_from(fd, start)
         found = codec.skim(
             data,
             start,
@@ -209,6 +206,17 @@ class LogWatcher:
         # Damage, or a writer at work between our reading of one page and the next.
         last = self._examined(fd, header)
         return last.end, max(next_seq, last.next_seq), 0, not last.holes
+
+    def _bytes_from(self, fd: int, start: int) -> bytes | bytearray:
+        """At their place in the file, of which checkpoints speak; what is before may be zeros."""
+        size = max(self._files.size(fd), start)
+        if start == HEADER_BYTES:  # all of it: much, and not to be copied once more
+            data = read_fully(self._files, fd, size, 0)
+            return data if len(data) >= start else data + bytes(start - len(data))
+        new = read_fully(self._files, fd, size - start, start)
+        padded = bytearray(start + len(new))  # zeros that nobody touches cost nothing
+        memoryview(padded)[start:] = new
+        return padded
 
     def _examined(self, fd: int, header: SegmentHeader) -> LastSegment:
         last = None
