@@ -62,6 +62,7 @@ def commit_rows(
     target: Target, messages: Sequence[WriterCommitMessage | None], transaction: Transaction | None
 ) -> None:
     """Have all that the tasks staged taken in; in the order of their partitions."""
+    settle_worker()
     staged = [one for task in _tasks(messages) for one in task.staged]
     commit_staged(target.holder, target.settings, staged, transaction)
 

@@ -19,6 +19,7 @@ from penstock.spark.planning import queues_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import StreamReader
 from penstock.spark.tables import check_schema, schema_of
+from penstock.spark.workers import settle_worker
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -31,6 +32,7 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
+        settle_worker()
         options = ReadOptions.parse(self.options)
         queues = queues_of(options)
         several = len(queues) > 1 or options.subscribe_pattern is not None
@@ -42,6 +44,7 @@ class PenstockDataSource(DataSource):
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        settle_worker()
         options = ReadOptions.parse(self.options)
         check_schema(options.table, schema)
         return FilteringReader(schema, options) if _filters_come() else BatchReader(schema, options)
@@ -52,6 +55,7 @@ class PenstockDataSource(DataSource):
         return StreamReader(schema, options)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        settle_worker()
         if overwrite:
             raise InvalidInput("a queue is never overwritten: use .mode('append')")
         return BatchWriter(WriteOptions.parse(self.options), schema)
