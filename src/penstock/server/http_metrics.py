@@ -21,7 +21,7 @@ UNKNOWN_ROUTE = "unknown"
 
 
 class _Times:
-    """How long the requests of one route took."""
+    """How long the requests took that one route answered with one status."""
 
     __slots__ = ("counts", "total_ns")
 
@@ -34,18 +34,15 @@ class HttpMetrics:
     """The series of one server."""
 
     def __init__(self, registry: CollectorRegistry, *, connections: Callable[[], int]) -> None:
-        self._answered: dict[tuple[str, str, int], int] = {}
-        self._times: dict[str, _Times] = {}
+        self._times: dict[tuple[str, str, int], _Times] = {}
         self._connections = connections
         registry.register(self)
 
     def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
         """A request was answered."""
-        key = (route, method, status)
-        self._answered[key] = self._answered.get(key, 0) + 1
-        times = self._times.get(route)
+        times = self._times.get((route, method, status))
         if times is None:
-            times = self._times[route] = _Times()
+            times = self._times[route, method, status] = _Times()
         times.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
         times.total_ns += took_ns
 
@@ -56,20 +53,24 @@ class HttpMetrics:
             "HTTP requests answered, by route and status.",
             labels=["route", "method", "status"],
         )
-        for (route, method, status), count in sorted(self._answered.items()):
-            requests.add_metric([route, method, str(status)], count)
+        by_route: dict[str, list[_Times]] = {}
+        for (route, method, status), times in sorted(self._times.items()):
+            requests.add_metric([route, method, str(status)], sum(times.counts))
+            by_route.setdefault(route, []).append(times)
         yield requests
         seconds = HistogramMetricFamily(
             "penstock_http_request_seconds",
             "Time from the end of a request to its answer; a long poll counts its waiting.",
             labels=["route"],
         )
-        for route, times in sorted(self._times.items()):
+        for route, all_times in by_route.items():
             buckets, so_far = [], 0
-            for bucket, count in zip((*BUCKETS_S, float("inf")), times.counts, strict=True):
+            counts = map(sum, zip(*(times.counts for times in all_times), strict=True))
+            for bucket, count in zip((*BUCKETS_S, float("inf")), counts, strict=True):
                 so_far += count
                 buckets.append(("+Inf" if bucket == float("inf") else str(bucket), so_far))
-            seconds.add_metric([route], buckets, times.total_ns / NS)
+            total_ns = sum(times.total_ns for times in all_times)
+            seconds.add_metric([route], buckets, total_ns / NS)
         yield seconds
         yield GaugeMetricFamily(
             "penstock_http_connections", "Open HTTP and WebSocket connections.", self._connections()
