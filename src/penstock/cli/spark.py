@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from penstock.cli.extras import needing
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
 from penstock.cli.spark_runs import Metrics, job_run
 from penstock.cli.terminal import say, show_table, table, write_json
@@ -49,6 +50,9 @@ def archive(
     path: QueuePath,
     target: Archive,
     queue: OneQueue = None,
+    delta: Annotated[
+        bool, typer.Option("--delta", help="Keep a Delta log of the archive, too.")
+    ] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -56,8 +60,13 @@ def archive(
     """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
     from penstock.spark import jobs
 
+    if delta:
+        with needing("delta"):  # before Spark is started
+            import deltalake  # noqa: F401
     with job_run("archive", master, metrics) as run:
-        results = jobs.archive(run.spark, path, target, queue=queue, on_progress=run.on_progress)
+        results = jobs.archive(
+            run.spark, path, target, queue=queue, delta=delta, on_progress=run.on_progress
+        )
         run.result = [asdict(result) for result in results]
     if json:
         write_json([asdict(result) for result in results])

@@ -3,6 +3,7 @@
     <archive>/
       namespace=shop/queue=orders/date=2026-01-31/00000000000000000001.parquet
       _manifests/shop.orders.json     which seqs are archived, in which files, with what checksums
+      _delta_log/                     names the same files as a Delta table, where asked for
       _lock                           held by the job that is archiving
 
 (without `namespace=…` for a queue directory that was named by itself). What is not in a manifest is

@@ -2,7 +2,7 @@
 
 Each task takes a range of a segment: decodes it, writes Parquet (zstd), syncs, reads the file back
 and compares every value with what the segment says; then the file gets its name. The driver puts it
-into the manifest. What was archived is not read again.
+into the manifest. What was archived is not read again. With `delta` a Delta log follows.
 """
 
 from collections.abc import Callable
@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
+from pyspark.sql.types import StructType
 
 from penstock.client.files import note_archived as note_call
 from penstock.ledger.files import OsFiles
@@ -29,6 +30,7 @@ from penstock.spark.archive_files import (
     sync_directory,
     sync_file,
 )
+from penstock.spark.delta_log import check_installed, follow_manifests
 from penstock.spark.http_files import path_of
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
@@ -36,7 +38,7 @@ from penstock.spark.places import QueueAt, connection_to, queues_at
 from penstock.spark.planning import checked_start
 from penstock.spark.ranges import Range, cut
 from penstock.spark.segments import LogView
-from penstock.spark.tables import schema_of
+from penstock.spark.tables import arrow_schema_of, schema_of
 from penstock.spark.tasks import run_tasks
 from penstock.spark.watching import watcher_of
 
@@ -85,13 +87,26 @@ def archive(
     target: str,
     *,
     queue: str | None = None,
+    delta: bool = False,
     on_progress: Progress | None = None,
 ) -> list[ArchiveResult]:
-    """Archive what sealed segments have and the archive has not; one queue, or all of them."""
+    """Archive what sealed segments have and the archive has not; one queue, or all of them.
+
+    With `delta` the archive, all that is in it, is a Delta table as well.
+    """
+    if delta:
+        check_installed()
     root = Path(target)
     queues = queues_at(path, names=[] if queue is None else [queue])
     with locked(root):
-        return [_archive_one(spark, one, root, on_progress) for one in queues]
+        results = [_archive_one(spark, one, root, on_progress) for one in queues]
+        if delta:
+            follow_manifests(root, arrow_schema_of(_columns()))
+    return results
+
+
+def _columns() -> StructType:
+    return schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
 
 
 def _archive_one(
@@ -162,8 +177,7 @@ def _remove_strays(root: Path, queue: QueueAt) -> None:
 
 def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
     """Write a range, a file for each day; the seq it reaches up to, and the files."""
-    columns = schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
-    batches = list(read_lot(Lot([task.one]), columns, ReadOptions(place="")))
+    batches = list(read_lot(Lot([task.one]), _columns(), ReadOptions(place="")))
     if not batches:
         return task.one.wanted_to, []
     table = pa.Table.from_batches(batches)
