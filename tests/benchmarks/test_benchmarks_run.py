@@ -15,7 +15,7 @@ ROWS = {
     "append": ["penstock", "twin", "queuelib"],
     "batch": ["penstock", "memcpy + CRC"],
     "read": ["penstock", "twin", "columns", "all columns"],
-    "durable": ["machine", "1 thread", "64 threads", "1,000 tasks"],
+    "durable": ["machine", "1 thread", "64 threads", "64 threads, one core", "1,000 tasks"],
     "random": ["penstock"],
 }
 PEERS = {"queuelib"}
