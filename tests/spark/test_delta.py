@@ -20,7 +20,13 @@ from typer.testing import CliRunner
 from penstock.cli import spark as commands
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
-from penstock.spark.archive_files import ArchiveError, ArchiveManifest, checksum_of, manifests
+from penstock.spark.archive_files import (
+    MANIFESTS,
+    ArchiveError,
+    ArchiveManifest,
+    checksum_of,
+    manifests,
+)
 from penstock.spark.jobs import archive, archived, audit
 from tests.spark.random_queues import fill, open_small
 
@@ -264,3 +270,12 @@ def test_the_command_has_the_option(
     line = ["archive", str(orders), str(target), "--delta", "--master", "local[2,4]"]
     assert CliRunner().invoke(commands.app, line).exit_code == 0
     assert_follows(target)
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b"{}", b'{"files": 1}'])
+def test_a_damaged_manifest_of_any_queue_is_named(tmp_path: Path, content: bytes) -> None:
+    place = tmp_path / MANIFESTS / "shop.orders.json"
+    place.parent.mkdir()
+    place.write_bytes(content)
+    with pytest.raises(ArchiveError, match=r"shop\.orders\.json cannot be read"):
+        manifests(tmp_path)

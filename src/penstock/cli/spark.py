@@ -58,7 +58,8 @@ def archive(
     json: AsJson = False,
 ) -> None:
     """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     if delta:
         with needing("delta"):  # before Spark is started
@@ -99,7 +100,8 @@ def restore(
     json: AsJson = False,
 ) -> None:
     """Put archived messages into a queue, by seq, id or time; the same range only once."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     with job_run("restore", master, metrics) as run:
         count = jobs.restore(
@@ -135,7 +137,8 @@ def report(
     json: AsJson = False,
 ) -> None:
     """Write a report on how queues were worked: an HTML page that opens offline, JSON, Parquet."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     with job_run("report", master, metrics) as run:
         reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
@@ -163,7 +166,8 @@ def audit(
     json: AsJson = False,
 ) -> None:
     """Read everything again: checksums, gaps, order, events, the archive. Exits with 1 if wrong."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     with job_run("audit", master, metrics) as run:
         result = jobs.audit(
@@ -212,7 +216,8 @@ def redrive(
     json: AsJson = False,
 ) -> None:
     """Put dead letters back, chosen and perhaps changed by SQL."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     with job_run("redrive", master, metrics) as run:
         result = jobs.redrive(
@@ -255,7 +260,8 @@ def stream(
     metrics: Metrics = None,
 ) -> None:
     """Copy a queue to Parquet, the console or another queue, as it grows; stop with Ctrl-C."""
-    from penstock.spark import jobs
+    with needing("spark"):
+        from penstock.spark import jobs
 
     with job_run("stream", master, metrics) as run:
         query = jobs.stream(

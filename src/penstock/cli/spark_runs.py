@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress, TaskID
 
-from penstock.cli.terminal import complain, open_progress
+from penstock.cli.extras import needing
+from penstock.cli.terminal import open_progress
 from penstock.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -125,16 +126,9 @@ def _write(
 
 @contextmanager
 def _session(master: str) -> "Iterator[SparkSession]":
-    try:
+    with needing("spark"):
         from penstock.spark import session
-    except ModuleNotFoundError as error:
-        if error.name not in ("pyspark", "pyarrow", "numpy"):
-            raise
-        complain(
-            f"this needs the package {error.name!r}, which is not installed; run: "
-            f"pip install 'penstock[spark]'"
-        )
-        raise typer.Exit(2) from None
+
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     spark = session(master, app_name="penstock spark", settings=quiet)
     spark.sparkContext.setLogLevel("OFF")

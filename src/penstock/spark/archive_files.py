@@ -64,14 +64,19 @@ class ArchiveManifest:
     @classmethod
     def load(cls, archive: Path, key: str) -> "ArchiveManifest | None":
         """The manifest of a queue; None if nothing of it was archived."""
-        place = _place(archive, key)
+        try:
+            return cls.read(_place(archive, key))
+        except FileNotFoundError:
+            return None
+
+    @classmethod
+    def read(cls, place: Path) -> "ArchiveManifest":
+        """The manifest in a file."""
         try:
             content = json.loads(place.read_bytes())
             files = [ArchivedFile(**file) for file in content.pop("files")]
             return cls(files=files, **content)
-        except FileNotFoundError:
-            return None
-        except (ValueError, TypeError, AttributeError) as error:
+        except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ArchiveError(
                 f"{place} cannot be read ({error}): restore it from a backup, or move the archive "
                 f"of this queue away and archive again"
@@ -90,12 +95,7 @@ def manifests(archive: Path) -> list[ArchiveManifest]:
     folder = archive / MANIFESTS
     if not folder.is_dir():
         raise ArchiveError(f"{archive} is not an archive: there is no {MANIFESTS} in it")
-    found = []
-    for place in sorted(folder.glob("*.json")):
-        manifest = ArchiveManifest.load(archive, json.loads(place.read_bytes())["queue"])
-        if manifest is not None:
-            found.append(manifest)
-    return found
+    return [ArchiveManifest.read(place) for place in sorted(folder.glob("*.json"))]
 
 
 def _place(archive: Path, key: str) -> Path:
