@@ -231,6 +231,39 @@ def test_compaction_by_itself_after_a_snapshot() -> None:
     store.close()
 
 
+@pytest.mark.parametrize("options", [{}, {"priority": 7}, {"delay": 60}, {"key": "k"}])
+@pytest.mark.parametrize("after_step", range(8))
+def test_what_is_published_beside_a_compaction_is_kept(
+    after_step: int, options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where its segment is sealed before the compaction looks at it."""
+    store = QueueStore({"segment_bytes": 1024})
+    queue = store.queue
+    done, left = publish(queue, 60), set(publish(queue, 3))
+    queue.dequeue_batch(len(done))
+    steps = 0
+
+    def step(so_far: object = None) -> None:
+        nonlocal steps
+        if steps == after_step:
+            for number in range(60):
+                left.add(queue.enqueue(b"%d" % number + b"." * 60, **options))  # type: ignore[arg-type]
+        steps += 1
+
+    save = queue._core.saver.save
+
+    def save_and_step(*frozen: Any) -> None:
+        save(*frozen)
+        step()  # between the look at what is live, and the first segment
+
+    monkeypatch.setattr(queue._core.saver, "save", save_and_step)
+    assert queue.compact(on_progress=step).bytes_freed > 0
+    assert steps > after_step
+    assert {message.id for message in queue.browse()} == left
+    assert {message.id for message in store.kill().browse()} == left
+    store.close()
+
+
 def test_a_second_compaction_waits_for_the_one_that_runs(store: QueueStore) -> None:
     publish(store.queue, 100)
     store.queue.dequeue_batch(100)

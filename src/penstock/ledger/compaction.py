@@ -37,7 +37,8 @@ _TOMBSTONE_BYTES = codec.ENTRY_OVERHEAD_BYTES + 8
 
 
 class LiveSeqs(Protocol):
-    """What the layer above still needs. Asked for ranges of one sealed segment."""
+    """What the layer above still needs. Asked for ranges of one sealed segment, which may have been
+    sealed after this was made: what it knows nothing of is needed."""
 
     def count(self, first_seq: int, end_seq: int) -> int:
         """How many entries of the range are needed; cheap."""

@@ -12,10 +12,11 @@ from penstock.queue.state import QueueState
 
 
 class LiveView:
-    """As it was when it was made. What is published later is not in sealed segments yet; what dies
-    later goes at the next compaction."""
+    """As it was when it was made. What dies later goes at the next compaction. What is published
+    later is needed, all of it: its segment may be sealed before the compaction comes to it."""
 
     def __init__(self, state: QueueState) -> None:
+        self._known_upto = state.ingested_upto
         self._runs: list[Runs] = []
         others: set[int] = set()
         for group in state.groups.values():
@@ -31,13 +32,15 @@ class LiveView:
     def count(self, first_seq: int, end_seq: int) -> int:
         """An upper bound: a message that two groups need counts twice."""
         others = bisect_left(self._others, end_seq) - bisect_left(self._others, first_seq)
-        return others + sum(runs.count(first_seq, end_seq) for runs in self._runs)
+        later = max(end_seq - max(first_seq, self._known_upto), 0)
+        return later + others + sum(runs.count(first_seq, end_seq) for runs in self._runs)
 
     def seqs(self, first_seq: int, end_seq: int) -> Iterable[int]:
         low, high = bisect_left(self._others, first_seq), bisect_left(self._others, end_seq)
         found = set(self._others[low:high])
         for runs in self._runs:
             found.update(runs.within(first_seq, end_seq))
+        found.update(range(max(first_seq, self._known_upto), end_seq))
         return sorted(found)
 
 
