@@ -247,7 +247,7 @@ def test_what_is_published_beside_a_compaction_is_kept(
         nonlocal steps
         if steps == after_step:
             for number in range(60):
-                left.add(queue.enqueue(b"%d" % number + b"." * 60, **options))  # type: ignore[arg-type]
+                left.add(queue.enqueue(b"%d" % number + b"." * 60, **options))
         steps += 1
 
     save = queue._core.saver.save
