@@ -1,5 +1,6 @@
 """The format page is true: its example is a real file, its numbers are those of the code."""
 
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -13,10 +14,11 @@ from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.ledger.snapshots import SNAPSHOTS_KEPT, Snapshots
-from penstock.queue import tags
+from penstock.queue import events, tags
 from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted
 
 PAGE = "format.md"
+TEXT = (DOCS / PAGE).read_text()
 IDENTITY = 0x0A0B0C0D
 CREATED_AT_S = 1_700_000_000
 SECOND_NS = 1_000_000_000
@@ -133,3 +135,11 @@ def test_magic_numbers_are_those_of_the_page(tmp_path: Path) -> None:
         row["content"] for row in rows_with(PAGE, "field", "content") if row["field"] == "magic"
     ]
     assert [unquoted(magic).encode() for magic in stated] == [file[:4] for file in files]
+
+
+def test_what_events_say_more_is_in_the_page() -> None:
+    told: dict[str, tuple[str, ...]] = {}
+    for names, fields in re.findall(r"^\| ((?:`[A-Z_]+`,? ?)+)\| (`[a-z_]+`.*) \|$", TEXT, re.M):
+        for name in re.findall(r"`([A-Z_]+)`", names):
+            told[name] = tuple(re.findall(r"`([a-z_]+)`", fields))
+    assert told == {kind.name: fields for kind, fields in events._EXTRA.items()}
