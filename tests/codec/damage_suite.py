@@ -67,6 +67,8 @@ def write(source: random.Random) -> None:
         source.shuffle(places)
     offsets, data = exact(struct.pack("<5i", *places)), exact(bytes(80))
     outcome(_codec.pack_payloads, exact(bytes(size)), offsets, data, 0, seq=1, timestamp_ns=1)
+    run = damaged(source, random_run(source, 3))
+    outcome(_codec.restamp, exact(run), 0, len(run), TIME_NS)
 
 
 def large() -> None:

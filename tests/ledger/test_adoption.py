@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from penstock.codec import Draft, Packer
+from penstock.codec.layout import INDEX_POINT_BYTES
 from penstock.errors import BadEntry, InvalidInput, LedgerError, PenstockError
 from penstock.ledger import Cursor, Ledger
 from penstock.ledger.adoption import (
@@ -105,6 +106,46 @@ def test_times_never_go_back_even_if_the_segments_were_written_before(files: Mem
         assert payloads(ledger) == [b"meanwhile", b"a", b"b"]
     with open_ledger(files) as ledger:
         assert payloads(ledger) == [b"meanwhile", b"a", b"b"]
+
+
+def test_only_what_is_older_than_what_lies_before_it_gets_another_time(files: MemoryFiles) -> None:
+    with open_ledger(files) as ledger:
+        ledger.messages.append(b"first")
+        staged = []
+        for number, later_ns in enumerate((5, 3, 3, 9)):
+            staged += stage(files, ledger, f"t{number}", [[b"x"]], timestamp_ns=NOW_NS + later_ns)
+        before = [content(files, STAGING, one.folder, one.name) for one in staged]
+        adopt(ledger, staged)
+        firsts = [Cursor(ledger.messages, seq).read(1)[0] for seq in range(1, 6)]
+        assert [entry.timestamp_ns - NOW_NS for entry in firsts] == [0, 5, 5, 5, 9]
+        for seq, old, changed in zip(range(2, 6), before, (False, True, True, False), strict=True):
+            new = content(files, "messages", f"{seq:020d}.log")
+            assert (new[HEADER_BYTES:] != old[HEADER_BYTES:]) == changed
+
+
+@pytest.mark.parametrize("company", [False, True])
+def test_the_index_that_is_saved_is_that_of_the_segments(files: MemoryFiles, company: bool) -> None:
+    many = [b"x" * 100] * 200
+    with open_ledger(files) as ledger:
+        ledger.messages.append(b"first")
+        staged = stage(files, ledger, "a", [many], timestamp_ns=NOW_NS + 5)
+        staged += stage(files, ledger, "b", [many, many], timestamp_ns=NOW_NS + 3)
+        adopt(ledger, staged, within=(lambda step: step()) if company else None)
+        for segment in ledger.messages.segments.all[1:]:
+            name = f"{segment.base_seq:020d}.idx"
+            saved = content(files, "messages", name)
+            Folder(files, PATH).child("messages").remove(name)
+            segment.close()
+            assert saved == segment.packed_index()
+            assert len(saved) > 6 * INDEX_POINT_BYTES
+
+
+def content(files: MemoryFiles, *path: str) -> bytes:
+    *folders, name = path
+    folder = Folder(files, PATH)
+    for one in folders:
+        folder = folder.child(one)
+    return folder.read(name, max_bytes=1 << 20)
 
 
 def test_beside_others_times_rise_and_the_one_step_is_taken_within(files: MemoryFiles) -> None:

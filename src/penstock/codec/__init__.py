@@ -56,6 +56,7 @@ if TYPE_CHECKING:
         parse_id,
         read_entries,
         read_messages,
+        restamp,
         resync,
         seek,
         skim,
@@ -78,6 +79,7 @@ else:
     parse_id = _body.parse_id
     read_entries = _body.read_entries
     read_messages = _body.read_messages
+    restamp = _body.restamp
     resync = _body.resync
     seek = _body.seek
     skim = _body.skim
@@ -105,6 +107,7 @@ __all__ = [
     "parse_id",
     "read_entries",
     "read_messages",
+    "restamp",
     "resync",
     "seek",
     "skim",

@@ -17,6 +17,7 @@ from penstock.codec.messages_py import read_messages, skip_plain
 from penstock.codec.pack_py import pack
 from penstock.codec.packer_py import Packer
 from penstock.codec.payloads_py import pack_payloads
+from penstock.codec.restamp_py import restamp
 from penstock.codec.scan_py import first_nonzero, resync, seek, skim
 from penstock.codec.unpack_py import read_entries, unpack
 
@@ -38,6 +39,7 @@ __all__ = [
     "parse_id",
     "read_entries",
     "read_messages",
+    "restamp",
     "resync",
     "seek",
     "skim",

@@ -16,18 +16,23 @@ the commit it says what is about to happen; whether it did is seen from whether 
 has left the staging folder.
 """
 
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Condition
+from typing import NamedTuple
 
 from penstock import codec
-from penstock.codec import Draft, Entry, Packer, Skim
+from penstock.codec import Draft, Entry
 from penstock.codec.layout import DATA
 from penstock.errors import BadEntry, InvalidInput, LedgerError
 from penstock.ledger.folder import Folder, read_fully, write_fully
+from penstock.ledger.index import SparseIndex
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.manifest import Marks
 from penstock.ledger.reading import Cursor
+from penstock.ledger.segment import Placed
 from penstock.ledger.segment_header import (
     COMPACTED,
     HEADER_BYTES,
@@ -68,6 +73,18 @@ class Adopted:
     first_seq: int
     entries: int
     repeated: bool = False  # the transaction was there already, and nothing was done
+
+
+class _Checked(NamedTuple):
+    """What was found in a staged segment."""
+
+    end: int
+    oldest_ns: int
+    newest_ns: int
+    points: bytes  # of its sparse index, while it has no place
+
+    def stamped(self, timestamp_ns: int) -> "_Checked":
+        return self._replace(oldest_ns=timestamp_ns, newest_ns=timestamp_ns)
 
 
 Within = Callable[[Callable[[], Adopted]], Adopted]
@@ -172,26 +189,34 @@ class _Adoption:
         if earlier is not None:
             return earlier
         try:
-            found = [self._verified(one) for one in staged]
+            found = self._all_verified(staged)
         except OSError as error:
             raise as_ledger_error(self._ledger.path, "reading staged segments", error) from error
         total = sum(one.entries for one in staged)
         if not total:
             return self._remember(Adopted(self._log.next_seq, 0))
-        oldest_ns = min(first.timestamp_ns for first, _ in found)
-        newest_ns = max(skim.last_timestamp_ns for _, skim in found)
+        ahead_ns: int | None = None
         if self._has_company:
             try:
-                oldest_ns = newest_ns = self._stamped_ahead(staged, sum(s.end for _, s in found))
+                ahead_ns = self._stamped_ahead(staged, sum(one.end for one in found))
             except OSError as error:
                 raise as_ledger_error(self._ledger.path, "stamping segments", error) from error
+            found = [one.stamped(ahead_ns) for one in found]
 
-        def place(first_seq: int, last_ns: int) -> tuple[list[tuple[SegmentHeader, int]], int]:
-            in_order = last_ns <= oldest_ns == newest_ns
-            at_ns = max(last_ns, newest_ns)
-            headers = self._prepared(staged, first_seq, restamp_ns=None if in_order else at_ns)
-            self._put_in_place(staged, [header for header, _ in headers], first_seq, total)
-            return headers, at_ns
+        def place(first_seq: int, last_ns: int) -> tuple[list[Placed], int]:
+            stamps, at_ns = _stamps(found, last_ns)
+            headers = self._prepared(staged, first_seq, stamps)
+            self._put_in_place(staged, headers, first_seq, total)
+            placed = []
+            for one, header, stamp_ns in zip(found, headers, stamps, strict=True):
+                index = SparseIndex.of_staged(
+                    one.points,
+                    base_seq=header.base_seq,
+                    timestamp_ns=ahead_ns if stamp_ns is None else stamp_ns,
+                    covered=one.end,
+                )
+                placed.append(Placed(header, one.end, index))
+            return placed, at_ns
 
         return self._remember(self._within(lambda: Adopted(self._log.take_in(total, place), total)))
 
@@ -267,11 +292,16 @@ class _Adoption:
 
     # -- segments ----------------------------------------------------------------------------------
 
-    def _verified(self, one: Staged) -> tuple[Entry, Skim]:
-        """Read a staged segment: every checksum, every seq. Its first entry, and the sum of all."""
-        data = self._mapped(one)
+    def _all_verified(self, staged: Sequence[Staged]) -> list[_Checked]:
+        """Read all of them, on all cores: nothing else is done meanwhile, and it is all there."""
+        views = [self._mapped(one) for one in staged]
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            return list(pool.map(self._verified, staged, views))
+
+    def _verified(self, one: Staged, data: memoryview) -> _Checked:
+        """Read a staged segment: every checksum, every seq."""
         limit = self._log.settings.max_entry_bytes
-        found = codec.skim(data, HEADER_BYTES, len(data), max_entry_bytes=limit)
+        found = codec.skim(data, HEADER_BYTES, len(data), index_from=0, max_entry_bytes=limit)
         whole = found.problem is None and found.end == len(data)
         if not whole or (found.entries, found.next_seq) != (one.entries, one.entries):
             raise BadEntry(
@@ -284,7 +314,8 @@ class _Adoption:
         )
         if entries[0].type != DATA:
             raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
-        return entries[0], found
+        oldest_ns, newest_ns = entries[0].timestamp_ns, found.last_timestamp_ns
+        return _Checked(found.end, oldest_ns, newest_ns, found.points)
 
     def _mapped(self, one: Staged) -> memoryview:
         """All of a segment that was staged for this queue, without a copy: it is only looked at."""
@@ -295,30 +326,22 @@ class _Adoption:
         finally:
             self._files.close(fd)
 
-    def _read(self, one: Staged) -> bytes:
-        folder = self._staging.child(one.folder)
-        fd = self._files.open(folder.file(one.name), "read")
-        try:
-            return read_fully(self._files, fd, self._files.size(fd), 0)
-        finally:
-            self._files.close(fd)
-
     def _prepared(
-        self, staged: Sequence[Staged], first_seq: int, *, restamp_ns: int | None
-    ) -> list[tuple[SegmentHeader, int]]:
-        """Give each its place, durably, still in its folder; and its times, where they are old."""
+        self, staged: Sequence[Staged], first_seq: int, stamps: Sequence[int | None]
+    ) -> list[SegmentHeader]:
+        """Give each its place, durably, still in its folder; and its time, where that is old."""
         headers = []
-        for one in staged:
+        for one, stamp_ns in zip(staged, stamps, strict=True):
             folder = self._staging.child(one.folder)
             fd = self._files.open(folder.file(one.name), "write")
             try:
-                if restamp_ns is not None:
-                    self._restamp(one, fd, restamp_ns)
+                if stamp_ns is not None:
+                    self._restamp(fd, stamp_ns)
                 old = SegmentHeader.unpack(read_fully(self._files, fd, HEADER_BYTES, 0))
                 header = replace(old, base_seq=first_seq)
                 write_fully(self._files, fd, header.pack(), 0)
                 self._files.fdatasync(fd)
-                headers.append((header, self._files.size(fd)))
+                headers.append(header)
             finally:
                 self._files.close(fd)
             first_seq += one.entries
@@ -338,7 +361,7 @@ class _Adoption:
         for one in staged:
             fd = self._files.open(self._staging.child(one.folder).file(one.name), "write")
             try:
-                self._restamp(one, fd, at_ns)
+                self._restamp(fd, at_ns)
                 self._files.fdatasync(fd)
             finally:
                 self._files.close(fd)
@@ -349,33 +372,12 @@ class _Adoption:
                 clock.wait(nobody, (left_ns - _NEARLY_NS) / NS)
         return at_ns
 
-    def _restamp(self, one: Staged, fd: int, timestamp_ns: int) -> None:
-        """Others wrote since: times never go back, so all entries get the time of the last one."""
-        data, offset, at = self._read(one), HEADER_BYTES, HEADER_BYTES
+    def _restamp(self, fd: int, timestamp_ns: int) -> None:
+        """Give all entries of a segment that time; nothing else of them changes."""
+        data = bytearray(read_fully(self._files, fd, self._files.size(fd), 0))
         limit = self._log.settings.max_entry_bytes
-        next_seq = 0
-        while True:
-            entries, offset = codec.read_entries(
-                data, offset, len(data), max_count=_CHUNK, max_entry_bytes=limit
-            )
-            if not entries:
-                break
-            drafts = [draft_of(entry) for entry in entries]
-            buffer = bytearray(sum(entry.size for entry in entries) + _CHUNK)
-            packer = Packer(
-                buffer,
-                position=0,
-                limit=len(buffer),
-                next_seq=next_seq,
-                last_timestamp_ns=timestamp_ns,
-                max_entry_bytes=limit,
-            )
-            packer.append_batch(drafts, timestamp_ns)
-            written = packer.take()
-            write_fully(self._files, fd, written, at)
-            at += len(written)
-            next_seq += len(entries)
-        self._files.truncate(fd, at)
+        codec.restamp(data, HEADER_BYTES, len(data), timestamp_ns, max_entry_bytes=limit)
+        write_fully(self._files, fd, memoryview(data)[HEADER_BYTES:], HEADER_BYTES)
 
     def _put_in_place(
         self, staged: Sequence[Staged], headers: Sequence[SegmentHeader], first_seq: int, total: int
@@ -408,6 +410,19 @@ class _Adoption:
     def _rename(self, one: Staged, header: SegmentHeader) -> None:
         source = self._staging.child(one.folder).file(one.name)
         self._files.rename(source, self._log.folder.file(segment_name(header.base_seq)))
+
+
+def _stamps(found: Sequence[_Checked], last_ns: int) -> tuple[list[int | None], int]:
+    """What each segment must be stamped with, None where its times will do; and the last time then.
+
+    Times never go back: a segment that is older than what comes before it gets the time of that.
+    """
+    stamps: list[int | None] = []
+    for one in found:
+        in_order = last_ns <= one.oldest_ns
+        last_ns = max(last_ns, one.newest_ns)
+        stamps.append(None if in_order else last_ns)
+    return stamps, last_ns
 
 
 def draft_of(entry: Entry) -> Draft:

@@ -4,6 +4,7 @@ A cache: it is checked against the segment when it is used, and made anew where 
 """
 
 import struct
+from array import array
 from bisect import bisect_right
 from itertools import islice
 from operator import lt
@@ -90,6 +91,17 @@ class SparseIndex:
         if offsets and not (offsets[0] >= HEADER_BYTES and offsets[-1] < covered):
             return None
         return index
+
+    @classmethod
+    def of_staged(
+        cls, points: bytes, *, base_seq: int, timestamp_ns: int | None, covered: int
+    ) -> "SparseIndex":
+        """From the points of a segment that got its place, and perhaps another time, later."""
+        words = array("Q", points)
+        words[0::3] = array("Q", [base_seq + seq for seq in words[0::3]])
+        if timestamp_ns is not None:
+            words[1::3] = array("Q", [timestamp_ns]) * (len(words) // 3)
+        return cls(words.tobytes(), covered=covered)
 
     def _cast(self) -> None:
         self._words = memoryview(self._points).cast("Q")

@@ -18,7 +18,8 @@ from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TO
 from penstock.errors import EntryGone, InvalidInput, LedgerError, LedgerStopped, PenstockError
 from penstock.ledger.appending import Appending, Item, T
 from penstock.ledger.folder import Folder
-from penstock.ledger.segment import HoleListener, Segment
+from penstock.ledger.index import SparseIndex
+from penstock.ledger.segment import HoleListener, Placed, Segment
 from penstock.ledger.segment_header import RELATIVE, SegmentHeader
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
@@ -272,11 +273,14 @@ class Log(Appending):
         self.segments.add(self._segment(tail.header, tail.end))
         return tail
 
-    def _segment(self, header: SegmentHeader, end: int | None = None) -> Segment:
+    def _segment(
+        self, header: SegmentHeader, end: int | None = None, index: SparseIndex | None = None
+    ) -> Segment:
         return Segment(
             self.folder,
             header,
             end=end,
+            index=index,
             next_base_seq=lambda: self.segments.next_base_seq(header.base_seq) or self.next_seq,
             on_hole=self._on_hole,
             max_entry_bytes=self.settings.max_entry_bytes,
@@ -472,13 +476,13 @@ class Log(Appending):
     def take_in(
         self,
         count: int,
-        place: Callable[[int, int], tuple[Sequence[tuple[SegmentHeader, int]], int]],
+        place: Callable[[int, int], tuple[Sequence[Placed], int]],
     ) -> int:
         """Let `place` put segments with `count` entries behind the last one; their first seq.
 
         It is called while nobody can append, with that seq and the time of the last entry, and
-        answers the new headers with their ends, and the time of the last entry then. If the system
-        fails it half-way, nothing more may be written: opening finds out what is there.
+        answers what it placed, and the time of the last entry then. If the system fails it
+        half-way, nothing more may be written: opening finds out what is there.
         """
         while True:
             self.rest()  # what is there must be complete before something lies behind it
@@ -492,7 +496,7 @@ class Log(Appending):
                     placed, last_ns = place(first_seq, last_ns)
                 except OSError as error:
                     raise self._stop(error, "adopting segments") from error
-                new = [self._segment(header, end) for header, end in placed]
+                new = [self._segment(one.header, one.end, one.index) for one in placed]
                 self.segments.add(*new)
                 self._packer = self.hot = _shut_packer(first_seq + count, last_ns)
                 self._durable_next_seq = first_seq + count

@@ -1,6 +1,7 @@
 """One segment file, for reading: by seq, by time, and in order."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from threading import RLock
 
 from penstock import codec
@@ -17,6 +18,15 @@ from penstock.model import Message
 HoleListener = Callable[["Segment", int, int, int, int, str], None]
 
 
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A segment that others wrote and that has its place in the log now."""
+
+    header: SegmentHeader
+    end: int
+    index: SparseIndex
+
+
 class Segment(SegmentFile):
     """A segment, sealed or being written, as its readers see it."""
 
@@ -26,6 +36,7 @@ class Segment(SegmentFile):
         header: SegmentHeader,
         *,
         end: int | None = None,
+        index: SparseIndex | None = None,
         next_base_seq: Callable[[], int],
         on_hole: HoleListener,
         max_entry_bytes: int,
@@ -35,7 +46,7 @@ class Segment(SegmentFile):
         self._next_base_seq = next_base_seq
         self._on_hole = on_hole
         self._max_entry_bytes = max_entry_bytes
-        self._index: SparseIndex | None = None
+        self._index = index
         self._lock = RLock()  # of the index: readers extend it
         self._holes: dict[int, int] = {}  # offset of a damaged range -> where reading goes on
 
