@@ -12,7 +12,8 @@ from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger import Ledger
 from penstock.spark.batch_reader import BatchReader
-from penstock.spark.options import ReadOptions
+from penstock.spark.options import ReadOptions, Table
+from penstock.spark.tables import ALWAYS_THERE
 from tests.spark.in_process import planned, read, rows, source
 from tests.spark.random_queues import COLUMNS, expected, fill, open_small, work
 
@@ -41,6 +42,26 @@ def test_random_queue_reads_as_its_own_reader_does(
     found = rows(tmp_path, columns=COLUMNS, maxPartitionBytes=max_partition_bytes)
     assert found == expected(tmp_path, identity_of(tmp_path))
     assert len(found) > 50
+
+
+@pytest.mark.parametrize("table", ["messages", "events", "state"])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_said_to_be_there_always_is(tmp_path: Path, seed: int, table: Table) -> None:
+    random = Random(seed)
+    with open_small(tmp_path, ManualClock()) as queue:
+        fill(queue, random, 200)
+        work(queue, random, 60)
+        queue.groups.create("reports")
+        queue.dequeue_batch(20, group="reports")
+        queue.purge(group="reports")
+        queue.compact()
+    reader, tasks = planned(tmp_path, table=table, columns="*")
+    batches = [batch for task in tasks for batch in reader.read(task)]
+    always = ALWAYS_THERE[table]
+    assert batches
+    for batch in batches:
+        assert {field.name for field in batch.schema if not field.nullable} == always
+        assert [name for name in always if batch.column(name).null_count] == []
 
 
 def test_ranges_of_tasks_have_neither_gap_nor_overlap(tmp_path: Path) -> None:
@@ -172,6 +193,9 @@ def test_a_schema_chooses_columns_and_must_have_their_types(tmp_path: Path) -> N
         made.reader(StructType().add("payload", "string"))
     with pytest.raises(InvalidInput, match="no column 'sequence'"):
         made.reader(StructType().add("sequence", LongType()))
+    made.reader(StructType().add("seq", LongType(), nullable=False))
+    with pytest.raises(InvalidInput, match="'key' of messages is null where a row has none"):
+        made.reader(StructType().add("key", "string", nullable=False))
 
 
 def test_a_place_without_queues_is_named(tmp_path: Path) -> None:

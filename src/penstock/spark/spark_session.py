@@ -13,7 +13,10 @@ SETTINGS = {
     "spark.python.unix.domain.socket.enabled": "true",
     # Times are stored in UTC; shown in another zone they would not be those of the command line.
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    # What Python receives at once: for more than a few MB it gets fresh memory each time, and
+    # clearing that costs a writing job more than all that Python does with it.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "32768",
+    "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 
 

@@ -84,6 +84,19 @@ COLUMNS: dict[Table, dict[str, DataType]] = {
     "events": _EVENTS,
     "state": _STATE,
 }
+# What every row has. Spark need not look for nulls there, which for numbers costs it as much as
+# taking the value does.
+_IN_EVERY_MESSAGE = (
+    *("queue", "seq", "id", "timestamp", "timestamp_ns", "priority", "headers"),
+    *("payload", "attributes", "segment", "offset", "size"),
+)
+ALWAYS_THERE: dict[Table, frozenset[str]] = {
+    "messages": frozenset(_IN_EVERY_MESSAGE),
+    "events": frozenset(
+        ("queue", "event_seq", "timestamp", "timestamp_ns", "attempt", "segment", "offset")
+    ),
+    "state": frozenset((*_IN_EVERY_MESSAGE, "group", "state")),
+}
 DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     "messages": ("seq", "timestamp", "priority", "key", "payload"),
     "events": (
@@ -144,7 +157,8 @@ def schema_of(
             if "headers" in types
             else f"the table {table!r} has no headers: leave includeHeaders out"
         )
-    return StructType([StructField(name, types[name], nullable=True) for name in columns])
+    always = ALWAYS_THERE[table]
+    return StructType([StructField(name, types[name], name not in always) for name in columns])
 
 
 def check_schema(table: Table, schema: StructType) -> None:
@@ -158,6 +172,11 @@ def check_schema(table: Table, schema: StructType) -> None:
             raise InvalidInput(
                 f"the column {field.name!r} of {table} is {wanted}, not "
                 f"{field.dataType.simpleString()}: read it as {wanted} and cast it in the query"
+            )
+        if not field.nullable and field.name not in ALWAYS_THERE[table]:
+            raise InvalidInput(
+                f"the column {field.name!r} of {table} is null where a row has none: leave "
+                f"nullable=False out"
             )
 
 

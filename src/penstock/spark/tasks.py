@@ -5,6 +5,7 @@ pyarrow: only what they found travels.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from typing import TypeVar
 
 from pyspark.errors import PySparkAttributeError
@@ -37,7 +38,12 @@ def run_tasks(
             "archive and audit run Python in tasks, which Spark Connect has no way for: use a "
             "classic session, as penstock.spark.session() gives"
         ) from None
-    size = _TASKS_PER_CORE * context.defaultParallelism
-    for start in range(0, len(tasks), size):
-        wave = tasks[start : start + size]
+    for wave in _waves(tasks, _TASKS_PER_CORE * context.defaultParallelism):
         yield from context.parallelize(wave, len(wave)).map(settled).collect()
+
+
+def _waves(tasks: Sequence[_Task], size: int) -> Iterator[Sequence[_Task]]:
+    """Of about that size, and none with a few leftovers: a wave costs a job of Spark, 40 ms."""
+    waves = max(round(len(tasks) / size), 1)
+    ends = [len(tasks) * number // waves for number in range(waves + 1)]
+    return (tasks[start:end] for start, end in pairwise(ends) if start < end)
