@@ -78,10 +78,11 @@ def _measure(
     outcomes = []
     for row in chosen:
         print(f"{row.name} ", end="", file=sys.stderr, flush=True)
-        outcomes.append(
-            runner.measure(row, arguments.rounds, patience=arguments.patience, on_round=_show_round)
+        outcome = runner.measure(
+            row, arguments.rounds, patience=arguments.patience, on_round=_show_round
         )
-        print(file=sys.stderr)
+        outcomes.append(outcome)
+        print(f"\n{as_table([outcome])}", file=sys.stderr, flush=True)  # a run may take long
     return outcomes
 
 

@@ -17,17 +17,20 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from time import perf_counter
+from typing import Any
 
 Figures = dict[str, float]  # what one run of a workload found, by name: "rate", "p99_us"
 Round = Mapping[str, Figures]  # the figures of each contender of a row, in one round
+IN_TURN = "in turn"  # the workload that runs all contenders of a row in one process
 OTHERS = "others"  # the figure that every run has: the share of the machine that others took
 
-_RUN_LIMIT_S = 600
+_RUN_LIMIT_S = 1800
 _SETTLE_TRIES = 4
 _SETTLED_MIB_PER_S = 1000
 _QUIET = 0.05  # a share of others that needs no repeating
@@ -72,6 +75,7 @@ class Row:
     targets: Sequence[Target]
     often: int = 1  # so many times the rounds: for what depends on something noisier than the CPU
     prepare: Contender | None = None  # run once; its directory is handed to every contender
+    in_turn: bool = False  # a round is one process, which runs all contenders pass by pass
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +140,7 @@ class Runner:
         """
         prepared = self._fresh_directory() if row.prepare else None
         if row.prepare and prepared:
-            self._run(row.prepare, prepared)
+            self._run_contender(row.prepare, prepared)
         present = [one for one in row.contenders if one.peer is None or version_of(one.peer)]
         wanted = rounds * row.often
         found: list[Round] = []
@@ -144,7 +148,7 @@ class Runner:
             for number in range(wanted * patience):
                 turn = number % len(present)
                 order = [*present[turn:], *present[:turn]]
-                found.append({one.name: self._run_once(one, prepared) for one in order})
+                found.append(self._round(order, prepared, in_turn=row.in_turn))
                 on_round()
                 if sum(disturbance(one) < _QUIET for one in found) >= wanted:
                     break
@@ -153,33 +157,57 @@ class Runner:
                 shutil.rmtree(prepared, ignore_errors=True)
         return Outcome(row, sorted(found, key=disturbance)[:wanted])
 
-    def _run_once(self, contender: Contender, prepared: Path | None) -> Figures:
-        if prepared is not None:
-            return self._run(contender, prepared)
-        directory = self._fresh_directory()
-        try:
-            return self._run(contender, directory)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    def _round(self, order: Sequence[Contender], prepared: Path | None, *, in_turn: bool) -> Round:
+        if in_turn:
+            return self._run_in_turn(order, prepared)
+        found = {}
+        for one in order:
+            with self._place(prepared) as directory:
+                found[one.name] = self._run_contender(one, directory)
+        return found
 
-    def _run(self, contender: Contender, directory: Path) -> Figures:
-        arguments = {**contender.arguments, "directory": str(directory)}
+    def _run_in_turn(self, order: Sequence[Contender], prepared: Path | None) -> Round:
+        works = {one.name: [one.workload, dict(one.arguments)] for one in order}
+        with self._place(prepared) as directory:
+            found: Round = self._run(IN_TURN, {"works": works}, directory, codec="compiled")
+            return found
+
+    def _run_contender(self, contender: Contender, directory: Path) -> Figures:
+        found: Figures = self._run(
+            contender.workload, contender.arguments, directory, codec=contender.codec
+        )
+        return found
+
+    def _run(
+        self, workload: str, arguments: Mapping[str, Any], directory: Path, *, codec: str
+    ) -> Any:
         done = subprocess.run(
             [
                 sys.executable,
                 str(self._script),
-                contender.workload,
-                json.dumps(arguments),
+                workload,
+                json.dumps({**arguments, "directory": str(directory)}),
                 str(self._settle_mib),
             ],
-            env={**os.environ, "PENSTOCK_CODEC": contender.codec},
+            env={**os.environ, "PENSTOCK_CODEC": codec},
             stdout=subprocess.PIPE,
             text=True,
             timeout=_RUN_LIMIT_S,
             check=True,
         )
-        figures: Figures = json.loads(done.stdout)
-        return figures
+        return json.loads(done.stdout)
+
+    @contextmanager
+    def _place(self, prepared: Path | None) -> Iterator[Path]:
+        """What was prepared, or a directory of its own."""
+        if prepared is not None:
+            yield prepared
+            return
+        directory = self._fresh_directory()
+        try:
+            yield directory
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
 
     def _fresh_directory(self) -> Path:
         self._runs += 1

@@ -1,8 +1,8 @@
 """The data pipeline against Spark's own Parquet: `python benchmarks/spark.py`; README.md says more.
 
-Every contender runs in a Spark of its own: ten seconds to warm up, then five passes, of which the
-median counts. Beside the rate stands the processor time of Spark and its Python workers (`cpu_s`):
-on a shared machine, `--by cpu` judges by that.
+The contenders of a row take turns in one Spark, pass by pass: ten seconds of each to warm up, then
+five passes of each, of which the medians count. Beside the rate stands the processor time of Spark
+and its Python workers (`cpu_s`): on a shared machine, `--by cpu` judges by that.
 """
 
 import sys
@@ -18,6 +18,16 @@ EVENTS = 10_000_000
 
 def ratio(name: str, to: str) -> Callable[[Round], float]:
     return lambda one: one[name]["rate"] / one[to]["rate"]
+
+
+def slopes(one: Round) -> float:
+    """What a row more costs from the middle on, of what it costs up to there."""
+
+    def cost(name: str, eighths: int) -> float:
+        return eighths / one[name]["rate"]
+
+    first, middle, last = cost("1/8", 1), cost("4/8", 4), cost("8/8", 8)
+    return ((last - middle) / 4) / ((middle - first) / 3)
 
 
 def value(name: str, figure: str) -> Callable[[Round], float]:
@@ -54,6 +64,7 @@ def rows(*, quick: bool) -> list[Row]:
                     does="two of the same files by a source that yields tuples",
                 ),
             ],
+            in_turn=True,
             targets=[
                 Target(
                     says="of Parquet, 100 bytes", judge=ratio("penstock", "parquet"), at_least=0.85
@@ -70,6 +81,7 @@ def rows(*, quick: bool) -> list[Row]:
                 read("penstock", "queue", "the queue's own files, every checksum"),
                 read("parquet", "parquet", "Spark's reader on the same columns, snappy"),
             ],
+            in_turn=True,
             targets=[
                 Target(says="of Parquet, 1 KB", judge=ratio("penstock", "parquet"), at_least=0.95)
             ],
@@ -85,6 +97,7 @@ def rows(*, quick: bool) -> list[Row]:
                 read("penstock two", "queue", "seq and timestamp", columns=two),
                 read("parquet two", "parquet", "the same", columns=two),
             ],
+            in_turn=True,
             targets=[
                 Target(
                     says="grouped, of Parquet",
@@ -135,6 +148,7 @@ def rows(*, quick: bool) -> list[Row]:
                     ("parquet", "Spark's writer, snappy; not synced"),
                 )
             ],
+            in_turn=True,
             targets=[Target(says="of Parquet", judge=ratio("penstock", "parquet"), at_least=1.1)],
         ),
         Row(
@@ -151,6 +165,7 @@ def rows(*, quick: bool) -> list[Row]:
                     ("checksum", "the checksum alone, of every byte, in tasks"),
                 )
             ],
+            in_turn=True,
             targets=[
                 Target(says="archive, of write", judge=ratio("archive", "write"), at_least=2),
                 Target(says="audit, of checksum", judge=ratio("audit", "checksum"), at_least=0.8),
@@ -191,6 +206,7 @@ def rows(*, quick: bool) -> list[Row]:
                 ),
                 read("batch", "queue", "the same columns at once", columns=three),
             ],
+            in_turn=True,
             targets=[Target(says="drain, of batch", judge=ratio("drain", "batch"), at_least=0.3)],
         ),
         Row(
@@ -215,21 +231,36 @@ def rows(*, quick: bool) -> list[Row]:
         ),
         Row(
             name="growth",
-            title="cost by size and by cores",
+            title="cost by size",
             unit="rows/s",
             prepare=filled(MANY),
             contenders=[
-                read("1/8", "queue", "a first eighth", work="eighth", columns=three),
+                read("1/8", "queue", "a first eighth", eighths=1, columns=three),
+                read("4/8", "queue", "the first half", eighths=4, columns=three),
                 read("8/8", "queue", "all", columns=three),
-                read("8/8 on one core", "queue", "of the machine", columns=three, cores=1),
             ],
+            in_turn=True,
             targets=[
                 Target(says="8/8, of 1/8, at least 0.8", judge=ratio("8/8", "1/8"), at_least=0.8),
                 Target(
-                    says="two cores, of one",
-                    judge=ratio("8/8", "8/8 on one core"),
-                    at_least=1.5,
+                    says="a row more, second half of first",
+                    judge=slopes,
+                    at_least=0.8,
+                    at_most=1.2,
                 ),
+            ],
+        ),
+        Row(
+            name="cores",
+            title="cost by cores",
+            unit="rows/s",
+            prepare=filled(MANY),
+            contenders=[
+                read("two", "queue", "all that the machine has", columns=three),
+                read("one", "queue", "as if it had but one", columns=three, cores=1),
+            ],
+            targets=[
+                Target(says="two cores, of one", judge=ratio("two", "one"), at_least=1.5),
             ],
         ),
     ]

@@ -2,51 +2,58 @@
 
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from time import perf_counter
 
 from measure import Figures
 
-_WARM_S, _FEW = 10.0, 1_000_000  # how long to warm up; a quick run, with few rows, does not
-_PASSES, _PASSES_S = 5, 15.0  # so many, or as many as fit
+_WARM_S, _FEW = 10.0, 1_000_000  # of each, to warm up; a quick run, with few rows, does not
+_PASSES, _PASSES_S = 5, 15.0  # of each so many, or as many as fit
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Work = Callable[[], object]
 
 
-def timed(count: int, work: Work, *, before: Work | None = None) -> Figures:
-    """The rate of a pass over `count` rows; `before` clears the place for it, untimed."""
-    found = timed_in_turn(count, {"": work}, before=before)
-    return found[""]
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Something to be timed: each call of `work` handles `count` rows."""
+
+    count: int
+    work: Work
+    before: Work | None = None  # clears the place for a pass, untimed
+    after: Work | None = None  # looks at what the last pass has left, untimed
 
 
-def timed_in_turn(
-    count: int, works: Mapping[str, Work], *, before: Work | None = None
-) -> dict[str, Figures]:
+def timed_in_turn(works: Mapping[str, Passes]) -> dict[str, Figures]:
     """Passes of each in turn, in one Spark. The JVM compiles what runs often: warm up first."""
 
-    def once(work: Work) -> tuple[float, float]:
-        if before is not None:
-            before()
+    def once(one: Passes) -> tuple[float, float]:
+        if one.before is not None:
+            one.before()
         start, cpu_s = perf_counter(), tree_cpu_s()
-        work()
+        one.work()
         return perf_counter() - start, tree_cpu_s() - cpu_s
 
-    for work in works.values():
-        once(work)  # starts the workers, which is not what is timed
+    for one in works.values():
+        once(one)  # starts the workers, which is not what is timed
+    many = max(one.count for one in works.values()) >= _FEW
     warm_from = perf_counter()
-    while count >= _FEW and perf_counter() - warm_from < _WARM_S:
-        for work in works.values():
-            once(work)
+    while many and perf_counter() - warm_from < _WARM_S * len(works):
+        for one in works.values():
+            once(one)
     spent: dict[str, list[tuple[float, float]]] = {name: [] for name in works}
     start = perf_counter()
     for number in range(_PASSES):
-        if number and perf_counter() - start > _PASSES_S:
+        if number and perf_counter() - start > _PASSES_S * len(works):
             break
-        for name, work in works.items():
-            spent[name].append(once(work))
-    return {name: _figures(count, passes) for name, passes in spent.items()}
+        for name, one in works.items():
+            spent[name].append(once(one))
+    for one in works.values():
+        if one.after is not None:
+            one.after()
+    return {name: _figures(works[name].count, passes) for name, passes in spent.items()}
 
 
 def _figures(count: int, passes: list[tuple[float, float]]) -> Figures:

@@ -1,6 +1,7 @@
 """The plainest source that can read the queue's files: a Python tuple for each entry."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,14 +13,14 @@ from penstock.ledger.segment_header import HEADER_BYTES
 
 
 class Tuples(DataSource):
-    """The default columns, of the first `files` segments."""
+    """The default columns with their types, of the first `files` segments."""
 
     @classmethod
     def name(cls) -> str:
         return "penstock-tuples"
 
     def schema(self) -> str:
-        return "seq bigint, timestamp bigint, priority int, key string, payload binary"
+        return "seq bigint, timestamp timestamp, priority tinyint, key string, payload binary"
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return _TupleReader(self.options["path"], int(self.options["files"]))
@@ -41,4 +42,5 @@ class _TupleReader(DataSourceReader):
             if not entries:
                 return
             for entry in entries:
-                yield entry.seq, entry.timestamp_ns, entry.priority, None, entry.payload
+                at = datetime.fromtimestamp(entry.timestamp_ns / 1e9, UTC)
+                yield entry.seq, at, entry.priority, None, entry.payload

@@ -12,10 +12,11 @@ from random import Random
 from statistics import median
 from threading import Event, Thread
 from time import perf_counter, time_ns
+from typing import Any
 
-from measure import OTHERS, Figures, settle
+from measure import IN_TURN, OTHERS, Figures, settle
 from pyspark.sql import DataFrame, SparkSession
-from spark_timing import busy_s, timed, timed_in_turn, tree_cpu_s
+from spark_timing import Passes, busy_s, timed_in_turn, tree_cpu_s
 from spark_tuples import Tuples
 
 import penstock
@@ -28,6 +29,7 @@ from penstock.spark.tasks import run_tasks
 
 _QUEUE, _PARQUET = "queue", "parquet"
 _BATCH = 1000
+_FULL = 1_000_000  # messages; a quick run has fewer
 _TUPLE_FILES = 2  # of sixteen: it is slow
 _UNCOUNTED = 60  # messages whose latency is that of a JVM which is not warm yet
 _CONTENT = ["count(*)", "sum(seq)", "bit_xor(xxhash64(seq, timestamp, priority, key, payload))"]
@@ -42,7 +44,9 @@ def fill(directory: str, count: int, size: int) -> Figures:
     root.mkdir(parents=True)
     random = Random(1)
     pool = [random.randbytes(size // 2).hex().encode() for _ in range(50_000)]
-    with penstock.open(str(root / _QUEUE), sync="never", auto_compact=False) as queue:
+    # A quick run has segments to archive too, if they are small.
+    segments: dict[str, Any] = {} if count >= _FULL else {"segment_bytes": 1 << 19}
+    with penstock.open(str(root / _QUEUE), sync="never", auto_compact=False, **segments) as queue:
         for start in range(0, count, _BATCH):
             at = start % (len(pool) - _BATCH)
             queue.enqueue_batch(pool[at : at + min(_BATCH, count - start)])
@@ -91,18 +95,26 @@ def _report_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
 # -- what is timed ---------------------------------------------------------------------------------
 
 
-def read(directory: str, of: str, columns: str = "", work: str = "noop", cores: int = 2) -> Figures:
-    """All rows, or the first eighth of them, to the noop sink or into an aggregation."""
+def read(
+    directory: str,
+    of: str,
+    columns: str = "",
+    work: str = "noop",
+    eighths: int = 8,
+    cores: int = 2,
+) -> Passes:
+    """All rows, or the first eighths of them, to the noop sink or into an aggregation."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     root, spark = Path(directory), _session(cores)
-    count = _count(spark, root)
+    whole = _count(spark, root)
+    count = whole * eighths // 8
 
     def frame() -> DataFrame:
         if of == "parquet":
             found = spark.read.parquet(str(root / _PARQUET))
             return found.select(*columns.split(",")) if columns else found
         found = _queue(spark, root, columns)
-        return found.where(f"seq <= {count // 8}") if work == "eighth" else found
+        return found.where(f"seq <= {count}") if count < whole else found
 
     def once() -> None:
         if work == "group":
@@ -112,17 +124,19 @@ def read(directory: str, of: str, columns: str = "", work: str = "noop", cores: 
         else:
             _to_noop(frame())
 
-    return timed(count // 8 if work == "eighth" else count, once)
+    return Passes(count, once)
 
 
-def tuples(directory: str) -> Figures:
+def tuples(directory: str) -> Passes:
     """All default columns of some of the files, by a source that yields tuples."""
     root, spark = Path(directory), _session()
     spark.dataSource.register(Tuples)
-    frame = spark.read.format("penstock-tuples").option("files", _TUPLE_FILES)
-    return timed(
-        frame.load(str(root / _QUEUE)).count(), lambda: _to_noop(frame.load(str(root / _QUEUE)))
-    )
+    source = spark.read.format("penstock-tuples").option("files", _TUPLE_FILES)
+
+    def frame() -> DataFrame:
+        return source.load(str(root / _QUEUE))
+
+    return Passes(frame().count(), lambda: _to_noop(frame()))
 
 
 def narrow(directory: str) -> Figures:
@@ -145,12 +159,11 @@ def narrow(directory: str) -> Figures:
     assert by_seq().count() == count // 100
     assert by_time().count() == _between(spark, root, middle, middle + part)
     found = timed_in_turn(
-        count,
         {
-            "all": lambda: _to_noop(_queue(spark, root)),
-            "seq": lambda: _to_noop(by_seq()),
-            "time": lambda: _to_noop(by_time()),
-        },
+            "all": Passes(count, lambda: _to_noop(_queue(spark, root))),
+            "seq": Passes(count, lambda: _to_noop(by_seq())),
+            "time": Passes(count, lambda: _to_noop(by_time())),
+        }
     )
     whole = found["all"]
     return {**whole, **{by: whole["rate"] / found[by]["rate"] for by in ("seq", "time")}}
@@ -161,9 +174,9 @@ def _between(spark: SparkSession, root: Path, start: datetime, end: datetime) ->
     return found.where((found.timestamp >= start) & (found.timestamp < end)).count()
 
 
-def write(directory: str, to: str, count: int) -> Figures:
+def write(directory: str, to: str, count: int) -> Passes:
     """A frame that is in memory, written."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory, to), _session()
     frame = spark.range(0, count, 1, 4).selectExpr(
         "cast(concat(sha2(cast(id as string), 256), substring(sha2(cast(id + 1 as string), 256), "
         "1, 36)) as binary) as payload"
@@ -172,23 +185,26 @@ def write(directory: str, to: str, count: int) -> Figures:
     frame = frame.persist()
     wanted = frame.selectExpr(*content).collect()
 
+    def clear() -> None:
+        shutil.rmtree(root, ignore_errors=True)
+        root.parent.mkdir(parents=True, exist_ok=True)
+        os.sync()  # what an earlier pass left to the system is not this one's to wait for
+
     def once() -> None:
-        if to == "penstock":
-            frame.write.format("penstock").mode("append").save(str(root))
-        else:
-            frame.write.parquet(str(root))
+        frame.write.format(to).mode("append").save(str(root))
 
-    found = timed(count, once, before=lambda: shutil.rmtree(root, ignore_errors=True))
-    written = spark.read.format("penstock" if to == "penstock" else "parquet").load(str(root))
-    assert written.selectExpr(*content).collect() == wanted
-    return found
+    def compare() -> None:
+        written = spark.read.format(to).load(str(root))
+        assert written.selectExpr(*content).collect() == wanted
+
+    return Passes(count, once, before=clear, after=compare)
 
 
-def job(directory: str, which: str) -> Figures:
+def job(directory: str, which: str) -> Passes:
     """Jobs that read whole segments, and what they are compared with."""
     root, spark = Path(directory), _session()
     count = _count(spark, root)
-    path, target = str(root / _QUEUE), root / "out"
+    path, target = str(root / _QUEUE), root / which
 
     def archive() -> None:
         rows = sum(one.rows for one in jobs.archive(spark, path, str(target)))
@@ -207,7 +223,7 @@ def job(directory: str, which: str) -> Figures:
         list(run_tasks(spark, _checksum, files))
 
     work = {"archive": archive, "write": write, "audit": audit, "checksum": checksum}[which]
-    return timed(count, work, before=lambda: shutil.rmtree(target, ignore_errors=True))
+    return Passes(count, work, before=lambda: shutil.rmtree(target, ignore_errors=True))
 
 
 def _checksum(path: str) -> int:
@@ -215,7 +231,7 @@ def _checksum(path: str) -> int:
         return codec.crc32c(data)
 
 
-def figures(directory: str, of: str) -> Figures:
+def figures(directory: str, of: str) -> Passes:
     """The aggregations of the report."""
     root, spark = Path(directory), _session()
     count = spark.read.parquet(str(root / "events")).count()
@@ -228,10 +244,10 @@ def figures(directory: str, of: str) -> Figures:
     def once() -> None:
         report_figures(table("events").where("group = 'main'"), table("messages"), "q", "main", 60)
 
-    return timed(count, once)
+    return Passes(count, once)
 
 
-def drain(directory: str, per_trigger: int) -> Figures:
+def drain(directory: str, per_trigger: int) -> Passes:
     """A stream over all that is there, until it has no more."""
     root, spark = Path(directory), _session()
     count, checkpoint = _count(spark, root), root / "checkpoint"
@@ -251,7 +267,7 @@ def drain(directory: str, per_trigger: int) -> Figures:
         query.awaitTermination()
         assert sum(progress.numInputRows for progress in query.recentProgress) == count
 
-    return timed(count, once, before=lambda: shutil.rmtree(checkpoint, ignore_errors=True))
+    return Passes(count, once, before=lambda: shutil.rmtree(checkpoint, ignore_errors=True))
 
 
 def latency(directory: str, count: int, trigger_ms: int) -> Figures:
@@ -330,7 +346,7 @@ def _to_noop(frame: DataFrame) -> None:
     frame.write.format("noop").mode("overwrite").save()
 
 
-WORKLOADS: dict[str, Callable[..., Figures]] = {
+WORKLOADS: dict[str, Callable[..., Figures | Passes]] = {
     "fill": fill,
     "work": work,
     "read": read,
@@ -351,10 +367,27 @@ def _main() -> None:
     settle(Path(arguments["directory"]).parent, int(settle_mib))
     cpus = len(os.sched_getaffinity(0))
     start, before_s, own_s = perf_counter(), busy_s(), tree_cpu_s()
-    found = WORKLOADS[name](**arguments)
+    found = in_turn(**arguments) if name == IN_TURN else {name: alone(name, **arguments)}
     others_s = (busy_s() - before_s) - (tree_cpu_s() - own_s)
-    found[OTHERS] = max(others_s / (perf_counter() - start) / cpus, 0.0)
-    print(json.dumps(found))
+    others = max(others_s / (perf_counter() - start) / cpus, 0.0)
+    for figures_of_one in found.values():
+        figures_of_one[OTHERS] = others
+    print(json.dumps(found if name == IN_TURN else found[name]))
+
+
+def alone(name: str, **arguments: Any) -> Figures:
+    found = WORKLOADS[name](**arguments)
+    return timed_in_turn({name: found})[name] if isinstance(found, Passes) else found
+
+
+def in_turn(directory: str, works: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Figures]:
+    """All contenders of a row, pass by pass: whatever else the machine does meets all alike."""
+    passes = {}
+    for name, (workload, arguments) in works.items():
+        found = WORKLOADS[workload](directory=directory, **arguments)
+        assert isinstance(found, Passes), workload
+        passes[name] = found
+    return timed_in_turn(passes)
 
 
 if __name__ == "__main__":
