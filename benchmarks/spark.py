@@ -20,14 +20,13 @@ def ratio(name: str, to: str) -> Callable[[Round], float]:
     return lambda one: one[name]["rate"] / one[to]["rate"]
 
 
-def slopes(one: Round) -> float:
-    """What a row more costs from the middle on, of what it costs up to there."""
+def of_the_line(one: Round) -> float:
+    """What half of it costs, of what lies on the straight line from an eighth to all of it."""
 
-    def cost(name: str, eighths: int) -> float:
-        return eighths / one[name]["rate"]
+    def cost(eighths: int) -> float:
+        return eighths / one[f"{eighths}/8"]["rate"]
 
-    first, middle, last = cost("1/8", 1), cost("4/8", 4), cost("8/8", 8)
-    return ((last - middle) / 4) / ((middle - first) / 3)
+    return cost(4) / (cost(1) + (cost(8) - cost(1)) * 3 / 7)
 
 
 def value(name: str, figure: str) -> Callable[[Round], float]:
@@ -237,14 +236,14 @@ def rows(*, quick: bool) -> list[Row]:
             contenders=[
                 read("1/8", "queue", "a first eighth", eighths=1, columns=three),
                 read("4/8", "queue", "the first half", eighths=4, columns=three),
-                read("8/8", "queue", "all", columns=three),
+                read("8/8", "queue", "all", eighths=8, columns=three),
             ],
             in_turn=True,
             targets=[
                 Target(says="8/8, of 1/8, at least 0.8", judge=ratio("8/8", "1/8"), at_least=0.8),
                 Target(
-                    says="a row more, second half of first",
-                    judge=slopes,
+                    says="half, of the line from 1/8 to 8/8",
+                    judge=of_the_line,
                     at_least=0.8,
                     at_most=1.2,
                 ),

@@ -100,21 +100,21 @@ def read(
     of: str,
     columns: str = "",
     work: str = "noop",
-    eighths: int = 8,
+    eighths: int = 0,
     cores: int = 2,
 ) -> Passes:
     """All rows, or the first eighths of them, to the noop sink or into an aggregation."""
     os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
     root, spark = Path(directory), _session(cores)
     whole = _count(spark, root)
-    count = whole * eighths // 8
+    count = whole * eighths // 8 if eighths else whole
 
     def frame() -> DataFrame:
         if of == "parquet":
             found = spark.read.parquet(str(root / _PARQUET))
             return found.select(*columns.split(",")) if columns else found
         found = _queue(spark, root, columns)
-        return found.where(f"seq <= {count}") if count < whole else found
+        return found.where(f"seq <= {count}") if eighths else found
 
     def once() -> None:
         if work == "group":

@@ -10,18 +10,16 @@ from penstock.codec.layout import INDEX_POINT_BYTES
 from penstock.errors import BadEntry, InvalidInput, LedgerError, PenstockError
 from penstock.ledger import Cursor, Ledger
 from penstock.ledger.adoption import (
-    STAGING,
     Adopted,
-    Staged,
     adopt,
     adopted_before,
     append_once,
-    staged_header,
     sweep_staging,
 )
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staged_segments import STAGING, Staged, staged_header
 from penstock.ledger.transactions import TRANSACTIONS_NAME, Transaction
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.faults import Fault, FaultyFiles

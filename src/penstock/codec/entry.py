@@ -83,3 +83,18 @@ COLUMN_NAMES = (
     "offset",
     "size",
 )
+
+
+def draft_of(entry: Entry) -> Draft:
+    """What would be written to get the entry again."""
+    return Draft(
+        entry.payload,
+        entry.type,
+        entry.priority,
+        entry.expires_at_ns,
+        entry.deliver_at_ns,
+        entry.key,
+        entry.headers,
+        entry.attributes,
+        entry.compression,
+    )

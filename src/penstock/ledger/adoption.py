@@ -16,31 +16,21 @@ the commit it says what is about to happen; whether it did is seen from whether 
 has left the staging folder.
 """
 
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from threading import Condition
-from typing import NamedTuple
 
 from penstock import codec
-from penstock.codec import Draft, Entry
-from penstock.codec.layout import DATA
-from penstock.errors import BadEntry, InvalidInput, LedgerError
+from penstock.codec import Draft
+from penstock.errors import LedgerError
 from penstock.ledger.folder import Folder, read_fully, write_fully
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.manifest import Marks
 from penstock.ledger.reading import Cursor
 from penstock.ledger.segment import Placed
-from penstock.ledger.segment_header import (
-    COMPACTED,
-    HEADER_BYTES,
-    MESSAGES,
-    RELATIVE,
-    SegmentHeader,
-    segment_name,
-)
+from penstock.ledger.segment_header import COMPACTED, HEADER_BYTES, SegmentHeader, segment_name
+from penstock.ledger.staged_segments import STAGING, Staged, stamps_of, verified
 from penstock.ledger.system_errors import as_ledger_error
 from penstock.ledger.transactions import (
     TRANSACTION_TAG,
@@ -51,19 +41,9 @@ from penstock.ledger.transactions import (
 )
 from penstock.model import NS
 
-STAGING = "staging"
 _CHUNK = 4096
 _RESTAMP_NS_PER_BYTE = 25  # 40 MB/s: twice as long as it takes
 _NEARLY_NS = 50_000_000  # a timestamp may be so far ahead of its time
-
-
-@dataclass(frozen=True, slots=True)
-class Staged:
-    """A segment that waits in a folder of `staging/`."""
-
-    folder: str
-    name: str
-    entries: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,35 +55,11 @@ class Adopted:
     repeated: bool = False  # the transaction was there already, and nothing was done
 
 
-class _Checked(NamedTuple):
-    """What was found in a staged segment."""
-
-    end: int
-    oldest_ns: int
-    newest_ns: int
-    points: bytes  # of its sparse index, while it has no place
-
-    def stamped(self, timestamp_ns: int) -> "_Checked":
-        return self._replace(oldest_ns=timestamp_ns, newest_ns=timestamp_ns)
-
-
 Within = Callable[[Callable[[], Adopted]], Adopted]
 
 
 def _alone(step: Callable[[], Adopted]) -> Adopted:
     return step()
-
-
-def staged_header(identity: int, created_at_ns: int) -> SegmentHeader:
-    """The header of a segment that has no place in a log yet."""
-    return SegmentHeader(MESSAGES, identity, 0, created_at_ns, RELATIVE)
-
-
-def check_header(one: Staged, data: bytes, identity: int) -> None:
-    """InvalidInput if a staged segment was not written for the queue of that identity."""
-    header = SegmentHeader.unpack(data[:HEADER_BYTES])
-    if header.identity != identity or not header.flags & RELATIVE:
-        raise InvalidInput(f"{one.folder}/{one.name} was not staged for this queue")
 
 
 def adopt(
@@ -189,7 +145,12 @@ class _Adoption:
         if earlier is not None:
             return earlier
         try:
-            found = self._all_verified(staged)
+            found = verified(
+                self._staging,
+                staged,
+                identity=self._ledger.identity,
+                max_entry_bytes=self._log.settings.max_entry_bytes,
+            )
         except OSError as error:
             raise as_ledger_error(self._ledger.path, "reading staged segments", error) from error
         total = sum(one.entries for one in staged)
@@ -204,7 +165,7 @@ class _Adoption:
             found = [one.stamped(ahead_ns) for one in found]
 
         def place(first_seq: int, last_ns: int) -> tuple[list[Placed], int]:
-            stamps, at_ns = _stamps(found, last_ns)
+            stamps, at_ns = stamps_of(found, last_ns)
             headers = self._prepared(staged, first_seq, stamps)
             self._put_in_place(staged, headers, first_seq, total)
             placed = []
@@ -292,40 +253,6 @@ class _Adoption:
 
     # -- segments ----------------------------------------------------------------------------------
 
-    def _all_verified(self, staged: Sequence[Staged]) -> list[_Checked]:
-        """Read all of them, on all cores: nothing else is done meanwhile, and it is all there."""
-        views = [self._mapped(one) for one in staged]
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
-            return list(pool.map(self._verified, staged, views))
-
-    def _verified(self, one: Staged, data: memoryview) -> _Checked:
-        """Read a staged segment: every checksum, every seq."""
-        limit = self._log.settings.max_entry_bytes
-        found = codec.skim(data, HEADER_BYTES, len(data), index_from=0, max_entry_bytes=limit)
-        whole = found.problem is None and found.end == len(data)
-        if not whole or (found.entries, found.next_seq) != (one.entries, one.entries):
-            raise BadEntry(
-                found.stop,
-                f"the staged segment {one.folder}/{one.name} is not what was written "
-                f"({found.problem or 'entries are missing'}); nothing was adopted",
-            )
-        entries, _ = codec.read_entries(
-            data, HEADER_BYTES, len(data), max_count=1, max_entry_bytes=limit
-        )
-        if entries[0].type != DATA:
-            raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
-        oldest_ns, newest_ns = entries[0].timestamp_ns, found.last_timestamp_ns
-        return _Checked(found.end, oldest_ns, newest_ns, found.points)
-
-    def _mapped(self, one: Staged) -> memoryview:
-        """All of a segment that was staged for this queue, without a copy: it is only looked at."""
-        fd = self._files.open(self._staging.child(one.folder).file(one.name), "read")
-        try:
-            check_header(one, read_fully(self._files, fd, HEADER_BYTES, 0), self._ledger.identity)
-            return self._files.map(fd, self._files.size(fd), writable=False).view
-        finally:
-            self._files.close(fd)
-
     def _prepared(
         self, staged: Sequence[Staged], first_seq: int, stamps: Sequence[int | None]
     ) -> list[SegmentHeader]:
@@ -410,31 +337,3 @@ class _Adoption:
     def _rename(self, one: Staged, header: SegmentHeader) -> None:
         source = self._staging.child(one.folder).file(one.name)
         self._files.rename(source, self._log.folder.file(segment_name(header.base_seq)))
-
-
-def _stamps(found: Sequence[_Checked], last_ns: int) -> tuple[list[int | None], int]:
-    """What each segment must be stamped with, None where its times will do; and the last time then.
-
-    Times never go back: a segment that is older than what comes before it gets the time of that.
-    """
-    stamps: list[int | None] = []
-    for one in found:
-        in_order = last_ns <= one.oldest_ns
-        last_ns = max(last_ns, one.newest_ns)
-        stamps.append(None if in_order else last_ns)
-    return stamps, last_ns
-
-
-def draft_of(entry: Entry) -> Draft:
-    """What would be written to get the entry again."""
-    return Draft(
-        entry.payload,
-        entry.type,
-        entry.priority,
-        entry.expires_at_ns,
-        entry.deliver_at_ns,
-        entry.key,
-        entry.headers,
-        entry.attributes,
-        entry.compression,
-    )

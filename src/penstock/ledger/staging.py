@@ -9,22 +9,20 @@ from collections.abc import Sequence
 
 from penstock import codec
 from penstock.codec import Draft
+from penstock.codec.entry import draft_of
 from penstock.errors import InvalidInput
 from penstock.ledger.adoption import (
-    STAGING,
     Adopted,
-    Staged,
     Within,
     adopt,
     adopted_before,
     append_once,
-    check_header,
-    draft_of,
     sweep_staging,
 )
 from penstock.ledger.folder import Folder
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staged_segments import STAGING, Staged, check_header
 from penstock.ledger.transactions import Transaction
 from penstock.model import NS
 

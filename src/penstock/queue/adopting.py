@@ -12,9 +12,10 @@ from penstock import codec
 from penstock.codec import Columns
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import BadEntry, InvalidInput, PayloadTooLarge, TooLarge
-from penstock.ledger.adoption import STAGING, Adopted, Staged, adopted_before
+from penstock.ledger.adoption import Adopted, adopted_before
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staged_segments import STAGING, Staged
 from penstock.ledger.staging import check_folder_name, check_segment_name, take_in
 from penstock.ledger.transactions import Transaction
 from penstock.queue.core import QueueCore

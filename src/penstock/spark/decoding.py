@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 from penstock import codec
 from penstock.codec import Columns, Entry
+from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
-from penstock.ledger.adoption import draft_of
 from penstock.ledger.reading import next_seq_after
 from penstock.spark.range_bytes import range_bytes
 from penstock.spark.ranges import Range

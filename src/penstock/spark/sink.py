@@ -15,7 +15,7 @@ from pyspark.sql.types import StructType
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput, PenstockError
-from penstock.ledger.adoption import Staged
+from penstock.ledger.staged_segments import Staged
 from penstock.ledger.transactions import Transaction
 from penstock.queue.adopting import check_transaction
 from penstock.spark.options import WriteOptions

@@ -15,9 +15,9 @@ from penstock.clock import SystemClock
 from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import TooLarge
-from penstock.ledger.adoption import STAGING, Staged, staged_header
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.staged_segments import STAGING, Staged, staged_header
 from penstock.ledger.staging import folder_name
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt

@@ -14,10 +14,11 @@ from penstock.client.queue import RemoteQueue
 from penstock.clock import SystemClock
 from penstock.errors import LedgerLocked
 from penstock.ledger import Ledger
-from penstock.ledger.adoption import Staged, sweep_staging
+from penstock.ledger.adoption import sweep_staging
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock, announced_url
+from penstock.ledger.staged_segments import Staged
 from penstock.ledger.staging import take_in
 from penstock.ledger.transactions import Transaction
 from penstock.queue import Queue, QueueSettings

@@ -18,8 +18,9 @@ from penstock.broker.segments import (
     StagingInfo,
 )
 from penstock.errors import DiskFull, InvalidInput, TooLarge
-from penstock.ledger.adoption import STAGING, Staged, sweep_staging
+from penstock.ledger.adoption import sweep_staging
 from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.staged_segments import STAGING, Staged
 from penstock.ledger.staging import check_folder_name, check_segment_name
 from penstock.ledger.system_errors import as_ledger_error
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
