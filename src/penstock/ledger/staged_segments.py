@@ -1,6 +1,5 @@
 """Segments that wait in `staging/`: what they look like, and whether they are whole."""
 
-import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -57,7 +56,7 @@ def verified(
     """
     views = [_mapped(staging, one, identity) for one in staged]
     limits = [max_entry_bytes] * len(staged)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
+    with ThreadPoolExecutor() as pool:
         return list(pool.map(_verified, staged, views, limits))
 
 
