@@ -28,7 +28,8 @@ p.lead { color: var(--soft); margin: 4px 0 0; }
   margin: 18px 0; }
 .tile, .card { background: var(--card); border: 1px solid var(--line); border-radius: 10px; }
 .tile { padding: 14px 16px; }
-.tile b { display: block; font-size: 24px; font-weight: 650; font-variant-numeric: tabular-nums; }
+.tile b { display: block; font-size: 22px; font-weight: 650; white-space: nowrap;
+  font-variant-numeric: tabular-nums; }
 .tile span { color: var(--soft); font-size: 13px; }
 .tile.bad b { color: var(--three); }
 .tile.good b { color: var(--good); }
