@@ -15,6 +15,7 @@ from typing import Protocol
 from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Entry
+from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import InvalidInput
 from penstock.ledger.folder import write_fully
@@ -324,18 +325,7 @@ def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
 
 def _repack(entry: Entry) -> bytes:
     """The entry's bytes again; made from its fields, because a relative seq becomes absolute."""
-    draft = Draft(
-        entry.payload,
-        entry.type,
-        entry.priority,
-        entry.expires_at_ns,
-        entry.deliver_at_ns,
-        entry.key,
-        entry.headers,
-        entry.attributes,
-        entry.compression,
-    )
-    return codec.pack(entry.seq, entry.timestamp_ns, draft)
+    return codec.pack(entry.seq, entry.timestamp_ns, draft_of(entry))
 
 
 def _tombstone(first_seq: int, last_seq: int, timestamp_ns: int) -> bytes:
