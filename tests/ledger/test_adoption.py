@@ -2,9 +2,13 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
+from threading import Condition
 
 import pytest
 
+from penstock import codec
+from penstock.clock import ManualClock
 from penstock.codec import Draft, Packer
 from penstock.codec.layout import INDEX_POINT_BYTES
 from penstock.errors import BadEntry, InvalidInput, LedgerError, PenstockError
@@ -119,6 +123,64 @@ def test_only_what_is_older_than_what_lies_before_it_gets_another_time(files: Me
         for seq, old, changed in zip(range(2, 6), before, (False, True, True, False), strict=True):
             new = content(files, "messages", f"{seq:020d}.log")
             assert (new[HEADER_BYTES:] != old[HEADER_BYTES:]) == changed
+
+
+def test_a_segment_whose_times_are_not_one_gets_one(files: MemoryFiles) -> None:
+    """Only its first and its highest time are known: between them it may go back."""
+    with open_ledger(files) as ledger:
+        (one,) = stage(files, ledger, "job", [[b"a"]], timestamp_ns=NOW_NS + 5)
+        fd = files.open(f"{PATH}/{STAGING}/{one.folder}/{one.name}", "write")
+        for seq, later_ns in ((1, 2), (2, 9)):
+            write_fully(files, fd, codec.pack(seq, NOW_NS + later_ns, Draft(b"b")), files.size(fd))
+        files.close(fd)
+        adopt(ledger, [replace(one, entries=3)])
+        times = [entry.timestamp_ns - NOW_NS for entry in Cursor(ledger.messages, 1).read(10)]
+        assert times == [9, 9, 9]
+
+
+class PatientClock(ManualClock):
+    """Whoever waits for a time has it come."""
+
+    def wait(self, condition: Condition, timeout_s: float | None) -> None:
+        assert timeout_s is not None
+        self.advance(timeout_s)
+
+
+class SlowFiles(MemoryFiles):
+    """On a disk that takes ten seconds for a sync, however little there is to write."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__()
+        self.clock = clock
+        self.slow = False
+
+    def fdatasync(self, fd: int) -> None:
+        super().fdatasync(fd)
+        if self.slow:
+            self.clock.advance(10)
+
+
+def test_beside_others_a_slow_disk_does_not_keep_them_waiting() -> None:
+    clock = PatientClock()
+    files = SlowFiles(clock)
+    with open_ledger(files, clock=clock) as ledger:
+        staged = stage(files, ledger, "job", PARTS)
+        before: list[bytes] = []
+
+        def within(step: Callable[[], Adopted]) -> Adopted:
+            files.slow = False
+            ledger.messages.append(b"meanwhile")
+            before.extend(content(files, STAGING, one.folder, one.name) for one in staged)
+            return step()
+
+        files.slow = True
+        adopted = adopt(ledger, staged, within=within)
+        first = adopted.first_seq
+        for old in before:
+            new = content(files, "messages", f"{first:020d}.log")
+            assert new[HEADER_BYTES:] == old[HEADER_BYTES:]  # not rewritten while others wait
+            first = next(entry.seq for entry in Cursor(ledger.messages, first).read(100)[-1:]) + 1
+        assert payloads(ledger) == [b"meanwhile", *WHOLE]
 
 
 @pytest.mark.parametrize("company", [False, True])

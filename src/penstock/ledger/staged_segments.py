@@ -27,12 +27,12 @@ class Checked(NamedTuple):
     """What was found in a staged segment."""
 
     end: int
-    oldest_ns: int
+    first_ns: int
     newest_ns: int
     points: bytes  # of its sparse index, while it has no place
 
     def stamped(self, timestamp_ns: int) -> "Checked":
-        return self._replace(oldest_ns=timestamp_ns, newest_ns=timestamp_ns)
+        return self._replace(first_ns=timestamp_ns, newest_ns=timestamp_ns)
 
 
 def staged_header(identity: int, created_at_ns: int) -> SegmentHeader:
@@ -85,18 +85,18 @@ def _verified(one: Staged, data: memoryview, limit: int) -> Checked:
     )
     if entries[0].type != DATA:
         raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
-    oldest_ns, newest_ns = entries[0].timestamp_ns, found.last_timestamp_ns
-    return Checked(found.end, oldest_ns, newest_ns, found.points)
+    return Checked(found.end, entries[0].timestamp_ns, found.last_timestamp_ns, found.points)
 
 
 def stamps_of(found: Sequence[Checked], last_ns: int) -> tuple[list[int | None], int]:
-    """What each segment must be stamped with, None where its times will do; and the last time then.
+    """What each segment must be stamped with, None where its time will do; and the last time then.
 
-    Times never go back: a segment that is older than what comes before it gets the time of that.
+    Times never go back: a segment that is older than what comes before it gets the time of that,
+    and one whose entries are not all of one time, as tasks write them, gets its newest.
     """
     stamps: list[int | None] = []
     for one in found:
-        in_order = last_ns <= one.oldest_ns
+        in_order = last_ns <= one.first_ns == one.newest_ns
         last_ns = max(last_ns, one.newest_ns)
         stamps.append(None if in_order else last_ns)
     return stamps, last_ns
