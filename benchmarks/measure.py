@@ -1,7 +1,8 @@
 """Measuring things side by side: each in its own process, in interleaved rounds, by medians.
 
 A round runs every contender of a row once, in an order that changes from round to round, so that
-whatever else the machine does meets all of them alike. A target is judged in each round, on
+whatever else the machine does meets all of them alike; where starting takes long (Spark), a row can
+have all of them in one process, pass by pass. A target is judged in each round, on
 figures taken seconds apart, and the median over the rounds counts.
 
 How much of the machine other processes took is measured with every run. Where a machine cannot be
