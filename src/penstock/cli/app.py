@@ -122,7 +122,7 @@ class _Complaining(logging.Handler):
     """What a client tells while it tries again, so that nobody wonders why nothing happens."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logging.root.handlers:  # else it is logged, as a worker's records are
+        if not logging.root.handlers:  # else it is logged there
             complain(plain(record.getMessage()))
 
 
