@@ -13,7 +13,7 @@ from penstock.server.rest.all_endpoints import ENDPOINTS
 from tests.server.running import RunningServer
 
 # Pages, and the document itself.
-BESIDE = {"/openapi.json", "/docs", "/docs/docs.js", "/docs/docs.css"}
+BESIDE = {"/", "/openapi.json", "/docs", "/docs/docs.js", "/docs/docs.css"}
 
 
 def routes_of(server: RunningServer) -> set[tuple[str, str]]:

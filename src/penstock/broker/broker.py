@@ -86,6 +86,10 @@ class Broker:
 
     # -- life --------------------------------------------------------------------------------------
 
+    async def claim(self) -> None:
+        """Take the store for this broker alone; LedgerLocked if another has it."""
+        await self.store.claim()
+
     async def start(self) -> None:
         """Open the store and read the catalogue."""
         await self.store.open(on_ready=self.waiting.on_ready)

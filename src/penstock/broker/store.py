@@ -150,6 +150,10 @@ class Store(Protocol):
 
     # -- life --------------------------------------------------------------------------------------
 
+    async def claim(self) -> None:
+        """Take the store for this broker alone, before it is opened. LedgerLocked if another has
+        it. `open` does so too where it was not done."""
+
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
         """Get ready to be used. `on_ready` is told when a message of a watched queue may be ready:
         published, due, given back, or its lease over."""
