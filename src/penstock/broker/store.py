@@ -67,7 +67,7 @@ class Settlement(NamedTuple):
     reason: str = ""  # of a nack
     delay_s: float | None = None  # of a nack: instead of the backoff
     dead: bool = False  # of a nack: trying again makes no sense
-    lease_s: float = 0.0  # of an extend
+    lease_s: float = 0.0  # of an extend; 0: as the queue is set
     emit: Sequence[Publishable] = ()  # of an ack: published in the same write
 
 

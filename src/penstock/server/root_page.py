@@ -26,7 +26,9 @@ curl -H 'Content-Type: application/json' -d '{{"payload": "hello"}}' \\
 
 @cache
 def _json() -> bytes:
-    return msgspec.json.encode({"name": "penstock", "version": version("penstock"), "links": _LINKS})
+    return msgspec.json.encode(
+        {"name": "penstock", "version": version("penstock"), "links": _LINKS}
+    )
 
 
 def _text(base: str) -> str:
