@@ -101,7 +101,7 @@ def test_a_content_type_that_is_not_json_is_415_where_json_is_needed(http: Clien
 def test_the_content_type_of_curl_is_refused_with_what_to_send(
     http: Client, queue: str, parts: tuple[str, ...]
 ) -> None:
-    """`curl -d '{"payload": 1}'` says that it sends a form: the envelope was stored as a payload."""
+    """`curl -d '{"payload": 1}'` says that it sends a form: its envelope was stored."""
     http.put(queue_path(queue))
     form = {"content-type": "application/x-www-form-urlencoded"}
     answer = http.post(queue_path(queue, *parts), content=b'{"payload": 1}', headers=form)
