@@ -174,6 +174,13 @@ def test_a_body_that_is_not_json_is_one_message(http: Client, queue: str) -> Non
     assert "expires_at" in leased
 
 
+def test_options_of_json_in_the_query_are_refused_not_lost(http: Client, queue: str) -> None:
+    path = queue_path(queue, "messages")
+    answer = http.post(path, params={"priority": "9"}, json={"payload": 1})
+    assert answer.status_code == 400
+    assert "priority in the query string" in answer.json()["detail"]
+
+
 def test_options_of_a_message(http: Client, queue: str) -> None:
     options = {
         "priority": 1,

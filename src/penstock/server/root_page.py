@@ -11,7 +11,7 @@ from starlette.routing import Route
 
 from penstock.server.docs_pages import PAGE_HEADERS
 
-_TITLE = "Penstock, a durable message and task queue"
+_ABOUT = "a durable message and task queue"
 _LINKS = {
     "/docs": "every call, with its fields and examples, to be tried from a browser",
     "/openapi.json": "the same for programs (OpenAPI 3.1)",
@@ -34,7 +34,7 @@ def _json() -> bytes:
 def _text(base: str) -> str:
     links = "\n".join(f"  {path:<20} {meaning}" for path, meaning in _LINKS.items())
     call = _FIRST_CALL.format(base=base)
-    return f"{_TITLE} ({version('penstock')})\n\n{links}\n\nPublish a message:\n\n{call}\n"
+    return f"Penstock {version('penstock')}, {_ABOUT}\n\n{links}\n\nPublish a message:\n\n{call}\n"
 
 
 def _html(base: str) -> str:
@@ -47,7 +47,7 @@ def _html(base: str) -> str:
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         '<title>Penstock</title><link rel="stylesheet" href="/docs/docs.css"></head>'
-        f"<body><h1>Penstock</h1><p>{_TITLE}, version {version('penstock')}.</p>"
+        f"<body><h1>Penstock</h1><p>{_ABOUT.capitalize()}, version {version('penstock')}.</p>"
         f"<dl>{links}</dl><p>Publish a message:</p><pre>{call}</pre></body></html>\n"
     )
 

@@ -35,6 +35,11 @@ async def publish_messages(call: Call) -> Answer:
     queue = call.queue
     content_type = call.request.headers.get("content-type")
     if media_type(content_type) == JSON:
+        if call.query.given():
+            raise InvalidInput(
+                f"{', '.join(call.query.given())} in the query string: the options of a message in "
+                f"JSON are fields of it"
+            )
         messages, many = read_messages(await call.body())
     else:
         headers = call.request.scope["headers"]
