@@ -9,7 +9,7 @@ from penstock.cli.parameters import AsJson, BrokerPlace, BrokerUrl
 from penstock.cli.places import remote, view_of
 from penstock.cli.setting_options import Settings, settings_of
 from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
-from penstock.cli.words import moment, number, size
+from penstock.cli.words import bytes_of, moment, number, size
 
 namespaces_app = typer.Typer(**group_settings("namespaces", "The namespaces of a broker."))
 
@@ -46,7 +46,9 @@ def create_namespace(
     broker: BrokerUrl,
     name: _Name,
     max_queues: Annotated[int, typer.Option(min=0, help="Its quota of queues; 0: none.")] = 0,
-    max_bytes: Annotated[int, typer.Option(min=0, help="Its quota of bytes; 0: none.")] = 0,
+    max_bytes: Annotated[
+        int, typer.Option(metavar="SIZE", parser=bytes_of, help="Its quota of bytes; 0: none.")
+    ] = 0,
     setting: Settings = None,
     json: AsJson = False,
 ) -> None:
