@@ -174,8 +174,8 @@ def test_queues_and_namespaces(command: CommandLine, server: RunningServer) -> N
         "shop",
     ]
     assert command("namespaces", "delete", server.url, "shop").code == 1
-    assert command("queues", "delete", server.url, "shop/orders", "--json").json["deleted"]
-    assert command("namespaces", "delete", server.url, "shop", "--force").code == 0
+    assert command("queues", "delete", server.url, "shop/orders", "--yes", "--json").json["deleted"]
+    assert command("namespaces", "delete", server.url, "shop", "--force", "-y").code == 0
 
 
 def test_a_setting_that_is_none_is_refused_with_the_one_that_was_meant(

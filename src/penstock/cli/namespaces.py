@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.confirming import Yes, confirm
 from penstock.cli.default_command import group_settings
 from penstock.cli.parameters import AsJson, BrokerPlace, BrokerUrl
 from penstock.cli.places import remote, view_of
@@ -68,10 +69,13 @@ def delete_namespace(
     broker: BrokerUrl,
     name: _Name,
     force: Annotated[bool, typer.Option("--force", help="With all its queues.")] = False,
+    yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Delete a namespace; with its queues only if forced."""
+    """Delete a namespace; with its queues only if forced, and after asking."""
     with remote(broker) as opened:
+        if force:
+            confirm(f"Delete namespace {name} with all its queues and messages?", yes=yes)
         opened.delete_namespace(name, force=force)
     if json:
         write_json({"name": name, "deleted": True})
