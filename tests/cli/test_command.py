@@ -18,7 +18,8 @@ NAMES = sorted(
 def test_all_commands_are_there() -> None:
     wanted = "stats inspect peek enqueue dequeue tail seek compact verify redrive why history"
     beside_a_broker = "publish lease ack nack top worker bench serve"
-    assert sorted([*wanted.split(), *beside_a_broker.split()]) == NAMES
+    operating = "pause resume purge cancel discard"
+    assert sorted(f"{wanted} {beside_a_broker} {operating}".split()) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -248,6 +248,8 @@ def test_no_queue_there_is_one_sentence(command: CommandLine, tmp_path: Path, na
         "nack": ["receipt"],
         "seek": ["--to", "end"],
         "redrive": ["--all"],
+        "discard": ["--all", "--yes"],
+        "cancel": ["0" * 26],
         "why": ["0" * 26],
         "history": ["0" * 26],
     }

@@ -10,6 +10,7 @@ import typer
 import penstock
 from penstock.cli.app import app
 from penstock.client import connect_broker
+from penstock.model import Receipt
 from tests.cli.command_line import CommandLine
 from tests.server.running import RunningServer
 
@@ -120,6 +121,18 @@ def test_a_receipt_is_text_or_what_lease_printed(
     }[form]
     answer = command(verb, place, *arguments, "--json", stdin=leased.out)
     assert answer.json == {f"{verb}ed": 2}
+
+
+@pytest.mark.parametrize("verb", ["ack", "nack"])
+@pytest.mark.parametrize("begins", ["-r", "-h", "--", "-j"])
+def test_a_receipt_that_looks_like_an_option_is_a_receipt(
+    command: CommandLine, path: Path, verb: str, begins: str
+) -> None:
+    """Receipts are base64 for URLs, which has a minus: one of 64 begins with it."""
+    made_up = f"{begins}{'A' * (len(Receipt(1, 0, 1, 1, 1).pack()) - len(begins))}"
+    answer = command(verb, path, made_up, "--json")
+    assert answer.code == 1
+    assert "receipt" in answer.err and "option" not in answer.err
 
 
 @pytest.mark.parametrize("wrong", ['{"id": "x"}', "{", "[1]", "-"])

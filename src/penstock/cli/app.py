@@ -27,6 +27,7 @@ from penstock.cli.pause import pause, resume
 from penstock.cli.peek import peek
 from penstock.cli.purge import purge
 from penstock.cli.queues import queues_app
+from penstock.cli.receipts import WithReceipts
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
 from penstock.cli.serve import serve
@@ -98,7 +99,8 @@ app = typer.Typer(
 for _command in _LOOKING:
     app.command(rich_help_panel="Look (nothing is changed)")(_command)
 for _command in _CHANGING:
-    app.command(rich_help_panel="Change")(_command)
+    _kind = WithReceipts if _command in (ack, nack) else None
+    app.command(cls=_kind, rich_help_panel="Change")(_command)
 app.add_typer(groups_app, rich_help_panel="Change")
 app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(enqueue)
 app.command(rich_help_panel="Broker")(serve)

@@ -3,8 +3,31 @@
 import json
 import sys
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import typer
+from typer.core import TyperCommand
+
+from penstock.errors import ReceiptInvalid
+from penstock.model import Receipt
+
+
+class WithReceipts(TyperCommand):
+    """A command whose arguments are receipts: one that begins with `-` is not an option."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        like_options = [one for one in args if one.startswith("-") and _is_receipt(one)]
+        if like_options and "--" not in args:
+            args = [*(one for one in args if one not in like_options), "--", *like_options]
+        return super().parse_args(ctx, args)
+
+
+def _is_receipt(text: str) -> bool:
+    try:
+        Receipt.unpack(text)
+    except ReceiptInvalid:
+        return False
+    return True
 
 
 def receipts_in(arguments: Iterable[str]) -> list[str]:
