@@ -1,4 +1,4 @@
-"""A bad call makes no queue: what is refused changes nothing."""
+"""A bad call makes no queue: what is refused changes nothing. Nor does one that only looks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,14 @@ import pytest
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
 from penstock.broker.names import QueueName
-from penstock.errors import InvalidInput, NoSuchGroup, PayloadTooLarge, PenstockError, QuotaExceeded
+from penstock.errors import (
+    InvalidInput,
+    NoSuchGroup,
+    NoSuchQueue,
+    PayloadTooLarge,
+    PenstockError,
+    QuotaExceeded,
+)
 from penstock.model import NewMessage
 from tests.broker.conftest import OpenBroker
 
@@ -53,3 +60,15 @@ async def test_the_settings_of_the_namespace_decide_what_is_bad(open_broker: Ope
             await broker.publish(ANN, NEW, [b"x" * 11])
         assert broker.queues(ANN) == []
         await broker.publish(ANN, NEW, [b"x" * 10])
+
+
+async def test_a_lease_that_does_not_wait_finds_nothing_and_makes_no_queue(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        assert await broker.lease(ANN, NEW) == []
+        assert broker.queues(ANN) == []
+        assert broker.namespaces(ANN) == []
+    async with open_broker(create_on_use=False) as broker:
+        with pytest.raises(NoSuchQueue):
+            await broker.lease(ANN, NEW)

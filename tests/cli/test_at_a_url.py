@@ -174,8 +174,8 @@ def test_queues_and_namespaces(command: CommandLine, server: RunningServer) -> N
         "shop",
     ]
     assert command("namespaces", "delete", server.url, "shop").code == 1
-    assert command("queues", "delete", server.url, "shop/orders", "--json").json["deleted"]
-    assert command("namespaces", "delete", server.url, "shop", "--force").code == 0
+    assert command("queues", "delete", server.url, "shop/orders", "--yes", "--json").json["deleted"]
+    assert command("namespaces", "delete", server.url, "shop", "--force", "-y").code == 0
 
 
 def test_a_setting_that_is_none_is_refused_with_the_one_that_was_meant(
@@ -280,6 +280,16 @@ def test_the_verbs_are_those_of_the_broker() -> None:
     assert [verb.value for verb in VerbName] == [verb.value for verb in Verb]
 
 
+@pytest.mark.parametrize("verb", ["dequeue", "lease"])
+def test_taking_from_a_queue_that_is_not_there_says_so_and_makes_none(
+    command: CommandLine, server: RunningServer, verb: str
+) -> None:
+    answer = command(verb, f"{server.url}/shop/ordrs")
+    assert answer.code == 1
+    assert "no queue shop/ordrs" in answer.err
+    assert "ordrs" not in command("queues", server.url, "--json").text
+
+
 # -- worker ----------------------------------------------------------------------------------------
 
 TASKS = """
@@ -326,6 +336,11 @@ def test_a_worker_calls_the_function(command: CommandLine, url: str, queue: Queu
     failed = command("worker", "tasks_of_test:fail", "-q", url, "--idle", "0")
     assert "0 done, 1 failed, 0 handed back, 0 lost." in failed.text
     assert "ValueError: no" in failed.err
+    assert f"working on {url}, group main, 1 at a time" in failed.err
+    id_ = queue.enqueue(b"8")
+    told = command("worker", "tasks_of_test:later", *line, "-v").err
+    assert f"{id_} done in" in told
+    assert f"{id_} done in" not in failed.err
 
 
 @pytest.mark.usefixtures("_tasks")

@@ -60,6 +60,17 @@ def test_redrive_of_what_is_not_dead_is_refused(
     assert len(dead_ids(lived_in)) == 2
 
 
+@pytest.mark.parametrize("verb", ["redrive", "discard"])
+def test_a_dry_run_without_a_choice_shows_all(
+    command: CommandLine, lived_in: Path, verb: str
+) -> None:
+    dry = command(verb, lived_in, "--dry-run", "--json")
+    assert [line["id"] for line in dry.json_lines] == dead_ids(lived_in)
+    assert dry.code == 0
+    limited = command(verb, lived_in, "--dry-run", "--limit", 1, "--json")
+    assert [line["id"] for line in limited.json_lines] == dead_ids(lived_in)[:1]
+
+
 @pytest.mark.parametrize("arguments", [[], ["--all", "--reason", "x"], ["--limit", "0", "--all"]])
 def test_redrive_wants_to_know_which(
     command: CommandLine, lived_in: Path, arguments: list[str]

@@ -1,12 +1,17 @@
 """`penstock serve`, as the process that it is."""
 
 import json
+import os
+import pty
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
 
 import penstock
 from tests.cli.command_line import CommandLine
@@ -37,6 +42,53 @@ def test_it_serves_until_it_is_told_to_stop_and_goes_on_where_it_was(tmp_path: P
             assert [message.id for message in queue.browse()] == [kept]
         process.send_signal(signal.SIGINT)
         assert process.wait(timeout=60) == 0
+
+
+def failing(*arguments: object) -> str:
+    """What `serve` says on stderr when it cannot."""
+    line = [sys.executable, "-m", "penstock", "serve", *map(str, arguments)]
+    ended = subprocess.run(line, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    return ended.stderr
+
+
+def test_a_data_directory_that_another_serves_is_told_in_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as (url, _):
+        told = failing(tmp_path / "data", "--port", 0)
+        assert told.count("\n") == 1
+        assert "is being written by" in told and "serving" not in told
+        with penstock.open(f"{url}/shop/orders") as queue:
+            queue.enqueue(b"it goes on")
+
+
+def test_a_port_that_is_taken_is_told_in_one_line(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as (url, _):
+        port = urlsplit(url).port
+        told = failing(tmp_path / "other", "--port", port)
+    assert told.count("\n") == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in told and "serving" not in told
+    assert not (tmp_path / "other").exists()
+
+
+@pytest.mark.parametrize(("form", "begins"), [("auto", "2"), ("json", "{"), ("text", "2")])
+def test_people_get_lines_and_pipes_get_json(tmp_path: Path, form: str, begins: str) -> None:
+    """stderr is a terminal here; with `serving` above it is a pipe."""
+    reading, terminal = pty.openpty()
+    line = [sys.executable, "-m", "penstock", "serve", str(tmp_path / "data"), "--port", "0"]
+    environment = {**os.environ, "PENSTOCK_SERVER_LOG_FORMAT": form}
+    with subprocess.Popen(line, stderr=terminal, env=environment) as process:
+        os.close(terminal)
+        with os.fdopen(reading, encoding="utf-8") as told:
+            first = told.readline()
+        process.kill()
+    assert first.startswith(begins)
+    assert "listening" in first
+
+
+def test_a_pipe_gets_json(tmp_path: Path) -> None:
+    with serving(tmp_path / "data") as (_, process):
+        assert process.stderr is not None
+        assert json.loads(process.stderr.readline())["event"] == "listening"
 
 
 def test_flags_win_over_the_file(tmp_path: Path) -> None:

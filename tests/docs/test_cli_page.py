@@ -13,11 +13,15 @@ import penstock
 from penstock.cli.ack import ack
 from penstock.cli.app import app
 from penstock.cli.as_json import dead_letter_json, event_json, message_json
+from penstock.cli.cancel import cancel
 from penstock.cli.compact import compact
+from penstock.cli.discard import discard
 from penstock.cli.enqueue import enqueue
 from penstock.cli.inspect import inspect
 from penstock.cli.lease import leased_json
 from penstock.cli.nack import nack
+from penstock.cli.pause import pause, resume
+from penstock.cli.purge import purge
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
 from penstock.cli.stats import stats
@@ -29,7 +33,13 @@ PAGE = "cli.md"
 TEXT = (DOCS / PAGE).read_text()
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
-GROUPS = ("queues", "namespaces", "webhooks", "keys")  # those of `spark` are on its own page
+GROUPS = (
+    "groups",
+    "queues",
+    "namespaces",
+    "webhooks",
+    "keys",
+)  # those of `spark` are on its own page
 OF_GROUPS: dict[str, Any] = {
     f"{group} {name}": command
     for group in GROUPS
@@ -99,7 +109,9 @@ def test_keys_of_messages_dead_letters_and_events(queue: penstock.Queue) -> None
 
 def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[str]) -> None:
     with queue:
-        (letter,) = queue.dead()
+        queue.enqueue(b"dead too")
+        queue.nack(queue.lease(), "no")
+        letter, other = queue.dead()
         queue.enqueue_batch([b"1", b"2"])
         receipts = [job.receipt for job in queue.lease(2)]
     path = queue.path
@@ -111,8 +123,13 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "enqueue": lambda: enqueue(path, "x", json=True),
         "ack": lambda: ack(path, receipts[:1], json=True),
         "nack": lambda: nack(path, receipts[1:], json=True),
-        "redrive": lambda: redrive(path, everything=True, json=True),
+        "redrive": lambda: redrive(path, [letter.id], json=True),
+        "discard": lambda: discard(path, [other.id], yes=True, json=True),
+        "cancel": lambda: cancel(path, [letter.id], json=True),
         "seek": lambda: seek(path, seq=1, json=True),
+        "pause": lambda: pause(path, json=True),
+        "resume": lambda: resume(path, json=True),
+        "purge": lambda: purge(path, yes=True, json=True),
         "compact": lambda: compact(path, json=True),
     }
     rows = rows_with(PAGE, "document of", "keys")

@@ -122,3 +122,63 @@ def test_values_out_of_range_are_refused(values: dict[str, Any]) -> None:
 
 def test_what_can_be_reloaded_is_a_setting() -> None:
     assert {item.name for item in fields(ServerSettings)} >= RELOADABLE
+
+
+# -- units -----------------------------------------------------------------------------------------
+
+
+def test_durations_and_sizes_may_have_units_everywhere(tmp_path: Path) -> None:
+    file = write(
+        tmp_path,
+        '[server]\nidle_timeout_s = "2m"\n[broker]\nidle_close_s = "1h"\n'
+        '[queues]\nlease_s = "500ms"\nsegment_bytes = "1MiB"\n',
+    )
+    environment = {"PENSTOCK_SERVER_MAX_BODY_BYTES": "64MB", "PENSTOCK_QUEUES_BLOCK_S": "1m"}
+    configuration = load_configuration(file, environment)
+    assert configuration.server.idle_timeout_s == 120
+    assert configuration.server.max_body_bytes == 64_000_000
+    assert configuration.broker.idle_close_s == 3600
+    queue = configuration.broker.queue_settings({})
+    assert (queue.lease_s, queue.segment_bytes, queue.block_s) == (0.5, 1 << 20, 60)
+
+
+@pytest.mark.parametrize("text", ["1x", "m", "-1s", "1 m", "1m30s", "1MB", ""])
+def test_what_is_no_duration_is_refused_with_what_one_is(text: str) -> None:
+    with pytest.raises(InvalidInput, match="PENSTOCK_QUEUES_LEASE_S: lease_s is .*250ms"):
+        load_configuration(None, {"PENSTOCK_QUEUES_LEASE_S": text})
+
+
+# -- where a wrong value stands --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("variable", "text"),
+    [
+        ("SERVER_PORT", "70000"),
+        ("SERVER_LOG_LEVEL", "loud"),
+        ("SERVER_TRUSTED_PROXIES", "nowhere"),
+        ("BROKER_MAX_QUEUES", "-1"),
+        ("BROKER_CREATE_ON_USE", "perhaps"),
+        ("QUEUES_MAX_ATTEMPTS", "0"),
+        ("QUEUES_SYNC", "sometimes"),
+        ("QUEUES_SEGMENT_BYTES", "1"),
+    ],
+)
+def test_a_wrong_value_in_the_environment_is_told_with_its_variable(
+    tmp_path: Path, variable: str, text: str
+) -> None:
+    table, _, name = variable.partition("_")
+    file = write(tmp_path, f"# a file\n[{table.lower()}]\n")
+    with pytest.raises(InvalidInput, match=f"^PENSTOCK_{variable}: {name.lower()}"):
+        load_configuration(file, {f"PENSTOCK_{variable}": text})
+
+
+def test_the_place_that_won_is_the_one_that_is_told(tmp_path: Path) -> None:
+    file = write(tmp_path, "[server]\nport = 70000\n")
+    with pytest.raises(InvalidInput, match="line 2: port is 70000"):
+        load_configuration(file, {})
+    environment = {"PENSTOCK_SERVER_PORT": "70001"}
+    with pytest.raises(InvalidInput, match="^PENSTOCK_SERVER_PORT: port is 70001"):
+        load_configuration(file, environment)
+    with pytest.raises(InvalidInput, match="^--port: port is 70002"):
+        load_configuration(file, environment, {"port": 70002})

@@ -174,6 +174,13 @@ def test_a_body_that_is_not_json_is_one_message(http: Client, queue: str) -> Non
     assert "expires_at" in leased
 
 
+def test_options_of_json_in_the_query_are_refused_not_lost(http: Client, queue: str) -> None:
+    path = queue_path(queue, "messages")
+    answer = http.post(path, params={"priority": "9"}, json={"payload": 1})
+    assert answer.status_code == 400
+    assert "priority in the query string" in answer.json()["detail"]
+
+
 def test_options_of_a_message(http: Client, queue: str) -> None:
     options = {
         "priority": 1,
@@ -296,6 +303,25 @@ def test_settling_has_a_result_for_each_receipt(http: Client, queue: str) -> Non
     assert [result["receipt"] for result in results] == [one, two, three, four, five, "made-up"]
     again = lease(http, queue, max=5)
     assert sorted(message["attempt"] for message in again) == [1, 2]  # released, and nacked
+
+
+@pytest.mark.parametrize("verdict", ["ack", "nack", "extend", "release"])
+def test_a_receipt_may_be_text_or_an_object_in_each_list(
+    http: Client, queue: str, verdict: str
+) -> None:
+    publish(http, queue, 1, 2)
+    one, two = (message["receipt"] for message in lease(http, queue, max=2, lease_s=1000))
+    results = settle(http, **{verdict: [one, {"receipt": two}]})
+    assert [result["status"] for result in results] == ["done", "done"]
+
+
+def test_an_extend_without_a_duration_is_as_the_queue_is_set(http: Client, queue: str) -> None:
+    publish(http, queue, 1)
+    http.patch(queue_path(queue), json={"lease_s": 500})
+    [leased] = lease(http, queue, lease_s=5)
+    assert settle(http, extend=[leased["receipt"]])[0]["status"] == "done"
+    why = http.get(f"/api/v1/messages/{leased['id']}/why").json()
+    assert why["details"]["left_s"] > 400
 
 
 def test_a_repeated_ack_is_fine_and_said_so(http: Client, queue: str) -> None:

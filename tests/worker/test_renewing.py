@@ -128,3 +128,33 @@ def test_the_time_limit_ends_a_thread(queue: Queue) -> None:
     options = WorkerOptions(idle_s=0, time_limit_s=0.5)
     assert Worker(queue, handle, options=options).run() == Counts(done=1, failed=1)
     assert next(queue.dead()).reason == "TimeLimitExceeded: not done within 0.5 s"
+
+
+def test_a_worker_that_became_idle_renews_nothing_and_says_nothing(
+    queue: Queue, clock: LoopClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The timer of a lease outlives the call: there is nothing left to renew when it fires."""
+    queue.enqueue(b"x")
+    renewed: list[int] = []
+
+    class Watched:
+        def __init__(self, face: Any) -> None:
+            self._face = face
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._face, name)
+
+        async def extend(self, leased: Sequence[LeasedMessage], lease_s: float) -> None:
+            renewed.append(len(leased))
+            await self._face.extend(leased, lease_s)
+
+    async def handle(job: LeasedMessage) -> None: ...
+
+    async def main() -> Counts:
+        watched = Watched((await open_for_tasks(queue))[0])
+        options = WorkerOptions(idle_s=60, lease_s=10)
+        return await Worker(watched, handle, options=options).work()
+
+    assert run_virtually(lambda _: main(), clock=clock) == Counts(done=1)
+    assert renewed == []
+    assert caplog.records == []

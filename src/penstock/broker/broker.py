@@ -86,6 +86,10 @@ class Broker:
 
     # -- life --------------------------------------------------------------------------------------
 
+    async def claim(self) -> None:
+        """Take the store for this broker alone; LedgerLocked if another has it."""
+        await self.store.claim()
+
     async def start(self) -> None:
         """Open the store and read the catalogue."""
         await self.store.open(on_ready=self.waiting.on_ready)
@@ -176,7 +180,9 @@ class Broker:
     ) -> Future[list[LeasedMessage]]:
         """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
 
-        Cancel the future when nobody waits for the answer any more: nothing is lost by it.
+        Waiting makes a queue that is not there (`create_on_use`); a call that does not wait finds
+        nothing in it, and makes nothing. Cancel the future when nobody waits for the answer any
+        more: nothing is lost by it.
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
@@ -189,7 +195,12 @@ class Broker:
             )
 
         in_queue = self._in_queue
-        return in_queue.do(queue, lease, lambda: in_queue.check_lease(queue, n, lease_s, group))
+        return in_queue.do(
+            queue,
+            lease,
+            lambda: in_queue.check_lease(queue, n, lease_s, group),
+            makes=wait_s > 0,
+        )
 
     def lease_dead(
         self,

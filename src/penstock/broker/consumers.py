@@ -144,7 +144,7 @@ class Consumer:
             raise
         finally:
             self._asking = None
-        self._found_queue = True
+        self._found_queue = broker.has_queue(self._queue)
         return leased
 
     def _stop_asking(self) -> None:

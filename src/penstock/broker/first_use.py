@@ -45,9 +45,11 @@ class FirstUse:
         queue: QueueName,
         work: Callable[[], Future[_T]],
         check: Callable[[], None] | None = None,
+        *,
+        makes: bool = True,
     ) -> Future[_T]:
         """Do the work in a queue; make that first if it is not there and may be made, and `check`
-        has nothing against it."""
+        has nothing against it. Without `makes`, the answer is then an empty list."""
         try:
             if self._store.has(queue):
                 answer = work()
@@ -58,6 +60,10 @@ class FirstUse:
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
             if check is not None:
                 check()
+            if not makes:
+                nothing: Future[Any] = asyncio.get_running_loop().create_future()
+                nothing.set_result([])
+                return nothing
         except PenstockError as error:
             self._metrics.refused(error)
             raise

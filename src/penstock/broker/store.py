@@ -67,7 +67,7 @@ class Settlement(NamedTuple):
     reason: str = ""  # of a nack
     delay_s: float | None = None  # of a nack: instead of the backoff
     dead: bool = False  # of a nack: trying again makes no sense
-    lease_s: float = 0.0  # of an extend
+    lease_s: float = 0.0  # of an extend; 0: as the queue is set
     emit: Sequence[Publishable] = ()  # of an ack: published in the same write
 
 
@@ -149,6 +149,10 @@ class Store(Protocol):
     """Queues, by name. Every method may raise NoSuchQueue where it names a queue."""
 
     # -- life --------------------------------------------------------------------------------------
+
+    async def claim(self) -> None:
+        """Take the store for this broker alone, before it is opened. LedgerLocked if another has
+        it. `open` does so too where it was not done."""
 
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
         """Get ready to be used. `on_ready` is told when a message of a watched queue may be ready:

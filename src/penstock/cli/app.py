@@ -11,16 +11,21 @@ import typer
 import penstock
 from penstock.cli.ack import ack
 from penstock.cli.bench import bench
+from penstock.cli.cancel import cancel
 from penstock.cli.compact import compact
 from penstock.cli.dequeue import dequeue
+from penstock.cli.discard import discard
 from penstock.cli.enqueue import enqueue
+from penstock.cli.groups import groups_app
 from penstock.cli.history import history
 from penstock.cli.inspect import inspect
 from penstock.cli.keys import keys_app
 from penstock.cli.lease import lease
 from penstock.cli.nack import nack
 from penstock.cli.namespaces import namespaces_app
+from penstock.cli.pause import pause, resume
 from penstock.cli.peek import peek
+from penstock.cli.purge import purge
 from penstock.cli.queues import queues_app
 from penstock.cli.redrive import redrive
 from penstock.cli.seek import seek
@@ -72,7 +77,12 @@ _CHANGING: tuple[_Command, ...] = (
     ack,
     nack,
     redrive,
+    discard,
+    cancel,
     seek,
+    pause,
+    resume,
+    purge,
     compact,
     worker,
     bench,
@@ -82,13 +92,14 @@ _BROKER = (queues_app, namespaces_app, webhooks_app, keys_app)
 app = typer.Typer(
     name="penstock",
     no_args_is_help=True,
-    add_completion=False,
+    context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
 for _command in _LOOKING:
     app.command(rich_help_panel="Look (nothing is changed)")(_command)
 for _command in _CHANGING:
     app.command(rich_help_panel="Change")(_command)
+app.add_typer(groups_app, rich_help_panel="Change")
 app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(enqueue)
 app.command(rich_help_panel="Broker")(serve)
 for _group in _BROKER:
@@ -122,7 +133,7 @@ class _Complaining(logging.Handler):
     """What a client tells while it tries again, so that nobody wonders why nothing happens."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if not logging.root.handlers:  # else it is logged, as a worker's records are
+        if not logging.root.handlers:  # else it is logged there
             complain(plain(record.getMessage()))
 
 

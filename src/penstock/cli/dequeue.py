@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from penstock.cli.as_json import message_json
-from penstock.cli.opening import writing
+from penstock.cli.opening import refuse_if_missing, writing
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
 from penstock.cli.terminal import complain, write_json_line
 from penstock.cli.words import seconds_of
@@ -38,6 +38,7 @@ def dequeue(
             left = _AT_A_TIME if everything else min(count - taken, _AT_A_TIME)
             leased = queue.lease(left, wait_s=wait, group=group, holder="penstock dequeue")
             if not leased:
+                refuse_if_missing(queue)
                 break
             _print_and_settle(queue, leased, json=json)
             taken += len(leased)

@@ -6,7 +6,7 @@ import typer
 from rich.text import Text
 
 from penstock.cli.as_json import message_json
-from penstock.cli.opening import writing
+from penstock.cli.opening import refuse_if_missing, writing
 from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
 from penstock.cli.terminal import complain, show_table, table, write_json_line
 from penstock.cli.words import clock_time, preview, seconds_of
@@ -42,6 +42,8 @@ def lease(
             leased = queue.lease_dead(count, lease_s=lease_s, group=group, holder=holder)
         else:
             leased = queue.lease(count, lease_s=lease_s, wait_s=wait, group=group, holder=holder)
+        if not leased:
+            refuse_if_missing(queue)
     if not leased:
         complain(f"no {'dead letter' if dead else 'message'} is ready in group {group!r}")
         raise typer.Exit(1)

@@ -6,6 +6,7 @@ import typer
 
 from penstock.cli.opening import writing
 from penstock.cli.parameters import AsJson, QueuePath, Receipts
+from penstock.cli.receipts import receipts_in
 from penstock.cli.terminal import say, write_json
 from penstock.cli.words import number, seconds_of
 
@@ -26,13 +27,14 @@ def nack(
     """Say that the work on leased messages failed: they are tried again later, or are dead."""
     if release and (reason or delay is not None):
         raise typer.BadParameter("--release goes with neither --reason nor --delay")
+    found = receipts_in(receipts)
     with writing(path) as queue:
         if release:
-            queue.release(receipts)
+            queue.release(found)
         else:
-            queue.nack(receipts, reason, delay=delay)
+            queue.nack(found, reason, delay=delay)
     verb = "released" if release else "nacked"
     if json:
-        write_json({verb: len(receipts)})
+        write_json({verb: len(found)})
     else:
-        say(f"{number(len(receipts), 'message')} {verb}.")
+        say(f"{number(len(found), 'message')} {verb}.")

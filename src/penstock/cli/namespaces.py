@@ -4,12 +4,13 @@ from typing import Annotated
 
 import typer
 
+from penstock.cli.confirming import Yes, confirm
 from penstock.cli.default_command import group_settings
 from penstock.cli.parameters import AsJson, BrokerPlace, BrokerUrl
 from penstock.cli.places import remote, view_of
 from penstock.cli.setting_options import Settings, settings_of
 from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
-from penstock.cli.words import moment, number, size
+from penstock.cli.words import bytes_of, moment, number, size
 
 namespaces_app = typer.Typer(**group_settings("namespaces", "The namespaces of a broker."))
 
@@ -46,7 +47,9 @@ def create_namespace(
     broker: BrokerUrl,
     name: _Name,
     max_queues: Annotated[int, typer.Option(min=0, help="Its quota of queues; 0: none.")] = 0,
-    max_bytes: Annotated[int, typer.Option(min=0, help="Its quota of bytes; 0: none.")] = 0,
+    max_bytes: Annotated[
+        int, typer.Option(metavar="SIZE", parser=bytes_of, help="Its quota of bytes; 0: none.")
+    ] = 0,
     setting: Settings = None,
     json: AsJson = False,
 ) -> None:
@@ -66,10 +69,13 @@ def delete_namespace(
     broker: BrokerUrl,
     name: _Name,
     force: Annotated[bool, typer.Option("--force", help="With all its queues.")] = False,
+    yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Delete a namespace; with its queues only if forced."""
+    """Delete a namespace; with its queues only if forced, and after asking."""
     with remote(broker) as opened:
+        if force:
+            confirm(f"Delete namespace {name} with all its queues and messages?", yes=yes)
         opened.delete_namespace(name, force=force)
     if json:
         write_json({"name": name, "deleted": True})

@@ -6,7 +6,7 @@ import penstock
 from penstock.cli.terminal import complain
 from penstock.cli.words import plain
 from penstock.client import is_url
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NotAllowed
 from penstock.ledger import Damage, Ledger
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
@@ -24,6 +24,14 @@ def writing(path: str, *, create: bool = False) -> Queue:
     if is_url(path):
         return penstock.open(path)
     return open_queue(path, {}, create=create, on_damage=warn)
+
+
+def refuse_if_missing(queue: Queue) -> None:
+    """Raise NoSuchQueue if a broker has no such queue: it found nothing in it, and said no more."""
+    try:
+        queue.stats()
+    except NotAllowed:
+        pass  # this key may consume, but not look
 
 
 def files_of(path: str) -> str:

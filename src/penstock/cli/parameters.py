@@ -36,7 +36,11 @@ MessageId = Annotated[
 ]
 Receipts = Annotated[
     list[str],
-    typer.Argument(metavar="RECEIPT", help="As `penstock lease` shows it.", show_default=False),
+    typer.Argument(
+        metavar="RECEIPT",
+        help="As `penstock lease` shows it, or its JSON; - reads them from standard input.",
+        show_default=False,
+    ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for programs, instead of a table.")]
 InGroup = Annotated[

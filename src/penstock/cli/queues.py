@@ -6,6 +6,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from penstock.cli.confirming import Yes, confirm
 from penstock.cli.default_command import group_settings
 from penstock.cli.parameters import AsJson, BrokerPlace, BrokerUrl, QueueAtBroker
 from penstock.cli.places import QueueRow, remote, view_of
@@ -70,9 +71,12 @@ def change_queue(
 
 
 @queues_app.command("delete")
-def delete_queue(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False) -> None:
-    """Delete a queue and all that is in it."""
+def delete_queue(
+    broker: BrokerUrl, queue: QueueAtBroker, yes: Yes = False, json: AsJson = False
+) -> None:
+    """Delete a queue and all that is in it. Asks first."""
     with remote(broker) as opened:
+        confirm(f"Delete queue {queue} and all its messages?", yes=yes)
         opened.delete_queue(queue)
     if json:
         write_json({"queue": queue, "deleted": True})

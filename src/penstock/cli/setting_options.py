@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.queue.settings import QueueSettings
+from penstock.units import number_of
 
 _NAMES = [field.name for field in fields(QueueSettings)]
 
@@ -20,10 +21,10 @@ Settings = Annotated[
 
 
 def settings_of(pairs: list[str] | None) -> dict[str, Any]:
-    """Names and values; a value is JSON, or text where it is not.
+    """Names and values; a value is JSON, a duration or size with its unit, or else text.
 
-    >>> settings_of(["lease_s=60", "sync=never", "auto_compact=false"])
-    {'lease_s': 60, 'sync': 'never', 'auto_compact': False}
+    >>> settings_of(["lease_s=1m", "sync=never", "auto_compact=false"])
+    {'lease_s': 60.0, 'sync': 'never', 'auto_compact': False}
     """
     found: dict[str, Any] = {}
     for pair in pairs or []:
@@ -37,5 +38,5 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
         try:
             found[name] = json.loads(text)
         except ValueError:
-            found[name] = text
+            found[name] = number_of(name, text)
     return found

@@ -5,8 +5,9 @@ from datetime import datetime
 
 import typer
 
-_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?", re.ASCII)
+from penstock.units import A_DURATION, A_SIZE, duration_s, size_bytes
+
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _PREVIEW_BYTES = 400
 
 
@@ -16,12 +17,22 @@ def seconds_of(text: str | float) -> float:
     >>> [seconds_of(text) for text in ("30", "0.5", "250ms", "10m", "2h", "7d")]
     [30.0, 0.5, 0.25, 600.0, 7200.0, 604800.0]
     """
-    found = _DURATION.fullmatch(str(text))  # an option's default comes as it is: a number
+    found = duration_s(str(text))  # an option's default comes as it is: a number
     if found is None:
-        raise typer.BadParameter(
-            f"{text!r} is not a duration; write seconds, or with a unit: 90, 250ms, 10m, 2h"
-        )
-    return float(found[1]) * _UNITS_S[found[2] or "s"]
+        raise typer.BadParameter(f"{text!r} is not a duration; write {A_DURATION}")
+    return found
+
+
+def bytes_of(text: str | int) -> int:
+    """A size: bytes, or a number with a unit.
+
+    >>> [bytes_of(text) for text in ("4096", "64MB", "1GiB")]
+    [4096, 64000000, 1073741824]
+    """
+    found = size_bytes(str(text))
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a size; write {A_SIZE}")
+    return found
 
 
 def time_of(text: str) -> float:

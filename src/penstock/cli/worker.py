@@ -4,7 +4,8 @@ import importlib
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -51,6 +52,9 @@ def worker(
         typer.Option(metavar="DURATION", parser=seconds_of, help="Stop if nothing comes so long."),
     ] = None,
     group: InGroup = MAIN,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="A line for each message on stderr.")
+    ] = False,
     json: AsJson = False,
 ) -> None:
     """Call a function for each message: acked when it returns, nacked when it raises.
@@ -68,8 +72,8 @@ def worker(
         group=group,
     )
     function = function_of(handler)
-    _log_to_stderr()
-    with writing(queue) as opened:
+    level = logging.DEBUG if verbose else logging.INFO
+    with _logging_to_stderr(level), writing(queue) as opened:
         counts = Worker(opened, function, options=options).run()
     if json:
         write_json(asdict(counts))
@@ -102,9 +106,19 @@ def function_of(text: str) -> Callable[[Any], object]:
     return function
 
 
-def _log_to_stderr() -> None:
-    """A worker runs unattended: failures are told as they happen."""
+@contextmanager
+def _logging_to_stderr(level: int) -> Iterator[None]:
+    """Log what happens as it happens: a worker runs unattended."""
     handler = logging.StreamHandler(err.file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    for name in ("penstock.worker", "penstock.client"):
-        logging.getLogger(name).addHandler(handler)
+    worker, client = logging.getLogger("penstock.worker"), logging.getLogger("penstock.client")
+    before = worker.level, list(client.handlers)
+    worker.setLevel(level)
+    worker.addHandler(handler)
+    client.handlers[:] = [handler]
+    try:
+        yield
+    finally:
+        worker.setLevel(before[0])
+        worker.removeHandler(handler)
+        client.handlers[:] = before[1]

@@ -17,6 +17,7 @@ from penstock.server.problems import PROBLEM_JSON, Problem
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.rest.endpoint import Call, Endpoint, Reply
 from penstock.server.rest.message_out import encode
+from penstock.server.root_page import ROOT_ROUTE
 from penstock.server.service import Service, service_of
 
 
@@ -41,6 +42,7 @@ def build_app(service: Service) -> ASGIApp:
     routes = [
         *_native_routes(ENDPOINTS),
         openapi_route(ENDPOINTS),
+        ROOT_ROUTE,
         *DOCS_ROUTES,
         *rivetq.ROUTES,
         *epochqueue.ROUTES,

@@ -7,7 +7,8 @@ setting is refused, with the line where it stands.
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple
 from penstock.broker.settings import BrokerSettings
 from penstock.errors import InvalidInput, PenstockError
 from penstock.server.settings import ServerSettings
+from penstock.units import number_of
 
 TABLES = ("server", "broker", "queues")
 _TEXTS = frozenset(item.name for item in fields(ServerSettings) if item.type is str)
@@ -41,13 +43,19 @@ def load_configuration(
     given = {name: value for name, value in (flags or {}).items() if value is not None}
     _refuse_unknown("server", given, lambda name: f"flag --{name.replace('_', '-')}")
     _merge(tables, {"server": given})
-    for name in _LISTS & tables["server"].keys():
-        tables["server"][name] = _as_list(name, tables["server"][name])
-    try:
-        broker = BrokerSettings(**tables["broker"], queues=tables["queues"])
-        return Configuration(ServerSettings(**tables["server"]), broker)
-    except PenstockError as error:
-        raise InvalidInput(f"{_where(file, str(error))}{error}") from None
+    asked = _Asked(file, environment or {}, given)
+    with asked.named(("server",)):
+        for name in _LISTS & tables["server"].keys():
+            tables["server"][name] = _as_list(name, tables["server"][name])
+        server = ServerSettings(**_numbers(tables["server"]))
+    with asked.named(("broker", "queues")):
+        broker = BrokerSettings(**_numbers(tables["broker"]), queues=_numbers(tables["queues"]))
+    return Configuration(server, broker)
+
+
+def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values with their units taken for what they mean."""
+    return {name: number_of(name, value) for name, value in values.items()}
 
 
 def _names_of(table: str) -> frozenset[str]:
@@ -141,11 +149,35 @@ def _line_of(text: str, table: str, name: str | None = None) -> int:
     return 1
 
 
-def _where(file: Path | None, error: str) -> str:
-    """The line of the setting that an error begins with, if it is the file's."""
-    name = re.match(r"[a-z_]+", error)
-    if file is None or name is None:
+class _Asked(NamedTuple):
+    """Where settings come from, to say which of these places has a wrong one."""
+
+    file: Path | None
+    environment: Mapping[str, str]
+    flags: Mapping[str, Any]
+
+    @contextmanager
+    def named(self, tables: Sequence[str]) -> Iterator[None]:
+        """Around a check of tables: an error says where the setting that it begins with stands."""
+        try:
+            yield
+        except PenstockError as error:
+            name = re.match(r"[a-z_]+", str(error))
+            place = self._place(tables, name.group()) if name else ""
+            raise InvalidInput(f"{place}{error}") from None
+
+    def _place(self, tables: Sequence[str], name: str) -> str:
+        """The place that won: a flag, a variable, or a line of the file."""
+        if "server" in tables and name in self.flags:
+            return f"--{name.replace('_', '-')}: "
+        for table in tables:
+            variable = f"PENSTOCK_{table.upper()}_{name.upper()}"
+            if variable in self.environment:
+                return f"{variable}: "
+        if self.file is not None:
+            text = self.file.read_text("utf-8")
+            for table in tables:
+                line = _line_of(text, table, name)
+                if line > 1:
+                    return f"{self.file}, line {line}: "
         return ""
-    text = file.read_text("utf-8")
-    lines = (_line_of(text, table, name.group()) for table in TABLES)
-    return next((f"{file}, line {line}: " for line in lines if line > 1), "")

@@ -11,6 +11,11 @@ _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
     "img-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+PAGE_HEADERS = {
+    "content-security-policy": _POLICY,
+    "referrer-policy": "no-referrer",
+    "cache-control": "no-cache",
+}
 _PAGES = {
     "/docs": ("docs.html", "text/html"),
     "/docs/docs.js": ("docs.js", "text/javascript"),
@@ -27,12 +32,7 @@ async def _page(request: Request) -> Response:
     path = request.scope["path"]
     name, media_type = _PAGES[path]
     request.state.route = path
-    headers = {
-        "content-security-policy": _POLICY,
-        "referrer-policy": "no-referrer",
-        "cache-control": "no-cache",
-    }
-    return Response(_content(name), headers=headers, media_type=media_type)
+    return Response(_content(name), headers=PAGE_HEADERS, media_type=media_type)
 
 
 DOCS_ROUTES = [Route(path, _page, methods=["GET"]) for path in _PAGES]

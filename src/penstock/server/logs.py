@@ -1,4 +1,4 @@
-"""Logs: a line of JSON an event, or text for a terminal. Payloads and secrets are never logged."""
+"""Logs: text on a terminal, else a line of JSON an event. Payloads and secrets are never logged."""
 
 import json
 import logging
@@ -47,7 +47,10 @@ def _at(record: logging.LogRecord) -> str:
 def set_up_logs(settings: ServerSettings) -> None:
     """Send what Penstock and uvicorn say to stderr, in the form that is set."""
     handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines() if settings.log_format == "json" else TextLines())
+    is_text = settings.log_format == "text" or (
+        settings.log_format == "auto" and handler.stream.isatty()
+    )
+    handler.setFormatter(TextLines() if is_text else JsonLines())
     for name in _LOGGERS:
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]

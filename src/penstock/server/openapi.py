@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.server.field_notes import REQUESTS, example_of, explain
 from penstock.server.problems import CODES, PROBLEM_JSON
 from penstock.server.rest.endpoint import Endpoint
 from penstock.server.rest.message_in import JSON
@@ -68,10 +69,11 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
     )
+    explain(components)
     of_kind = {id(kind): schema for kind, schema in zip(kinds, schemas, strict=True)}
     paths: dict[str, dict[str, Any]] = {}
     for endpoint in endpoints:
-        operation = _operation(endpoint, of_kind)
+        operation = _operation(endpoint, of_kind, components)
         paths.setdefault(endpoint.path, {})[endpoint.method.lower()] = operation
     return {
         "openapi": "3.1.0",
@@ -92,7 +94,9 @@ def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
     }
 
 
-def _operation(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
+def _operation(
+    endpoint: Endpoint, of_kind: dict[int, Any], components: dict[str, Any]
+) -> dict[str, Any]:
     operation: dict[str, Any] = {
         "operationId": endpoint.handler.__name__,
         "summary": endpoint.summary,
@@ -109,13 +113,16 @@ def _operation(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
                 for parameter in endpoint.query
             ),
         ],
-        "responses": _responses(endpoint, of_kind),
+        "responses": _responses(endpoint, of_kind, components),
         "security": [{"key": []}, {"bearer": []}, {}] if endpoint.verb else [],
     }
     if endpoint.verb:
         operation["description"] = f"Needs a key with the verb `{endpoint.verb}`, where keys are."
     if endpoint.body is not None:
-        content = {_media_type(endpoint.body): {"schema": _schema(endpoint.body, of_kind)}}
+        form: dict[str, Any] = {"schema": _schema(endpoint.body, of_kind)}
+        content = {_media_type(endpoint.body): form}
+        if endpoint.handler.__name__ in REQUESTS:
+            form["example"] = REQUESTS[endpoint.handler.__name__]
         if endpoint.handler.__name__ == "publish_messages":
             content["application/octet-stream"] = {"schema": {}}  # the body is the payload
         operation["requestBody"] = {"required": not endpoint.body_optional, "content": content}
@@ -133,7 +140,9 @@ def _path_parameter(name: str) -> dict[str, Any]:
     }
 
 
-def _responses(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
+def _responses(
+    endpoint: Endpoint, of_kind: dict[int, Any], components: dict[str, Any]
+) -> dict[str, Any]:
     found: dict[str, Any] = {}
     schemas = [_schema(kind, of_kind) for kind in _answers(endpoint)]
     good = schemas[0] if len(schemas) == 1 else {"anyOf": schemas}
@@ -141,7 +150,10 @@ def _responses(endpoint: Endpoint, of_kind: dict[int, Any]) -> dict[str, Any]:
         answer: dict[str, Any] = {"description": HTTPStatus(status).phrase}
         if status < 300:
             if endpoint.answer is not None:
-                answer["content"] = {_media_type(endpoint.answer): {"schema": good}}
+                form: dict[str, Any] = {"schema": good}
+                if _media_type(endpoint.answer) == JSON:
+                    form["example"] = example_of(good, components)
+                answer["content"] = {_media_type(endpoint.answer): form}
         else:
             problem = {"$ref": "#/components/schemas/ProblemBody"}
             answer["content"] = {PROBLEM_JSON: {"schema": problem}}

@@ -68,13 +68,20 @@ class Server:
     # -- starting ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Listen, and begin to recover. Until that is done, calls are answered with 503."""
+        """Take the data directory, listen, and begin to recover. Until that is done, calls are
+        answered with 503. What is in the way of the first two is raised before anything is said."""
         settings = self.service.settings
         await self.service.keys.load()
         refuse_open_door(settings, keys_required=self.service.keys.required)
         config = self._uvicorn_config(settings)
         self._tls = config.ssl
         sockets = listen(settings)
+        try:
+            await self.broker.claim()
+        except BaseException:
+            for one in sockets:
+                one.close()
+            raise
         make_protocol = functools.partial(
             PenstockProtocol,
             config,
@@ -200,5 +207,4 @@ class Server:
         await asyncio.wait([recovery])
         if not recovery.cancelled() and recovery.exception() is None:
             await self.webhooks.stop(grace_s=within_s / 2)
-        if self.broker.is_open:
-            await self.broker.stop()
+        await self.broker.stop()

@@ -45,7 +45,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = ()  # origins whose pages may call; "*": all
     # looking inside
     log_level: str = "info"
-    log_format: str = "json"
+    log_format: str = "auto"  # text on a terminal, JSON elsewhere
     access_log: bool = False  # a line for each request, not only for those that failed
     profiling: bool = False  # GET /debug/profile, for keys with manage
 
@@ -122,5 +122,5 @@ _WHOLE: dict[str, tuple[int, int]] = {
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "log_level": ("debug", "info", "warning", "error"),
-    "log_format": ("json", "text"),
+    "log_format": ("auto", "json", "text"),
 }

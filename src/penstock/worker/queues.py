@@ -8,7 +8,7 @@ import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.queue import RemoteQueue
-from penstock.model import LeasedMessage
+from penstock.model import LeasedMessage, Stats
 from penstock.queue import Queue
 
 AnyQueue = str | PathLike[str] | Queue | AsyncQueue | RemoteQueue | AsyncRemoteQueue
@@ -35,6 +35,8 @@ class WorkQueue(Protocol):
 
     async def release(self, leased: Sequence[LeasedMessage]) -> object: ...
 
+    async def stats(self) -> Stats: ...
+
     async def close(self) -> None: ...
 
 
@@ -47,6 +49,11 @@ async def open_for_tasks(queue: AnyQueue) -> tuple[WorkQueue, bool]:
     if isinstance(queue, str | PathLike):
         return cast(WorkQueue, await penstock.aio.open(queue)), True
     return cast(WorkQueue, queue), False
+
+
+def name_of(queue: WorkQueue) -> str:
+    """Return the path or URL of a queue, for the log."""
+    return str(getattr(queue, "url", None) or getattr(queue, "path", "a queue"))
 
 
 def _other_face(queue: Queue) -> AsyncQueue:

@@ -65,6 +65,8 @@ class Renewing:
     async def _renew_due(self) -> None:
         now_s = self._loop.time()
         due = {number: held for number, held in self._held.items() if held.due_s <= now_s}
+        if not due:
+            return  # the timer was set for a call that has ended since
         for held in due.values():
             held.due_s = now_s + self._lease_s / 2
         try:

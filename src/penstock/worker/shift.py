@@ -5,13 +5,13 @@ import logging
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from penstock.errors import TooManyRequests, Unavailable
+from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests, Unavailable
 from penstock.model import LeasedMessage
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Handler, Running, caller_of
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcomes import Counts, HandedBack, LeaseLost, TimeLimitExceeded
-from penstock.worker.queues import WorkQueue
+from penstock.worker.queues import WorkQueue, name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Settling
 from penstock.worker.stopping import StopButton
@@ -45,10 +45,20 @@ class Shift:
         self._calls: dict[asyncio.Task[None], Running] = {}
         self._call_ended = asyncio.Event()
         self._abandoned = asyncio.Event()
+        self._first_look: asyncio.Task[None] | None = None
 
     async def work(self, button: StopButton) -> None:
         """Until the button is pressed or nothing comes any more. What was begun is settled first
         also where leasing fails for good."""
+        options = self._options
+        log.info(
+            "working on %s, group %s, %d at a time",
+            name_of(self._queue),
+            options.group,
+            options.concurrency,
+        )
+        if options.idle_s is None:  # it may wait for ever: is this the queue that was meant?
+            self._first_look = asyncio.ensure_future(self._warn_if_new())
         try:
             await self._lease_and_call(button)
         except asyncio.CancelledError:  # whoever cancels does not wait for handlers
@@ -59,6 +69,23 @@ class Shift:
             await self._finish(button)
             await self._renewing.close()
             self._caller.close()
+            if self._first_look is not None:
+                self._first_look.cancel()
+                await asyncio.wait([self._first_look])
+
+    async def _warn_if_new(self) -> None:
+        """Warn about a queue that never had a message: its name may be misspelt."""
+        try:
+            is_new = (await self._queue.stats()).published == 0
+        except NoSuchQueue:
+            is_new = True
+        except PenstockError:
+            return  # leasing reports what is wrong; or this key may not read
+        if is_new:
+            log.warning(
+                "%s is new and empty: nothing was ever published to it; check its name",
+                name_of(self._queue),
+            )
 
     # -- leasing -----------------------------------------------------------------------------------
 
@@ -136,6 +163,7 @@ class Shift:
 
     async def _see_through(self, messages: Sequence[LeasedMessage], running: Running) -> None:
         """From the beginning of a call to its settlement."""
+        began_s = self._loop.time()
         held = self._renewing.hold(messages, lambda: running.interrupt(LeaseLost))
         timer = None
         if self._options.time_limit_s is not None:
@@ -148,28 +176,38 @@ class Shift:
             if timer is not None:
                 timer.cancel()
             self._renewing.let_go(held)
-        await self._settle(messages, running)
+        outcome = await self._settle(messages, running)
+        if log.isEnabledFor(logging.DEBUG):
+            took_s = self._loop.time() - began_s
+            for message in messages:
+                log.debug(
+                    "%s %s in %.3f s, attempt %d", message.id, outcome, took_s, message.attempt
+                )
 
     def _time_is_over(self, held: int, running: Running) -> None:
         """A handler that cannot be interrupted loses its leases when they are over."""
         self._renewing.let_go(held)
         running.interrupt(TimeLimitExceeded)
 
-    async def _settle(self, messages: Sequence[LeasedMessage], running: Running) -> None:
+    async def _settle(self, messages: Sequence[LeasedMessage], running: Running) -> str:
+        """Settle by what the call came to. Return that in a word, for the log."""
         error = running.ended.exception() if running.ended.done() else HandedBack()
         if error is None:
             await self._settling.ack(messages)
-        elif isinstance(error, HandedBack):
+            return "done"
+        if isinstance(error, HandedBack):
             await self._settling.release(messages)
-        elif isinstance(error, LeaseLost):
+            return "handed back"
+        if isinstance(error, LeaseLost):
             self._counts.lost += len(messages)
-        else:
-            reason = f"{type(error).__name__}: {error}"
-            if isinstance(error, TimeLimitExceeded):
-                reason = f"TimeLimitExceeded: not done within {self._options.time_limit_s:g} s"
-            ids = ", ".join(message.id for message in messages)
-            log.error("handling %s failed: %s", ids, reason, exc_info=error)
-            await self._settling.nack(messages, reason)
+            return "lost"
+        reason = f"{type(error).__name__}: {error}"
+        if isinstance(error, TimeLimitExceeded):
+            reason = f"TimeLimitExceeded: not done within {self._options.time_limit_s:g} s"
+        ids = ", ".join(message.id for message in messages)
+        log.error("handling %s failed: %s", ids, reason, exc_info=error)
+        await self._settling.nack(messages, reason)
+        return "failed"
 
     # -- the end -----------------------------------------------------------------------------------
 

@@ -7,7 +7,6 @@ from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import Receipt
 from penstock.queue.parts import Parts, as_new
-from penstock.queue.settling import Settling
 
 
 def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement]) -> list[Outcome]:
@@ -26,7 +25,7 @@ def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement
             if verdict == "ack":
                 repeats.acked(one.receipt for one in settlements)
             return [Outcome(one.receipt, "done") for one in settlements]
-    return [_settle(parts.settling, repeats, one) for one in settlements]
+    return [_settle(parts, repeats, one) for one in settlements]
 
 
 def _ack_one(parts: Parts, receipt: str) -> bool:
@@ -46,8 +45,8 @@ def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[S
     return True
 
 
-def _settle(settling: Settling, repeats: Repeats, one: Settlement) -> Outcome:
-    receipt = one.receipt
+def _settle(parts: Parts, repeats: Repeats, one: Settlement) -> Outcome:
+    receipt, settling = one.receipt, parts.settling
     try:
         if one.verdict == "ack":
             ids = settling.ack([receipt], as_new(one.emit))
@@ -56,7 +55,7 @@ def _settle(settling: Settling, repeats: Repeats, one: Settlement) -> Outcome:
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
         elif one.verdict == "extend":
-            settling.extend([receipt], one.lease_s)
+            settling.extend([receipt], one.lease_s or parts.core.settings.lease_s)
         else:
             settling.release([receipt])
     except ReceiptInvalid as error:

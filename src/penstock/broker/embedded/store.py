@@ -75,12 +75,18 @@ class EmbeddedStore:
         self._idle_close_s = idle_close_s
         self._observe_commit = observe_commit
         self._progress: Callable[[], tuple[int, int]] = lambda: (0, 0)
+        self._is_claimed = False
         self._is_open = False
 
     # -- life --------------------------------------------------------------------------------------
 
+    async def claim(self) -> None:
+        if not self._is_claimed:
+            await self._with_files(self._layout.open, self._clock)
+            self._is_claimed = True
+
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
-        await self._with_files(self._layout.open, self._clock)
+        await self.claim()
         self._commits = CommitLoop(self._clock, self._observe_commit, self._sync_threads)
         self._timer: Timer[QueueName] = Timer(self._wake)
         self._shelf = Shelf(
@@ -102,13 +108,14 @@ class EmbeddedStore:
             raise
 
     async def close(self) -> None:
-        if not self._is_open:
-            return
-        self._is_open = False
-        self._timer.close()
-        await self._shelf.close()
-        await self._commits.close()
-        await asyncio.to_thread(self._layout.close)
+        if self._is_open:
+            self._is_open = False
+            self._timer.close()
+            await self._shelf.close()
+            await self._commits.close()
+        if self._is_claimed:
+            self._is_claimed = False
+            await asyncio.to_thread(self._layout.close)
 
     def announce(self, url: str) -> Future[None]:
         return asyncio.ensure_future(self._with_files(self._layout.announce, self._clock, url))

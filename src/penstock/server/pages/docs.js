@@ -1,4 +1,5 @@
-// Shows the calls of /openapi.json and lets one try them. Text is set as text, never as markup.
+// Shows the calls of /openapi.json with their fields and examples, and lets one try them.
+// Text is set as text, never as markup.
 "use strict";
 
 const make = (tag, properties = {}, ...children) => {
@@ -7,22 +8,75 @@ const make = (tag, properties = {}, ...children) => {
   return element;
 };
 
-// A body to begin with: the fields that must be there, and a payload where there may be one.
-function example(schema, all, depth = 0) {
-  if (!schema || depth > 6) return null;
-  if (schema.$ref) return example(all[schema.$ref.split("/").pop()], all, depth + 1);
-  if (schema.anyOf) return example(schema.anyOf[0], all, depth + 1);
-  if (schema.default !== undefined && schema.default !== null) return schema.default;
-  if (schema.enum) return schema.enum[0];
-  if (schema.type === "object" || schema.properties) {
-    const made = {};
-    for (const [name, inner] of Object.entries(schema.properties || {})) {
-      if (name === "payload") made[name] = { hello: "world" };
-      else if ((schema.required || []).includes(name)) made[name] = example(inner, all, depth + 1);
-    }
-    return made;
+const pretty = (value) => JSON.stringify(value, null, 2);
+
+function resolved(schema, all) {
+  return schema?.$ref ? all[schema.$ref.split("/").pop()] : schema;
+}
+
+// The forms that a value may have, null left out: leaving a field out says the same.
+function forms(schema, all) {
+  const found = resolved(schema, all) || {};
+  return (found.anyOf || [found]).map((one) => resolved(one, all)).filter((one) => one.type !== "null");
+}
+
+function typeName(schema, all) {
+  const names = forms(schema, all).map((one) => {
+    if (one.enum) return one.enum.map((value) => JSON.stringify(value)).join(" | ");
+    if (one.type === "array") return `list of ${typeName(one.items, all)}`;
+    if (one.properties) return "object";
+    return one.type || "any JSON";
+  });
+  return [...new Set(names)].join(" | ");
+}
+
+function limits(schema, all) {
+  const said = [];
+  for (const one of forms(schema, all)) {
+    if (one.minimum !== undefined) said.push(`at least ${one.minimum}`);
+    if (one.exclusiveMinimum !== undefined) said.push(`more than ${one.exclusiveMinimum}`);
+    if (one.maximum !== undefined) said.push(`at most ${one.maximum}`);
+    if (one.maxLength !== undefined) said.push(`at most ${one.maxLength} characters`);
   }
-  return { string: "", integer: 1, number: 1, boolean: false, array: [] }[schema.type] ?? null;
+  const usual = schema.default;
+  const tells = usual !== undefined && usual !== null && usual !== "" && !Array.isArray(usual);
+  if (tells && typeof usual !== "object") said.push(`default ${usual}`);
+  return said.length ? `(${said.join(", ")})` : "";
+}
+
+// The fields of a schema and of the objects in it, as rows; `messages[].id` is in a list.
+function fields(schema, all, prefix = "", depth = 0) {
+  const rows = [];
+  // One message and a list of them have the same fields: they are shown once.
+  const add = (more) => rows.push(...more.filter((row) => !rows.some((old) => old.path === row.path)));
+  for (const one of forms(schema, all)) {
+    if (one.type === "array" && depth < 4) add(fields(one.items, all, prefix && `${prefix}[]`, depth + 1));
+    for (const [name, inner] of Object.entries(one.properties || {})) {
+      const path = prefix ? `${prefix}.${name}` : name;
+      add([{
+        path,
+        type: typeName(inner, all),
+        needed: (one.required || []).includes(name),
+        meaning: [inner.description, limits(inner, all)].filter(Boolean).join(" "),
+      }]);
+      if (depth < 4) add(fields(inner, all, path, depth + 1));
+    }
+  }
+  return rows;
+}
+
+function fieldTable(schema, all, { isRequest }) {
+  const rows = fields(schema, all);
+  if (!rows.length) return [];
+  const heads = ["field", "type", isRequest ? "needed" : "always there", "meaning"];
+  const body = rows.map((row) => make("tr", {},
+    make("td", {}, make("code", { textContent: row.path })),
+    make("td", { textContent: row.type }),
+    make("td", { textContent: row.needed ? "yes" : "" }),
+    make("td", { textContent: row.meaning })));
+  const head = make("tr", {}, ...heads.map((text) => make("th", { textContent: text })));
+  const table = make("table", {}, make("thead", {}, head), make("tbody", {}, ...body));
+  return [make("div", { className: "fields" }, table)];
 }
 
 function urlOf(path, operation, form) {
@@ -50,30 +104,59 @@ async function send(method, path, operation, form, output) {
     });
     const text = await answer.text();
     let shown = text;
-    try { shown = JSON.stringify(JSON.parse(text), null, 2); } catch { /* not JSON: as it is */ }
+    try { shown = pretty(JSON.parse(text)); } catch { /* not JSON: as it is */ }
     output.textContent = `${answer.status} ${answer.statusText}\n${shown}`;
   } catch (error) {
     output.textContent = `no answer: ${error.message}`;
   }
 }
 
-function call(path, method, operation, schemas) {
-  const form = make("form");
-  const output = make("pre", { hidden: true });
-  form.append(make("p", { className: "note", textContent: operation.description || "" }));
+function requestPart(operation) {
+  const parts = [];
   for (const parameter of operation.parameters) {
     const input = make("input", { name: parameter.name, required: parameter.in === "path" });
     input.title = parameter.description;
-    input.placeholder = parameter.in === "path" ? "" : parameter.description;
+    input.placeholder = parameter.description;
     if (parameter.name === "namespace") input.value = "default";
-    form.append(make("label", {}, parameter.name, input));
+    parts.push(make("label", {}, parameter.name, input));
   }
   const json = operation.requestBody?.content["application/json"];
   if (json) {
-    const text = JSON.stringify(example(json.schema, schemas), null, 2);
-    form.append(make("textarea", { name: "body", value: text, spellcheck: false }));
+    const text = pretty(json.example ?? {});
+    const lines = text.split("\n").length;
+    parts.push(make("textarea", { name: "body", value: text, spellcheck: false, rows: lines }));
   }
-  form.append(make("button", { textContent: "Try it" }), output);
+  return parts;
+}
+
+function answerPart(operation, all) {
+  const parts = [];
+  for (const [status, answer] of Object.entries(operation.responses)) {
+    if (!status.startsWith("2")) continue;
+    parts.push(make("h3", { textContent: `Answer: ${status} ${answer.description}` }));
+    for (const [type, { schema, example }] of Object.entries(answer.content || {})) {
+      if (example === undefined) parts.push(make("p", { className: "note", textContent: type }));
+      else parts.push(make("pre", { textContent: pretty(example) }));
+      parts.push(...fieldTable(schema, all, { isRequest: false }));
+    }
+  }
+  const others = Object.keys(operation.responses).filter((status) => !status.startsWith("2"));
+  parts.push(make("p", {
+    className: "note",
+    textContent: `Else a problem (application/problem+json, RFC 9457): ${others.join(", ")}.`,
+  }));
+  return parts;
+}
+
+function call(path, method, operation, schemas) {
+  const output = make("pre", { hidden: true });
+  const json = operation.requestBody?.content["application/json"];
+  const form = make("form", {},
+    make("p", { className: "note", textContent: (operation.description || "").replaceAll("`", "") }),
+    ...requestPart(operation),
+    make("button", { textContent: "Try it" }), output,
+    ...(json ? fieldTable(json.schema, schemas, { isRequest: true }) : []),
+    ...answerPart(operation, schemas));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     send(method, path, operation, form, output);
@@ -82,7 +165,7 @@ function call(path, method, operation, schemas) {
     make("span", { className: "method", textContent: method.toUpperCase() }),
     make("code", { textContent: path }),
     make("span", { textContent: operation.summary }));
-  return make("details", {}, head, form);
+  return make("details", { id: operation.operationId }, head, form);
 }
 
 async function show() {
@@ -101,6 +184,11 @@ async function show() {
       item.hidden = !item.firstChild.textContent.toLowerCase().includes(wanted);
     }
   });
+  const chosen = document.getElementById(location.hash.slice(1));
+  if (chosen) {
+    chosen.open = true;
+    chosen.scrollIntoView();
+  }
 }
 
 show();

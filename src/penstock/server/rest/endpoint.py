@@ -11,7 +11,7 @@ from penstock.broker import Broker, Caller, QueueName, Verb, check_name
 from penstock.server import strict_json
 from penstock.server.problems import Problem
 from penstock.server.refusals import NotJson
-from penstock.server.rest.message_in import JSON
+from penstock.server.rest.message_in import JSON, media_type
 from penstock.server.rest.query import Query
 from penstock.server.service import Service
 
@@ -89,8 +89,8 @@ class Call:
         if not body and default is not None:
             return default
         content_type = self.request.headers.get("content-type", "")
-        if content_type.partition(";")[0].strip().lower() != JSON:
-            raise NotJson(f"the content type is {content_type!r}; it must be {JSON}")
+        if media_type(content_type) != JSON:
+            raise NotJson(f"the content type is {content_type!r}; send -H 'Content-Type: {JSON}'")
         return strict_json.decode(body, _decoder(kind))
 
 

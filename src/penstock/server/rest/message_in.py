@@ -9,11 +9,13 @@ from msgspec import UNSET
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, TypedPayload
 from penstock.server import strict_json
+from penstock.server.refusals import NotJson
 from penstock.server.rest.query import Query
 from penstock.server.rest.structs import NewMessageBody, PlainMessageBody
 from penstock.server.times import unix_seconds, unix_seconds_of_query
 
 JSON = "application/json"
+FORM = "application/x-www-form-urlencoded"  # what curl -d says where it is told nothing
 HEADER_PREFIX = b"penstock-h-"
 
 _plain = msgspec.json.Decoder(PlainMessageBody)
@@ -98,10 +100,21 @@ def _from_base64(text: str, path: str) -> bytes:
         raise InvalidInput(f"{error}; it must be base64 - at `{path}.payload_b64`") from None
 
 
+def media_type(content_type: str | None) -> str:
+    """Return the type without its parameters."""
+    return (content_type or "").partition(";")[0].strip().lower()
+
+
 def read_raw_message(
     body: bytes, content_type: str | None, headers: list[tuple[bytes, bytes]], query: Query
 ) -> NewMessage:
     """A body that is the payload. Options are in the query, headers are Penstock-H-<name>."""
+    if media_type(content_type) == FORM:
+        raise NotJson(
+            f"the content type is {FORM}, as curl says by itself: send "
+            f"-H 'Content-Type: {JSON}' with a message in JSON, or "
+            f"-H 'Content-Type: application/octet-stream' --data-binary with a payload as it is"
+        )
     deliver_at = query.text("deliver_at")
     return NewMessage(
         payload=body,

@@ -19,7 +19,7 @@ from penstock.server.rest.answers import (
     WhyAnswer,
 )
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
-from penstock.server.rest.message_in import JSON, read_messages, read_raw_message
+from penstock.server.rest.message_in import JSON, media_type, read_messages, read_raw_message
 from penstock.server.rest.message_out import PAYLOADS, listed
 from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
 from penstock.server.rest.structs import Name, NewMessageBody
@@ -34,7 +34,12 @@ async def publish_messages(call: Call) -> Answer:
     """Publish a message, or an array of them: all or none."""
     queue = call.queue
     content_type = call.request.headers.get("content-type")
-    if (content_type or "").partition(";")[0].strip().lower() == JSON:
+    if media_type(content_type) == JSON:
+        if call.query.given():
+            raise InvalidInput(
+                f"{', '.join(call.query.given())} in the query string: the options of a message in "
+                f"JSON are fields of it"
+            )
         messages, many = read_messages(await call.body())
     else:
         headers = call.request.scope["headers"]

@@ -34,6 +34,10 @@ class Query:
                 raise InvalidInput(f"the parameter {name} is given twice")
             self._values[name] = value
 
+    def given(self) -> list[str]:
+        """Return the names of the parameters that were given."""
+        return list(self._values)
+
     def text(self, name: str) -> str | None:
         return self._values.get(name)
 

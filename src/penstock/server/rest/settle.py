@@ -30,11 +30,21 @@ def read_settlements(body: bytes) -> list[Settlement]:
         for index, item in enumerate(asked.ack)
     ]
     found += [
-        Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s)
+        Settlement("nack", item)
+        if isinstance(item, str)
+        else Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s)
         for item in asked.nack
     ]
-    found += [Settlement("extend", item.receipt, lease_s=item.lease_s) for item in asked.extend]
-    found += [Settlement("release", receipt) for receipt in asked.release]
+    found += [
+        Settlement("extend", item)
+        if isinstance(item, str)
+        else Settlement("extend", item.receipt, lease_s=item.lease_s or 0.0)
+        for item in asked.extend
+    ]
+    found += [
+        Settlement("release", item if isinstance(item, str) else item.receipt)
+        for item in asked.release
+    ]
     return found
 
 

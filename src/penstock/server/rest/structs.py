@@ -71,19 +71,26 @@ class NackItem(Struct, forbid_unknown_fields=True):
 
 
 class ExtendItem(Struct, forbid_unknown_fields=True):
-    """More time: the lease ends `lease_s` from now."""
+    """More time: the lease ends `lease_s` from now; without it, the queue's own `lease_s`."""
 
     receipt: Receipt
-    lease_s: Annotated[float, Meta(gt=0)]
+    lease_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+class ReleaseItem(Struct, forbid_unknown_fields=True):
+    """A message that is given back: ready again at once, and no attempt is spent."""
+
+    receipt: Receipt
 
 
 class SettleBody(Struct, forbid_unknown_fields=True):
-    """What is to become of leased messages. `release` gives back without spending an attempt."""
+    """What is to become of leased messages. In each list a receipt may be text, or an object with
+    options. `release` gives back without spending an attempt."""
 
     ack: list[Receipt | AckItem] = []
-    nack: list[NackItem] = []
-    extend: list[ExtendItem] = []
-    release: list[Receipt] = []
+    nack: list[Receipt | NackItem] = []
+    extend: list[Receipt | ExtendItem] = []
+    release: list[Receipt | ReleaseItem] = []
 
 
 class NamespaceBody(Struct, forbid_unknown_fields=True):

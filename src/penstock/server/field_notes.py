@@ -1,0 +1,243 @@
+"""What the fields of requests and answers mean, with an example of each, for /openapi.json and
+/docs. A test sees to it that no field is left out, and that the examples are what the code reads.
+
+A field means the same wherever it has the same name; where it does not, its struct is named too.
+"""
+
+from typing import Any, NamedTuple
+
+_ID = "01M7JPP85AENJB160000000001"
+_WEBHOOK_ID = "wh_5d0a4f2c9b7e1f38"
+_RECEIPT = "mLBkdQAAAQABAAAAAAAAAKosuYONRU_N"
+_AT = "2030-01-31T09:00:00.000000Z"
+
+
+class Note(NamedTuple):
+    """The meaning of a field, and a value that it may have."""
+
+    description: str
+    example: Any
+
+
+NOTES: dict[str, Note] = {
+    # messages
+    "id": Note("The id of the message.", _ID),
+    "ids": Note("Ids of messages.", [_ID]),
+    "seq": Note("The number of the message in its queue.", 11),
+    "payload": Note("The payload, where it is JSON.", {"order": 17}),
+    "payload_b64": Note("The payload as base64, where it is not JSON.", "aGVsbG8="),
+    "priority": Note("0 to 9, higher first; the queue's default if left out.", 5),
+    "delay_s": Note("Seconds until it is delivered.", 60),
+    "deliver_at": Note("The time at which it is delivered.", _AT),
+    "ttl_s": Note("Seconds after which it expires.", 3600),
+    "expires_at": Note("The time at which it expires.", _AT),
+    "headers": Note("Names and values that travel with the message.", {"tenant": "acme"}),
+    "key": Note("Messages with the same key go one at a time, in order.", "customer-7"),
+    "dedup_id": Note("Published only if this was not seen within the window.", "order-17"),
+    "dedup_window_s": Note("Seconds for which the dedup id is remembered.", 300),
+    "duplicate": Note("The dedup id was seen before; this is the id of the first.", False),
+    "max_attempts": Note("Deliveries after which it is a dead letter.", 5),
+    "content_type": Note("What the payload is.", "application/json"),
+    "compression": Note("How the payload is stored: none, gzip or zstd.", "none"),
+    "published_at": Note("When it was published.", _AT),
+    "state": Note("The state of the message in the group.", "ready"),
+    "messages": Note("The messages.", None),
+    "looked_at": Note("How many messages were looked at for this page.", 1),
+    "exhausted": Note("The search budget ended the page; the next may have more.", False),
+    "cursor": Note("Asks for the next page; absent on the last.", "b3JkZXJz"),
+    # leases
+    "max": Note("The most messages that are leased.", 10),
+    "lease_s": Note("Seconds the lease lasts; the queue's own if left out.", 30),
+    "wait_s": Note("Seconds to wait for the first message.", 20),
+    "holder": Note("Who holds the lease; shown by why and history.", "worker-1"),
+    "LeaseBody.dead": Note("Lease dead letters; an ack settles them for good.", False),
+    "receipt": Note("Settles the message; valid for this lease only.", _RECEIPT),
+    "attempt": Note("Which delivery this is; the first is 1.", 1),
+    "attempts": Note("How often it was delivered.", 1),
+    "deadline": Note("The time at which the lease ends.", _AT),
+    # settling
+    "ack": Note("Receipts of messages that are done.", [_RECEIPT]),
+    "nack": Note("Receipts of messages that failed: retried later, or dead.", [_RECEIPT]),
+    "extend": Note("Receipts of messages whose lease is to last longer.", [_RECEIPT]),
+    "release": Note("Receipts of messages to give back; no attempt is spent.", [_RECEIPT]),
+    "emit": Note("Messages to publish to the same queue, in the same write.", []),
+    "reason": Note("Why it failed.", "ConnectionError: refused"),
+    "NackItem.delay_s": Note("Seconds until the next try, instead of the backoff.", 60),
+    "results": Note("An outcome for each receipt, in the order of the call.", None),
+    "SettledOne.status": Note("done, repeated (acked before), gone or invalid.", "done"),
+    "SettledOne.ids": Note("Ids of what the ack emitted.", []),
+    "detail": Note("What is wrong, for people.", ""),
+    # queues, namespaces, groups
+    "namespace": Note("A namespace.", "default"),
+    "name": Note("Its name.", "orders"),
+    "created_at": Note("When it was made.", _AT),
+    "settings": Note("All settings of the queue, by name.", {"lease_s": 30.0, "max_attempts": 5}),
+    "stats": Note("Counts, by name; `groups` has those of each group.", {"ready": 1, "leased": 0}),
+    "queues": Note("The queues.", None),
+    "Ready.queues": Note("How many queues there are.", 12),
+    "namespaces": Note("The namespaces.", None),
+    "defaults": Note("Settings that new queues of the namespace begin with.", {"lease_s": 60}),
+    "max_queues": Note("How many queues the namespace may have; 0: any number.", 100),
+    "max_bytes": Note("How many bytes its queues may hold; 0: any number.", 1073741824),
+    "capacity": Note("How many messages at once after a quiet time.", 100),
+    "refill_per_s": Note("How many messages a second; 0: no limit.", 50),
+    "group": Note("The consumer group.", "main"),
+    "PurgeBody.group": Note("The group to empty; all groups if left out.", "main"),
+    "groups": Note("The names of the groups.", ["main"]),
+    "at": Note("When it happened.", _AT),
+    "GroupBody.at": Note("Where the group begins: an end of the queue, or a place.", "beginning"),
+    "to": Note("An end of the queue, or a place: one of seq, id and time.", "beginning"),
+    "time": Note("The first message published at or after this time.", _AT),
+    "next_seq": Note("The number of the message that comes next.", 11),
+    "paused": Note("Whether delivery is paused.", True),
+    "freed_bytes": Note("Bytes given back to the file system.", 4096),
+    "purged": Note("How many messages were removed.", 3),
+    "cancelled": Note("False: the message was done already.", True),
+    # history and why
+    "events": Note("What happened, oldest first.", None),
+    "event": Note("What happened.", "leased"),
+    "event_seq": Note("The number of the event.", 42),
+    "retry_at": Note("The time of the next try.", _AT),
+    "WhyAnswer.code": Note("The reason, for programs.", "ready"),
+    "sentence": Note("The reason, for people.", "It is ready, and is delivered next."),
+    "details": Note("Values that belong to the reason.", {"position": 1}),
+    # dead letters
+    "cause": Note("nack, timeout, or what else ended it.", "nack"),
+    "first_failure_at": Note("When it failed first.", _AT),
+    "last_failure_at": Note("When it failed last.", _AT),
+    "RedriveBody.ids": Note("These dead letters; all that match if left out.", [_ID]),
+    "RedriveBody.reason": Note("Only those with this text in their reason.", "refused"),
+    "DeadFilterBody.ids": Note("These dead letters; all that match if left out.", [_ID]),
+    "DeadFilterBody.reason": Note("Only those with this text in their reason.", "refused"),
+    "since": Note("Only those that failed last at or after this time.", _AT),
+    "until": Note("Only those that failed last before this time.", _AT),
+    "limit": Note("The most that are taken.", 100),
+    "dry_run": Note("Only count them.", False),
+    "max_rate": Note("How many a second, in the background; 0: all at once.", 0),
+    "redriven": Note("How many.", 3),
+    "discarded": Note("How many.", 3),
+    # webhooks
+    "webhooks": Note("The subscriptions.", None),
+    "WebhookAnswer.id": Note("The id of the subscription.", _WEBHOOK_ID),
+    "queue": Note("The queue.", "orders"),
+    "url": Note("The address that is called.", "https://example.com/hooks/orders"),
+    "style": Note("How a delivery looks and is signed.", "standard"),
+    "retry_s": Note("Seconds between tries.", [5, 300, 1800]),
+    "enabled": Note("Whether it is pushed.", True),
+    "circuit": Note("closed (pushing), open (resting) or half_open (trying again).", "closed"),
+    "disabled_because": Note("Why it was switched off.", ""),
+    "secret": Note(
+        "Signs deliveries; shown only when it is made.", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZI"
+    ),
+    "rotate_secret": Note("Make another secret; the old one signs for a day.", True),
+    "deliveries": Note("The deliveries, latest first.", None),
+    "message_id": Note("The id of the message.", _ID),
+    "took_s": Note("Seconds until the answer.", 0.12),
+    "outcome": Note("What became of the delivery.", "delivered"),
+    "DeliveryAnswer.status": Note("The HTTP status of the answer; 0: there was none.", 200),
+    "DeliveryAnswer.reason": Note("Why it failed.", ""),
+    "retry_in_s": Note("Seconds until the next try.", 0),
+    # files
+    "identity": Note("The 32 bits that ids and receipts of the queue carry.", 3735928559),
+    "created_at_ns": Note("When it was made, nanoseconds since 1970.", 1896080400000000000),
+    "SegmentList.messages": Note("The message log.", None),
+    "SegmentList.events": Note("The event log.", None),
+    "snapshots": Note("The snapshots.", None),
+    "low": Note("Entries below this number were removed.", 1),
+    "segments": Note("The segments, oldest first.", None),
+    "seq_at_time": Note("The first entry at or after the time that was asked for.", 1),
+    "base_seq": Note("The number of its first entry.", 1),
+    "end_seq": Note("The number after its last entry.", 12),
+    "size_bytes": Note("How many of its bytes are durable.", 4096),
+    "header_b64": Note("Its header as base64.", "UFNUSw=="),
+    "upto": Note("All messages below this number are archived.", 4711),
+    "staged": Note("The staged segments, in order.", None),
+    "app": Note("The name of the job; with it, a version is taken in once.", "nightly-import"),
+    "version": Note("The version of the job's output.", 1),
+    "folder": Note("The folder of the staging area.", "1896080400000000000-00112233445566ff"),
+    "StagedItem.name": Note("The file in the folder.", "0.log"),
+    "entries": Note("How many messages.", 1000),
+    "first_seq": Note("The number of the first of them.", 12),
+    "repeated": Note("They were there before; nothing was done.", False),
+    # probes and problems
+    "status": Note("How it is.", "live"),
+    "recovered": Note("How many of them are recovered.", 12),
+    "Ready.status": Note("ready, starting, stopping or failing.", "ready"),
+    "Ready.reason": Note("Why it is not ready.", ""),
+    "ProblemBody.type": Note("Always about:blank; `code` says more.", "about:blank"),
+    "title": Note("The name of the HTTP status.", "Not Found"),
+    "ProblemBody.status": Note("The HTTP status.", 404),
+    "code": Note("The problem, for programs; it is stable.", "no_such_queue"),
+    "ProblemBody.detail": Note("The problem, for people.", "there is no queue default/orders"),
+    "request_id": Note("The request, as the server's log names it.", "6c3c9909-16e"),
+    "retry_after_s": Note("Seconds after which the call may succeed.", 1.0),
+    "ProblemBody.results": Note("Of a settle: the outcome of each receipt.", []),
+}
+
+# The bodies that /docs begins with.
+REQUESTS: dict[str, Any] = {
+    "create_namespace": {"name": "shop", "max_queues": 100},
+    "change_namespace": {"defaults": {"lease_s": 60}},
+    "put_queue": {"lease_s": 60, "max_attempts": 10},
+    "change_queue": {"lease_s": 60},
+    "put_rate_limit": {"refill_per_s": 50, "capacity": 100},
+    "publish_messages": {"payload": {"order": 17}, "priority": 7},
+    "lease_messages": {"max": 10, "wait_s": 5},
+    "settle_messages": {
+        "ack": [_RECEIPT],
+        "nack": [{"receipt": _RECEIPT, "reason": "printer on fire", "delay_s": 60}],
+    },
+    "put_group": {"at": "beginning"},
+    "seek": {"to": {"time": _AT}},
+    "redrive": {"reason": "refused", "limit": 100},
+    "discard": {"ids": [_ID]},
+    "purge": {"group": "main"},
+    "note_archived": {"upto": 4711},
+    "adopt_staged": {
+        "staged": [
+            {"folder": "1896080400000000000-00112233445566ff", "name": "0.log", "entries": 1000}
+        ]
+    },
+    "create_webhook": {"url": "https://example.com/hooks/orders"},
+    "change_webhook": {"rotate_secret": True},
+}
+
+
+def note_of(struct: str, field: str) -> Note | None:
+    """Return the note of a field of a struct, by their names; None if there is none."""
+    return NOTES.get(f"{struct}.{field}") or NOTES.get(field)
+
+
+def explain(components: dict[str, Any]) -> None:
+    """Put the notes into the schemas of structs, where a field has no description of its own."""
+    for struct, schema in components.items():
+        for field, inner in schema.get("properties", {}).items():
+            note = note_of(struct, field)
+            if note is not None and "description" not in inner:
+                inner["description"] = note.description
+
+
+def example_of(schema: Any, components: dict[str, Any]) -> Any:
+    """Return a value that the schema of an answer allows, made of the examples of its fields."""
+    if "$ref" in schema:
+        struct = schema["$ref"].rpartition("/")[2]
+        return _example_of_struct(struct, components)
+    if schema.get("type") == "array":
+        return [example_of(schema["items"], components)]
+    if "anyOf" in schema:
+        return example_of(schema["anyOf"][0], components)
+    return {}
+
+
+def _example_of_struct(struct: str, components: dict[str, Any]) -> dict[str, Any]:
+    schema = components[struct]
+    made = {}
+    for field, inner in schema["properties"].items():
+        note = note_of(struct, field)
+        if field not in schema.get("required", ()) and field != "payload":
+            continue  # what may be left out is in the table of fields
+        if note is not None and note.example is not None:
+            made[field] = note.example
+        else:
+            made[field] = example_of(inner, components)
+    return made

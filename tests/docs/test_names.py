@@ -1,0 +1,106 @@
+"""Every option and every setting that a page names exists.
+
+The pages about bytes and about the inside (`format.md`, `durability.md` …) name constants of the
+code, which other tests compare; here are those that people read to use it.
+"""
+
+import inspect
+import re
+from dataclasses import fields
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import typer
+
+import penstock
+import penstock.aio
+import penstock.client
+import penstock.errors
+import penstock.model
+import penstock.worker
+from penstock.broker.settings import BrokerSettings
+from penstock.cli.app import app
+from penstock.queue.settings import QueueSettings
+from penstock.server.openapi import document
+from penstock.server.problems import CODES
+from penstock.server.rest.all_endpoints import ENDPOINTS
+from penstock.server.settings import ServerSettings
+from tests.docs.pages import DOCS
+
+INSIDE = {"format.md", "durability.md", "architecture.md", "scoreboard.md", "testing.md"}
+OWN_TESTS = {"dialects.md", "spark.md"}  # names of other systems, compared by tests of their own
+PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
+FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
+
+OF_OTHER_TOOLS = {"--data-binary", "--metrics"}  # curl's; of benchmarks/embedded.py
+NO_NAMES_OF_CODE = {
+    *("backing_off", "behind_others", "key_busy"),  # codes of `why`
+    *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page
+    *("client_rate", "queue_rate"),  # reasons in a metric's label
+    "drop_oldest",  # a value
+    "work_s",  # a variable of an example
+}
+
+
+def options_of(command: Any) -> set[str]:
+    found = {option for one in command.params for option in (*one.opts, *one.secondary_opts)}
+    return found.union(*(options_of(inner) for inner in getattr(command, "commands", {}).values()))
+
+
+OPTIONS = options_of(typer.main.get_command(app)) | {"--help"} | OF_OTHER_TOOLS
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_option_exists(page: Path) -> None:
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", page.read_text()))
+    assert named - OPTIONS == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_variable_of_the_environment_is_a_setting(page: Path) -> None:
+    tables = {"SERVER": ServerSettings, "BROKER": BrokerSettings, "QUEUES": QueueSettings}
+    for table, name in re.findall(r"PENSTOCK_(SERVER|BROKER|QUEUES)_([A-Z_]+)", page.read_text()):
+        assert name.lower() in {item.name for item in fields(tables[table])}
+
+
+def names_of_code() -> set[str]:
+    """Settings, fields of requests and answers, and what is public in Python."""
+    known = set(CODES)
+    for options in (
+        *(BrokerSettings, ServerSettings, QueueSettings),
+        *(penstock.client.ClientOptions, penstock.client.Batching, penstock.worker.WorkerOptions),
+    ):
+        known |= {item.name for item in fields(options)}
+    described = document(ENDPOINTS)
+    for schema in described["components"]["schemas"].values():
+        known |= set(schema.get("properties", {}))
+    for path, methods in described["paths"].items():
+        known |= set(re.findall(r"\w+", path))
+        for operation in methods.values():
+            known |= {parameter["name"] for parameter in operation["parameters"]}
+    for module in (penstock, penstock.aio, penstock.client, penstock.worker, penstock.model):
+        known |= names_in(module)
+    return known
+
+
+def names_in(module: ModuleType) -> set[str]:
+    known = set(dir(module))
+    for _, owner in [(module.__name__, module), *inspect.getmembers(module, inspect.isclass)]:
+        known |= set(dir(owner)) | set(getattr(owner, "__annotations__", {}))
+        for _, call in inspect.getmembers(owner, inspect.isroutine):
+            try:
+                known |= set(inspect.signature(call).parameters)
+            except (TypeError, ValueError):
+                continue  # written in C
+    return known
+
+
+NAMES = names_of_code() | NO_NAMES_OF_CODE
+
+
+@pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)
+def test_every_setting_and_field_exists(page: Path) -> None:
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text()))
+    assert {name for name in named - NAMES if not name.startswith("penstock_")} == set()
