@@ -47,7 +47,7 @@ class PenstockDataSource(DataSource):
         settle_worker()
         options = ReadOptions.parse(self.options)
         check_schema(options.table, schema)
-        return FilteringReader(schema, options) if _filters_come() else BatchReader(schema, options)
+        return BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         options = ReadOptions.parse(self.options)
@@ -68,11 +68,24 @@ class PenstockDataSource(DataSource):
         return StreamWriter(WriteOptions.parse(self.options), schema)
 
 
-def _filters_come() -> bool:
-    """Is it the process that hands filters down who asks?
+class FilteringDataSource(PenstockDataSource):
+    """The same, with a reader that takes filters; for a Spark that was found to push them right.
 
-    Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off,
-    and a data source cannot see that setting; but only with it on does that process exist.
+    `penstock.spark.session` registers it there, under the same name.
+    """
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        plain = super().reader(schema)
+        if not _filters_come():
+            return plain
+        return FilteringReader(schema, ReadOptions.parse(self.options))
+
+
+def _filters_come() -> bool:
+    """Return whether Spark's worker for pushing filters is the caller.
+
+    Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off.
+    A data source cannot see that setting, but this worker runs only if it is on.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
