@@ -208,7 +208,7 @@ def test_a_session_of_a_right_spark_takes_filters(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr("penstock.spark.spark_session.filters_are_scoped", lambda _: True)
-    before = spark.conf.get(PUSHDOWN, "false")
+    before = spark.conf.get(PUSHDOWN, "false") or "false"
     try:
         with caplog.at_level("INFO", "penstock.spark"):
             assert session() is spark

@@ -29,7 +29,7 @@ def filters_are_scoped(spark: SparkSession) -> bool:
 
 def scopes_filters(spark: SparkSession) -> bool:
     """Return whether scans with and without a filter give the right rows, together and in turn."""
-    before = spark.conf.get(PUSHDOWN, "false")
+    before = spark.conf.get(PUSHDOWN, "false") or "false"
     spark.dataSource.register(_Probe)
     spark.conf.set(PUSHDOWN, "true")
     try:

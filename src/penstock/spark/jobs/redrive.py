@@ -8,7 +8,7 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.spark.places import queues_at
+from penstock.spark.jobs.inputs import check_redrive
 from penstock.spark.writers import open_to_change
 
 _COLUMNS = "seq,id,timestamp,priority,key,headers,payload,content_type,attempts,reason,last_failure"
@@ -43,10 +43,7 @@ def redrive(
     place, and then the old ones are discarded: should the job die in between, running it again
     publishes nothing twice.
     """
-    one = queues_at(path, names=[] if queue is None else [queue])
-    if len(one) != 1:
-        raise InvalidInput(f"name one queue: there are {', '.join(each.key for each in one)}")
-    place = one[0]
+    place = check_redrive(path, queue, group)
     dead = (
         spark.read.format("penstock")
         .options(**place.options())
