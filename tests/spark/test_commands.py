@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 import penstock
-from penstock.cli import main
 from penstock.queue.queue import open_queue
 from tests.cli.command_line import CommandLine
 from tests.spark.in_process import rows
@@ -22,7 +21,6 @@ pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 def command(
     capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> CommandLine:
-    assert main  # the command as a user runs it: errors become sentences and exit codes
     return CommandLine(capfdbinary, monkeypatch)
 
 

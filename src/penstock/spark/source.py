@@ -12,12 +12,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.batch_reader import BatchReader, FilteringReader
 from penstock.spark.options import ReadOptions, WriteOptions
 from penstock.spark.planning import queues_of
 from penstock.spark.sink import BatchWriter, StreamWriter
-from penstock.spark.stream_reader import StreamReader
+from penstock.spark.stream_reader import RefusedStream, StreamReader
 from penstock.spark.tables import check_schema, schema_of
 from penstock.spark.workers import settle_worker
 
@@ -50,9 +50,12 @@ class PenstockDataSource(DataSource):
         return BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = ReadOptions.parse(self.options)
-        check_schema(options.table, schema)
-        return StreamReader(schema, options)
+        try:
+            options = ReadOptions.parse(self.options)
+            check_schema(options.table, schema)
+            return StreamReader(schema, options)
+        except PenstockError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         settle_worker()

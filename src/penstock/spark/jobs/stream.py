@@ -49,7 +49,9 @@ def stream(
 
 
 # All that a message is, and its place; what the sink does not take is left out for a queue.
-_COPIED_COLUMNS = "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type"
+_COPIED_COLUMNS = (
+    "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type,max_attempts"
+)
 _SINK_COLUMNS = (
     "payload",
     "priority",
