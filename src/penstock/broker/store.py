@@ -319,8 +319,14 @@ class Store(Protocol):
     def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
         """All messages below a seq are archived: with `archive_required` they may go now."""
 
-    def staging(self, queue: QueueName) -> Future[StagingInfo]:
-        """What is needed to write segments for the queue. InvalidInput if it has a bound."""
+    def staging(
+        self, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
+        """What is needed to write segments for the queue. InvalidInput if it has a bound.
+
+        With `applications_with`, also the applications that have a transaction in the queue and
+        whose names begin so.
+        """
 
     def stage(
         self, queue: QueueName, folder: str, name: str, offset: int, data: bytes

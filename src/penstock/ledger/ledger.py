@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
 from penstock.errors import (
     BadEntry,
@@ -107,7 +108,7 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        root = Folder(files or OsFiles(), str(path))
+        root = Folder(files or OsFiles(), str(path) if files else check_local(str(path)))
         ledger = cls(
             root,
             settings,

@@ -20,7 +20,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from penstock.errors import LedgerError
+from penstock.checking import check_local
+from penstock.errors import InvalidInput, LedgerError
 from penstock.spark.places import QueueAt
 
 MANIFESTS = "_manifests"
@@ -88,6 +89,14 @@ class ArchiveManifest:
         make_directory(place.parent)
         content = {**asdict(self), "files": [asdict(file) for file in self.files]}
         write_durably(place, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def archive_root(archive: str) -> Path:
+    """Return the directory of an archive. InvalidInput for what cannot be one."""
+    root = Path(check_local(archive))
+    if root.exists() and not root.is_dir():
+        raise InvalidInput(f"{archive} is not a directory: an archive is one")
+    return root
 
 
 def manifests(archive: Path) -> list[ArchiveManifest]:

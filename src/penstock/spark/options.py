@@ -188,6 +188,11 @@ class _Given:
         proper = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         for name, value in given.items():
+            if name.lower() == "paths":
+                raise InvalidInput(
+                    f"load takes one path, and was given {value}: read each and union them, or "
+                    f"name the data directory that has them, with the option 'subscribe'"
+                )
             if name.lower() not in proper:
                 raise InvalidInput(_unknown(name, known))
             self._values[proper[name.lower()]] = str(value)

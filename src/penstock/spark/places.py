@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from penstock.checking import check_local
 from penstock.client.address import QueueAddress, broker_address, is_url, queue_address
 from penstock.client.broker import RemoteBroker
 from penstock.client.connection import Connection
@@ -60,7 +61,7 @@ class Directory:
     """Queues in a directory that this process can see."""
 
     def __init__(self, path: str, api_key: str | None = None) -> None:
-        self._root = Folder(OsFiles(), path)
+        self._root = Folder(OsFiles(), check_local(path))
         self._api_key = api_key
 
     @property

@@ -1,7 +1,9 @@
 """Which queue the sink writes to; it is made if it is not there."""
 
+import os
+
 from penstock.client import files as calls
-from penstock.client.address import queue_address
+from penstock.client.address import is_url, queue_address
 from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
@@ -51,6 +53,14 @@ def target_of(options: WriteOptions) -> Target:
     return Target(queue, holder, manifest.identity, settings)
 
 
+def check_target(place: str, queue: str | None) -> None:
+    """Raise InvalidInput for a place that the sink cannot write to. Nothing is made."""
+    if is_url(place):
+        queue_address(place, queue)
+    else:
+        _path_of(place, queue)
+
+
 def _make(holder: QueueAt) -> None:
     with writer_of(holder) as broker:
         if broker is None:
@@ -66,6 +76,8 @@ def _staging(queue: QueueAt) -> StagingInfo:
 def _path_of(place: str, queue: str | None) -> str:
     where = Directory(place)
     folder = Folder(OsFiles(), place)
+    if os.path.isfile(place):
+        raise InvalidInput(f"{place} is a file: a queue is a directory")
     if queue is None:
         if folder.exists() and not where.is_queue and folder.names():
             raise InvalidInput(

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 
 from penstock.broker.names import QueueName, check_name
 from penstock.broker.store import NamespaceInfo
+from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerError
 from penstock.ledger.files import Files
@@ -33,7 +34,7 @@ class Layout:
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
-        self._root = Folder(files, path)
+        self._root = Folder(files, check_local(path))
         self._documents = self._root.child("_broker")
         self._trash = self._root.child("_trash")
         self._lock = DirectoryLock(self._root)

@@ -314,8 +314,10 @@ class EmbeddedStore:
     def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
         return self._do(queue, lambda one: one.files.note_archived(upto))
 
-    def staging(self, queue: QueueName) -> Future[StagingInfo]:
-        return self._do(queue, lambda one: one.files.staging())
+    def staging(
+        self, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
+        return self._do(queue, lambda one: one.files.staging(applications_with))
 
     def stage(
         self, queue: QueueName, folder: str, name: str, offset: int, data: bytes
