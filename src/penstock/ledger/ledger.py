@@ -77,6 +77,7 @@ class Ledger:
         self._group = GroupCommit(self._sync_logs, name=root.path)
         self._background: BackgroundSync | None = None
         self._on_dirty = on_dirty or self._sync_later
+        self._closing = RLock()
         self._closed = False
         self._refusal: PenstockError | None = None
         if read_only:
@@ -389,27 +390,30 @@ class Ledger:
     # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync everything and let go of the directory. May be called again."""
-        with self._lock:
+        """Sync everything and let go of the directory.
+
+        May be called again: where an interrupt ended the first call, the next one goes on.
+        """
+        with self._closing:
             if self._closed:
                 return
-            self._closed = True
-        if self._background is not None:
-            self._background.end()
-        closed = LedgerClosed(f"{self.path} is closed; open it again")
-        try:
+            if self._background is not None:
+                self._background.end()
+            closed = LedgerClosed(f"{self.path} is closed; open it again")
             try:
-                self.messages.close(closed)
+                try:
+                    self.messages.close(closed)
+                finally:
+                    self.events.close(closed)
+                if self._refusal is None:
+                    self._save_metadata()
+            except OSError as error:
+                raise as_ledger_error(self.path, "closing", error) from error
             finally:
-                self.events.close(closed)
-            if self._refusal is None:
-                self._save_metadata()
-        except OSError as error:
-            raise as_ledger_error(self.path, "closing", error) from error
-        finally:
-            self._refusal = self._refusal or closed
-            self._group.close()
-            self._unlock()
+                self._refusal = self._refusal or closed
+                self._group.close()
+                self._unlock()
+                self._closed = True
 
     def _unlock(self) -> None:
         if self._directory_lock is not None:

@@ -185,12 +185,16 @@ class Segment(SegmentFile):
             index = self._index = self._load_index() or SparseIndex(covered=HEADER_BYTES)
         while index.covered < end:
             covered = index.covered
-            index.extend(
-                view,
-                end,
-                seq_base=self.header.seq_base,
-                max_entry_bytes=self._max_entry_bytes,
-            )
+            try:
+                index.extend(
+                    view,
+                    end,
+                    seq_base=self.header.seq_base,
+                    max_entry_bytes=self._max_entry_bytes,
+                )
+            except BaseException:  # an interrupt may leave it half extended
+                self._index = None
+                raise
             if index.covered < end:
                 if not self._stops_early(index.covered):
                     break  # zeros up to the end

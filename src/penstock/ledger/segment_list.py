@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import repeat
 from threading import Lock
 
 from penstock.ledger.segment import Segment
@@ -75,13 +76,15 @@ class SegmentList:
             self._open.clear()
 
     def _replace(self, segments: list[Segment]) -> None:
-        old, self.all = self.all, tuple(segments)
-        self._bases = [segment.base_seq for segment in segments]
+        new, bases = tuple(segments), [segment.base_seq for segment in segments]
         kept = {id(segment) for segment in segments}
-        for segment in old:
-            if id(segment) not in kept:
-                segment.gone = True
-                self._open.pop(id(segment), None)
+        gone = [segment for segment in self.all if id(segment) not in kept]
+        # Seen together, also after an interrupt: that comes between calls, and here is only one.
+        marking = map(setattr, gone, repeat("gone"), repeat(True))
+        self.all, self._bases = new, bases
+        list(marking)
+        for segment in gone:
+            self._open.pop(id(segment), None)
 
     def _used(self, segment: Segment) -> Segment:
         opened = self._open

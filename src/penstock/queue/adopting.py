@@ -67,7 +67,7 @@ def adopt_staged(
             _check(core, one)
 
     def within(step: Callable[[], Adopted]) -> Adopted:
-        with core.lock:
+        with core.lock, core.change:
             adopted = step()
             end = adopted.first_seq + adopted.entries
             feed_adopted(core.ledger, core.state, adopted.first_seq, end)

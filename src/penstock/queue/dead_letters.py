@@ -29,7 +29,7 @@ class DeadLetters:
         check_count(count)
         length_ns = self._delivering.length_ns(lease_s)
         holder = as_written("holder", holder)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             nonce = self._delivering.nonce()

@@ -35,7 +35,7 @@ class Delivering:
         length_ns = self.length_ns(lease_s)
         holder = as_written("holder", holder)
         check_count(count)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             if core.state.paused:
@@ -80,7 +80,7 @@ class Delivering:
         """Take up to so many ready messages for good: delivered and settled in one event."""
         core = self._core
         check_count(count)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             if core.state.paused:

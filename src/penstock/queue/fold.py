@@ -18,13 +18,16 @@ MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
-    """Everything the logs say, as state. Changes nothing on disk."""
+    """Everything the logs say, as state. Changes nothing on disk.
+
+    Plain messages may be appended meanwhile: they come behind, and are left to `catch_up`.
+    """
     state, next_event = _newest_that_loads(ledger, dedup_entries)
     next_seq = ledger.messages.next_seq
     state.spoken_of = max(state.ingested_upto, next_seq)
     state.next_event = ledger.events.next_seq
-    settlements = _feed_new_messages(ledger, state)
-    events = Cursor(ledger.events, next_event)
+    settlements = _feed_new_messages(ledger, state, next_seq)
+    events = Cursor(ledger.events, next_event, unsynced=True)
     while entries := events.read(_CHUNK):
         for entry in entries:
             while settlements and settlements[0][0] <= entry.seq:
@@ -116,21 +119,21 @@ def feed_adopted(ledger: Ledger, state: QueueState, first: int, end: int) -> Non
         _publish(state, [entry for entry in entries if entry.seq < end])
 
 
-def _feed_new_messages(ledger: Ledger, state: QueueState) -> deque[tuple[int, Event]]:
+def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tuple[int, Event]]:
     settlements = []
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
-    cursor = Cursor(ledger.messages, first)
+    cursor = Cursor(ledger.messages, first, unsynced=True)
     known_upto = state.ingested_upto
-    while entries := _read_on(cursor, state, ledger.messages.next_seq):
+    while entries := [entry for entry in _read_on(cursor, state, end) if entry.seq < end]:
         _publish(state, entries)
         for entry in entries:
             if entry.attributes and entry.seq >= known_upto:
                 found = settlement_in(entry)
                 if found is not None:
                     settlements.append(found)
-    state.ingested_upto = ledger.messages.next_seq
+    state.ingested_upto = end
     for group in state.groups.values():
-        group.fed_upto = ledger.messages.next_seq
+        group.fed_upto = end
     return deque(sorted(settlements, key=lambda found: found[0]))
 
 

@@ -53,7 +53,7 @@ class Inspecting:
     def state_of(self, id_: str, group_name: str) -> str:
         """The state of a message in a group, as a word."""
         entry = self.entry(id_)
-        with self._core.lock:
+        with self._core.lock, self._core.change:
             return self._state(self._core.group(group_name), entry).name.lower()
 
     def _state(self, group: Group, entry: Entry) -> State:
@@ -70,7 +70,7 @@ class Inspecting:
         """The messages that would be delivered next."""
         core = self._core
         check_whole("n", count, 1, MAX_PEEK)
-        with core.lock:
+        with core.lock, core.change:
             core.ledger.check_open()
             core.catch_up()
             group = core.group(group_name)
@@ -96,7 +96,7 @@ class Inspecting:
         core.ledger.check_open()
         if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
             return self._browse_log(wanted, group_name, after_seq)
-        with core.lock:
+        with core.lock, core.change:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
@@ -119,13 +119,13 @@ class Inspecting:
     def _browse_log(self, wanted: State, group_name: str, after_seq: int) -> Iterator[Message]:
         """What is done has no place in memory: how it ended is asked of the event log."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             number = core.group(group_name).number
         ended = self._ends(number)
         cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
             for entry in entries:
-                with core.lock:
+                with core.lock, core.change:
                     state = self._state(core.group(group_name), entry)
                 if state is State.DONE:
                     state = ended.get(entry.seq, State.DONE)
@@ -170,7 +170,7 @@ class Inspecting:
     def dead(self, group_name: str) -> Iterator[DeadLetter]:
         """The dead letters of a group, oldest death first."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             dead = list(core.group(group_name).dead.items())
         for seq, flight in dead:
@@ -209,7 +209,7 @@ class Inspecting:
     def stats(self) -> Stats:
         """All counts; none of them is counted, so this costs the same whatever waits."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
@@ -270,7 +270,7 @@ class Inspecting:
         """The exact reason why a message is not being delivered now."""
         core = self._core
         entry = self.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             group = core.group(group_name)
             state = self._state(group, entry)
             now_ns = core.clock.now_ns()
@@ -360,7 +360,7 @@ class Inspecting:
         """Everything that happened to a message, oldest first."""
         core = self._core
         entry = self.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             names = {number: group.name for number, group in core.state.groups.items()}
             number = None if group_name is None else core.group(group_name).number
         found = [HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)]

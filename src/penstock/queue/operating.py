@@ -43,10 +43,11 @@ class Operating:
     ) -> int:
         """Deliver from there on (again): the seq it came down to."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
-            with self._compacting.looking_again():
+            with self._compacting.stepping:
+                self._compacting.look_again()
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
             return target
@@ -74,7 +75,7 @@ class Operating:
         """Take a message out, in every group; False if it is done in all of them already."""
         core = self._core
         entry = self._inspecting.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             if not any(self._is_live(group, entry) for group in core.state.groups.values()):
                 return False
@@ -89,7 +90,7 @@ class Operating:
     def purge(self, group_name: str | None) -> int:
         """Throw away all that waits (not what is leased or dead); how many that were."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             groups = core.state.groups.values() if group_name is None else [core.group(group_name)]
             before = sum(group.totals[EventType.PURGED] for group in groups)
@@ -101,7 +102,7 @@ class Operating:
     def pause(self, paused: bool) -> None:
         """Stop handing out, or go on. Publishing and settling are not affected."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             if core.state.paused != paused:
                 kind = EventType.PAUSED if paused else EventType.RESUMED
                 core.record([Event(kind, group=ALL_GROUPS)])
@@ -132,7 +133,7 @@ class Operating:
         for name, time in (("since", since), ("until", until)):
             if time is not None:
                 check_number(f"{name} (Unix seconds)", time, 0, 9e9)
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
             seqs = self._dead_seqs(group, ids, reason, since, until)[:limit]
@@ -183,7 +184,7 @@ class Operating:
             raise InvalidInput(
                 f"{name!r} is not a group name: 1 to 64 of a-z, 0-9 and -, not starting with -"
             )
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             if core.state.group_named(name) is not None:
                 return
@@ -194,7 +195,8 @@ class Operating:
             number = core.state.next_group
             if number >= ALL_GROUPS:  # after 65,000 of them: one that is free again
                 number = next(n for n in range(1, ALL_GROUPS) if n not in core.state.groups)
-            with self._compacting.looking_again():
+            with self._compacting.stepping:
+                self._compacting.look_again()
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record(
                     [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
@@ -205,7 +207,7 @@ class Operating:
         core = self._core
         if name == MAIN_GROUP_NAME:
             raise InvalidInput("the group 'main' cannot be deleted")
-        with core.lock:
+        with core.lock, core.change:
             group = core.group(name)
             core.record([Event(EventType.GROUP_DELETED, group=group.number)])
 

@@ -66,15 +66,19 @@ class Publishing:
         payload with its content type as a `typed_draft`."""
         core, log = self._core, self._log
         now_ns = log.now_ns
-        packer = log.hot
-        id_ = packer.append_identified(item, now_ns(), core.identity)
-        next_seq = packer.next_seq
-        if id_ is None:
-            seq, timestamp_ns = log.append_batch_stamped([item])
-            id_, next_seq = codec.make_id(timestamp_ns, core.identity, seq), seq + 1
-        core.metrics.published += 1
-        if core.waiting_threads or core.listeners:
+        try:
+            packer = log.hot
+            id_ = packer.append_identified(item, now_ns(), core.identity)
+            next_seq = packer.next_seq
+            if id_ is None:
+                seq, timestamp_ns = log.append_batch_stamped([item])
+                id_, next_seq = codec.make_id(timestamp_ns, core.identity, seq), seq + 1
+            core.metrics.published += 1
+            if core.waiting_threads or core.listeners:
+                core.arrived()
+        except BaseException:  # an interrupt: it may be published, and others wait for it
             core.arrived()
+            raise
         if next_seq > core.snapshot_seq:
             core.snapshot_if_due()
         return id_
@@ -82,10 +86,14 @@ class Publishing:
     def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
         """The short way for several, which are there together or not at all."""
         core = self._core
-        first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
-        core.metrics.published += len(payloads)
-        if core.waiting_threads or core.listeners:
+        try:
+            first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
+            core.metrics.published += len(payloads)
+            if core.waiting_threads or core.listeners:
+                core.arrived()
+        except BaseException:
             core.arrived()
+            raise
         if first >= core.snapshot_seq:
             core.snapshot_if_due()
         return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
@@ -103,7 +111,7 @@ class Publishing:
         """
         core = self._core
         check_batch(messages, core.settings)
-        with core.lock:
+        with core.lock, core.change:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
             prepared = self.prepare(messages, core.tick())
@@ -122,7 +130,7 @@ class Publishing:
         """As `publish`, but nothing where that would wait for room: for those who wait otherwise,
         until something changes."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             drafts = self.prepare(messages, core.tick()).drafts
             may_wait = core.settings.when_full == "block" and self._can_fit(len(drafts))
             if drafts and may_wait and self._excess(drafts):

@@ -185,7 +185,7 @@ class Queue(Face, Streaming):
         if not wait_ns:
             found = attempt()
         else:
-            with core.lock, core.expecting():
+            with core.lock, core.change, core.expecting():
                 ends_ns = core.clock.monotonic_ns() + wait_ns
                 while not (found := attempt()):
                     left_ns = ends_ns - core.clock.monotonic_ns()

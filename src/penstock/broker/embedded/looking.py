@@ -16,7 +16,7 @@ MAX_BUDGET = 1_000_000
 
 def row_of(core: QueueCore, message: Message, group_name: str, state: str | None = None) -> Row:
     """A message with where it stands; `state` where that is known already."""
-    with core.lock:
+    with core.lock, core.change:
         group = core.group(group_name)
         lease, flight = group.leases.get(message.seq), group.flights.get(message.seq)
     attempts = lease.attempt if lease else flight.attempt if flight else 0
@@ -69,7 +69,7 @@ def dead_page(
     """The next dead letters that match, in the order they were published."""
     check_whole("limit", limit, 1, MAX_PAGE)
     named = None if filter.ids is None else {inspecting.entry(id_).seq for id_ in filter.ids}
-    with core.lock:
+    with core.lock, core.change:
         core.tick()
         matching = [
             (seq, flight)

@@ -145,14 +145,14 @@ class OpenQueue:
 
     def plan(self) -> None:
         """Be woken when the next message is due or the next lease over."""
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             wake_ns = self.core.next_wake_ns()
         if wake_ns is not None:
             self._timer.plan(self.name, wake_ns / 1e9)
 
     def wake(self) -> None:
         """The time has come: let happen what is due."""
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             before = self.core.ledger.events.next_seq
             self.core.tick()
             happened = self.core.ledger.events.next_seq != before
@@ -249,7 +249,7 @@ class OpenQueue:
         self._commits.soon(self)
 
     def ready_hint(self, group: str) -> int:
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             self.core.catch_up()
             return self.core.group(group).ready
 
@@ -354,7 +354,7 @@ class OpenQueue:
         return self.in_thread(settle, writes=not dry_run)
 
     def groups(self) -> Future[list[str]]:
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             return self._done(sorted(group.name for group in self.core.state.groups.values()))
 
     def create_group(self, group: str, place: Place) -> Future[bool]:
