@@ -22,15 +22,21 @@ _TRY_AGAIN_S = 1.0
 class _Waiter:
     """One call that waits. It keeps its place in the line until it is answered."""
 
-    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "n", "timer")
+    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "max_bytes", "n", "timer")
 
     def __init__(
-        self, answer: Future[list[LeasedMessage]], n: int, lease_s: float | None, holder: str
+        self,
+        answer: Future[list[LeasedMessage]],
+        n: int,
+        lease_s: float | None,
+        holder: str,
+        max_bytes: int | None,
     ) -> None:
         self.answer = answer
         self.n = n
         self.lease_s = lease_s
         self.holder = holder
+        self.max_bytes = max_bytes
         self.attempt: Future[list[LeasedMessage]] | None = None
         self.again = False  # something got ready while it was trying
         self.timer: asyncio.TimerHandle | None = None
@@ -48,10 +54,17 @@ class WaitingLines:
     """All who wait for messages, of all queues."""
 
     def __init__(
-        self, store: Store, give_back: Callable[[list[LeasedMessage]], None], *, most: int
+        self,
+        store: Store,
+        give_back: Callable[[list[LeasedMessage]], None],
+        answer_room: Callable[[int | None], int],
+        *,
+        most: int,
     ) -> None:
+        """`answer_room` says how many bytes an answer may have now, or raises."""
         self._store = store
         self._give_back = give_back
+        self._answer_room = answer_room
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
         self._count = 0
@@ -70,6 +83,7 @@ class WaitingLines:
         group: str,
         holder: str,
         wait_s: float,
+        max_bytes: int | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Messages as soon as there are some; none when the time is over."""
         if self._count >= self._most:
@@ -79,7 +93,7 @@ class WaitingLines:
                 _TRY_AGAIN_S,
             )
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(loop.create_future(), n, lease_s, holder)
+        waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
         line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group, deque()))
         self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
         self._count += 1
@@ -140,6 +154,7 @@ class WaitingLines:
                     lease_s=waiter.lease_s,
                     group=line.group,
                     holder=waiter.holder,
+                    max_bytes=self._answer_room(waiter.max_bytes),
                 )
             except Exception as error:
                 self._answer(waiter, error)
