@@ -67,12 +67,12 @@ class WaitingLines:
         self._answer_room = answer_room
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
-        self._count = 0
+        self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
         self._closed = False
         self._planned: set[QueueName] = set()  # queues whose lines are served in a moment
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._by_answer)
 
     def lease(
         self,
@@ -86,7 +86,7 @@ class WaitingLines:
         max_bytes: int | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Messages as soon as there are some; none when the time is over."""
-        if self._count >= self._most:
+        if len(self._by_answer) >= self._most:
             raise TooManyRequests(
                 f"{self._most} calls are waiting for messages already (max_waiters): try again "
                 f"later, or ask without waiting",
@@ -96,7 +96,7 @@ class WaitingLines:
         waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
         line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group, deque()))
         self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
-        self._count += 1
+        self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
         # Whoever comes after the close gets what is ready, and does not wait for more.
         waiter.timer = loop.call_later(0 if self._closed else wait_s, self._time_is_over, waiter)
@@ -104,6 +104,14 @@ class WaitingLines:
         if line.waiters[0] is waiter:
             self._serve(line)
         return waiter.answer
+
+    def end_wait(self, answer: "Future[list[LeasedMessage]]") -> bool:
+        """Answer a call with what it got so far; False if it is being carried out elsewhere."""
+        waiter = self._by_answer.get(answer)
+        if waiter is not None and waiter.timer is not None:
+            waiter.timer.cancel()
+            self._time_is_over(waiter)
+        return waiter is not None or not isinstance(answer, asyncio.Task)
 
     def on_ready(self, queue: QueueName) -> None:
         """Something of the queue may be ready. Those who wait are served in a moment, once."""
@@ -205,7 +213,7 @@ class WaitingLines:
         if waiter.timer is not None:
             waiter.timer.cancel()
         line.waiters.remove(waiter)
-        self._count -= 1
+        del self._by_answer[waiter.answer]
         self._store.unwatch(line.queue)
         if waiter.answer.cancelled() and waiter.attempt is not None:
             waiter.attempt.cancel()  # the store gives back what it had leased

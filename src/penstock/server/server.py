@@ -79,7 +79,7 @@ class Server:
             PenstockProtocol,
             config,
             self._state,
-            {},
+            {"held": self.service.held},
             service=self.service,
             hot=HotRoutes(self.service),
             deadlines=self._deadlines,
@@ -202,3 +202,4 @@ class Server:
             await self.webhooks.stop(grace_s=within_s / 2)
         if self.broker.is_open:
             await self.broker.stop()
+        self.service.off_loop.close()
