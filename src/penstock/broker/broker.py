@@ -15,6 +15,7 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
 from penstock.broker.first_use import FirstUse
+from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
@@ -68,7 +69,10 @@ class Broker:
         self.metrics = metrics or BrokerMetrics()
         self.clock = clock or SystemClock()
         self.store = store
-        self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
+        self.held = Held()
+        self.waiting = WaitingLines(
+            store, self.give_back, self.answer_room, most=self.settings.max_waiters
+        )
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._in_queue = FirstUse(
             store,
@@ -177,8 +181,12 @@ class Broker:
         wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        max_bytes: int | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
+
+        No more than fit into `max_answer_bytes` and `max_bytes`, but at least one. Overloaded if
+        requests and answers hold as much memory as they may.
 
         Waiting makes a queue that is not there (`create_on_use`); a call that does not wait finds
         nothing in it, and makes nothing. Cancel the future when nobody waits for the answer any
@@ -186,12 +194,21 @@ class Broker:
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
+        room = self.answer_room(max_bytes)
 
         def lease() -> Future[list[LeasedMessage]]:
             if not wait_s:
-                return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder)
+                return self.store.lease(
+                    queue, n, lease_s=lease_s, group=group, holder=holder, max_bytes=room
+                )
             return self.waiting.lease(
-                queue, n, lease_s=lease_s, group=group, holder=holder, wait_s=wait_s
+                queue,
+                n,
+                lease_s=lease_s,
+                group=group,
+                holder=holder,
+                wait_s=wait_s,
+                max_bytes=max_bytes,
             )
 
         in_queue = self._in_queue
@@ -214,7 +231,21 @@ class Broker:
     ) -> Future[list[LeasedMessage]]:
         """Up to `n` dead letters: an ack settles them for good, anything else leaves them dead."""
         self.admit(caller, Verb.CONSUME, queue.namespace)
-        return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder, dead=True)
+        return self.store.lease(
+            queue,
+            n,
+            lease_s=lease_s,
+            group=group,
+            holder=holder,
+            dead=True,
+            max_bytes=self.answer_room(),
+        )
+
+    def answer_room(self, max_bytes: int | None = None) -> int:
+        """Return how many bytes of messages one answer may have now, at least one."""
+        room = self.held.check_room(self.store.unanswered_bytes)
+        room = min(room, self.settings.max_answer_bytes)
+        return room if max_bytes is None else max(min(room, max_bytes), 1)
 
     def settle(self, caller: Caller, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         """Settle each by itself: receipts say themselves of which queue they are.
@@ -275,14 +306,14 @@ class Broker:
 
     def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.browse(queue, query)
+        return self.store.browse(queue, query._replace(max_bytes=self.answer_room()))
 
     def peek(
         self, caller: Caller, queue: QueueName, *, n: int = 1, group: str = MAIN_GROUP_NAME
     ) -> Future[list[Row]]:
         """Those that would be delivered next, in that order; nothing changes."""
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.peek(queue, n, group)
+        return self.store.peek(queue, n, group, max_bytes=self.answer_room())
 
     def dead(
         self,
@@ -295,7 +326,14 @@ class Broker:
         filter: DeadFilter = EVERY_DEAD,
     ) -> Future[DeadPage]:
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.dead(queue, group=group, after_seq=after_seq, limit=limit, filter=filter)
+        return self.store.dead(
+            queue,
+            group=group,
+            after_seq=after_seq,
+            limit=limit,
+            filter=filter,
+            max_bytes=self.answer_room(),
+        )
 
     def stats(self, caller: Caller, queue: QueueName) -> Future[Stats]:
         self.admit(caller, Verb.READ, queue.namespace)

@@ -34,6 +34,7 @@ from penstock.model import (
     TypedPayload,
     Why,
 )
+from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import QueueSettings
 
 Publishable = NewMessage | TypedPayload | Payload
@@ -97,6 +98,7 @@ class Browse(NamedTuple):
     after_seq: int = 0  # the page begins behind this one
     limit: int = 50
     budget: int = 10_000  # messages looked at, at most
+    max_bytes: int = NO_BYTE_LIMIT  # of the page; it has at least one row
 
 
 class Row(NamedTuple):
@@ -224,12 +226,18 @@ class Store(Protocol):
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[list[LeasedMessage]]:
-        """What is ready now, up to `n` (with `dead`: dead letters). Where it is found at once that
-        nothing is, the future is done when it is returned.
+        """What is ready now (with `dead`: dead letters): up to `n`, at least one, and no more than
+        fit into `max_bytes`. Where it is found at once that nothing is, the future is done when it
+        is returned.
 
         If it is cancelled before it is done, the messages are given back untouched.
         """
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Payload bytes of leases that are made and not answered yet."""
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         """How many are ready, if that is known without asking anyone."""
@@ -251,11 +259,25 @@ class Store(Protocol):
 
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]: ...
 
-    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
+    def peek(
+        self,
+        queue: QueueName,
+        n: int,
+        group: str = MAIN_GROUP_NAME,
+        *,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> Future[list[Row]]:
         """Those that would be delivered next, in that order; nothing changes."""
 
     def dead(
-        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self,
+        queue: QueueName,
+        *,
+        group: str,
+        after_seq: int,
+        limit: int,
+        filter: DeadFilter,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[DeadPage]: ...
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...

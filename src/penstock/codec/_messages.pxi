@@ -78,13 +78,14 @@ def read_messages(
     *,
     int64_t max_count,
     identity,
+    int64_t max_bytes=(1 << 62),
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only options are its headers and content type.
+    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before anything else
+    than a good message whose only options are its headers and content type.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -96,7 +97,7 @@ def read_messages(
     cdef int64_t seq
     cdef Head head
     cdef Fields fields
-    while count < max_count and offset < end:
+    while count < max_count and offset < end and offset - start < max_bytes:
         if read_entry(view.data, offset, end, base, limit, &head, &fields) != GOOD:
             break
         if head.type != CHECKPOINT:

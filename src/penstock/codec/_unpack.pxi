@@ -151,13 +151,14 @@ def read_entries(
     int64_t end,
     *,
     int64_t max_count,
+    int64_t max_bytes=(1 << 62),
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before a bad entry; only if that is the very
-    first thing found is BadEntry raised.
+    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before a bad entry;
+    only if that is the very first thing found is BadEntry raised.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -168,7 +169,7 @@ def read_entries(
     cdef Head head
     cdef Fields fields
     cdef Verdict verdict
-    while count < max_count and offset < end:
+    while count < max_count and offset < end and offset - start < max_bytes:
         verdict = read_entry(view.data, offset, end, base, limit, &head, &fields)
         if verdict == ZEROS:
             break

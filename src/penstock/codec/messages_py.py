@@ -33,19 +33,20 @@ def read_messages(
     *,
     max_count: int,
     identity: int,
+    max_bytes: int = 1 << 62,
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Message], int]:
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only options are its headers and content type.
+    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before anything else
+    than a good message whose only options are its headers and content type.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
     offset = start
     with view_of(buffer, start, end) as view:
-        while len(messages) < max_count and offset < end:
+        while len(messages) < max_count and offset < end and offset - start < max_bytes:
             found = _good_entry(view, offset, end, seq_base, max_entry_bytes)
             if found is None:
                 break

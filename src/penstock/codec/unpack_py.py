@@ -217,19 +217,20 @@ def read_entries(
     end: int,
     *,
     max_count: int,
+    max_bytes: int = 1 << 62,
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Entry], int]:
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before a bad entry; only if that is the very
-    first thing found is BadEntry raised.
+    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before a bad entry;
+    only if that is the very first thing found is BadEntry raised.
     """
     check_limits(seq_base, max_entry_bytes)
     entries: list[Entry] = []
     offset = start
     with view_of(buffer, start, end) as view:
-        while len(entries) < max_count and offset < end:
+        while len(entries) < max_count and offset < end and offset - start < max_bytes:
             try:
                 head = read_head(view, offset, end, seq_base, max_entry_bytes)
                 if head is None:

@@ -16,6 +16,7 @@ from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
 from penstock.queue.history import all_events, events_of
+from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.order import in_order
 
 STATES = {state.name.lower(): state for state in State}
@@ -66,8 +67,9 @@ class Inspecting:
 
     # -- many --------------------------------------------------------------------------------------
 
-    def peek(self, count: int, group_name: str) -> list[Message]:
-        """The messages that would be delivered next."""
+    def peek(self, count: int, group_name: str, max_bytes: int = NO_BYTE_LIMIT) -> list[Message]:
+        """The messages that would be delivered next: at least one, and no more than fit into
+        `max_bytes`."""
         core = self._core
         check_whole("n", count, 1, MAX_PEEK)
         with core.lock, core.change:
@@ -77,12 +79,17 @@ class Inspecting:
             now_ns = core.clock.now_ns()
             group.promote(now_ns)
             found: list[Message] = []
+            size = 0
             for seq in in_order(core, group, now_ns):
                 if len(found) == count:
                     break
                 message = self._readable(seq)
-                if message is not None and not 0 < message.expires_at_ns <= now_ns:
-                    found.append(message)
+                if message is None or 0 < message.expires_at_ns <= now_ns:
+                    continue
+                size += size_of(message)
+                if found and size > max_bytes:
+                    break
+                found.append(message)
             return found
 
     def browse(

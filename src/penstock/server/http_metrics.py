@@ -33,9 +33,16 @@ class _Times:
 class HttpMetrics:
     """The series of one server."""
 
-    def __init__(self, registry: CollectorRegistry, *, connections: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        connections: Callable[[], int],
+        held_bytes: Callable[[], int],
+    ) -> None:
         self._times: dict[tuple[str, str, int], _Times] = {}
         self._connections = connections
+        self._held_bytes = held_bytes
         registry.register(self)
 
     def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
@@ -74,4 +81,9 @@ class HttpMetrics:
         yield seconds
         yield GaugeMetricFamily(
             "penstock_http_connections", "Open HTTP and WebSocket connections.", self._connections()
+        )
+        yield GaugeMetricFamily(
+            "penstock_http_held_bytes",
+            "Bytes of requests and answers in memory, of all connections.",
+            self._held_bytes(),
         )

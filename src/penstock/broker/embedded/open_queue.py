@@ -216,29 +216,39 @@ class OpenQueue:
         return await self._durable(published)
 
     def lease(
-        self, n: int, *, lease_s: float | None, group: str, holder: str, dead: bool
+        self,
+        n: int,
+        *,
+        lease_s: float | None,
+        group: str,
+        holder: str,
+        dead: bool,
+        max_bytes: int,
     ) -> Future[list[LeasedMessage]]:
         events = self.core.ledger.events
         before = events.next_seq
         if dead:
-            leased = self._parts.dead_letters.lease(n, lease_s, group, holder)
+            leased = self._parts.dead_letters.lease(n, lease_s, group, holder, max_bytes)
         else:
-            leased = self._lease(n, lease_s, group, holder)
+            leased = self._lease(n, lease_s, group, holder, max_bytes)
         if leased:
             # When it is over, at the latest; whatever comes sooner was planned before.
             self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
-            return self._durable(leased, on_lost=self._give_back)
+            size = sum([len(one[0][2]) for one in leased]) if self._waits_for_disk else 0
+            return self._durable(leased, self._give_back, size)
         if events.next_seq != before:
             self._commits.soon(self)  # something expired, or a lease was over
             self._plan_next_of_keys()
         return self._done(leased)
 
-    def _lease(self, n: int, lease_s: float | None, group: str, holder: str) -> list[LeasedMessage]:
+    def _lease(
+        self, n: int, lease_s: float | None, group: str, holder: str, max_bytes: int
+    ) -> list[LeasedMessage]:
         if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
             leased = self._parts.short_ways.lease()
             if leased is not None:
                 return [leased]
-        return self._parts.delivering.lease(n, lease_s, group, holder)
+        return self._parts.delivering.lease(n, lease_s, group, holder, max_bytes)
 
     def _give_back(self, leased: list[LeasedMessage]) -> None:
         """Nobody took them. Dead letters stay dead by it, others are ready again."""
@@ -270,18 +280,21 @@ class OpenQueue:
     def browse(self, query: Browse) -> Future[Page]:
         return self.in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
 
-    def peek(self, n: int, group: str) -> Future[list[Row]]:
+    def peek(self, n: int, group: str, max_bytes: int) -> Future[list[Row]]:
         def peek() -> list[Row]:
-            found = self._parts.inspecting.peek(check_whole("n", n, 1, MAX_PAGE), group)
+            check_whole("n", n, 1, MAX_PAGE)
+            found = self._parts.inspecting.peek(n, group, max_bytes)
             return [row_of(self.core, message, group) for message in found]
 
         return self.in_thread(peek)
 
     def dead(
-        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter, max_bytes: int
     ) -> Future[DeadPage]:
         def page() -> DeadPage:
-            return dead_page(self.core, self._parts.inspecting, group, after_seq, limit, filter)
+            return dead_page(
+                self.core, self._parts.inspecting, group, after_seq, limit, filter, max_bytes
+            )
 
         return self.in_thread(page)
 
@@ -383,11 +396,13 @@ class OpenQueue:
                 self.plan()
                 return
 
-    def _durable(self, result: _T, on_lost: Callable[[_T], None] | None = None) -> Future[_T]:
+    def _durable(
+        self, result: _T, on_lost: Callable[[_T], None] | None = None, size: int = 0
+    ) -> Future[_T]:
         self._plan_next_of_keys()
         if not self._waits_for_disk:
             return self._done(result)
-        return self._commits.when_durable(self, result, on_lost)
+        return self._commits.when_durable(self, result, on_lost, size)
 
     def in_thread(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]:
         """What takes long; with `writes`, answered when that is durable."""

@@ -44,6 +44,7 @@ from penstock.model import (
     Stats,
     Why,
 )
+from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")
@@ -208,11 +209,18 @@ class EmbeddedStore:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[list[LeasedMessage]]:
         return self._do(
             queue,
-            lambda one: one.lease(n, lease_s=lease_s, group=group, holder=holder, dead=dead),
+            lambda one: one.lease(
+                n, lease_s=lease_s, group=group, holder=holder, dead=dead, max_bytes=max_bytes
+            ),
         )
+
+    @property
+    def unanswered_bytes(self) -> int:
+        return self._commits.held_bytes
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         found = self._shelf.get(queue)
@@ -232,15 +240,31 @@ class EmbeddedStore:
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]:
         return self._do(queue, lambda one: one.browse(query))
 
-    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
-        return self._do(queue, lambda one: one.peek(n, group))
+    def peek(
+        self,
+        queue: QueueName,
+        n: int,
+        group: str = MAIN_GROUP_NAME,
+        *,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> Future[list[Row]]:
+        return self._do(queue, lambda one: one.peek(n, group, max_bytes))
 
     def dead(
-        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self,
+        queue: QueueName,
+        *,
+        group: str,
+        after_seq: int,
+        limit: int,
+        filter: DeadFilter,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[DeadPage]:
         return self._do(
             queue,
-            lambda one: one.dead(group=group, after_seq=after_seq, limit=limit, filter=filter),
+            lambda one: one.dead(
+                group=group, after_seq=after_seq, limit=limit, filter=filter, max_bytes=max_bytes
+            ),
         )
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]:

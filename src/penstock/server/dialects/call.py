@@ -1,7 +1,8 @@
 """What the dialects share: who calls, what was sent, and errors as `{"error": text}`."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,7 +12,9 @@ from starlette.routing import Route
 
 from penstock.broker import Broker, Caller, Outcome, Settlement
 from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
+from penstock.model import LeasedMessage
 from penstock.server import strict_json
+from penstock.server.off_loop import size_of_many
 from penstock.server.problems import problem_of
 from penstock.server.service import Service, service_of
 
@@ -56,7 +59,8 @@ class Call:
         body = await self._request.body()
         if default is not None and not body.strip():
             return default
-        return strict_json.decode(body, decoder)
+        decode = partial(strict_json.decode, body, decoder)
+        return await self.service.off_loop.run_if_large(len(body), decode)
 
     async def settle(self, settlement: Settlement) -> None:
         """ReceiptInvalid unless this very call settled it: who comes second is told so."""
@@ -96,6 +100,14 @@ def route(method: str, path: str, handler: Handler, *, needs_key: bool = True) -
 def answer(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(msgspec.json.encode(value), status, media_type=_JSON)
+
+
+async def answer_leased(
+    call: Call, leased: Sequence[LeasedMessage], make: Callable[[], Any]
+) -> Response:
+    """A JSON answer with messages; made in a thread if they are large."""
+    size = size_of_many(len(leased), sum(len(one.payload) for one in leased))
+    return await call.service.off_loop.answer(size, lambda: answer(make()))
 
 
 def nothing() -> Response:

@@ -4,7 +4,6 @@
 attempts in all. Times are milliseconds.
 """
 
-import base64
 from typing import Annotated, Any
 
 import msgspec
@@ -16,7 +15,8 @@ from penstock.broker.receipts import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
 from penstock.model import LeasedMessage, NewMessage
 from penstock.server import strict_json
-from penstock.server.dialects.call import Call, answer, route
+from penstock.server.dialects.call import Call, answer, answer_leased, route
+from penstock.server.pieces import to_base64
 
 _JSON = "application/json"
 _MAX_RETRIES = 3  # where a job does not say
@@ -82,7 +82,7 @@ async def lease(call: Call) -> Response:
         n=body.max_jobs or 1,
         lease_s=(body.visibility_ms or _VISIBILITY_MS) / 1000,
     )
-    return answer({"jobs": [_job(call, one) for one in leased]})
+    return await answer_leased(call, leased, lambda: {"jobs": [_job(call, one) for one in leased]})
 
 
 async def ack(call: Call) -> Response:
@@ -180,7 +180,7 @@ def _payload(payload: bytes) -> Raw | str:
     try:
         return payload.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(payload).decode()
+        return to_base64(payload).decode()
 
 
 _ONE = "/v1/queues/{queue}"

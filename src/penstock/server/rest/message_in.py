@@ -1,6 +1,5 @@
 """Messages as they arrive: JSON objects, or a body that is the payload itself."""
 
-import binascii
 from collections.abc import Mapping
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec import UNSET
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, TypedPayload
 from penstock.server import strict_json
+from penstock.server.pieces import from_base64
 from penstock.server.refusals import NotJson
 from penstock.server.rest.query import Query
 from penstock.server.rest.structs import NewMessageBody, PlainMessageBody
@@ -95,7 +95,7 @@ def _has_no_options(body: NewMessageBody) -> bool:
 
 def _from_base64(text: str, path: str) -> bytes:
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        return from_base64(text)
     except ValueError as error:
         raise InvalidInput(f"{error}; it must be base64 - at `{path}.payload_b64`") from None
 

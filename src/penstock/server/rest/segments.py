@@ -223,7 +223,9 @@ ENDPOINTS = (
         query=(_TIME,),
         also=(404,),
     ),
-    Endpoint("GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,)),
+    Endpoint(
+        "GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,), is_large=True
+    ),
     Endpoint("GET", f"{_SEGMENT}/index", read_segment_index, Verb.READ, bytes, also=(404,)),
     Endpoint(
         "PUT",

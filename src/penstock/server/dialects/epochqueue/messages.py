@@ -1,7 +1,5 @@
 """Publishing, leasing and settling."""
 
-import base64
-import binascii
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +9,7 @@ from starlette.responses import Response
 from penstock.broker import QueueName, Settlement, Verb
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage, NewMessage
-from penstock.server.dialects.call import Call, answer, nothing, route
+from penstock.server.dialects.call import Call, answer, answer_leased, nothing, route
 from penstock.server.dialects.epochqueue.catalogue import (
     QUEUE,
     MaxRetries,
@@ -19,6 +17,7 @@ from penstock.server.dialects.epochqueue.catalogue import (
     made_queue,
     queue_of,
 )
+from penstock.server.pieces import from_base64, to_base64
 
 MOST_KEYS, MOST_KEY_BYTES, MOST_VALUE_BYTES = 16, 64, 512  # of metadata
 FARTHEST_MS = 90 * 86_400_000
@@ -62,7 +61,9 @@ async def lease(call: Call) -> Response:
         n=call.whole("n", 1, MOST_LEASED) or 1,
         lease_s=None if visibility_ms is None else visibility_ms / 1000,
     )
-    return answer({"messages": [delivery(queue, one) for one in leased]})
+    return await answer_leased(
+        call, leased, lambda: {"messages": [delivery(queue, one) for one in leased]}
+    )
 
 
 async def ack(call: Call) -> Response:
@@ -81,7 +82,7 @@ def delivery(queue: QueueName, leased: LeasedMessage) -> dict[str, Any]:
     message = leased.message
     return {
         "id": message.id,
-        "body": base64.b64encode(message.payload).decode(),
+        "body": to_base64(message.payload).decode(),
         "receipt_handle": leased.receipt,
         "namespace": queue.namespace,
         "queue": queue.name,
@@ -93,7 +94,7 @@ def delivery(queue: QueueName, leased: LeasedMessage) -> dict[str, Any]:
 
 def _new_message(call: Call, body: MessageBody, path: str) -> NewMessage:
     try:
-        payload = binascii.a2b_base64(body.body, strict_mode=True)
+        payload = from_base64(body.body)
     except ValueError as error:
         raise InvalidInput(f"{error}; it must be base64 - at `{path}.body`") from None
     _check_metadata(body.metadata or {}, f"{path}.metadata")
