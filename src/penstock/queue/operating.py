@@ -1,7 +1,6 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import math
-import re
 from collections.abc import Callable, Iterable
 
 from penstock.checking import check_number, check_whole
@@ -10,6 +9,7 @@ from penstock.errors import InvalidInput, NoSuchMessage, QueueError
 from penstock.ledger import seq_at_time
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.names import check_name
 from penstock.queue.compacting import Compacting
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Event, EventType
@@ -18,7 +18,6 @@ from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.runs import as_runs
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
 
 
@@ -179,10 +178,7 @@ class Operating:
     ) -> None:
         """Make a group that starts there; nothing happens if it exists."""
         core = self._core
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInput(
-                f"{name!r} is not a group name: 1 to 64 of a-z, 0-9 and -, not starting with -"
-            )
+        check_name("group", name)
         with core.lock:
             core.tick()
             if core.state.group_named(name) is not None:

@@ -21,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from penstock.errors import LedgerError
+from penstock.names import directory_of
 from penstock.spark.places import QueueAt
 
 MANIFESTS = "_manifests"
@@ -99,7 +100,9 @@ def manifests(archive: Path) -> list[ArchiveManifest]:
 
 
 def _place(archive: Path, key: str) -> Path:
-    return archive / MANIFESTS / f"{key.replace('/', '.')}.json"
+    # Directories of names have no bare dot: a/b.c and a.b/c are told apart.
+    parts = map(directory_of, key.split("/")) if "/" in key else [key]
+    return archive / MANIFESTS / f"{'.'.join(parts)}.json"
 
 
 def folder_of(queue: QueueAt, date: str) -> str:
