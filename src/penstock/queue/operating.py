@@ -1,7 +1,8 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
@@ -96,6 +97,21 @@ class Operating:
             target = core.ledger.messages.next_seq
             core.record([Event(EventType.PURGED, group=number, target_seq=target)])
             return sum(group.totals[EventType.PURGED] for group in groups) - before
+
+    def cancel_deliverable(self, group_name: str, limit: int) -> int:
+        """Cancel up to `limit` messages that are ready, parked or leased. Return how many.
+
+        Scheduled messages and dead letters stay, leased dead letters too.
+        """
+        core = self._core
+        with core.lock:
+            core.tick()
+            group = core.group(group_name)
+            seqs = list(islice(_deliverable(group), limit))
+            if seqs:
+                runs = tuple(as_runs(seqs))
+                core.record([Event(EventType.CANCELLED, group=group.number, runs=runs)])
+            return len(seqs)
 
     def pause(self, paused: bool) -> None:
         """Stop handing out, or go on. Publishing and settling are not affected."""
@@ -218,3 +234,15 @@ def _at_or_before_ns(time: float) -> int:
         return time * NS
     numerator, denominator = math.nextafter(time, 0).as_integer_ratio()  # exact, unlike a product
     return numerator * NS // denominator
+
+
+def _deliverable(group: Group) -> Iterator[int]:
+    """The seqs that are leased, parked or ready; not those of leased dead letters."""
+    for seq in group.leases:
+        flight = group.flights.get(seq)
+        if flight is None or not flight.cause:
+            yield seq
+    yield from (seq for seq, flight in group.flights.items() if flight.state is State.PARKED)
+    for lane in group.lanes:
+        yield from lane.fresh
+        yield from (seq for _, seq in lane.due)
