@@ -40,7 +40,7 @@ from penstock.broker.waiting import WaitingLines
 from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
-from penstock.errors import NoSuchMessage, PenstockError, Unavailable
+from penstock.errors import NoSuchMessage, NotEmpty, PenstockError, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
@@ -52,6 +52,7 @@ from penstock.model import (
 
 _NODE_DOCUMENT = "node"
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
+_STEP = 10_000  # messages cancelled at a time
 
 
 class Broker:
@@ -363,6 +364,22 @@ class Broker:
         self.admit(caller, Verb.MANAGE, queue.namespace)
         return self.store.purge(queue, group)
 
+    async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
+        """Cancel what group main has ready, parked or leased. Return how many messages that were.
+
+        Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
+        """
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        found = await self.store.stats(queue)
+        left = found.ready + found.parked + found.leased
+        cancelled = 0
+        while cancelled < left:  # in steps, so that other calls have their turn
+            step = await self.store.cancel_deliverable(queue, min(left - cancelled, _STEP))
+            if not step:
+                break
+            cancelled += step
+        return cancelled
+
     def pause(self, caller: Caller, queue: QueueName, paused: bool) -> Future[None]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
         return self.store.pause(queue, paused)
@@ -461,6 +478,23 @@ class Broker:
         self.admit(caller, Verb.MANAGE, name)
         for queue in await self._catalogue.delete_namespace(name, force=force):
             await self._gone(queue)
+
+    async def delete_empty_namespace(self, caller: Caller, name: str) -> None:
+        """Delete a namespace and its queues; NotEmpty while one of them holds a message."""
+        self.admit(caller, Verb.MANAGE, name)
+        self._catalogue.namespace(name)
+        queues = self.store.queues(name)
+        for queue in queues:
+            held = (await self.store.stats(queue)).unfinished
+            if held:
+                raise NotEmpty(
+                    f"queue {queue} holds {held} messages: consume or purge them, or delete the "
+                    f"queue, before its namespace"
+                )
+        for queue in queues:
+            await self.store.delete(queue, if_empty=True)
+            await self._gone(queue)
+        await self._catalogue.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
         """The names of the queues that the caller may read; of one namespace, or of all."""

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.broker.names import QueueName, check_name
+from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, QueueInfo, Store
 from penstock.checking import check_whole
@@ -16,6 +16,7 @@ from penstock.errors import (
     NotEmpty,
     QuotaExceeded,
 )
+from penstock.names import check_name
 from penstock.queue.settings import QueueSettings
 
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")

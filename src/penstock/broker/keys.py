@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from penstock.broker.access import Caller, Verb
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.embedded.layout import Layout
-from penstock.broker.names import check_name
 from penstock.broker.store import Store
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, KeyRefused, LedgerError, PenstockError
 from penstock.ledger.files import OsFiles
+from penstock.names import check_name
 
 log = logging.getLogger("penstock.broker")
 

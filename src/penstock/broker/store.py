@@ -203,8 +203,8 @@ class Store(Protocol):
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         """Change some settings; the others stay."""
 
-    def delete(self, queue: QueueName) -> Future[None]:
-        """Forget a queue and all that is in it."""
+    def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
+        """Forget a queue and all that is in it. `if_empty`: NotEmpty if a message is in it."""
 
     def bytes_of(self, namespace: str) -> int:
         """What its queues hold on disk, nearly. From memory."""
@@ -297,6 +297,9 @@ class Store(Protocol):
         """False if it was done already."""
 
     def purge(self, queue: QueueName, group: str | None = None) -> Future[int]: ...
+
+    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
+        """Cancel up to so many that group main has ready, parked or leased: how many there were."""
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
 

@@ -1,8 +1,8 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
@@ -10,6 +10,7 @@ from penstock.errors import InvalidInput, NoSuchMessage, QueueError
 from penstock.ledger import seq_at_time
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.names import check_name
 from penstock.queue.compacting import Compacting
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Event, EventType
@@ -18,7 +19,6 @@ from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.runs import as_runs
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
 
 
@@ -98,6 +98,21 @@ class Operating:
             target = core.ledger.messages.next_seq
             core.record([Event(EventType.PURGED, group=number, target_seq=target)])
             return sum(group.totals[EventType.PURGED] for group in groups) - before
+
+    def cancel_deliverable(self, group_name: str, limit: int) -> int:
+        """Cancel up to `limit` messages that are ready, parked or leased. Return how many.
+
+        Scheduled messages and dead letters stay, leased dead letters too.
+        """
+        core = self._core
+        with core.lock:
+            core.tick()
+            group = core.group(group_name)
+            seqs = list(islice(_deliverable(group), limit))
+            if seqs:
+                runs = tuple(as_runs(seqs))
+                core.record([Event(EventType.CANCELLED, group=group.number, runs=runs)])
+            return len(seqs)
 
     def pause(self, paused: bool) -> None:
         """Stop handing out, or go on. Publishing and settling are not affected."""
@@ -180,10 +195,7 @@ class Operating:
     ) -> None:
         """Make a group that starts there; nothing happens if it exists."""
         core = self._core
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInput(
-                f"{name!r} is not a group name: 1 to 64 of a-z, 0-9 and -, not starting with -"
-            )
+        check_name("group", name)
         with core.lock, core.change:
             core.tick()
             if core.state.group_named(name) is not None:
@@ -224,3 +236,15 @@ def _at_or_before_ns(time: float) -> int:
         return time * NS
     numerator, denominator = math.nextafter(time, 0).as_integer_ratio()  # exact, unlike a product
     return numerator * NS // denominator
+
+
+def _deliverable(group: Group) -> Iterator[int]:
+    """The seqs that are leased, parked or ready; not those of leased dead letters."""
+    for seq in group.leases:
+        flight = group.flights.get(seq)
+        if flight is None or not flight.cause:
+            yield seq
+    yield from (seq for seq, flight in group.flights.items() if flight.state is State.PARKED)
+    for lane in group.lanes:
+        yield from lane.fresh
+        yield from (seq for _, seq in lane.due)

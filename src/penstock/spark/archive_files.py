@@ -22,6 +22,7 @@ from pathlib import Path
 
 from penstock.checking import check_local
 from penstock.errors import InvalidInput, LedgerError
+from penstock.names import directory_of
 from penstock.spark.places import QueueAt
 
 MANIFESTS = "_manifests"
@@ -108,7 +109,9 @@ def manifests(archive: Path) -> list[ArchiveManifest]:
 
 
 def _place(archive: Path, key: str) -> Path:
-    return archive / MANIFESTS / f"{key.replace('/', '.')}.json"
+    # Directories of names have no bare dot: a/b.c and a.b/c are told apart.
+    parts = map(directory_of, key.split("/")) if "/" in key else [key]
+    return archive / MANIFESTS / f"{'.'.join(parts)}.json"
 
 
 def folder_of(queue: QueueAt, date: str) -> str:

@@ -24,7 +24,7 @@ from penstock.ledger.transactions import Transaction
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment
-from penstock.spark.places import AtBroker, QueueAt, connection_to
+from penstock.spark.places import AtBroker, QueueAt, connection_to, queue_in_data
 
 _BROKERS_OWN = "_broker"  # a directory that every data directory of a broker has
 
@@ -69,8 +69,7 @@ def _at_holder(queue: QueueAt, data: Folder, locked: LedgerLocked) -> QueueAt:
         raise LedgerLocked(
             f"{locked} If that is a broker, give its address with the option 'url' as well."
         ) from None
-    namespace, name = queue.path.rstrip("/").split("/")[-2:]
-    return AtBroker(url, queue.api_key).queue(QueueName.parse(f"{namespace}/{name}"))
+    return AtBroker(url, queue.api_key).queue(queue_in_data(queue.path))
 
 
 def _name(broker: QueueAt) -> QueueName:

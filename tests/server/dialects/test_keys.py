@@ -59,10 +59,11 @@ def test_a_key_of_another_namespace_or_verb_is_403(tmp_path: Path) -> None:
         reader = server.new_key("read")
         for key in (elsewhere, reader):
             with server.client(headers={"X-Api-Key": key}) as http:
-                for path in (
-                    "/v1/queues/orders/enqueue",
-                    "/namespaces/default/queues/orders/messages",
+                for path, body in (
+                    ("/v1/queues/orders/enqueue", {"payload": 1}),
+                    ("/namespaces/default/queues/orders/messages", {"body": ""}),
+                    ("/namespaces/default/queues/orders/messages/batch", []),
                 ):
-                    answer = http.post(path, json={"body": "", "payload": 1})
+                    answer = http.post(path, json=body)
                     assert (answer.status_code, set(answer.json())) == (403, {"error"})
                 assert not server.server.broker.queues(INSIDE)

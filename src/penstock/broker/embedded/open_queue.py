@@ -332,6 +332,9 @@ class OpenQueue:
     def purge(self, group: str | None) -> Future[int]:
         return self._durable(self._parts.operating.purge(group))
 
+    def cancel_deliverable(self, limit: int) -> Future[int]:
+        return self._durable(self._parts.operating.cancel_deliverable(MAIN_GROUP_NAME, limit))
+
     def pause(self, paused: bool) -> Future[None]:
         self._parts.operating.pause(paused)
         return self._durable(None)

@@ -18,7 +18,14 @@ from penstock.broker.embedded.timer import Timer
 from penstock.broker.names import QueueName
 from penstock.broker.store import QueueInfo
 from penstock.clock import Clock
-from penstock.errors import AlreadyExists, BrokerError, LedgerError, NoSuchQueue, PenstockError
+from penstock.errors import (
+    AlreadyExists,
+    BrokerError,
+    LedgerError,
+    NoSuchQueue,
+    NotEmpty,
+    PenstockError,
+)
 from penstock.ledger.files import Files
 from penstock.model import Stats
 from penstock.queue.core import QueueCore
@@ -201,12 +208,25 @@ class Shelf:
                 await self._close_now(queue)
             return (await self._open_now(queue, settings)).info
 
-    async def delete(self, queue: QueueName) -> None:
+    async def delete(self, queue: QueueName, *, if_empty: bool = False) -> None:
         async with self._turn(queue):
             self._check_there(queue)
+            if if_empty:
+                await self._check_empty(queue)
             await self._forget(queue)
             await asyncio.to_thread(self._layout.delete_queue, queue)
         self._turns.pop(queue, None)
+
+    async def _check_empty(self, queue: QueueName) -> None:
+        """Hold its turn. Closed when it returns, so that no message comes before what follows."""
+        if queue not in self._open and queue not in self._closed:
+            await self._open_now(queue, {})
+        if queue in self._open:
+            await self._close_now(queue)
+        stats = self.stats_of_closed(queue)
+        if stats is None or stats.unfinished:
+            await self._open_now(queue, {})  # someone may wait, and leases have to end
+            raise NotEmpty(f"queue {queue} holds messages: consume or purge them first")
 
     async def delete_namespace(self, namespace: str) -> None:
         for queue in self.names(namespace):

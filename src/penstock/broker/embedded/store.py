@@ -186,8 +186,8 @@ class EmbeddedStore:
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         return asyncio.ensure_future(self._shelf.change(queue, settings))
 
-    def delete(self, queue: QueueName) -> Future[None]:
-        return asyncio.ensure_future(self._shelf.delete(queue))
+    def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
+        return asyncio.ensure_future(self._shelf.delete(queue, if_empty=if_empty))
 
     def bytes_of(self, namespace: str) -> int:
         return self._shelf.bytes_of(namespace)
@@ -293,6 +293,9 @@ class EmbeddedStore:
 
     def purge(self, queue: QueueName, group: str | None = None) -> Future[int]:
         return self._do(queue, lambda one: one.purge(group))
+
+    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
+        return self._do(queue, lambda one: one.cancel_deliverable(limit))
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]:
         return self._do(queue, lambda one: one.pause(paused))

@@ -15,8 +15,8 @@ from penstock.broker import Outcome, QueueName, Settlement, Verb
 from penstock.broker.consumers import Consumer
 from penstock.errors import PenstockError
 from penstock.model import LeasedMessage
-from penstock.server import strict_json
 from penstock.server.dialects.epochqueue.catalogue import QUEUE, made_queue
+from penstock.server.dialects.json_bodies import Shape
 from penstock.server.pieces import to_base64
 from penstock.server.problems import problem_of
 from penstock.server.ws.stream import Settling, Stream, admit
@@ -29,7 +29,7 @@ class ClientFrame(Struct):
     receipt_handle: str
 
 
-_client_frame = msgspec.json.Decoder(ClientFrame)
+_client_frame = Shape(ClientFrame)
 
 
 class EpochQueueFrames:
@@ -53,7 +53,7 @@ class EpochQueueFrames:
         )
 
     def handle(self, consumer: Consumer, text: str) -> Settling:
-        frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
+        frame = _client_frame.read(text.encode("utf-8", "surrogatepass"))
         if frame.type == "ack":
             settlement = Settlement("ack", frame.receipt_handle)
         else:
