@@ -91,6 +91,13 @@ def test_a_pipe_gets_json(tmp_path: Path) -> None:
         assert json.loads(process.stderr.readline())["event"] == "listening"
 
 
+def test_a_queue_is_not_taken_for_a_data_directory(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "orders") as queue:
+        queue.enqueue(b"x")
+    told = failing(tmp_path / "orders", "--port", 0)
+    assert told.count("\n") == 1 and "is a queue itself" in told
+
+
 def test_flags_win_over_the_file(tmp_path: Path) -> None:
     file = tmp_path / "penstock.toml"
     file.write_text('[server]\nport = 1\nlog_level = "error"\n[queues]\nlease_s = 7\n')

@@ -6,6 +6,7 @@ code, which other tests compare; here are those that people read to use it.
 
 import inspect
 import re
+import shlex
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
@@ -104,3 +105,38 @@ NAMES = names_of_code() | NO_NAMES_OF_CODE
 def test_every_setting_and_field_exists(page: Path) -> None:
     named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", page.read_text()))
     assert {name for name in named - NAMES if not name.startswith("penstock_")} == set()
+
+
+# -- command lines ---------------------------------------------------------------------------------
+
+
+def command_lines(page: Path) -> list[str]:
+    """The command lines in the indented and fenced blocks of a page, and in its code spans."""
+    text = page.read_text().replace("\\\n", " ")
+    blocks = re.findall(r"^(?: {4,}|\$ )(.*)$", text, re.MULTILINE)
+    blocks += re.findall(r"`(penstock [^`\n]+)`", text)
+    parts = [part.strip() for line in blocks for part in re.split(r"[|]| -- ", line)]
+    no_line = re.compile("…|JOB")  # stands for something else
+    return [
+        part for part in parts if re.match(r"penstock [a-z]", part) and not no_line.search(part)
+    ]
+
+
+LINES = [(page, line) for page in PAGES for line in command_lines(page)]
+
+
+@pytest.mark.parametrize(("page", "line"), LINES, ids=[line for _, line in LINES])
+def test_every_command_line_is_one_that_is_read(page: Path, line: str) -> None:
+    words = shlex.split(line, comments=True)[1:]
+    command: Any = typer.main.get_command(app)
+    context = None
+    while hasattr(command, "commands"):
+        if words and words[0] not in command.commands and "list" in command.commands:
+            words = ["list", *words]
+        if not words:
+            return  # a group of commands, named as such
+        assert words[0] in command.commands, page
+        context = command.context_class(command, parent=context, info_name=words[0])
+        command, words = command.commands[words[0]], words[1:]
+    if words:
+        command.make_context(command.name, words, parent=context)

@@ -5,6 +5,8 @@ from typing import Annotated
 
 import typer
 
+from penstock.errors import InvalidInput
+
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
@@ -18,6 +20,6 @@ def confirm(question: str, *, yes: bool) -> None:
     if yes:
         return
     if not can_ask():
-        raise typer.BadParameter(f"{question} Nobody can be asked here: give --yes")
+        raise InvalidInput(f"{question} There is no terminal to ask at: give --yes")
     if not typer.confirm(question, err=True):
         raise typer.Exit(1)

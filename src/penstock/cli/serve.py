@@ -8,6 +8,8 @@ import typer
 
 from penstock.cli.extras import needing
 from penstock.cli.terminal import complain, write_json_line
+from penstock.errors import InvalidInput
+from penstock.ledger.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from penstock.server.configuration import Configuration
@@ -50,10 +52,15 @@ def serve(
             write_json_line({"url": url, "data": settings.data, "pid": os.getpid()})
             typer.get_text_stream("stdout").flush()
         else:
-            complain(f"serving {settings.data} at {url} (try {url}/docs); Ctrl-C stops it")
+            complain(f"serving {settings.data} at {url} (open it in a browser); Ctrl-C stops it")
 
     configuration = read()
     settings = configuration.server
+    if (Path(settings.data) / MANIFEST_NAME).exists():
+        raise InvalidInput(
+            f"{settings.data} is a queue itself: serve another directory, and move this one to "
+            f"NAMESPACE/QUEUE in it"
+        )
     scheme = "https" if settings.tls_cert else "http"
     serve_until_stopped(configuration, read_again=read, on_listening=on_listening)
 
