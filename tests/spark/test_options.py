@@ -43,6 +43,8 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
         ({"path": "x", "startingOffsets": "5", "endingOffsets": "4"}, "behind endingOffsets"),
         ({"path": "x", "startingTimestamp": "5", "endingTimestamp": "4"}, "is later than"),
         ({"path": "x", "paths": '["a", "b"]'}, "load takes one path"),
+        ({"path": "x", "subscribe": " , "}, "which names none"),
+        ({"path": "x", "columns": ","}, "which names none"),
         (
             {"path": "x", "startingOffsets": "latest", "startingTimestamp": "0"},
             "startingOffsets or startingTimestamp",

@@ -81,6 +81,8 @@ def test_a_seq_holds_for_each_of_several_queues(tmp_path: Path) -> None:
         with open_small(tmp_path / "shop" / name) as queue:
             if count:
                 queue.enqueue_batch([b"x"] * count)
+    twice = rows(tmp_path, subscribe="shop/b,shop/b", columns="seq")
+    assert [row["seq"] for row in twice] == [1, 2, 3], "named twice, read once"
     found = rows(tmp_path, startingOffsets=3, endingOffsets=5)
     assert [(row["queue"], row["seq"]) for row in found] == [("a", 3), ("a", 4), ("b", 3)]
 
@@ -122,7 +124,10 @@ def test_read_refuses_what_makes_no_sense() -> None:
         ({"first_seq": -1}, "first_seq is -1"),
         ({"end_seq": "5"}, "end_seq is '5'"),
         ({"since": datetime(2026, 1, 1)}, "says no time zone"),
+        ({"since": "2026"}, "must be a time such as"),
+        ({"until": "yesterday"}, "must be a time such as"),
         ({"columns": []}, "columns is an empty list"),
+        ({"group": "mails"}, "group is for the table state"),
     ):
         arguments: dict[str, Any] = dict(options)
         with pytest.raises(InvalidInput, match=said):

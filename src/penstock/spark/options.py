@@ -227,7 +227,10 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        names = tuple(part.strip() for part in value.split(",") if part.strip())
+        if not names:
+            raise InvalidInput(f"{name} is {value!r}, which names none")
+        return names
 
     def pattern(self, name: str) -> str | None:
         value = self.text(name)

@@ -1,7 +1,7 @@
 """Read a queue, or a range of it, as a DataFrame."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from os import PathLike, fspath
 
 from pyspark.sql import DataFrame, SparkSession
@@ -71,6 +71,8 @@ def read(
         raise InvalidInput("give first_seq or since, not both")
     if end_seq is not None and until is not None:
         raise InvalidInput("give end_seq or until, not both")
+    if group is not None and table != "state":
+        raise InvalidInput(f"group is for the table state: {table} are of all groups")
     options |= {name: value for name, value in chosen.items() if value is not None}
     return spark.read.format("penstock").options(**options).load()
 
@@ -88,8 +90,14 @@ def _seq(name: str, value: int | None) -> str | None:
 
 
 def _time(name: str, value: datetime | str | None) -> str | None:
-    if not isinstance(value, datetime):
-        return value
-    if value.tzinfo is None:
+    if isinstance(value, str):
+        try:
+            moment = datetime.fromisoformat(value)
+        except ValueError:
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z"
+            ) from None
+        value = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if value is not None and value.tzinfo is None:
         raise InvalidInput(f"{name} is {value}, which says no time zone: give it one")
-    return value.isoformat()
+    return None if value is None else value.isoformat()
