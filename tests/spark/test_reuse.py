@@ -134,6 +134,23 @@ def test_a_stream_and_a_filtered_batch_do_not_touch_each_other(
     assert batch.count() == COUNT
 
 
+def test_a_table_is_of_the_moment_at_which_it_was_first_used(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 10)
+    frame = spark.read.format("penstock").option("PATH", str(tmp_path)).load()
+    assert frame.count() == 10
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 5)
+    assert (frame.count(), frame.where("seq > 8").count(), frame.union(frame).count()) == (
+        10,
+        2,
+        20,
+    )
+    assert table(spark, tmp_path).count() == 15
+
+
 # -- any sequence of uses --------------------------------------------------------------------------
 
 

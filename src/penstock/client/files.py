@@ -39,7 +39,9 @@ def note_archived(path: str, upto: int) -> Call[None]:
 def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
     return post(
         f"{path}/staging",
-        lambda reply: StagingInfo(**reply.data),
+        lambda reply: StagingInfo(
+            reply.data["identity"], reply.data["settings"], reply.data.get("applications", ())
+        ),
         query={"applications": applications},
         repeatable=True,
     )

@@ -92,11 +92,11 @@ class ArchiveManifest:
         write_durably(place, (json.dumps(content, indent=1) + "\n").encode())
 
 
-def archive_root(archive: str) -> Path:
-    """Return the directory of an archive. InvalidInput for what cannot be one."""
-    root = Path(check_local(archive))
+def local_directory(place: str) -> Path:
+    """Return a directory, which need not exist. InvalidInput for what cannot be one."""
+    root = Path(check_local(place))
     if root.exists() and not root.is_dir():
-        raise InvalidInput(f"{archive} is not a directory: an archive is one")
+        raise InvalidInput(f"{place} is not a directory")
     return root
 
 

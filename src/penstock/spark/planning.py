@@ -37,9 +37,10 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
     ranges: list[Range] = []
     views: dict[str, LogView] = {}
     groups: dict[str, Mapping[int, str]] = {}
-    queues = [queue for queue in queues_of(options) if _is_wanted(queue, bounds)]
+    queues = queues_of(options)
     check_named(options.starting_offsets, queues, "startingOffsets")
     check_named(options.ending_offsets, queues, "endingOffsets")
+    queues = [queue for queue in queues if _is_wanted(queue, bounds)]
     states = {}
     for queue in queues:
         watcher = watcher_of(queue, log_of(options))
@@ -125,12 +126,16 @@ def batch_seqs(view: LogView, options: ReadOptions) -> tuple[int, int]:
         end = min(seq_at_time(view, options.ending_timestamp_ns), end)
     elif options.ending_offsets is not None:
         end = _numbered(view, options.ending_offsets)
-        if end > view.next_seq:
+        if isinstance(options.ending_offsets, int):
+            end = min(end, view.next_seq)
+        elif end > view.next_seq:
             raise InvalidInput(
                 f"endingOffsets says {end} for queue {view.facts.queue.key}, whose next seq is "
                 f"{view.next_seq}: give at most that, or 'latest'"
             )
     if first > end:
+        if not isinstance(options.starting_offsets, dict):
+            return end, end  # a range of seqs or times that has nothing of this queue
         raise InvalidInput(
             f"queue {view.facts.queue.key}: the read would start at seq {first} and end at {end}"
         )
@@ -158,6 +163,8 @@ def _numbered(view: LogView, offsets: Offsets) -> int:
         return view.first_seq
     if offsets == LATEST:
         return view.next_seq
+    if isinstance(offsets, int):
+        return max(offsets, 1)
     assert isinstance(offsets, dict)
     number = offsets[view.facts.queue.key]
     if number == _EARLIEST_NUMBER:
@@ -167,6 +174,8 @@ def _numbered(view: LogView, offsets: Offsets) -> int:
 
 def names_a_seq(offsets: Offsets | None, queue: QueueAt) -> bool:
     """Does the user say at which seq to start? Then every message from there on is asked for."""
+    if isinstance(offsets, int):
+        return True
     return isinstance(offsets, dict) and offsets[queue.key] >= 0
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from penstock import codec
 from penstock.checking import check_choice
 from penstock.errors import InvalidInput
-from penstock.spark.archive_files import ArchiveManifest, archive_root, manifests
+from penstock.spark.archive_files import ArchiveManifest, local_directory, manifests
 from penstock.spark.groups import group_names
 from penstock.spark.places import QueueAt, queues_at
 from penstock.spark.targets import check_target
@@ -34,7 +34,7 @@ def queues_named(path: str, queue: str | None) -> list[QueueAt]:
 
 def check_archive(path: str, target: str, queue: str | None) -> tuple[list[QueueAt], Path]:
     """Return the queues to archive, and the archive's directory."""
-    return queues_named(path, queue), archive_root(target)
+    return queues_named(path, queue), local_directory(target)
 
 
 def check_audit(
@@ -44,7 +44,7 @@ def check_audit(
     queues = queues_named(path, queue)
     if archive is None:
         return queues, None
-    root = archive_root(archive)
+    root = local_directory(archive)
     manifests(root)
     return queues, root.absolute()
 
@@ -53,7 +53,7 @@ def check_report(
     path: str, target: str, queue: str | None, group: str
 ) -> tuple[list[QueueAt], Path]:
     """Return the queues to report on, and the report's directory."""
-    queues, root = queues_named(path, queue), archive_root(target)
+    queues, root = queues_named(path, queue), local_directory(target)
     known = {name for one in queues for name in _groups(one)}
     if group not in known:
         raise InvalidInput(f"there is no group {group!r}; there are {', '.join(sorted(known))}")
@@ -109,7 +109,7 @@ def check_restore(
     until: datetime | None = None,
 ) -> ArchivedRange:
     """Return the range that is meant. Its ends are cut to what the archive has."""
-    root = archive_root(archive)
+    root = local_directory(archive)
     manifest = _manifest(root, queue)
     for name, moment in (("since", since), ("until", until)):
         if moment is not None and moment.tzinfo is None:

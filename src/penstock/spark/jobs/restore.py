@@ -165,16 +165,23 @@ def _left(wanted: tuple[int, int], done: Iterable[tuple[int, int]]) -> list[tupl
 
 
 def live_and_archived(
-    spark: SparkSession, path: str, archive: str, *, queue: str | None = None
+    spark: SparkSession,
+    path: str,
+    archive: str,
+    *,
+    queue: str | None = None,
+    fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """A queue's whole history as one table: the archive up to where it ends, then the live log.
+    """Return a queue's whole history as one table: the archive up to its end, then the live log.
 
-    DataLoss, when it is read, if the live log begins only behind that.
+    DataLoss, when it is read, if something of the live log was removed before it was archived;
+    without `fail_on_data_loss` that is passed over.
     """
     wanted = check_restore(archive, queue=queue)
     reader = spark.read.format("penstock").options(**place_options(path, queue))
     reader = reader.option("columns", ",".join(_COMMON))
     begin = json.dumps({wanted.manifest.queue: wanted.manifest.next_seq})
+    reader = reader.option("failOnDataLoss", str(fail_on_data_loss))
     live = reader.option("startingOffsets", begin).load()
     return _rows(spark, wanted).select(*_COMMON).unionByName(live)
 
