@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
+from penstock.ledger.segment_header import COMPACTED
 from penstock.queue import NewMessage, Queue
 from penstock.queue.core import QueueCore
 from penstock.queue.fold import fold
@@ -198,6 +199,8 @@ def interrupt_at(scene: Scene, verb: Verb, at: int, expected: References) -> boo
         interrupter.run(lambda: verb(life.queue, scene))
     except KeyboardInterrupt:
         pass
+    except RuntimeError as error:  # so answers a condition of Python's own, as it starts a thread
+        assert isinstance(error.__context__, KeyboardInterrupt)
     if not interrupter.where:
         life.queue.close()
         return False
@@ -215,9 +218,11 @@ def interrupt_at(scene: Scene, verb: Verb, at: int, expected: References) -> boo
 def fold_from_the_start(core: QueueCore) -> QueueState:
     """The fold of the whole log where it is all there, or else from the oldest snapshot on."""
     ledger, load = core.ledger, core.ledger.load_snapshot
-    oldest = 0
-    if not ledger.events.first_seq == ledger.messages.first_seq == 1:
-        oldest = ledger.snapshot_seqs()[0]
+    segments = [*ledger.events.segments.all, *ledger.messages.segments.all]
+    whole = ledger.events.first_seq == ledger.messages.first_seq == 1
+    if any(segment.header.flags & COMPACTED for segment in segments):
+        whole = False
+    oldest = 0 if whole else ledger.snapshot_seqs()[0]
     ledger.load_snapshot = lambda: ledger.read_snapshot(oldest) if oldest else None  # type: ignore[method-assign]
     try:
         return fold(ledger, dedup_entries=core.settings.dedup_entries)

@@ -18,13 +18,13 @@ from types import FrameType
 from typing import Any
 
 from penstock.model import LeasedMessage
-from penstock.queue import NewMessage, Queue
+from penstock.queue import NewMessage
 from penstock.queue.queue import open_queue
 from tests.harness.interrupted_life import difference, facts_of, fold_from_the_start
 
 HANGS_AFTER_S = 60
 _MOST = 40  # messages that are there at a time
-_SETTINGS = {
+SETTINGS = {
     "segment_bytes": 4096,
     "min_free_bytes": 0,
     "auto_compact": False,
@@ -46,7 +46,7 @@ class Work:
 
     def __init__(self, directory: str, sync: str, seed: int) -> None:
         self.directory = directory
-        self.settings = {**_SETTINGS, "sync": sync}
+        self.settings = {**SETTINGS, "sync": sync}
         self.random = Random(seed)
         self.interrupts = 0
         self.calls = 0
