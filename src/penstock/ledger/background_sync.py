@@ -23,6 +23,7 @@ class BackgroundSync:
         self._name = name
         self._written: SimpleQueue[None] = SimpleQueue()
         self._ended: SimpleQueue[None] = SimpleQueue()
+        self._is_over = False
         self._thread: Thread | None = None
 
     def wake(self) -> None:
@@ -35,31 +36,28 @@ class BackgroundSync:
 
     def end(self) -> None:
         """Stop the thread; what is not synced is its owner's to sync."""
+        self._is_over = True
         self._ended.put(None)
         self._written.put(None)
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
+        while not self._is_over:
             self._written.get()
-            if self._ends_within_interval():
-                self._ended.put(None)  # for another that an interrupted start left
-                self._written.put(None)
-                return
+            try:
+                self._ended.get(timeout=self._interval_s)
+                break
+            except Empty:
+                pass
             _empty(self._written)
             try:
                 self._sync()
             except PenstockError as error:
                 log.error("background sync failed: %s", error)
                 return
-
-    def _ends_within_interval(self) -> bool:
-        try:
-            self._ended.get(timeout=self._interval_s)
-        except Empty:
-            return False
-        return True
+        self._ended.put(None)  # for another that an interrupted start left
+        self._written.put(None)
 
 
 def _empty(queue: "SimpleQueue[None]") -> None:

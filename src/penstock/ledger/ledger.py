@@ -127,18 +127,15 @@ class Ledger:
             )
             if ledger._directory_lock is not None:
                 ledger._directory_lock.take(clock)
-        except OSError as error:
-            raise as_ledger_error(path, "opening", error) from error
-        try:
             ledger._open_files(queue_settings or {})
+            if not read_only:
+                watch_fork(ledger)
         except OSError as error:
             ledger._unlock()
             raise as_ledger_error(path, "opening", error) from error
         except BaseException:
             ledger._unlock()
             raise
-        if not read_only:
-            watch_fork(ledger)
         return ledger
 
     @staticmethod

@@ -24,17 +24,18 @@ class Change:
 
     def __init__(self, core: "QueueCore") -> None:
         self._core = core
+        self._depth = core.lock._recursion_count  # type: ignore[attr-defined]
 
     def __enter__(self) -> None:
-        core = self._core
-        if core.lock._recursion_count() == 1:  # type: ignore[attr-defined]
+        core, depth = self._core, self._depth
+        if depth() == 1:
             if core.torn:
                 core.mend()
             core.torn = True
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        core = self._core
-        if core.lock._recursion_count() > 1:  # type: ignore[attr-defined]
+        core, depth = self._core, self._depth
+        if depth() > 1:
             return
         # Our own errors are raised before a change, or after it. Others may come anywhere.
         if kind is None or issubclass(kind, PenstockError):
