@@ -11,6 +11,7 @@ from penstock.broker import Broker, Caller, Keys
 from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused, PenstockError
 from penstock.server.cursors import Cursors
+from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
 from penstock.server.refusals import Refused
 from penstock.server.request_ids import RequestIds
@@ -38,6 +39,11 @@ class Service:
         self.buffered_bytes = 0  # of bodies that are being received or worked on
         self.http_metrics = HttpMetrics(
             broker.metrics.registry, connections=lambda: len(self.connections)
+        )
+        DialectMetrics(
+            broker.metrics,
+            self.http_metrics,
+            are_wanted=lambda: self.settings.dialect_metrics,
         )
         self.is_stopping = False
         self.use(settings)
