@@ -6,7 +6,7 @@ where prometheus-client's own histogram costs as much as reading a small body. R
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -52,6 +52,11 @@ class HttpMetrics:
             times = self._times[route, method, status] = _Times()
         times.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
         times.total_ns += took_ns
+
+    def totals(self) -> Iterator[tuple[str, str, int, int, float]]:
+        """(route, method, status, requests, seconds in all), in order."""
+        for (route, method, status), times in sorted(self._times.items()):
+            yield route, method, status, sum(times.counts), times.total_ns / NS
 
     def collect(self) -> Iterable[Metric]:
         """For the registry."""

@@ -12,6 +12,7 @@ from penstock.broker import Broker, Caller, Keys
 from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused, PenstockError
 from penstock.server.cursors import Cursors
+from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
 from penstock.server.off_loop import OffLoop
 from penstock.server.refusals import Refused
@@ -45,6 +46,11 @@ class Service:
             broker.metrics.registry,
             connections=lambda: len(self.connections),
             held_bytes=lambda: self.held.bytes,
+        )
+        DialectMetrics(
+            broker.metrics,
+            self.http_metrics,
+            are_wanted=lambda: self.settings.dialect_metrics,
         )
         self.is_stopping = False
         self.use(settings)

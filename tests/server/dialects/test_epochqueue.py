@@ -341,8 +341,11 @@ def private(tmp_path: Path) -> Iterator[tuple[RunningServer, Client]]:
 
 
 def test_a_subscription_to_a_private_address_is_refused(http: Client, at: str) -> None:
-    answer = http.post(f"{at}/subscriptions", json={"url": "http://169.254.169.254/"})
-    assert (answer.status_code, set(answer.json())) == (400, {"error"})
+    for url in ("http://169.254.169.254/", "http://localhost:9/", "http://10.0.0.1/"):
+        answer = http.post(f"{at}/subscriptions", json={"url": url})
+        assert (answer.status_code, set(answer.json())) == (400, {"error"})
+        assert "webhook_allow_private" in answer.json()["error"]
+        assert "PENSTOCK_BROKER_WEBHOOK_ALLOW_PRIVATE" in answer.json()["error"]
 
 
 # -- limits ----------------------------------------------------------------------------------------

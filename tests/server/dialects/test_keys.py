@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from penstock.broker import KeyFile, Verb
 from penstock.broker.access import INSIDE
 from penstock.server.dialects import epochqueue, rivetq
 from tests.server.running import RunningServer
@@ -67,3 +68,20 @@ def test_a_key_of_another_namespace_or_verb_is_403(tmp_path: Path) -> None:
                     answer = http.post(path, json=body)
                     assert (answer.status_code, set(answer.json())) == (403, {"error"})
                 assert not server.server.broker.queues(INSIDE)
+
+
+def test_clients_keep_the_key_that_they_have(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        KeyFile(str(server.data)).create("old", list(Verb), None, "my-epochqueue-key")
+        server.call(server.server.service.keys.load())
+        at = "/namespaces/shop/queues/orders/messages"
+        for headers, status in (
+            ({"X-Api-Key": "my-epochqueue-key"}, 201),
+            ({"Authorization": "Bearer my-epochqueue-key"}, 201),
+            ({"X-Api-Key": "my-epochqueue-kex"}, 401),
+            ({}, 401),
+        ):
+            with server.client(headers=headers) as http:
+                assert http.post(at, json={"body": ""}).status_code == status
+                native = http.post(f"/api/v1{at}", json={"payload": 1})
+                assert native.status_code == status

@@ -381,7 +381,19 @@ def test_browsers_of_configured_origins_are_answered(tmp_path: Path) -> None:
         sent = http.post(path, json={"payload": 1}, headers={"Origin": ORIGIN})
         assert sent.headers["access-control-allow-origin"] == ORIGIN
         other = {**asking, "Origin": "https://evil.example.com"}
-        assert "access-control-allow-origin" not in http.options(path, headers=other).headers
+        refused = http.options(path, headers=other)
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_page_that_may_not_call_is_told_the_setting_that_allows_it(http: Client) -> None:
+    path, origin = "/v1/queues/orders/enqueue", {"Origin": ORIGIN}
+    for answer in (
+        http.options(path, headers={**origin, "Access-Control-Request-Method": "POST"}),
+        http.post(path, json={"payload": 1}, headers=origin),
+    ):
+        assert (answer.status_code, set(answer.json())) == (403, {"error"})
+        assert f"pages of {ORIGIN} may not" in answer.json()["error"]
+        assert "PENSTOCK_SERVER_CORS_ORIGINS" in answer.json()["error"]
 
 
 # -- what RivetQ got wrong -------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from penstock.broker.consumers import Consumer
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
 from penstock.server import cors
-from penstock.server.refusals import OriginRefused
 from penstock.server.service import Service, service_of
 
 log = logging.getLogger("penstock.server")
@@ -65,7 +64,7 @@ async def admit(websocket: WebSocket) -> tuple[Service, Caller]:
     if b"origin" in headers and not (
         cors.is_same_origin(headers) or cors.grant(service.settings, headers)
     ):
-        raise OriginRefused("a page of another site may not connect: see cors_origins")
+        raise cors.refusal("connect", headers)
     return service, await service.caller_of(websocket)
 
 
