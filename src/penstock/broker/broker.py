@@ -15,6 +15,7 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
 from penstock.broker.first_use import FirstUse
+from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
@@ -51,6 +52,7 @@ from penstock.model import (
 )
 
 _NODE_DOCUMENT = "node"
+_AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
 
 
@@ -165,7 +167,12 @@ class Broker:
             return self.store.publish(queue, messages)
 
         in_queue = self._in_queue
-        return in_queue.do(queue, publish, lambda: in_queue.check_publish(queue, messages))
+        return in_queue.do(
+            queue,
+            publish,
+            lambda: in_queue.check_publish(queue, messages),
+            takes_long=lambda: is_heavy(messages),
+        )
 
     def lease(
         self,
@@ -331,11 +338,15 @@ class Broker:
     async def metrics_page(self) -> bytes:
         """Every series, for Prometheus."""
         queues = self.store.queues()
-        counts = await asyncio.gather(
-            *(self.store.stats(queue) for queue in queues), return_exceptions=True
-        )
-        found = zip(queues, counts, strict=True)
-        return self.metrics.page([(q, s) for q, s in found if isinstance(s, Stats)])
+        found: list[tuple[QueueName, Stats]] = []
+        for number, queue in enumerate(queues, start=1):
+            try:
+                found.append((queue, await self.store.stats(queue)))
+            except (PenstockError, OSError):
+                continue
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)
+        return await asyncio.to_thread(self.metrics.page, found)
 
     # -- operating ---------------------------------------------------------------------------------
 

@@ -202,8 +202,9 @@ class Store(Protocol):
     def delete(self, queue: QueueName) -> Future[None]:
         """Forget a queue and all that is in it."""
 
-    def bytes_of(self, namespace: str) -> int:
-        """What its queues hold on disk, nearly. From memory."""
+    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
+        """What its queues hold on disk, nearly. From memory, as a running count; `recount` adds up
+        anew, which takes longer the more queues there are."""
 
     def queue_of(self, identity: int) -> QueueName | None:
         """The queue that an id or a receipt is of. From memory."""

@@ -220,8 +220,6 @@ class Inspecting:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
-            for log in (ledger.messages, ledger.events):
-                log.publish_tail()  # so that their sizes are those of now
             main = groups["main"]
             return Stats(
                 ready=main.ready,
@@ -243,8 +241,8 @@ class Inspecting:
                 paused=core.state.paused,
                 next_seq=ledger.messages.next_seq,
                 first_seq=ledger.messages.first_seq,
-                message_log_bytes=sum(s.end for s in ledger.messages.segments.all),
-                event_log_bytes=sum(s.end for s in ledger.events.segments.all),
+                message_log_bytes=ledger.messages.size_bytes(),
+                event_log_bytes=ledger.events.size_bytes(),
                 segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
                 damaged=len(ledger.damage),
                 groups=groups,
