@@ -296,9 +296,11 @@ class Broker:
         return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
 
     def history(
-        self, caller: Caller, id: str, *, group: str | None = None
+        self, caller: Caller, id: str, *, group: str | None = None, skip: int = 0, limit: int = 1000
     ) -> Future[list[HistoryEvent]]:
-        return self.store.history(self._of_message(caller, Verb.READ, id), id, group)
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
+        queue = self._of_message(caller, Verb.READ, id)
+        return self.store.history(queue, id, group, skip=skip, limit=limit)
 
     def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
         self.admit(caller, Verb.READ, queue.namespace)

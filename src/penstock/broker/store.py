@@ -280,8 +280,15 @@ class Store(Protocol):
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
-    ) -> Future[list[HistoryEvent]]: ...
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
+    ) -> Future[list[HistoryEvent]]:
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
 
     def stats(self, queue: QueueName) -> Future[Stats]: ...
 

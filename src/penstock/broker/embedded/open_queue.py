@@ -376,8 +376,14 @@ class OpenQueue:
     def why(self, id: str, group: str) -> Future[Why]:
         return self.in_thread(lambda: self._parts.inspecting.why(id, group))
 
-    def history(self, id: str, group: str | None) -> Future[list[HistoryEvent]]:
-        return self.in_thread(lambda: self._parts.inspecting.history(id, group))
+    def history(
+        self, id: str, group: str | None, skip: int, limit: int
+    ) -> Future[list[HistoryEvent]]:
+        def history() -> list[HistoryEvent]:
+            check_whole("limit", limit, 1, MAX_PAGE + 1)
+            return self._parts.inspecting.history(id, group, skip=skip, limit=limit)
+
+        return self.in_thread(history)
 
     def stats(self) -> Future[Stats]:
         before = self.core.ledger.events.next_seq

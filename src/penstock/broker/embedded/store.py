@@ -275,9 +275,15 @@ class EmbeddedStore:
         return self._do(queue, lambda one: one.why(id, group))
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
     ) -> Future[list[HistoryEvent]]:
-        return self._do(queue, lambda one: one.history(id, group))
+        return self._do(queue, lambda one: one.history(id, group, skip, limit))
 
     def stats(self, queue: QueueName) -> Future[Stats]:
         closed = self._shelf.stats_of_closed(queue)
