@@ -15,6 +15,7 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
 from penstock.broker.first_use import FirstUse
+from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
@@ -51,6 +52,7 @@ from penstock.model import (
 )
 
 _NODE_DOCUMENT = "node"
+_AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
 _STEP = 10_000  # messages cancelled at a time
 
@@ -170,7 +172,12 @@ class Broker:
             return self.store.publish(queue, messages)
 
         in_queue = self._in_queue
-        return in_queue.do(queue, publish, lambda: in_queue.check_publish(queue, messages))
+        return in_queue.do(
+            queue,
+            publish,
+            lambda: in_queue.check_publish(queue, messages),
+            takes_long=lambda: is_heavy(messages),
+        )
 
     def lease(
         self,
@@ -301,9 +308,11 @@ class Broker:
         return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
 
     def history(
-        self, caller: Caller, id: str, *, group: str | None = None
+        self, caller: Caller, id: str, *, group: str | None = None, skip: int = 0, limit: int = 1000
     ) -> Future[list[HistoryEvent]]:
-        return self.store.history(self._of_message(caller, Verb.READ, id), id, group)
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
+        queue = self._of_message(caller, Verb.READ, id)
+        return self.store.history(queue, id, group, skip=skip, limit=limit)
 
     def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
         self.admit(caller, Verb.READ, queue.namespace)
@@ -343,11 +352,15 @@ class Broker:
     async def metrics_page(self) -> bytes:
         """Every series, for Prometheus."""
         queues = self.store.queues()
-        counts = await asyncio.gather(
-            *(self.store.stats(queue) for queue in queues), return_exceptions=True
-        )
-        found = zip(queues, counts, strict=True)
-        return self.metrics.page([(q, s) for q, s in found if isinstance(s, Stats)])
+        found: list[tuple[QueueName, Stats]] = []
+        for number, queue in enumerate(queues, start=1):
+            try:
+                found.append((queue, await self.store.stats(queue)))
+            except (PenstockError, OSError):
+                continue
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)
+        return await asyncio.to_thread(self.metrics.page, found)
 
     # -- operating ---------------------------------------------------------------------------------
 

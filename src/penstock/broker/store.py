@@ -206,8 +206,9 @@ class Store(Protocol):
     def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
         """Forget a queue and all that is in it. `if_empty`: NotEmpty if a message is in it."""
 
-    def bytes_of(self, namespace: str) -> int:
-        """What its queues hold on disk, nearly. From memory."""
+    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
+        """What its queues hold on disk, nearly. From memory, as a running count; `recount` adds up
+        anew, which takes longer the more queues there are."""
 
     def queue_of(self, identity: int) -> QueueName | None:
         """The queue that an id or a receipt is of. From memory."""
@@ -283,8 +284,15 @@ class Store(Protocol):
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
-    ) -> Future[list[HistoryEvent]]: ...
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
+    ) -> Future[list[HistoryEvent]]:
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
 
     def stats(self, queue: QueueName) -> Future[Stats]: ...
 

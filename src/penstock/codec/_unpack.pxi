@@ -157,8 +157,8 @@ def read_entries(
 ):
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before a bad entry;
-    only if that is the very first thing found is BadEntry raised.
+    Stops at `max_count`, at the end, at zeros, before all but the first would go over `max_bytes`,
+    and before a bad entry; only if that is the very first thing found is BadEntry raised.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -169,13 +169,15 @@ def read_entries(
     cdef Head head
     cdef Fields fields
     cdef Verdict verdict
-    while count < max_count and offset < end and offset - start < max_bytes:
+    while count < max_count and offset < end:
         verdict = read_entry(view.data, offset, end, base, limit, &head, &fields)
         if verdict == ZEROS:
             break
         if verdict != GOOD:
             if offset == start:
                 raise bad_entry(verdict, &head, &fields, limit)
+            break
+        if count and offset + head.size - start > max_bytes:
             break
         if head.type != CHECKPOINT:
             PyList_Append(entries, entry_of(view.data, &head, &fields, base))

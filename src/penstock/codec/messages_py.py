@@ -39,18 +39,21 @@ def read_messages(
 ) -> tuple[list[Message], int]:
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before anything else
-    than a good message whose only options are its headers and content type.
+    Stops at `max_count`, at the end, at zeros, before anything else than a good message whose only
+    options are its headers and content type, and before all but the first would go over
+    `max_bytes`.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
     offset = start
     with view_of(buffer, start, end) as view:
-        while len(messages) < max_count and offset < end and offset - start < max_bytes:
+        while len(messages) < max_count and offset < end:
             found = _good_entry(view, offset, end, seq_base, max_entry_bytes)
             if found is None:
                 break
             head, entry = found
+            if messages and offset + head.size - start > max_bytes:
+                break
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _NEEDS_A_LOOK or head.seq > MAX_ID_SEQ:
                     break

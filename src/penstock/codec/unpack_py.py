@@ -223,14 +223,14 @@ def read_entries(
 ) -> tuple[list[Entry], int]:
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, once `max_bytes` were read, at the end, at zeros, and before a bad entry;
-    only if that is the very first thing found is BadEntry raised.
+    Stops at `max_count`, at the end, at zeros, before all but the first would go over `max_bytes`,
+    and before a bad entry; only if that is the very first thing found is BadEntry raised.
     """
     check_limits(seq_base, max_entry_bytes)
     entries: list[Entry] = []
     offset = start
     with view_of(buffer, start, end) as view:
-        while len(entries) < max_count and offset < end and offset - start < max_bytes:
+        while len(entries) < max_count and offset < end:
             try:
                 head = read_head(view, offset, end, seq_base, max_entry_bytes)
                 if head is None:
@@ -239,6 +239,8 @@ def read_entries(
             except BadEntry:
                 if offset == start:
                     raise
+                break
+            if entries and offset + entry.size - start > max_bytes:
                 break
             offset += entry.size
             if entry.type != CHECKPOINT:

@@ -93,6 +93,11 @@ class Log(Appending):
         segments = self.segments.all
         return segments[0].base_seq if segments else self.next_seq
 
+    def size_bytes(self) -> int:
+        """Return how many bytes the log holds, without looking at every segment."""
+        self.publish_tail()
+        return self.segments.size_bytes()
+
     @property
     def last_timestamp_ns(self) -> int:
         return self._packer.last_timestamp_ns

@@ -80,7 +80,7 @@ class Segment(SegmentFile):
     ) -> tuple[list[Entry], int]:
         """Entries from an offset on, and the offset after them; damaged ranges are passed over.
 
-        The last one may go beyond `max_bytes`.
+        At least one, but no more than `max_bytes` of them.
 
         An empty list means the end of the segment.
         """
@@ -111,8 +111,8 @@ class Segment(SegmentFile):
     def read_messages(
         self, offset: int, max_count: int, identity: int, max_bytes: int
     ) -> tuple[list[Message], int]:
-        """Messages without options from an offset on, and the offset after them. The last one may
-        go beyond `max_bytes`.
+        """Messages without options from an offset on, and the offset after them: at least one,
+        but no more than `max_bytes` of them.
 
         An empty list means that something else is there, or the end.
         """

@@ -18,10 +18,20 @@ class SegmentList:
         self._max_open = max_open
         self._open: OrderedDict[int, Segment] = OrderedDict()  # by id, last used last
         self._lock = Lock()
+        self._sealed: tuple[tuple[Segment, ...], int] = (), 0  # with their bytes but for the last
 
     @property
     def last(self) -> Segment | None:
         return self.all[-1] if self.all else None
+
+    def size_bytes(self) -> int:
+        """Bytes of all segments. Those of all but the last are added up once: they do not grow."""
+        segments, sealed = self._sealed
+        if segments is not self.all:
+            segments = self.all
+            sealed = sum(segment.end for segment in segments[:-1])
+            self._sealed = segments, sealed
+        return sealed + segments[-1].end if segments else 0
 
     def add(self, *new: Segment) -> None:
         """They come behind the last one."""

@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from penstock import codec
 from penstock.checking import check_whole
@@ -220,8 +220,6 @@ class Inspecting:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
-            for log in (ledger.messages, ledger.events):
-                log.publish_tail()  # so that their sizes are those of now
             main = groups["main"]
             return Stats(
                 ready=main.ready,
@@ -243,8 +241,8 @@ class Inspecting:
                 paused=core.state.paused,
                 next_seq=ledger.messages.next_seq,
                 first_seq=ledger.messages.first_seq,
-                message_log_bytes=sum(s.end for s in ledger.messages.segments.all),
-                event_log_bytes=sum(s.end for s in ledger.events.segments.all),
+                message_log_bytes=ledger.messages.size_bytes(),
+                event_log_bytes=ledger.events.size_bytes(),
                 segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
                 damaged=len(ledger.damage),
                 groups=groups,
@@ -363,25 +361,29 @@ class Inspecting:
             {"higher_priority": higher, "same_priority": same},
         )
 
-    def history(self, id_: str, group_name: str | None) -> list[HistoryEvent]:
-        """Everything that happened to a message, oldest first."""
+    def history(
+        self, id_: str, group_name: str | None, *, skip: int = 0, limit: int | None = None
+    ) -> list[HistoryEvent]:
+        """What happened to a message, oldest first: all, or at most `limit` behind the first
+        `skip`."""
         core = self._core
         entry = self.entry(id_)
         with core.lock, core.change:
             names = {number: group.name for number, group in core.state.groups.items()}
             number = None if group_name is None else core.group(group_name).number
-        found = [HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)]
-        for event in events_of(core.ledger, entry.seq, number):
-            found.append(  # noqa: PERF401 - the loop reads better
-                HistoryEvent(
-                    event.type.name.lower(),
-                    event.timestamp_ns,
-                    None if event.group == ALL_GROUPS else names.get(event.group),
-                    event.attempt,
-                    event.reason,
-                    event.holder,
-                    event.retry_at_ns,
-                    event.event_seq,
-                )
+        published = HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)
+        found = (
+            HistoryEvent(
+                event.type.name.lower(),
+                event.timestamp_ns,
+                None if event.group == ALL_GROUPS else names.get(event.group),
+                event.attempt,
+                event.reason,
+                event.holder,
+                event.retry_at_ns,
+                event.event_seq,
             )
-        return found
+            for event in events_of(core.ledger, entry.seq, number)
+        )
+        end = None if limit is None else skip + limit
+        return list(islice(chain([published], found), skip, end))

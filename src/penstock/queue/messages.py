@@ -177,11 +177,13 @@ class MessageReader:
         return found
 
     def _keep_within(self, found: list[Message], max_bytes: int) -> None:
-        """Leave off the last ones that do not fit; they are read ahead for the next call."""
+        """Leave off the last ones that do not fit. If small, they are kept for the next call."""
         sizes = accumulate(map(size_of, found))
         fitting = max(sum(size <= max_bytes for size in sizes), 1)
-        self.ahead += reversed(found[fitting:])
+        rest = found[fitting:]
         del found[fitting:]
+        if self.ahead or sum(map(size_of, rest)) <= _AHEAD_BYTES:
+            self.ahead += reversed(rest)
 
     def forget(self) -> None:
         """Read everything anew: segments have changed."""

@@ -15,7 +15,7 @@ from penstock.broker.held import SMALL_BYTES, Held
 
 _T = TypeVar("_T")
 _THREADS = 2  # as many large bodies and answers are in the making at once
-_MESSAGE_BYTES = 128  # what a small message of a large batch counts for
+_MESSAGE_BYTES = 320  # of a message in an answer, beside its payload
 
 
 class OffLoop:

@@ -3,7 +3,7 @@
 One call for 16 MiB takes about 100 ms, during which no other thread runs. A piece takes a few.
 """
 
-from binascii import a2b_base64, b2a_base64
+from binascii import Error, a2b_base64, b2a_base64
 
 _BYTES = 3 << 18  # a multiple of 3, so that no piece but the last is padded
 _CHARACTERS = 4 << 18
@@ -23,6 +23,6 @@ def from_base64(text: str) -> bytes:
     if len(text) <= _CHARACTERS:
         return a2b_base64(text, strict_mode=True)
     if text.find("=", 0, len(text) - 2) >= 0:
-        raise ValueError("Discontinuous padding not allowed")
+        raise Error("Discontinuous padding not allowed")
     starts = range(0, len(text), _CHARACTERS)
     return b"".join([a2b_base64(text[at : at + _CHARACTERS], strict_mode=True) for at in starts])

@@ -143,12 +143,23 @@ class EmbeddedStore:
     def _do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> Future[_T]:
         """Do it in the queue; at once where that is open."""
         found = self._shelf.get(queue)
-        if found is not None:
-            return work(found)
+        if found is not None and not found.is_occupied:
+            answer = work(found)
+            if self._shelf.sizes:
+                self._shelf.sizes.note(found, answer)
+            return answer
         return asyncio.ensure_future(self._open_and_do(queue, work))
 
     async def _open_and_do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> _T:
-        return await work(await self._shelf.opened(queue))
+        while True:
+            found = await self._shelf.opened(queue)
+            async with found.turn:
+                if self._shelf.get(queue) is found:  # else it was closed while this one waited
+                    answer = work(found)
+                    break
+        if self._shelf.sizes:
+            self._shelf.sizes.note(found, answer)
+        return await answer
 
     async def _with_files(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """In a thread; an error of the system is said as one of ours."""
@@ -189,8 +200,8 @@ class EmbeddedStore:
     def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
         return asyncio.ensure_future(self._shelf.delete(queue, if_empty=if_empty))
 
-    def bytes_of(self, namespace: str) -> int:
-        return self._shelf.bytes_of(namespace)
+    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
+        return self._shelf.bytes_of(namespace, recount=recount)
 
     def queue_of(self, identity: int) -> QueueName | None:
         return self._shelf.by_identity.get(identity)
@@ -224,7 +235,7 @@ class EmbeddedStore:
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         found = self._shelf.get(queue)
-        return None if found is None else found.ready_hint(group)
+        return None if found is None or found.is_occupied else found.ready_hint(group)
 
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self._do(queue, lambda one: one.settle(settlements))
@@ -271,9 +282,15 @@ class EmbeddedStore:
         return self._do(queue, lambda one: one.why(id, group))
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
     ) -> Future[list[HistoryEvent]]:
-        return self._do(queue, lambda one: one.history(id, group))
+        return self._do(queue, lambda one: one.history(id, group, skip, limit))
 
     def stats(self, queue: QueueName) -> Future[Stats]:
         closed = self._shelf.stats_of_closed(queue)

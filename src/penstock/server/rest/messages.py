@@ -24,7 +24,7 @@ from penstock.server.rest.answers import (
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
 from penstock.server.rest.message_in import JSON, media_type, read_messages, read_raw_message
 from penstock.server.rest.message_out import PAYLOADS, encode, listed
-from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
+from penstock.server.rest.paging import MOST, PAGING, cursor_of, limit_of, listing_of
 from penstock.server.rest.structs import Name, NewMessageBody
 from penstock.server.times import rfc3339
 
@@ -122,7 +122,12 @@ async def get_history(call: Call) -> Answer:
     group = call.query.text("group")
     if group is not None:
         check_name("group", group)
-    events = await call.broker.history(call.caller, call.path("id"), group=group)
+    listing, limit = listing_of(call, group), call.query.whole("limit", 1, MOST) or MOST
+    skip = call.service.cursors.read_number(listing, call.query.text("cursor"))
+    found = await call.broker.history(
+        call.caller, call.path("id"), group=group, skip=skip, limit=limit + 1
+    )
+    events, more = found[:limit], found[limit:]
     items = [
         HistoryItem(
             event=one.event,
@@ -136,7 +141,8 @@ async def get_history(call: Call) -> Answer:
         )
         for one in events
     ]
-    return History(call.path("id"), items)
+    cursor = cursor_of(call, listing, skip + limit if more else 0)
+    return History(call.path("id"), items, cursor)
 
 
 async def get_why(call: Call) -> Answer:
@@ -216,7 +222,13 @@ ENDPOINTS = (
     ),
     Endpoint("DELETE", _MESSAGE, cancel_message, Verb.MANAGE, Cancelled, also=(404,)),
     Endpoint(
-        "GET", f"{_MESSAGE}/history", get_history, Verb.READ, History, query=(GROUP,), also=(404,)
+        "GET",
+        f"{_MESSAGE}/history",
+        get_history,
+        Verb.READ,
+        History,
+        query=(GROUP, *PAGING),
+        also=(404,),
     ),
     Endpoint("GET", f"{_MESSAGE}/why", get_why, Verb.READ, WhyAnswer, query=(GROUP,), also=(404,)),
 )
