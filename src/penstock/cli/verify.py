@@ -72,7 +72,7 @@ def _show(path: str, report: VerifyReport) -> None:
 
 def _lost(problem: Damage) -> str:
     first, last = problem.first_lost_seq, problem.last_lost_seq
-    if problem.torn or first > last:
+    if not problem.lost:
         return "none"
     return number(first) if first == last else f"{number(first)}–{number(last)}"
 

@@ -73,6 +73,7 @@ class Log(Appending):
         self.hot = self._packer  # what an append tries first, without a lock
         self._write_through = False
         self._dirty = False
+        self.ended_well = False  # closed, with everything on disk and nothing behind it
         self._durable_next_seq = next_seq
         segments = [self._segment(header) for header in headers]
         if segments:
@@ -450,6 +451,7 @@ class Log(Appending):
         try:
             if well:
                 self._rest()
+                self.ended_well = self._tail is None
         finally:
             with self._sync_lock, self._lock:
                 if self._tail is not None:
