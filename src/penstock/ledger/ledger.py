@@ -189,7 +189,7 @@ class Ledger:
             return
         self._account_for_lost(self.messages, messages)
         self._account_for_lost(self.events, events)
-        if messages.lacks_its_end or events.lacks_its_end:
+        if self._closed_data is not None and (messages.lacks_its_end or events.lacks_its_end):
             self._sync_logs()
             self._root.remove(CLOSED_NAME)  # it speaks of what is known to be lost
             self._root.sync()

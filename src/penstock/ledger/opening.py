@@ -65,7 +65,8 @@ class LogOpener:
         self._read_only = read_only
         self.lacks_its_end = False  # it ended further on when it was closed
         self._may_mend = not read_only and settings.on_corruption != "stop"
-        self.floor_seq = max(marks.next, self._closed.next)  # every seq below it was given out
+        self._known_next = self._closed.next  # every seq below it was written
+        self.floor_seq = max(marks.next, self._closed.next)  # and every seq below it given out
 
     def open(
         self,
@@ -80,8 +81,7 @@ class LogOpener:
             self._folder.sweep()
         headers = self._headers_beside_a_writer() if self._read_only else self._headers()
         last = self._last_segment(headers)
-        next_seq = last.next_seq if last else self._first_unborn or self._marks.low
-        self._report_missing(headers, last, next_seq)
+        self._report_missing(headers, last)
         if not self._read_only:
             self._folder.sync()
         return Log(
@@ -114,12 +114,17 @@ class LogOpener:
 
     def _headers(self) -> list[SegmentHeader]:
         """The headers of the segments that count, in order; the others are removed."""
-        self._first_unborn = 0
+        self._heads: dict[int, bytes] = {}
         names = self._folder.names()
         bases = [base for name in names if (base := base_seq_of(name)) is not None]
         bases = [base for base in bases if not self._is_misplaced(base)]
         headers: list[SegmentHeader] = []
         removed = []
+        while bases and self._is_unborn(bases[-1]):
+            removed.append(bases.pop())
+        if removed:  # the segment before it was complete when it was made
+            self._known_next = max(self._known_next, removed[0])
+            self.floor_seq = max(self.floor_seq, removed[0])
         for base, following in zip_longest(bases, bases[1:]):
             below_mark = following is not None and following <= self._marks.low
             merged = bool(headers) and base < headers[-1].end_seq
@@ -144,7 +149,7 @@ class LogOpener:
     def _is_misplaced(self, base: int) -> bool:
         """Is it a copy of another segment? Then it is none: reported, and put into quarantine."""
         try:
-            header = SegmentHeader.unpack(bytes(self._map(base, first=HEADER_BYTES)))
+            header = SegmentHeader.unpack(self._head(base))
         except BadEntry:
             return False
         if header.base_seq == base or (header.kind, header.identity) != (
@@ -163,11 +168,21 @@ class LogOpener:
             self._desk.report(damage)
         return True
 
-    def _header(self, base: int, *, last: bool) -> SegmentHeader | None:
-        """The header of a segment; guessed where it is damaged, None where there is no segment."""
-        view = self._map(base, first=HEADER_BYTES)
+    def _is_unborn(self, base: int) -> bool:
+        """Is it a segment whose creation did not finish? Nothing was ever in it, or so it looks."""
         try:
-            header = SegmentHeader.unpack(bytes(view))
+            SegmentHeader.unpack(self._head(base))
+        except NewerVersion:
+            return False
+        except BadEntry:
+            view = self._map(base)
+            return codec.first_nonzero(view, min(HEADER_BYTES, len(view)), len(view)) < 0
+        return False
+
+    def _header(self, base: int, *, last: bool) -> SegmentHeader:
+        """The header of a segment; guessed where it is damaged."""
+        try:
+            header = SegmentHeader.unpack(self._head(base))
         except NewerVersion as error:
             file = f"{self._label}/{segment_name(base)}"
             raise NewerVersion(0, f"{file}: {error.reason}; open it with that version") from None
@@ -182,14 +197,9 @@ class LogOpener:
             return self._guessed_header(base, "the base seq is not that of the name", last=last)
         return header
 
-    def _guessed_header(self, base: int, reason: str, *, last: bool) -> SegmentHeader | None:
+    def _guessed_header(self, base: int, reason: str, *, last: bool) -> SegmentHeader:
         view = self._map(base)
         start = min(HEADER_BYTES, len(view))
-        if last and codec.first_nonzero(view, start, len(view)) < 0:
-            # A segment whose creation did not finish. Nothing was ever in it, or so it looks.
-            self._first_unborn = base
-            self.floor_seq = max(self.floor_seq, base)
-            return None
         guess = SegmentHeader(self._kind, self._identity, base, 0)
         first = codec.resync(
             view,
@@ -265,8 +275,10 @@ class LogOpener:
                 ),
                 damaged,
             )
+        if last.torn_bytes and last.next_seq < self._known_next:
+            last = replace(last, lacks_its_end=True)
         if last.lacks_its_end:
-            last_seq = max(self._closed.next, last.next_seq) - 1
+            last_seq = max(self._known_next, last.next_seq) - 1
             reason = last.torn_reason or "the end is missing that was there when it was closed"
             self._desk.report(
                 Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason),
@@ -300,17 +312,16 @@ class LogOpener:
                 return view, last
         return view, examine(view, header, max_entry_bytes=limit)
 
-    def _report_missing(
-        self, headers: list[SegmentHeader], last: LastSegment | None, next_seq: int
-    ) -> None:
+    def _report_missing(self, headers: list[SegmentHeader], last: LastSegment | None) -> None:
         """Compare what is there with the marks, and with where the log ended when closed."""
         if headers and headers[0].base_seq > self._marks.low:
             self._missing(self._marks.low, self._marks.low, headers[0].base_seq - 1)
+        next_seq = last.next_seq if last else self._marks.low
         if last is not None and last.lacks_its_end:
             self.lacks_its_end = True  # reported
-        elif next_seq < self._closed.next:
+        elif next_seq < self._known_next:
             self.lacks_its_end = True
-            self._missing(self._closed.last, next_seq, self._closed.next - 1)
+            self._missing(max(self._closed.last, next_seq), next_seq, self._known_next - 1)
         elif next_seq < self._marks.next and not self._read_only:
             # Removed for good up to there and lost since, or about to be adopted when it died.
             base = headers[-1].base_seq if headers else next_seq
@@ -369,12 +380,21 @@ class LogOpener:
 
     # -- small things ------------------------------------------------------------------------------
 
-    def _map(self, base: int, *, first: int | None = None) -> memoryview:
+    def _head(self, base: int) -> bytes:
+        """Where its header should be. Read once."""
+        if base not in self._heads:
+            files = self._folder.files
+            fd = files.open(self._folder.file(segment_name(base)), "read")
+            try:
+                self._heads[base] = read_fully(files, fd, HEADER_BYTES, 0)
+            finally:
+                files.close(fd)
+        return self._heads[base]
+
+    def _map(self, base: int) -> memoryview:
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(base)), "read")
         try:
-            if first is not None:
-                return memoryview(read_fully(files, fd, first, 0))
             size = files.size(fd)
             if self._read_only:  # a copy: a writer may cut the file, which breaks a mapping
                 return memoryview(read_fully(files, fd, size, 0))
