@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from tests.harness.file_lives import Contents
 
+FLIP_STEP = 61  # every bit of a segment is flipped in tests.rings.test_damage
 _HEADER_BYTES = 64
 
 
@@ -28,7 +29,7 @@ def strokes(contents: Contents, older: list[Contents]) -> Iterator[FileStroke]:
         for at in _cuts(file, data):
             kind = "cut" if at else "empty"
             yield FileStroke(kind, file, {**contents, file: data[:at]}, f"at {at}")
-        for bit in range(0, 8 * len(data), 7):
+        for bit in range(0, 8 * len(data), FLIP_STEP):
             flipped = bytearray(data)
             flipped[bit // 8] ^= 1 << bit % 8
             yield FileStroke("flip", file, {**contents, file: bytes(flipped)}, f"bit {bit}")

@@ -279,7 +279,9 @@ class LogOpener:
             last = replace(last, lacks_its_end=True)
         if last.lacks_its_end:
             last_seq = max(self._known_next, last.next_seq) - 1
-            reason = last.torn_reason or "the end is missing that was there when it was closed"
+            reason = "the end that was there when the queue was closed is missing"
+            if last.torn_bytes:
+                reason = last.torn_reason
             self._desk.report(
                 Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason),
                 view[last.end : last.end + last.torn_bytes],

@@ -6,6 +6,7 @@ from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
+from penstock.ledger.segment_header import COMPACTED
 from penstock.ledger.snapshots import Snapshot, snapshot_name
 from penstock.queue.events import Event, EventType, decode
 from penstock.queue.settlement import settlement_in
@@ -20,10 +21,11 @@ MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
     """Everything the logs say, as state. Changes nothing on disk."""
     state, next_event = _newest_that_loads(ledger, dedup_entries)
-    low = ledger.marks(ledger.events).low
-    if next_event < low:
-        reason = "these events were removed, and no snapshot includes them: messages may be back"
-        ledger.report(Damage("snapshots", 0, 0, next_event, low - 1, reason))
+    removed_upto = _removed_upto(ledger, next_event)
+    if next_event < removed_upto:
+        reason = "events were removed up to there, and no snapshot includes them: what was settled"
+        lost = (next_event, removed_upto - 1)
+        ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be back"))
     next_seq = ledger.messages.next_seq
     in_snapshot = state.ingested_upto
     state.spoken_of = max(in_snapshot, next_seq)
@@ -51,6 +53,15 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
         ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
         ledger.events.segments.close()
     return state
+
+
+def _removed_upto(ledger: Ledger, next_event: int) -> int:
+    """Up to where events were removed, as far as that is known without reading them all."""
+    first = Cursor(ledger.events, next_event).read(1)
+    segment = ledger.events.segments.holding(next_event)
+    if first and segment is not None and segment.header.flags & COMPACTED:
+        return max(ledger.marks(ledger.events).low, first[0].seq)
+    return ledger.marks(ledger.events).low
 
 
 def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snapshot: int) -> None:
