@@ -5,10 +5,17 @@ from dataclasses import dataclass, field
 from random import Random
 
 from penstock.clock import ManualClock
+from penstock.ledger import Ledger
+from penstock.ledger.adoption import adopt
+from penstock.ledger.damage import QUARANTINE
+from penstock.ledger.folder import Folder
+from penstock.ledger.staged_segments import STAGING, Staged
+from penstock.ledger.transactions import Transaction
 from penstock.queue import NewMessage
 from penstock.queue.queue import Queue, open_core
 from tests.harness.memory_files import MemoryFiles
 from tests.harness.memory_node import ROOT, Image
+from tests.harness.staged_segments import staged_segment
 
 PATH = "/queue"
 SETTINGS = {
@@ -143,12 +150,44 @@ def everything(life: Life) -> None:
     life.work(2)
 
 
+def adopted(life: Life) -> None:
+    """Segments that others wrote, some of them still in the staging area; and an old quarantine."""
+    life.publish(6)
+    life.work(2)
+    life.queue.close()
+    folder = "1700000000000000000-0123456789abcdef"
+    with Ledger.open(PATH, files=life.files, clock=life.clock, on_dirty=lambda: None) as ledger:
+        root = Folder(life.files, PATH)
+        for made in (
+            root.child(STAGING),
+            root.child(STAGING).child(folder),
+            root.child(QUARANTINE),
+        ):
+            made.make()
+        root.child(QUARANTINE).replace("messages-00000000000000000001.log-64.bin", b"damaged")
+        staged = []
+        for number in range(3):
+            payloads = [b"staged %d.%d" % (number, each) for each in range(5)]
+            data = staged_segment(ledger.identity, payloads)
+            root.child(STAGING).child(folder).replace(f"{number}.log", data)
+            staged.append(Staged(folder, f"{number}.log", len(payloads)))
+        adopt(ledger, staged[:2], Transaction("job", 1))
+    life.queue = open_writer(life.files, life.clock)
+    for message in life.queue.browse():
+        life.payloads.setdefault(message.id, message.payload)
+        life.seqs[message.id] = message.seq
+    life.older.append(contents_of(life.files))
+    life.publish(3)
+    life.work(7)
+
+
 SHAPES: tuple[Callable[[Life], None], ...] = (
     one_segment,
     untouched,
     many_segments,
     compacted,
     everything,
+    adopted,
 )
 
 
