@@ -74,6 +74,7 @@ class Log(Appending):
         self._write_through = False
         self._dirty = False
         self._begun_seq = 0  # the base seq of a segment that is being made; 0: none is
+        self.ended_well = False  # closed, with everything on disk and nothing behind it
         self._durable_next_seq = next_seq
         segments = [self._segment(header) for header in headers]
         if segments:
@@ -504,6 +505,7 @@ class Log(Appending):
         try:
             if well:
                 self._rest()
+                self.ended_well = self._tail is None
         finally:
             with self._sync_lock, self._lock:
                 if self._tail is not None:

@@ -4,6 +4,7 @@ from itertools import accumulate
 
 from penstock import codec
 from penstock.codec import Entry
+from penstock.codec.layout import DATA
 from penstock.ledger import read_entry
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
@@ -97,29 +98,28 @@ class EntryReader:
         log = self._log
         log.check_readable()
         log.publish_tail()
-        segment = self._segment
+        segment, offset = self._segment, self._offset
+        self._segment = None  # until something is found
         if segment is None or segment.gone or seq != self._next_seq:
             segment = log.segments.holding(seq)
             if segment is None:
                 return
-            self._offset = segment.offset_of(seq)
+            offset = segment.offset_of(seq)
             self._count = 8
-            if self._offset < 0:
+            if offset < 0:
                 return
-        entries, after = log.segments.used(segment).read(self._offset, self._count, _AHEAD_BYTES)
+        entries, after = log.segments.used(segment).read(offset, self._count, _AHEAD_BYTES)
         if not entries:
-            following = log.segments.after(segment)
-            self._segment = None
-            if following is not None and following.base_seq <= seq:
-                self._next_seq = 0
-                self._segment = following
-                self._offset = following.offset_of(seq)
-                if self._offset >= 0:
-                    entries, after = following.read(self._offset, self._count, _AHEAD_BYTES)
-                    segment = following
+            segment = log.segments.after(segment)
+            offset = -1
+            if segment is not None and segment.base_seq <= seq:
+                offset = segment.offset_of(seq)
+            if segment is None or offset < 0:
+                return
+            entries, after = segment.read(offset, self._count, _AHEAD_BYTES)
             if not entries:
                 return
-        self._ahead = {entry.seq: entry for entry in entries}
+        self._ahead = {entry.seq: entry for entry in entries if entry.type == DATA}
         self._segment, self._offset = segment, after
         self._next_seq = entries[-1].seq + 1
         size = max(entry.size for entry in entries)
@@ -211,7 +211,7 @@ class MessageReader:
     def _find(self, seq: int) -> bool:
         segment = self._log.segments.holding(seq)
         offset = -1 if segment is None else segment.offset_of(seq)
-        self._segment, self._offset = segment, offset
+        self._segment, self._offset = segment if offset >= 0 else None, offset
         return offset >= 0
 
     def _read(self, count: int, max_bytes: int) -> list[Message]:

@@ -105,7 +105,7 @@ class Operating:
         Scheduled messages and dead letters stay, leased dead letters too.
         """
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
             seqs = list(islice(_deliverable(group), limit))
