@@ -11,7 +11,9 @@ found torn is folded from the log before anything else happens. Nothing is saved
 Both halves matter: the lock is a C object, so no interrupt falls between taking it and the block.
 """
 
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PenstockError
 
@@ -19,12 +21,40 @@ if TYPE_CHECKING:
     from penstock.queue.core import QueueCore
 
 
+_COUNT = re.compile(r"count=(\d+)")
+
+
+def depth_of(lock: Any) -> Callable[[], int]:
+    """Return a function that tells how many times the caller, who holds the lock, has taken it.
+
+    >>> from threading import RLock
+    >>> lock = RLock()
+    >>> with lock, lock:
+    ...     depth_of(lock)()
+    2
+    """
+    if hasattr(lock, "_recursion_count"):
+        return lock._recursion_count  # type: ignore[no-any-return]
+    return lambda: depth_in(repr(lock))  # Python before 3.11.6, and 3.12.0
+
+
+def depth_in(text: str) -> int:
+    """Return the depth that the text of a lock tells.
+
+    >>> depth_in("<locked _thread.RLock object owner=139 count=2 at 0x7f>")
+    2
+    """
+    found = _COUNT.search(text)
+    assert found is not None, text
+    return int(found[1])
+
+
 class Change:
     """One use of the state. The caller holds the core's lock, and may hold it already."""
 
     def __init__(self, core: "QueueCore") -> None:
         self._core = core
-        self._depth = core.lock._recursion_count  # type: ignore[attr-defined]
+        self._depth = depth_of(core.lock)
 
     def __enter__(self) -> None:
         core, depth = self._core, self._depth

@@ -21,7 +21,7 @@ from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, Message
-from penstock.queue.change import Change
+from penstock.queue.change import Change, depth_of
 from penstock.queue.events import MAIN_GROUP, MAX_RUNS, Cause, Event, EventType, encode, in_parts
 from penstock.queue.fold import (
     MOVES_A_GROUP,
@@ -374,7 +374,7 @@ class QueueCore:
                 self.arrival.notify_all()
 
     def _last_snapshot(self) -> None:
-        if self.lock._recursion_count() > 1:  # type: ignore[attr-defined]
+        if depth_of(self.lock)() > 1:
             return  # a signal handler closes the queue in the middle of a change
         with self.change:
             self.snapshot()
