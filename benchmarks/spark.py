@@ -119,7 +119,7 @@ def rows(*, quick: bool) -> list[Row]:
                 Contender(
                     name="penstock",
                     workload="narrow",
-                    does="all rows; in turn with it, in the same Spark, two filters for 1 %",
+                    does="all rows; in turn with it, in the same Spark, two ranges of 1 %",
                 )
             ],
             targets=[

@@ -3,7 +3,7 @@
 from tempfile import TemporaryDirectory
 
 import penstock
-from penstock.spark import session
+from penstock.spark import read, session
 
 with TemporaryDirectory() as directory:
     with penstock.open(f"{directory}/orders") as queue:
@@ -15,7 +15,8 @@ with TemporaryDirectory() as directory:
     orders = spark.read.format("penstock").load(f"{directory}/orders")
     print("messages:", orders.count())
     print("urgent:", orders.where("priority = 9").count())
-    first = orders.where("seq <= 2").selectExpr("cast(payload as string) as text").orderBy("text")
+    few = read(spark, f"{directory}/orders", end_seq=3)  # of the files, no more than these are in
+    first = few.selectExpr("cast(payload as string) as text").orderBy("text")
     print("first:", [row.text for row in first.collect()])
 
     spark.sql(

@@ -182,7 +182,7 @@ class AsyncQueue(Face, AsyncStreaming):
             ends_ns = core.clock.monotonic_ns() + wait_ns
             while True:
                 woken.clear()
-                with core.lock:
+                with core.lock, core.change:
                     found = attempt()
                     wake_ns = core.next_wake_ns()
                 left_ns = ends_ns - core.clock.monotonic_ns()
@@ -412,7 +412,7 @@ class AsyncGroups:
 
     def names(self) -> list[str]:
         core = self._queue._core
-        with core.lock:
+        with core.lock, core.change:
             return [group.name for group in core.state.groups.values()]
 
 

@@ -175,5 +175,9 @@ class Unavailable(BrokerError):
     """The broker cannot answer now: it is starting, stopping, or the queue is being recovered."""
 
 
+class Overloaded(Unavailable):
+    """More connections, or more bytes of requests and answers, are held than the limit."""
+
+
 class Unreachable(Unavailable):
     """No answer came from the broker: no connection, or it broke, or the time was over."""

@@ -308,6 +308,14 @@ class Stats(NamedTuple):
     damaged: int  # damages found since it was opened
     groups: Mapping[str, GroupStats]
 
+    @property
+    def unfinished(self) -> int:
+        """Messages that some group is not done with; one of several groups counts in each."""
+        return sum(
+            group.ready + group.scheduled + group.leased + group.parked + group.dead
+            for group in self.groups.values()
+        )
+
 
 class Why(NamedTuple):
     """Why a message is not being delivered now."""

@@ -28,13 +28,13 @@ BAD_NAMES = [
     "a/b",
     "a\0",
     "a\n",
-    "Orders",
     "-a",
+    ".a",
+    "a.",
     "a" * 65,
     "ордер",
     "orders\u200b",
-    "a.b",
-    "_broker",
+    "a+b",
     "a b",
 ]
 

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import KeyFile, Keys, Verb
-from penstock.errors import InvalidInput, KeyRefused, LedgerError, NotAllowed, TooManyRequests
+from penstock.errors import (
+    AlreadyExists,
+    InvalidInput,
+    KeyRefused,
+    LedgerError,
+    NotAllowed,
+    TooManyRequests,
+)
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
 
@@ -112,7 +119,7 @@ def test_bad_scopes_make_no_key(tmp_path: Path) -> None:
         ("x", ["fly"], None),
         ("x", [], None),
         ("x", ["read"], []),
-        ("x", ["read"], ["Bad"]),
+        ("x", ["read"], ["-bad"]),
         ("x" * 101, ["read"], None),
         ("line\nbreak", ["read"], None),
     ):
@@ -131,3 +138,52 @@ async def test_a_damaged_key_file_opens_no_door(
     async with open_broker() as broker:
         with pytest.raises(LedgerError, match="keys"):
             await Keys(broker.store, clock).load()
+
+
+async def test_a_key_that_somebody_chose_is_as_good_as_a_new_one(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    file = KeyFile(str(tmp_path / "data"))
+    key, token = file.create("old", ["publish"], ["shop"], "my-secret-api-key")
+    assert token == "my-secret-api-key"
+    assert b"my-secret" not in (tmp_path / "data" / "_broker" / "keys.json").read_bytes()
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        caller = await keys.admit(token, "1.2.3.4")
+        assert caller.client == f"key:{key.id}"
+        caller.check(Verb.PUBLISH, "shop")
+        for bad in ("my-secret-api-ke", "my-secret-api-keyy", "MY-SECRET-API-KEY", key.digest):
+            assert keys.known(bad, "1.2.3.4") is None
+        file.revoke(key.id)
+        await keys.load()
+        with pytest.raises(KeyRefused):
+            await keys.admit(token, "1.2.3.4")
+
+
+async def test_a_key_of_another_broker_can_be_taken_over(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    key, token = KeyFile(str(tmp_path / "other")).create("web", ["publish"])
+    taken, same = KeyFile(str(tmp_path / "data")).create("web", ["publish"], None, token)
+    assert (taken.id, taken.digest, same) == (key.id, key.digest, token)
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b", "é", "a\n", "x" * 201])
+def test_a_key_that_no_header_can_hold_is_refused(tmp_path: Path, value: str) -> None:
+    file = KeyFile(str(tmp_path / "data"))
+    with pytest.raises(InvalidInput, match="visible ASCII"):
+        file.create("", ["read"], None, value)
+    assert file.list() == []
+
+
+def test_a_key_is_there_once(tmp_path: Path) -> None:
+    file = KeyFile(str(tmp_path / "data"))
+    key, _ = file.create("", ["read"], None, "secret")
+    file.revoke(key.id)
+    with pytest.raises(AlreadyExists):
+        file.create("", ["read"], None, "secret")

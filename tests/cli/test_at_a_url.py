@@ -142,7 +142,7 @@ def test_a_refused_key_is_exit_code_2_and_a_good_one_is_sent(
         assert made["key"] not in refused.err
 
 
-@pytest.mark.parametrize("wrong", ["http://127.0.0.1:1", "http://u:p@h/q", "http://h/Q"])
+@pytest.mark.parametrize("wrong", ["http://127.0.0.1:1", "http://u:p@h/q", "http://h/Q+"])
 def test_a_url_that_names_no_queue_is_exit_code_2(command: CommandLine, wrong: str) -> None:
     answer = command("stats", wrong)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
@@ -274,6 +274,23 @@ def test_keys_are_made_listed_and_revoked(command: CommandLine, tmp_path: Path) 
     assert "psk_" not in command("keys", data).text
     assert command("keys", "create", data, "-n", "Not A Name").code == 2
     assert command("keys", "list", "http://127.0.0.1:1").code == 2
+
+
+def test_a_key_that_clients_have_is_taken(command: CommandLine, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with RunningServer(data) as server:
+        taken = command("keys", "create", data, "--value", "short", "-v", "read")
+        assert (taken.code, "short" in taken.text) == (0, False)
+        assert "can be guessed" in taken.err
+        long = b"a-key-that-clients-have-had-for-years\n"
+        made = command("keys", "create", data, "--value", "-", "--json", stdin=long)
+        assert (made.err, "key" in made.json) == ("", False)
+        server.call(server.server.service.keys.load())
+        for key, status in (("short", 200), (long.decode().strip(), 200), ("other", 401)):
+            with server.client(headers={"X-Api-Key": key}) as http:
+                assert http.get("/api/v1/namespaces").status_code == status
+        assert command("keys", "create", data, "--value", "short").code == 1
+        assert command("keys", "create", data, "--value", "a b").code == 2
 
 
 def test_the_verbs_are_those_of_the_broker() -> None:

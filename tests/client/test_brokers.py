@@ -119,7 +119,7 @@ def test_tasks_have_the_same_methods(broker: RemoteBroker) -> None:
 
 
 def test_names_that_are_none_are_refused_here(broker: RemoteBroker) -> None:
-    for wrong in ("", "Shop/x", "a/b/c", "../x", "x/", "/x"):
+    for wrong in ("", "Sh+p/x", "a/b/c", "../x", "x/", "/x"):
         with pytest.raises(InvalidInput):
             broker.create_queue(wrong)
     with pytest.raises(InvalidInput):

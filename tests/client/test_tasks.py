@@ -65,7 +65,7 @@ def test_a_waiting_lease_is_woken_by_a_publish(server: RunningServer) -> None:
 def test_a_cancelled_wait_loses_nothing(server: RunningServer) -> None:
     async def story(queue: AsyncQueue) -> None:
         waiting = asyncio.create_task(queue.lease(wait_s=30))
-        while not server.server.broker.waiting._count:
+        while not len(server.server.broker.waiting):
             await asyncio.sleep(0)
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -4,7 +4,7 @@ import pytest
 
 from penstock.broker.names import QueueName
 from penstock.broker.store import Browse, DeadFilter, Place, Settlement, Store
-from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue
+from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue, NotEmpty
 from penstock.model import NewMessage
 from tests.conformance.conftest import ORDERS, StoreLife
 
@@ -171,3 +171,43 @@ async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:
     await store.settle(ORDERS, [Settlement("ack", one.receipt) for one in leased])
     assert await store.compact(ORDERS) > 200_000
     await store.close()
+
+
+async def test_what_is_ready_parked_or_leased_is_cancelled_and_the_rest_stays(
+    life: StoreLife,
+) -> None:
+    store = await life.open(max_attempts=1, backoff_base_s=0.0)
+    await life.publish(b"dead", b"dead and leased")
+    for one in await life.lease(2):
+        await store.settle(ORDERS, [Settlement("nack", one.receipt)])
+    (dead,) = await life.lease(1, dead=True)
+    await life.publish(b"leased")
+    await life.lease(1)
+    await life.publish(
+        b"ready",
+        NewMessage(payload=b"first", key="k"),
+        NewMessage(payload=b"parked", key="k"),
+        NewMessage(payload=b"urgent", priority=9),
+        NewMessage(payload=b"later", delay=60.0),
+    )
+    assert await store.cancel_deliverable(ORDERS, 2) == 2
+    assert await store.cancel_deliverable(ORDERS, 100) == 3
+    assert await store.cancel_deliverable(ORDERS, 100) == 0
+    store = await life.reopen()
+    found = await store.stats(ORDERS)
+    assert (found.ready, found.parked, found.scheduled, found.cancelled) == (0, 0, 1, 5)
+    assert found.dead + found.leased == 2
+    assert await store.settle(ORDERS, [Settlement("ack", dead.receipt)])
+
+
+async def test_a_queue_is_deleted_only_if_it_is_empty_where_that_is_asked(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(b"x")
+    with pytest.raises(NotEmpty):
+        await store.delete(ORDERS, if_empty=True)
+    (leased,) = await life.lease(1)
+    with pytest.raises(NotEmpty):
+        await store.delete(ORDERS, if_empty=True)
+    await store.settle(ORDERS, [Settlement("ack", leased.receipt)])
+    await store.delete(ORDERS, if_empty=True)
+    assert not store.has(ORDERS)

@@ -9,6 +9,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.codec import Draft, layout
 from penstock.ledger import Ledger, LedgerSettings, segment_header
+from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
@@ -63,6 +64,14 @@ def test_queue_json_in_the_page_is_whole() -> None:
         f"**`{MANIFEST_NAME}`**, at most {MAX_MANIFEST_BYTES >> 20} MiB"
         in (DOCS / PAGE).read_text()
     )
+
+
+def test_closed_json_in_the_page_is_that_of_the_example(tmp_path: Path) -> None:
+    write_example(tmp_path)
+    text = TEXT.partition(f"**`{CLOSED_NAME}`**")[2]
+    assert text.startswith(f", at most {MAX_CLOSED_BYTES >> 10} KiB")
+    shown = Closed.unpack(text.partition("```json\n")[2].partition("```")[0].encode())
+    assert shown == Closed.unpack((tmp_path / CLOSED_NAME).read_bytes())
 
 
 def constants(module: ModuleType) -> dict[str, int | str]:

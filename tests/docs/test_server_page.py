@@ -43,7 +43,7 @@ def test_every_code_is_listed_with_its_status() -> None:
 
 
 def test_every_http_series_is_listed_with_its_labels() -> None:
-    metrics = HttpMetrics(CollectorRegistry(), connections=lambda: 0)
+    metrics = HttpMetrics(CollectorRegistry(), connections=lambda: 0, held_bytes=lambda: 0)
     metrics.answered("/", "GET", 200, 1)
     found = {}
     for family in metrics.collect():

@@ -7,7 +7,16 @@ import pytest
 
 from penstock.codec import layout
 from penstock.errors import InvalidInput
-from penstock.ledger import LedgerSettings, Retention, damage, index, manifest, settings, snapshots
+from penstock.ledger import (
+    LedgerSettings,
+    Retention,
+    closed,
+    damage,
+    index,
+    manifest,
+    settings,
+    snapshots,
+)
 from penstock.ledger import tail as tail_module
 from tests.docs.pages import Row, quantity, rows_with, unquoted
 
@@ -68,7 +77,7 @@ def test_choices_are_those_stated(name: str) -> None:
 )
 def test_limit_is_the_one_stated(row: Row) -> None:
     name = unquoted(row["constant"])
-    homes = (layout, settings, tail_module, manifest, snapshots, index, damage)
+    homes = (layout, settings, tail_module, manifest, closed, snapshots, index, damage)
     home = next(home for home in homes if hasattr(home, name))
     assert quantity(row["value"]) == getattr(home, name)
 

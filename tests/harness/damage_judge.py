@@ -6,18 +6,14 @@
 4. What is not served is reported as lost, by the reader and by the writer. `verify` reports damage
    to any byte of a segment, except for a copy that takes nothing away.
 5. A writer goes on: no seq that was given out is used again, and what was served stays.
-
-The one exception is the end of a log. A stroke that takes the closing checkpoint of the last
-segment, or moves it (it vouches for the bytes up to an offset), leaves nothing behind that vouches
-for what was hit: it looks like a write that did not finish, and is treated as one. So it need not
-be reported, its seqs are free again, and a batch of which it took a part goes as a whole.
 """
 
 from dataclasses import dataclass
 
 from penstock.errors import EntryGone
 from penstock.ledger import Damage, Ledger, read_entry, verify
-from penstock.ledger.manifest import Manifest
+from penstock.ledger.closed import CLOSED_NAME, Closed
+from penstock.ledger.manifest import MANIFEST_NAME, Manifest
 from tests.harness.damage_store import (
     PATH,
     Truth,
@@ -70,8 +66,7 @@ class _Case:
             self._check_reported(list(ledger.damage), served)
             next_seqs = {"messages": ledger.messages.next_seq, "events": ledger.events.next_seq}
             for log, next_seq in next_seqs.items():
-                if not self._takes_the_end(log):
-                    assert next_seq >= self.truth.next_seqs[log], f"{log}: a seq is used again"
+                assert next_seq >= self.truth.next_seqs[log], f"{log}: a seq is used again"
             new = ledger.messages.append(b"new")
         with open_store(files, self.truth.settings) as ledger:
             again = {log: {entry.seq for entry in read_all(getattr(ledger, log))} for log in served}
@@ -118,8 +113,6 @@ class _Case:
 
     def _check_reported(self, damage: list[Damage], served: Served) -> None:
         for log, truth in self.truth.entries.items():
-            if self._takes_the_end(log):
-                continue
             for seq in truth.keys() - served[log]:
                 assert any(
                     each.file == self.stroke.file
@@ -129,32 +122,21 @@ class _Case:
 
     def _must_be_reported(self) -> bool:
         file = self.stroke.file
-        if file == "queue.json":
-            return not _is_whole(self.stroke.content)
-        if not file.endswith(".log"):
-            return False  # caches; snapshots are judged when they are asked for
-        return not any(self._takes_the_end(log) for log in self.truth.entries)
-
-    def _takes_the_end(self, log: str) -> bool:
-        """Whether the closing checkpoint of the last segment went with it."""
-        last = self.truth.last_segments[log]
-        return last == self.stroke.file and not self.stroke.spares(
-            self.truth.closing_checkpoints[last], len(self.truth.files[last])
-        )
+        if file in _PACKED:
+            return not _is_whole(file, self.stroke.content)
+        return file.endswith(".log")  # else a cache; snapshots are judged when they are asked for
 
     def _spares(self, log: str, seq: int) -> bool:
-        seqs = range(seq, seq + 1)
-        if self._takes_the_end(log):
-            seqs = next((each for each in self.truth.batches[log] if seq in each), seqs)
-        places = [self.truth.places[log][each] for each in seqs]
-        return places[0].file != self.stroke.file or all(
-            self.stroke.spares(place.start, place.end) for place in places
-        )
+        place = self.truth.places[log][seq]
+        return place.file != self.stroke.file or self.stroke.spares(place.start, place.end)
 
 
-def _is_whole(content: bytes) -> bool:
+_PACKED: dict[str, type[Manifest] | type[Closed]] = {MANIFEST_NAME: Manifest, CLOSED_NAME: Closed}
+
+
+def _is_whole(file: str, content: bytes) -> bool:
     try:
-        Manifest.unpack(content)
+        _PACKED[file].unpack(content)
     except Exception:
         return False
     return True

@@ -12,9 +12,10 @@ import pytest
 
 from penstock.codec import crc32c
 from penstock.errors import BadEntry, NewerVersion
+from penstock.ledger.checked_json import pack_checked
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
-from penstock.ledger.manifest import Manifest, Marks, _canonical
+from penstock.ledger.manifest import Manifest, Marks
 from penstock.ledger.recovery import examine
 from penstock.ledger.segment_header import HEADER_BYTES, MESSAGES, SegmentHeader
 from penstock.ledger.snapshots import Snapshots
@@ -51,7 +52,7 @@ def fuzz_manifest(random: Random) -> None:
         content = json.loads(manifest.pack())
         _change_a_value(random, content)
         content.pop("crc", None)
-        data = json.dumps({**content, "crc": crc32c(_canonical(content))}).encode()
+        data = pack_checked(content)
     try:
         found = Manifest.unpack(data)
     except BadEntry:

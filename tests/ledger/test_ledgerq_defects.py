@@ -48,7 +48,7 @@ def test_a_kill_before_the_first_flush_leaves_a_queue_that_opens(any_store: Stor
         any_store.fill(1)
         any_store.reopen()
         assert seqs(any_store.messages) == [1]
-        any_store.close()
+        any_store.die()
 
 
 def test_a_torn_tail_opens(any_store: Store) -> None:

@@ -14,7 +14,15 @@ from tests.ledger.watched_files import WatchedFiles
 def test_a_new_queue_is_made_where_nothing_is(tmp_path: Path) -> None:
     with Ledger.open(str(tmp_path / "queue")) as ledger:
         assert (ledger.messages.next_seq, ledger.messages.first_seq) == (1, 1)
-    names = ["LOCK", "events", "messages", "metadata.json", "queue.json", "snapshots"]
+    names = [
+        "LOCK",
+        "closed.json",
+        "events",
+        "messages",
+        "metadata.json",
+        "queue.json",
+        "snapshots",
+    ]
     assert sorted(os.listdir(tmp_path / "queue")) == names
 
 

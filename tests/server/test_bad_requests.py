@@ -78,12 +78,12 @@ def test_bodies_of_all_connections_together_are_bounded(server: RunningServer) -
     with first, second, third:
         for wire in (first, second):
             wire.send(head.encode() + b" " * (MOST_BODY - 1))
-        server.until(lambda: server.server.service.buffered_bytes >= 2 * MOST_BODY - 2)
+        server.until(lambda: server.server.service.held.bytes >= 2 * MOST_BODY - 2)
         third.send(head.encode() + b" " * 100)
         answer = third.answer()
         assert (answer.status, answer.code) == (503, "overloaded")
         assert "retry-after" in answer.headers
-    server.until(lambda: server.server.service.buffered_bytes == 0)
+    server.until(lambda: server.server.service.held.bytes == 0)
 
 
 def test_more_than_a_hundred_headers_are_refused(wire: Wire) -> None:

@@ -199,7 +199,7 @@ def test_stopping_finishes_a_request_that_is_under_way(tmp_path: Path) -> None:
         head = f"POST {queue_path('orders', 'messages')} HTTP/1.1\r\nHost: t\r\n"
         head += f"Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n"
         wire.send(head.encode() + body[:5])
-        server.until(lambda: server.server.service.buffered_bytes == 5)
+        server.until(lambda: server.server.service.held.bytes == 5)
         stopping = threading.Thread(target=server.stop)
         stopping.start()
         server.until(lambda: server.server.service.is_stopping)

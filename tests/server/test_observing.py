@@ -88,7 +88,7 @@ def test_an_unforeseen_error_is_logged_under_the_requests_id(
 
 def test_requests_are_counted_by_route_and_status() -> None:
     registry = CollectorRegistry()
-    metrics = HttpMetrics(registry, connections=lambda: 3)
+    metrics = HttpMetrics(registry, connections=lambda: 3, held_bytes=lambda: 0)
     for took_ns in (400_000, 500_000, 2_000_000, 10**12):
         metrics.answered("/a", "GET", 200, took_ns)
     metrics.answered("/a", "GET", 404, 1)

@@ -1,6 +1,7 @@
 """The files of a queue over a real socket: ranges of segments, and segments brought in."""
 
 from base64 import b64decode
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2
@@ -177,6 +178,33 @@ def test_bad_adoptions_are_refused(http: Client, queue: str, body: dict[str, Any
     answer = http.post(queue_path(queue, "adopt"), json=body)
     assert code_of(answer) == (400, "invalid_input"), answer.text
     assert listed(http, queue)["messages"]["next_seq"] == 1
+
+
+def test_the_applications_of_a_queue_are_listed_by_the_beginning_of_their_names(
+    http: Client, queue: str
+) -> None:
+    staging, adopt = queue_path(queue, "staging"), queue_path(queue, "adopt")
+    assert http.post(staging).json()["applications"] == []
+    for app in ("restore 1", "restore 2", "nightly"):
+        assert http.post(adopt, json={"staged": [], "app": app, "version": 1}).status_code == 200
+    found = http.post(staging, params={"applications": "restore "}).json()
+    assert found["applications"] == ["restore 1", "restore 2"]
+    assert http.post(staging).json()["applications"] == []
+
+
+def test_jobs_adopted_at_the_same_moment_are_all_remembered(http: Client, queue: str) -> None:
+    """Each is announced before, and known afterwards: one that is forgotten comes in twice."""
+    http.post(queue_path(queue, "staging"))
+    apps = [f"job {number}" for number in range(40)]
+
+    def adopt(app: str) -> int:
+        body = {"staged": [], "app": app, "version": 1}
+        return http.post(queue_path(queue, "adopt"), json=body).status_code
+
+    with ThreadPoolExecutor(8) as pool:
+        assert set(pool.map(adopt, apps)) == {200}
+    found = http.post(queue_path(queue, "staging"), params={"applications": "job "}).json()
+    assert sorted(found["applications"]) == sorted(apps)
 
 
 def test_reading_and_staging_need_their_own_verbs(tmp_path_factory: Any) -> None:

@@ -1,13 +1,17 @@
 """Bad bytes and removed ranges are told, with numbers, and passed over only when asked for."""
 
+import json
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from penstock.clock import ManualClock
 from penstock.spark import DamagedSegment, DataLoss
-from tests.spark.in_process import planned, read, rows
+from penstock.spark.stream_reader import StreamReader
+from tests.spark.in_process import as_rows, planned, read, rows, source
 from tests.spark.random_queues import open_small
 
 
@@ -111,3 +115,111 @@ def test_retention_after_planning_is_an_error_too(tmp_path: Path) -> None:
         queue.compact()
         with pytest.raises(DataLoss, match="retention"):
             read(reader, tasks)
+
+
+# -- compaction that rewrites segments -------------------------------------------------------------
+
+
+def compacted(path: Path, random: Random, *, keep: float) -> list[int]:
+    """A queue of 600 messages, many done and compacted away; the seqs that are left."""
+    with open_small(path, ManualClock()) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"x" * 50] * 20)
+        leased = queue.lease(600)
+        lucky = {job.seq for job in leased if random.random() < keep}
+        lucky -= set(range(200, 350))  # a stretch of which nothing is left, not even a segment
+        lucky |= set(range(450, 500))  # and one of which all is
+        queue.ack([job for job in leased if job.seq not in lucky])
+        queue.compact()
+    return [row["seq"] for row in rows(path, columns="seq")]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_named_range_is_read_whole_or_is_an_error(tmp_path: Path, seed: int) -> None:
+    random = Random(seed)
+    there = set(compacted(tmp_path, random, keep=random.choice((0.1, 0.2, 0.4))))
+    assert there < set(range(1, 601)), "compaction left gaps"
+    low = min(there)
+    for _ in range(30):
+        first, end = sorted(random.sample(range(low, 602), 2))
+        if random.random() < 0.5:  # a range without a gap, if there is one
+            end = first
+            while end in there:
+                end += 1
+        wanted: dict[str, Any] = {
+            "startingOffsets": json.dumps({tmp_path.name: first}),
+            "endingOffsets": json.dumps({tmp_path.name: end}),
+            "columns": random.choice(("seq", "*")),
+            "maxPartitionBytes": random.choice((4096, 1 << 20)),
+            "minPartitions": random.choice((1, 4)),
+        }
+        kept = [seq for seq in range(first, end) if seq in there]
+        if len(kept) == end - first:
+            assert [row["seq"] for row in rows(tmp_path, **wanted)] == kept
+        else:
+            with pytest.raises(DataLoss, match="removed by retention or compaction"):
+                rows(tmp_path, **wanted)
+            found = rows(tmp_path, **wanted, failOnDataLoss="false")
+            assert [row["seq"] for row in found] == kept
+
+
+def test_a_read_that_names_no_seq_is_of_what_is_there(tmp_path: Path) -> None:
+    there = compacted(tmp_path, Random(1), keep=0.3)
+    earliest = json.dumps({tmp_path.name: -2})
+    ways: list[dict[str, Any]] = [
+        {},
+        {"startingOffsets": "earliest"},
+        {"startingTimestamp": "0"},
+        {"startingOffsets": earliest},
+    ]
+    for options in ways:
+        assert [row["seq"] for row in rows(tmp_path, **options)] == there
+
+
+def streamed(path: Path, **options: object) -> StreamReader:
+    made = source(path, columns="seq", **options)
+    reader = made.streamReader(made.schema())
+    assert isinstance(reader, StreamReader)
+    return reader
+
+
+def batch(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    tasks = reader.partitions(start, end)
+    return [row["seq"] for task in tasks for part in reader.read(task) for row in as_rows(part)]
+
+
+def test_a_stream_passes_over_gaps_from_before_it_began_and_no_others(tmp_path: Path) -> None:
+    there = compacted(tmp_path, Random(2), keep=0.3)
+    reader = streamed(tmp_path, startingOffsets="earliest")
+    offset, seen = reader.initialOffset(), []
+    while True:
+        # Restarted each time: what the query knows is in its offsets.
+        reader = streamed(tmp_path, startingOffsets="earliest")
+        end = json.loads(json.dumps(reader.latestOffset(offset, ReadMaxRows(100))))
+        if end == offset:
+            break
+        seen += batch(reader, offset, end)
+        offset = end
+    assert seen == there
+    assert offset == {tmp_path.name: 601}
+    with open_small(tmp_path, ManualClock()) as queue:
+        for _ in range(30):
+            queue.enqueue_batch([b"y" * 50] * 20)
+        leased = queue.lease(1200)
+        queue.ack([job for job in leased if job.seq % 4])
+        queue.compact()
+    end = reader.latestOffset(offset, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="seq 601 to 603 of messages"):
+        batch(reader, offset, end)
+    going_on = streamed(tmp_path, failOnDataLoss="false")
+    assert batch(going_on, offset, end)[0] == 604
+
+
+def test_a_stream_from_a_named_seq_finds_what_compaction_removed(tmp_path: Path) -> None:
+    there = compacted(tmp_path, Random(3), keep=0.3)
+    first = there[0]
+    reader = streamed(tmp_path, startingOffsets=json.dumps({tmp_path.name: first}))
+    start = reader.initialOffset()
+    assert start == {tmp_path.name: first}
+    with pytest.raises(DataLoss, match="compaction"):
+        batch(reader, start, reader.latestOffset(start, ReadAllAvailable()))

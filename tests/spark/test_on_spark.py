@@ -41,16 +41,6 @@ def test_batch_read_with_filters_and_columns(spark: SparkSession, orders: Path) 
     assert given.agg({"seq": "sum"}).collect()[0][0] == 2001 * 1000
 
 
-def test_filters_are_not_offered_where_spark_does_not_hand_them_down(
-    spark: SparkSession, orders: Path
-) -> None:
-    spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
-    try:
-        assert table(spark, orders).where("seq = 7").count() == 1
-    finally:
-        spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
-
-
 def test_sql_over_a_view_joins_events_and_messages(spark: SparkSession, orders: Path) -> None:
     with open_small(orders) as queue:
         queue.dequeue_batch(10)

@@ -36,9 +36,15 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
             "more than maxOffsetsPerTrigger",
         ),
         ({"path": "x", "startingTimestamp": "yesterday"}, "milliseconds since 1970"),
-        ({"path": "x", "startingOffsets": "first"}, "earliest, latest, or JSON"),
-        ({"path": "x", "startingOffsets": '{"a": -3}'}, "earliest, latest, or JSON"),
-        ({"path": "x", "startingOffsets": '{"a": true}'}, "earliest, latest, or JSON"),
+        ({"path": "x", "startingOffsets": "first"}, "earliest, latest, a seq, or JSON"),
+        ({"path": "x", "startingOffsets": "-1"}, "earliest, latest, a seq, or JSON"),
+        ({"path": "x", "startingOffsets": '{"a": -3}'}, "earliest, latest, a seq, or JSON"),
+        ({"path": "x", "startingOffsets": '{"a": true}'}, "earliest, latest, a seq, or JSON"),
+        ({"path": "x", "startingOffsets": "5", "endingOffsets": "4"}, "behind endingOffsets"),
+        ({"path": "x", "startingTimestamp": "5", "endingTimestamp": "4"}, "is later than"),
+        ({"path": "x", "paths": '["a", "b"]'}, "load takes one path"),
+        ({"path": "x", "subscribe": " , "}, "which names none"),
+        ({"path": "x", "columns": ","}, "which names none"),
         (
             {"path": "x", "startingOffsets": "latest", "startingTimestamp": "0"},
             "startingOffsets or startingTimestamp",
@@ -57,7 +63,7 @@ def test_good_options_are_understood() -> None:
             "subscribe": "a/b, c/d",
             "maxpartitionbytes": "16m",
             "startingtimestamp": "2026-01-31T12:00:00+01:00",
-            "endingtimestamp": "1700000000000",
+            "endingtimestamp": "1800000000000",
             "failondataloss": "False",
             "columns": "seq, payload",
         }
@@ -65,7 +71,7 @@ def test_good_options_are_understood() -> None:
     assert options.subscribe == ("a/b", "c/d")
     assert options.max_partition_bytes == 16 << 20
     assert options.starting_timestamp_ns == 1_769_857_200_000_000_000
-    assert options.ending_timestamp_ns == 1_700_000_000_000_000_000
+    assert options.ending_timestamp_ns == 1_800_000_000_000_000_000
     assert not options.fail_on_data_loss
     assert options.columns == ("seq", "payload")
 

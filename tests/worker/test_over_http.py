@@ -65,14 +65,14 @@ def test_a_stop_ends_a_long_wait_and_leaves_nothing_leased(
     async def main() -> Counts:
         worker = Worker(f"{server.url}/shop/orders", lambda job: None)
         working = asyncio.create_task(worker.work())
-        while not server.server.broker.waiting._count:
+        while not len(server.server.broker.waiting):
             await asyncio.sleep(0)
         worker.stop()
         return await working
 
     queue.groups.create("unused")
     assert asyncio.run(main()) == Counts()
-    server.until(lambda: not server.server.broker.waiting._count)
+    server.until(lambda: not len(server.server.broker.waiting))
     queue.enqueue(b"x")
     assert queue.lease()[0].attempt == 1
 

@@ -15,6 +15,8 @@ from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
 from penstock.broker.first_use import FirstUse
+from penstock.broker.heavy import is_heavy
+from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
@@ -39,7 +41,7 @@ from penstock.broker.waiting import WaitingLines
 from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
-from penstock.errors import NoSuchMessage, PenstockError, Unavailable
+from penstock.errors import NoSuchMessage, NotEmpty, PenstockError, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     HistoryEvent,
@@ -50,7 +52,9 @@ from penstock.model import (
 )
 
 _NODE_DOCUMENT = "node"
+_AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
+_STEP = 10_000  # messages cancelled at a time
 
 
 class Broker:
@@ -68,7 +72,10 @@ class Broker:
         self.metrics = metrics or BrokerMetrics()
         self.clock = clock or SystemClock()
         self.store = store
-        self.waiting = WaitingLines(store, self.give_back, most=self.settings.max_waiters)
+        self.held = Held()
+        self.waiting = WaitingLines(
+            store, self.give_back, self.answer_room, most=self.settings.max_waiters
+        )
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._in_queue = FirstUse(
             store,
@@ -165,7 +172,12 @@ class Broker:
             return self.store.publish(queue, messages)
 
         in_queue = self._in_queue
-        return in_queue.do(queue, publish, lambda: in_queue.check_publish(queue, messages))
+        return in_queue.do(
+            queue,
+            publish,
+            lambda: in_queue.check_publish(queue, messages),
+            takes_long=lambda: is_heavy(messages),
+        )
 
     def lease(
         self,
@@ -177,8 +189,12 @@ class Broker:
         wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        max_bytes: int | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
+
+        No more than fit into `max_answer_bytes` and `max_bytes`, but at least one. Overloaded if
+        requests and answers hold as much memory as they may.
 
         Waiting makes a queue that is not there (`create_on_use`); a call that does not wait finds
         nothing in it, and makes nothing. Cancel the future when nobody waits for the answer any
@@ -186,12 +202,21 @@ class Broker:
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
+        room = self.answer_room(max_bytes)
 
         def lease() -> Future[list[LeasedMessage]]:
             if not wait_s:
-                return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder)
+                return self.store.lease(
+                    queue, n, lease_s=lease_s, group=group, holder=holder, max_bytes=room
+                )
             return self.waiting.lease(
-                queue, n, lease_s=lease_s, group=group, holder=holder, wait_s=wait_s
+                queue,
+                n,
+                lease_s=lease_s,
+                group=group,
+                holder=holder,
+                wait_s=wait_s,
+                max_bytes=max_bytes,
             )
 
         in_queue = self._in_queue
@@ -214,7 +239,21 @@ class Broker:
     ) -> Future[list[LeasedMessage]]:
         """Up to `n` dead letters: an ack settles them for good, anything else leaves them dead."""
         self.admit(caller, Verb.CONSUME, queue.namespace)
-        return self.store.lease(queue, n, lease_s=lease_s, group=group, holder=holder, dead=True)
+        return self.store.lease(
+            queue,
+            n,
+            lease_s=lease_s,
+            group=group,
+            holder=holder,
+            dead=True,
+            max_bytes=self.answer_room(),
+        )
+
+    def answer_room(self, max_bytes: int | None = None) -> int:
+        """Return how many bytes of messages one answer may have now, at least one."""
+        room = self.held.check_room(self.store.unanswered_bytes)
+        room = min(room, self.settings.max_answer_bytes)
+        return room if max_bytes is None else max(min(room, max_bytes), 1)
 
     def settle(self, caller: Caller, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         """Settle each by itself: receipts say themselves of which queue they are.
@@ -269,20 +308,22 @@ class Broker:
         return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
 
     def history(
-        self, caller: Caller, id: str, *, group: str | None = None
+        self, caller: Caller, id: str, *, group: str | None = None, skip: int = 0, limit: int = 1000
     ) -> Future[list[HistoryEvent]]:
-        return self.store.history(self._of_message(caller, Verb.READ, id), id, group)
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
+        queue = self._of_message(caller, Verb.READ, id)
+        return self.store.history(queue, id, group, skip=skip, limit=limit)
 
     def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.browse(queue, query)
+        return self.store.browse(queue, query._replace(max_bytes=self.answer_room()))
 
     def peek(
         self, caller: Caller, queue: QueueName, *, n: int = 1, group: str = MAIN_GROUP_NAME
     ) -> Future[list[Row]]:
         """Those that would be delivered next, in that order; nothing changes."""
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.peek(queue, n, group)
+        return self.store.peek(queue, n, group, max_bytes=self.answer_room())
 
     def dead(
         self,
@@ -295,7 +336,14 @@ class Broker:
         filter: DeadFilter = EVERY_DEAD,
     ) -> Future[DeadPage]:
         self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.dead(queue, group=group, after_seq=after_seq, limit=limit, filter=filter)
+        return self.store.dead(
+            queue,
+            group=group,
+            after_seq=after_seq,
+            limit=limit,
+            filter=filter,
+            max_bytes=self.answer_room(),
+        )
 
     def stats(self, caller: Caller, queue: QueueName) -> Future[Stats]:
         self.admit(caller, Verb.READ, queue.namespace)
@@ -304,11 +352,15 @@ class Broker:
     async def metrics_page(self) -> bytes:
         """Every series, for Prometheus."""
         queues = self.store.queues()
-        counts = await asyncio.gather(
-            *(self.store.stats(queue) for queue in queues), return_exceptions=True
-        )
-        found = zip(queues, counts, strict=True)
-        return self.metrics.page([(q, s) for q, s in found if isinstance(s, Stats)])
+        found: list[tuple[QueueName, Stats]] = []
+        for number, queue in enumerate(queues, start=1):
+            try:
+                found.append((queue, await self.store.stats(queue)))
+            except (PenstockError, OSError):
+                continue
+            if not number % _AT_ONCE:
+                await asyncio.sleep(0)
+        return await asyncio.to_thread(self.metrics.page, found)
 
     # -- operating ---------------------------------------------------------------------------------
 
@@ -324,6 +376,22 @@ class Broker:
     def purge(self, caller: Caller, queue: QueueName, *, group: str | None = None) -> Future[int]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
         return self.store.purge(queue, group)
+
+    async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
+        """Cancel what group main has ready, parked or leased. Return how many messages that were.
+
+        Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
+        """
+        self.admit(caller, Verb.MANAGE, queue.namespace)
+        found = await self.store.stats(queue)
+        left = found.ready + found.parked + found.leased
+        cancelled = 0
+        while cancelled < left:  # in steps, so that other calls have their turn
+            step = await self.store.cancel_deliverable(queue, min(left - cancelled, _STEP))
+            if not step:
+                break
+            cancelled += step
+        return cancelled
 
     def pause(self, caller: Caller, queue: QueueName, paused: bool) -> Future[None]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
@@ -423,6 +491,23 @@ class Broker:
         self.admit(caller, Verb.MANAGE, name)
         for queue in await self._catalogue.delete_namespace(name, force=force):
             await self._gone(queue)
+
+    async def delete_empty_namespace(self, caller: Caller, name: str) -> None:
+        """Delete a namespace and its queues; NotEmpty while one of them holds a message."""
+        self.admit(caller, Verb.MANAGE, name)
+        self._catalogue.namespace(name)
+        queues = self.store.queues(name)
+        for queue in queues:
+            held = (await self.store.stats(queue)).unfinished
+            if held:
+                raise NotEmpty(
+                    f"queue {queue} holds {held} messages: consume or purge them, or delete the "
+                    f"queue, before its namespace"
+                )
+        for queue in queues:
+            await self.store.delete(queue, if_empty=True)
+            await self._gone(queue)
+        await self._catalogue.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
         """The names of the queues that the caller may read; of one namespace, or of all."""

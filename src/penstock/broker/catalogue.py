@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from penstock.broker.names import QueueName, check_name
+from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, QueueInfo, Store
 from penstock.checking import check_whole
@@ -16,6 +16,8 @@ from penstock.errors import (
     NotEmpty,
     QuotaExceeded,
 )
+from penstock.model import NS
+from penstock.names import check_name
 from penstock.queue.settings import QueueSettings
 
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")
@@ -29,6 +31,7 @@ class Catalogue:
         self._settings = settings
         self._clock = clock
         self._namespaces: dict[str, NamespaceInfo] = {}
+        self._recount_at_ns: dict[str, int] = {}  # by namespace: when its bytes may be added up
         self._turn = asyncio.Lock()
 
     async def load(self) -> None:
@@ -88,6 +91,7 @@ class Catalogue:
                 )
             await self._store.delete_namespace(name)
             del self._namespaces[name]
+            self._recount_at_ns.pop(name, None)
             return queues
 
     # -- queues ------------------------------------------------------------------------------------
@@ -129,12 +133,22 @@ class Catalogue:
         if quota and len(self._store.queues(name)) >= quota:
             raise QuotaExceeded(f"namespace {name!r} has {quota} queues, as many as it may")
 
+    def _may_recount(self, name: str) -> bool:
+        """Once a second, so that publishes that are refused cost little."""
+        now_ns = self._clock.monotonic_ns()
+        if now_ns < self._recount_at_ns.get(name, 0):
+            return False
+        self._recount_at_ns[name] = now_ns + NS
+        return True
+
     def check_bytes(self, name: str) -> None:
         """Refuse to publish where the namespace holds as much as it may."""
         namespace = self._namespaces.get(name)
         if namespace is None or not namespace.max_bytes:
             return
         held = self._store.bytes_of(name)
+        if held >= namespace.max_bytes and self._may_recount(name):
+            held = self._store.bytes_of(name, recount=True)  # a compaction may have made room
         if held >= namespace.max_bytes:
             raise QuotaExceeded(
                 f"the queues of namespace {name!r} hold {held} bytes, and may hold "

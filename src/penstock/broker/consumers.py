@@ -1,4 +1,5 @@
-"""A holder of messages that are pushed to it: never more than its credit are unsettled.
+"""A holder of messages that are pushed to it: never more than its credit are unsettled, neither in
+number nor in bytes.
 
 What has nothing to do with the way messages travel is here, so that WebSockets, gRPC and webhooks
 push alike: waiting for messages and for credit, counting what is held, and giving everything back
@@ -8,14 +9,16 @@ when the holder goes away.
 import asyncio
 from asyncio import Future
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
 from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Settlement
 from penstock.checking import check_whole
-from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests
+from penstock.errors import NoSuchQueue, Overloaded, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
+from penstock.queue.messages import size_of
 
 MOST_CREDIT = 10_000
 _SHORTEST_WAIT_S = 1.0
@@ -27,10 +30,18 @@ def check_credit(credit: object) -> int:
     return check_whole("credit", credit, 0, MOST_CREDIT)
 
 
+class _Holding(NamedTuple):
+    """A message that is not settled."""
+
+    until_ns: int  # when its lease is over
+    size: int
+
+
 class Consumer:
     """Leases messages of one queue for one holder, as its credit allows.
 
-    A message counts against the credit until it is settled or its lease is over.
+    A message counts against the credit until it is settled or its lease is over. Beside the number,
+    its bytes count against `max_unsettled_bytes`; one message may always be unsettled.
     """
 
     def __init__(
@@ -52,7 +63,8 @@ class Consumer:
         self._lease_s = lease_s
         self._holder = holder
         self._credit = check_credit(credit)
-        self._held: dict[str, int] = {}  # receipt -> when its lease is over
+        self._held: dict[str, _Holding] = {}  # by receipt
+        self._held_bytes = 0
         self._being_settled: set[str] = set()
         self._asking: Future[list[LeasedMessage]] | None = None
         self._changed = asyncio.Event()  # credit, what is held, or the end
@@ -64,6 +76,12 @@ class Consumer:
         """How many messages the holder has now."""
         self._drop_overdue()
         return len(self._held)
+
+    @property
+    def unsettled_bytes(self) -> int:
+        """How many bytes they have."""
+        self._drop_overdue()
+        return self._held_bytes
 
     @property
     def credit(self) -> int:
@@ -87,6 +105,9 @@ class Consumer:
                 leased = await self._lease()
             except TooManyRequests as error:
                 await self._wait(error.retry_after_s)
+                continue
+            except Overloaded:
+                await self._wait(_SHORTEST_WAIT_S)
                 continue
             if leased is None:
                 continue  # there is no credit any more, or it was closed
@@ -115,6 +136,7 @@ class Consumer:
         self._stop_asking()
         self._give_back([one for one in self._held if one not in self._being_settled])
         self._held.clear()
+        self._held_bytes = 0
 
     # -- asking ------------------------------------------------------------------------------------
 
@@ -131,6 +153,7 @@ class Consumer:
             wait_s=broker.settings.max_wait_s,
             group=self._group,
             holder=self._holder,
+            max_bytes=max(broker.settings.max_unsettled_bytes - self._held_bytes, 1),
         )
         try:
             leased = await asking
@@ -157,7 +180,9 @@ class Consumer:
         room = 0 if self._closed else max(self._free(), 0)
         taken, rest = leased[:room], leased[room:]
         for one in taken:
-            self._held[one.receipt] = one.ticket.deadline_ns
+            holding = _Holding(one.ticket.deadline_ns, size_of(one.message))
+            self._held[one.receipt] = holding
+            self._held_bytes += holding.size
         self._give_back([one.receipt for one in rest])
         return taken
 
@@ -173,21 +198,30 @@ class Consumer:
     # -- counting ----------------------------------------------------------------------------------
 
     def _free(self) -> int:
-        if len(self._held) >= self._credit:
+        if len(self._held) >= self._credit or self._is_full():
             self._drop_overdue()
-        return self._credit - len(self._held)
+        return 0 if self._is_full() else self._credit - len(self._held)
+
+    def _is_full(self) -> bool:
+        return self._held_bytes >= self._broker.settings.max_unsettled_bytes
 
     def _drop_overdue(self) -> None:
         """Forget what the holder had for too long: it is somebody else's by now."""
         now_ns = self._broker.clock.now_ns()
-        overdue = [receipt for receipt, until_ns in self._held.items() if until_ns <= now_ns]
+        overdue = [receipt for receipt, one in self._held.items() if one.until_ns <= now_ns]
         for receipt in overdue:
-            del self._held[receipt]
+            self._let_go(receipt)
+
+    def _let_go(self, receipt: str) -> None:
+        found = self._held.pop(receipt, None)
+        if found is not None:
+            self._held_bytes -= found.size
 
     def _until_next_deadline_s(self) -> float | None:
         if not self._held:
             return None
-        return max(min(self._held.values()) - self._broker.clock.now_ns(), 0) / NS
+        first_ns = min(one.until_ns for one in self._held.values())
+        return max(first_ns - self._broker.clock.now_ns(), 0) / NS
 
     def _settled(self, settlements: Sequence[Settlement], done: Future[list[Outcome]]) -> None:
         self._being_settled.difference_update(one.receipt for one in settlements)
@@ -196,10 +230,11 @@ class Consumer:
         for settlement, outcome in zip(settlements, done.result(), strict=True):
             if settlement.verdict == "extend" and outcome.ok:
                 until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
-                if settlement.receipt in self._held:
-                    self._held[settlement.receipt] = until_ns
+                known = self._held.get(settlement.receipt)
+                if known is not None:
+                    self._held[settlement.receipt] = known._replace(until_ns=until_ns)
             elif outcome.ok or outcome.status == "gone":
-                self._held.pop(settlement.receipt, None)
+                self._let_go(settlement.receipt)
         self._changed.set()
 
     def _give_back(self, receipts: Sequence[str]) -> None:

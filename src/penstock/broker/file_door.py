@@ -70,10 +70,12 @@ class FileDoor:
         self._admit(caller, Verb.MANAGE, queue.namespace)
         return self._store.note_archived(queue, upto)
 
-    def staging(self, caller: Caller, queue: QueueName) -> Future[StagingInfo]:
+    def staging(
+        self, caller: Caller, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
         """What is needed to write segments for a queue, which is made if it is not there."""
         self._admit(caller, Verb.PUBLISH, queue.namespace)
-        return self._in_queue(queue, lambda: self._store.staging(queue))
+        return self._in_queue(queue, lambda: self._store.staging(queue, applications_with))
 
     def stage(
         self, caller: Caller, queue: QueueName, folder: str, name: str, offset: int, data: bytes

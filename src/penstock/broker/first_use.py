@@ -47,9 +47,11 @@ class FirstUse:
         check: Callable[[], None] | None = None,
         *,
         makes: bool = True,
+        takes_long: Callable[[], bool] | None = None,
     ) -> Future[_T]:
         """Do the work in a queue; make that first if it is not there and may be made, and `check`
-        has nothing against it. Without `makes`, the answer is then an empty list."""
+        has nothing against it. If that `takes_long`, it is asked in a thread. Without `makes`, the
+        answer is then an empty list."""
         try:
             if self._store.has(queue):
                 answer = work()
@@ -58,6 +60,8 @@ class FirstUse:
                 return answer
             if not self._makes_queues():
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
+            if takes_long is not None and takes_long():
+                return asyncio.ensure_future(self._make_and_do(queue, work, check))
             if check is not None:
                 check()
             if not makes:
@@ -88,8 +92,15 @@ class FirstUse:
         if isinstance(error, PenstockError):
             self._metrics.refused(error)
 
-    async def _make_and_do(self, queue: QueueName, work: Callable[[], Future[_T]]) -> _T:
+    async def _make_and_do(
+        self,
+        queue: QueueName,
+        work: Callable[[], Future[_T]],
+        check: Callable[[], None] | None = None,
+    ) -> _T:
         try:
+            if check is not None:
+                await asyncio.to_thread(check)
             await self._catalogue.ensure_queue(queue)
             return await work()
         except PenstockError as error:

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from penstock.broker.access import Caller, Verb
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.embedded.layout import Layout
-from penstock.broker.names import check_name
 from penstock.broker.store import Store
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, KeyRefused, LedgerError, PenstockError
+from penstock.errors import AlreadyExists, InvalidInput, KeyRefused, LedgerError, PenstockError
 from penstock.ledger.files import OsFiles
+from penstock.names import check_name
 
 log = logging.getLogger("penstock.broker")
 
@@ -35,6 +35,8 @@ _MAX_FAILING = 10_000
 _MAX_KNOWN = 10_000
 MAX_KEYS = 10_000
 MAX_LABEL = 100
+MAX_OWN_VALUE = 200
+_OWN_VALUE = re.compile(rf"[!-~]{{1,{MAX_OWN_VALUE}}}", re.ASCII)
 
 
 class Key(NamedTuple):
@@ -47,12 +49,17 @@ class Key(NamedTuple):
     created_at_ns: int
     revoked_at_ns: int  # 0: it is good
     digest: str  # SHA-256 of the secret, in hex
+    is_own: bool = False  # the secret is all that is sent: somebody chose it
 
 
 def make_key(
-    label: str, verbs: Iterable[str], namespaces: Iterable[str] | None, now_ns: int
+    label: str,
+    verbs: Iterable[str],
+    namespaces: Iterable[str] | None,
+    now_ns: int,
+    value: str | None = None,
 ) -> tuple[Key, str]:
-    """A new key, and the token that its holder sends."""
+    """Return a new key, and the token that its holder sends: `value`, if one is given."""
     if not isinstance(label, str) or len(label) > MAX_LABEL or not label.isprintable():
         raise InvalidInput(f"a key's label is printable text of at most {MAX_LABEL} characters")
     try:
@@ -66,9 +73,17 @@ def make_key(
         where = frozenset(check_name("namespace", name) for name in namespaces)
         if not where:
             raise InvalidInput("a key needs a namespace, or all of them")
-    id_, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
-    key = Key(id_, label, good_for, where, now_ns, 0, _digest(secret))
-    return key, f"psk_{id_}_{secret}"
+    if value is None:
+        value = f"psk_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
+    found = _TOKEN.fullmatch(value)
+    if found is not None:
+        return Key(found[1], label, good_for, where, now_ns, 0, _digest(found[2])), value
+    if not _OWN_VALUE.fullmatch(value):
+        raise InvalidInput(
+            f"a key of one's own has 1 to {MAX_OWN_VALUE} visible ASCII characters and no spaces"
+        )
+    key = Key(secrets.token_hex(6), label, good_for, where, now_ns, 0, _digest(value), is_own=True)
+    return key, value
 
 
 def dump_keys(keys: Iterable[Key]) -> bytes:
@@ -81,6 +96,7 @@ def dump_keys(keys: Iterable[Key]) -> bytes:
             "created_at_ns": key.created_at_ns,
             "revoked_at_ns": key.revoked_at_ns,
             "sha256": key.digest,
+            **({"is_own": True} if key.is_own else {}),
         }
         for key in keys
     ]
@@ -107,6 +123,7 @@ def _key(item: dict[str, Any]) -> Key:
         int(item["created_at_ns"]),
         int(item["revoked_at_ns"]),
         str(item["sha256"]),
+        bool(item.get("is_own", False)),
     )
 
 
@@ -117,6 +134,7 @@ class Keys:
         self._store = store
         self._clock = clock or SystemClock()
         self._by_id: dict[str, Key] = {}
+        self._own: dict[str, Key] = {}  # by digest
         self._known: dict[str, Caller] = {}  # by address; made once, not for each call
         self._loaded_ns = 0
         self._loading: asyncio.Future[None] | None = None
@@ -128,6 +146,7 @@ class Keys:
         """Read them anew."""
         keys = load_keys(await self._store.load_document(DOCUMENT))
         self._by_id = {key.id: key for key in keys}
+        self._own = {key.digest: key for key in keys if key.is_own}
         self._loaded_ns = self._clock.monotonic_ns()
 
     @property
@@ -163,9 +182,9 @@ class Keys:
         if not self.required:
             return self._anyone(ip)
         found = _TOKEN.fullmatch(token or "")
-        key = self._by_id.get(found[1]) if found else None
         # Compared also where there is no such key, so that both take the same time.
-        digest = _digest(found[2] if found else "")
+        digest = _digest(found[2] if found else token or "")
+        key = self._by_id.get(found[1]) if found else self._own.get(digest)
         is_good = hmac.compare_digest(digest, key.digest if key else _NOBODY)
         if key is None or not is_good or key.revoked_at_ns:
             return None
@@ -214,14 +233,20 @@ class KeyFile:
         return load_keys(self._layout.load_document(DOCUMENT))
 
     def create(
-        self, label: str, verbs: Iterable[str], namespaces: Iterable[str] | None = None
+        self,
+        label: str,
+        verbs: Iterable[str],
+        namespaces: Iterable[str] | None = None,
+        value: str | None = None,
     ) -> tuple[Key, str]:
-        """The key, and its token: shown now and never again."""
-        key, token = make_key(label, verbs, namespaces, self._clock.now_ns())
+        """Return the key, and its token: shown now and never again. `value`: a token to take."""
+        key, token = make_key(label, verbs, namespaces, self._clock.now_ns(), value)
         with self._layout.documents_turn():
             keys = self.list()
             if len(keys) >= MAX_KEYS:
                 raise InvalidInput(f"there are {MAX_KEYS} keys already, the most there may be")
+            if any(key.id == one.id or key.digest == one.digest for one in keys):
+                raise AlreadyExists("there is such a key already, or was, and it was revoked")
             self._layout.save_document(DOCUMENT, dump_keys([*keys, key]))
         return key, token
 

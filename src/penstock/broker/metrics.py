@@ -154,9 +154,22 @@ class BrokerMetrics:
         self._queues = queues
         return generate_latest(self.registry)
 
+    @property
+    def queues(self) -> Sequence[tuple[QueueName, Stats]]:
+        """The queues that the page shows now; a page of a million series would help nobody."""
+        return self._queues[:MAX_SERIES_QUEUES]
+
+    def rejections(self, cause: str) -> float:
+        """How many calls were refused by one of the causes."""
+        samples = (one for metric in self._rejected.collect() for one in metric.samples)
+        total = "penstock_rejected_total"
+        return sum(
+            one.value for one in samples if one.name == total and one.labels["cause"] == cause
+        )
+
     def collect(self) -> Iterable[Metric]:
         """For the registry: the series of the queues."""
-        shown = list(_bounded(self._queues))
+        shown = self.queues
         for read in _QUEUE_COUNTERS:
             counter = CounterMetricFamily(f"penstock_{read.name}", read.help, labels=_QUEUE)
             for queue, stats in shown:
@@ -187,10 +200,3 @@ class BrokerMetrics:
 
 _QUEUE = ["namespace", "queue"]
 _GROUP = ["namespace", "queue", "group"]
-
-
-def _bounded(
-    queues: Sequence[tuple[QueueName, Stats]],
-) -> Iterator[tuple[QueueName, Stats]]:
-    """The first so many queues; a page of a million series would help nobody."""
-    yield from queues[:MAX_SERIES_QUEUES]

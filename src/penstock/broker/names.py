@@ -1,25 +1,8 @@
-"""Names of namespaces, queues and groups. Checked before anything is built from one."""
+"""Which queue of which namespace."""
 
-import re
 from typing import NamedTuple
 
-from penstock.errors import InvalidInput
-
-DEFAULT_NAMESPACE = "default"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
-
-
-def check_name(what: str, name: object) -> str:
-    """1 to 64 of a-z, 0-9 and -, not starting with -; refused otherwise.
-
-    >>> check_name("queue", "orders-2")
-    'orders-2'
-    """
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f"{name!r} is not a {what} name: 1 to 64 of a-z, 0-9 and -, not starting with -"
-        )
-    return name
+from penstock.names import DEFAULT_NAMESPACE, check_name
 
 
 class QueueName(NamedTuple):

@@ -25,6 +25,9 @@ class BrokerSettings:
     max_clients: int = 10_000  # that are told apart; then the longest unseen is forgotten
     max_wait_s: float = 60.0  # the longest a lease call may wait for a message
     max_waiters: int = 20_000
+    # bytes
+    max_answer_bytes: int = 16 << 20  # of messages in one lease or page; a larger one comes alone
+    max_unsettled_bytes: int = 64 << 20  # pushed to one stream or webhook and not settled yet
     # webhooks
     webhook_timeout_s: float = 10.0  # for one delivery in all
     webhook_concurrency: int = 8  # deliveries of one subscription at a time
@@ -59,6 +62,8 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_clients": (1, 10_000_000),
     "max_wait_s": (0, 3600),
     "max_waiters": (1, 1_000_000),
+    "max_answer_bytes": (1, 1 << 40),
+    "max_unsettled_bytes": (1, 1 << 40),
     "webhook_timeout_s": (0.1, 300),
     "webhook_concurrency": (1, 1000),
     "webhook_log": (0, 100_000),

@@ -11,6 +11,7 @@ from penstock.broker.store import Outcome, Settlement, Store
 from penstock.errors import NoSuchQueue, ReceiptInvalid
 from penstock.model import Receipt
 
+_AT_ONCE = 200  # receipts; others have their turn before the next
 _NOBODYS = "the receipt is of no queue that is here"
 
 
@@ -35,7 +36,7 @@ def settle_by_queue(
         caller.check(Verb.CONSUME, queue.namespace)
     if len(by_queue) == 1:
         ((queue, indexes),) = by_queue.items()
-        if len(indexes) == len(settlements):
+        if len(indexes) == len(settlements) <= _AT_ONCE:
             return store.settle(queue, settlements)
     return asyncio.ensure_future(_settle_all(store, settlements, by_queue, outcomes))
 
@@ -47,13 +48,21 @@ async def _settle_all(
     outcomes: list[Outcome | None],
 ) -> list[Outcome]:
     async def settle(queue: QueueName, indexes: list[int]) -> None:
-        lot = [settlements[index] for index in indexes]
+        asked: list[tuple[list[int], Future[list[Outcome]]]] = []
         try:
-            found = await store.settle(queue, lot)
-        except NoSuchQueue:  # deleted meanwhile
-            found = [Outcome(one.receipt, "gone", _NOBODYS) for one in lot]
-        for index, outcome in zip(indexes, found, strict=True):
-            outcomes[index] = outcome
+            for at in range(0, len(indexes), _AT_ONCE):
+                lot = indexes[at : at + _AT_ONCE]
+                asked.append((lot, store.settle(queue, [settlements[index] for index in lot])))
+                await asyncio.sleep(0)
+        finally:
+            found = await asyncio.gather(*(one for _, one in asked), return_exceptions=True)
+        for (lot, _), result in zip(asked, found, strict=True):
+            if isinstance(result, NoSuchQueue):  # deleted meanwhile
+                result = [Outcome(settlements[i].receipt, "gone", _NOBODYS) for i in lot]
+            elif isinstance(result, BaseException):
+                raise result
+            for index, outcome in zip(lot, result, strict=True):
+                outcomes[index] = outcome
 
     await asyncio.gather(*(settle(queue, indexes) for queue, indexes in by_queue.items()))
     return [outcome for outcome in outcomes if outcome is not None]

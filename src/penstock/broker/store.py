@@ -34,6 +34,7 @@ from penstock.model import (
     TypedPayload,
     Why,
 )
+from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import QueueSettings
 
 Publishable = NewMessage | TypedPayload | Payload
@@ -97,6 +98,7 @@ class Browse(NamedTuple):
     after_seq: int = 0  # the page begins behind this one
     limit: int = 50
     budget: int = 10_000  # messages looked at, at most
+    max_bytes: int = NO_BYTE_LIMIT  # of the page; it has at least one row
 
 
 class Row(NamedTuple):
@@ -201,11 +203,12 @@ class Store(Protocol):
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         """Change some settings; the others stay."""
 
-    def delete(self, queue: QueueName) -> Future[None]:
-        """Forget a queue and all that is in it."""
+    def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
+        """Forget a queue and all that is in it. `if_empty`: NotEmpty if a message is in it."""
 
-    def bytes_of(self, namespace: str) -> int:
-        """What its queues hold on disk, nearly. From memory."""
+    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
+        """What its queues hold on disk, nearly. From memory, as a running count; `recount` adds up
+        anew, which takes longer the more queues there are."""
 
     def queue_of(self, identity: int) -> QueueName | None:
         """The queue that an id or a receipt is of. From memory."""
@@ -224,12 +227,18 @@ class Store(Protocol):
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[list[LeasedMessage]]:
-        """What is ready now, up to `n` (with `dead`: dead letters). Where it is found at once that
-        nothing is, the future is done when it is returned.
+        """What is ready now (with `dead`: dead letters): up to `n`, at least one, and no more than
+        fit into `max_bytes`. Where it is found at once that nothing is, the future is done when it
+        is returned.
 
         If it is cancelled before it is done, the messages are given back untouched.
         """
+
+    @property
+    def unanswered_bytes(self) -> int:
+        """Payload bytes of leases that are made and not answered yet."""
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         """How many are ready, if that is known without asking anyone."""
@@ -251,18 +260,39 @@ class Store(Protocol):
 
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]: ...
 
-    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
+    def peek(
+        self,
+        queue: QueueName,
+        n: int,
+        group: str = MAIN_GROUP_NAME,
+        *,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> Future[list[Row]]:
         """Those that would be delivered next, in that order; nothing changes."""
 
     def dead(
-        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self,
+        queue: QueueName,
+        *,
+        group: str,
+        after_seq: int,
+        limit: int,
+        filter: DeadFilter,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[DeadPage]: ...
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
-    ) -> Future[list[HistoryEvent]]: ...
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
+    ) -> Future[list[HistoryEvent]]:
+        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
 
     def stats(self, queue: QueueName) -> Future[Stats]: ...
 
@@ -275,6 +305,9 @@ class Store(Protocol):
         """False if it was done already."""
 
     def purge(self, queue: QueueName, group: str | None = None) -> Future[int]: ...
+
+    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
+        """Cancel up to so many that group main has ready, parked or leased: how many there were."""
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
 
@@ -319,8 +352,14 @@ class Store(Protocol):
     def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
         """All messages below a seq are archived: with `archive_required` they may go now."""
 
-    def staging(self, queue: QueueName) -> Future[StagingInfo]:
-        """What is needed to write segments for the queue. InvalidInput if it has a bound."""
+    def staging(
+        self, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
+        """What is needed to write segments for the queue. InvalidInput if it has a bound.
+
+        With `applications_with`, also the applications that have a transaction in the queue and
+        whose names begin so.
+        """
 
     def stage(
         self, queue: QueueName, folder: str, name: str, offset: int, data: bytes

@@ -22,15 +22,21 @@ _TRY_AGAIN_S = 1.0
 class _Waiter:
     """One call that waits. It keeps its place in the line until it is answered."""
 
-    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "n", "timer")
+    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "max_bytes", "n", "timer")
 
     def __init__(
-        self, answer: Future[list[LeasedMessage]], n: int, lease_s: float | None, holder: str
+        self,
+        answer: Future[list[LeasedMessage]],
+        n: int,
+        lease_s: float | None,
+        holder: str,
+        max_bytes: int | None,
     ) -> None:
         self.answer = answer
         self.n = n
         self.lease_s = lease_s
         self.holder = holder
+        self.max_bytes = max_bytes
         self.attempt: Future[list[LeasedMessage]] | None = None
         self.again = False  # something got ready while it was trying
         self.timer: asyncio.TimerHandle | None = None
@@ -48,18 +54,25 @@ class WaitingLines:
     """All who wait for messages, of all queues."""
 
     def __init__(
-        self, store: Store, give_back: Callable[[list[LeasedMessage]], None], *, most: int
+        self,
+        store: Store,
+        give_back: Callable[[list[LeasedMessage]], None],
+        answer_room: Callable[[int | None], int],
+        *,
+        most: int,
     ) -> None:
+        """`answer_room` says how many bytes an answer may have now, or raises."""
         self._store = store
         self._give_back = give_back
+        self._answer_room = answer_room
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
-        self._count = 0
+        self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
         self._closed = False
         self._planned: set[QueueName] = set()  # queues whose lines are served in a moment
 
     def __len__(self) -> int:
-        return self._count
+        return len(self._by_answer)
 
     def lease(
         self,
@@ -70,19 +83,20 @@ class WaitingLines:
         group: str,
         holder: str,
         wait_s: float,
+        max_bytes: int | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Messages as soon as there are some; none when the time is over."""
-        if self._count >= self._most:
+        if len(self._by_answer) >= self._most:
             raise TooManyRequests(
                 f"{self._most} calls are waiting for messages already (max_waiters): try again "
                 f"later, or ask without waiting",
                 _TRY_AGAIN_S,
             )
         loop = asyncio.get_running_loop()
-        waiter = _Waiter(loop.create_future(), n, lease_s, holder)
+        waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
         line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group, deque()))
         self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
-        self._count += 1
+        self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
         # Whoever comes after the close gets what is ready, and does not wait for more.
         waiter.timer = loop.call_later(0 if self._closed else wait_s, self._time_is_over, waiter)
@@ -90,6 +104,14 @@ class WaitingLines:
         if line.waiters[0] is waiter:
             self._serve(line)
         return waiter.answer
+
+    def end_wait(self, answer: "Future[list[LeasedMessage]]") -> bool:
+        """Answer a call with what it got so far; False if it is being carried out elsewhere."""
+        waiter = self._by_answer.get(answer)
+        if waiter is not None and waiter.timer is not None:
+            waiter.timer.cancel()
+            self._time_is_over(waiter)
+        return waiter is not None or not isinstance(answer, asyncio.Task)
 
     def on_ready(self, queue: QueueName) -> None:
         """Something of the queue may be ready. Those who wait are served in a moment, once."""
@@ -140,6 +162,7 @@ class WaitingLines:
                     lease_s=waiter.lease_s,
                     group=line.group,
                     holder=waiter.holder,
+                    max_bytes=self._answer_room(waiter.max_bytes),
                 )
             except Exception as error:
                 self._answer(waiter, error)
@@ -190,7 +213,7 @@ class WaitingLines:
         if waiter.timer is not None:
             waiter.timer.cancel()
         line.waiters.remove(waiter)
-        self._count -= 1
+        del self._by_answer[waiter.answer]
         self._store.unwatch(line.queue)
         if waiter.answer.cancelled() and waiter.attempt is not None:
             waiter.attempt.cancel()  # the store gives back what it had leased

@@ -1,5 +1,6 @@
 """`penstock keys`: the API keys of a broker, in its data directory."""
 
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from penstock.broker.keys import Key, KeyFile
 
 keys_app = typer.Typer(**group_settings("keys", "The API keys of a broker."))
+
+_SHORT = 20  # characters: a shorter key is taken with a warning
 
 _Data = Annotated[
     str,
@@ -74,6 +77,13 @@ def create_key(
             help="Where; may be repeated. Else everywhere.",
         ),
     ] = None,
+    value: Annotated[
+        str | None,
+        typer.Option(
+            metavar="KEY",
+            help="Take this key, which clients have already; - reads it from standard input.",
+        ),
+    ] = None,
     json: AsJson = False,
 ) -> None:
     """Make a key, and show it: now and never again.
@@ -81,7 +91,17 @@ def create_key(
     A broker that runs on the directory asks for keys from the first one on.
     """
     verbs = [one.value for one in verb or VerbName]
-    key, token = _key_file(data).create(label, verbs, namespace or None)
+    if value == "-":
+        value = sys.stdin.readline().rstrip("\r\n")
+    key, token = _key_file(data).create(label, verbs, namespace or None, value)
+    if value is not None:
+        if len(value) < _SHORT:
+            complain(f"a key of fewer than {_SHORT} characters can be guessed")
+        if json:
+            write_json(_key_json(key))
+        else:
+            say(f"Key {key.id} is there.")
+        return
     if json:
         write_json({**_key_json(key), "key": token})
         return

@@ -59,5 +59,6 @@ def looking_at_files(path: str, *, on_damage: Callable[[Damage], None] | None = 
 
 def warn(damage: Damage) -> None:
     """Tell of damage on stderr; the command goes on around it."""
-    if not damage.torn:  # an unfinished write at the end: what a writer at work looks like
+    # An unfinished write at the end is what a writer at work looks like.
+    if damage.lost or not damage.torn:
         complain(f"warning: {plain(str(damage))}")

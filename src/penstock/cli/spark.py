@@ -60,11 +60,14 @@ def archive(
     """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
     if delta:
         with needing("delta"):  # before Spark is started
             import deltalake  # noqa: F401
-    with job_run("archive", master, metrics) as run:
+    with job_run(
+        "archive", master, metrics, lambda: inputs.check_archive(path, target, queue)
+    ) as run:
         results = jobs.archive(
             run.spark, path, target, queue=queue, delta=delta, on_progress=run.on_progress
         )
@@ -102,20 +105,23 @@ def restore(
     """Put archived messages into a queue, by seq, id or time; the same range only once."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
-    with job_run("restore", master, metrics) as run:
-        count = jobs.restore(
-            run.spark,
-            target_archive,
-            target,
-            queue=queue,
-            target_queue=target_queue,
-            first_seq=first_seq,
-            end_seq=end_seq,
-            first_id=first_id,
-            since=_moment(since),
-            until=_moment(until),
-        )
+    wanted: dict[str, Any] = {
+        "queue": queue,
+        "first_seq": first_seq,
+        "end_seq": end_seq,
+        "first_id": first_id,
+        "since": _moment(since),
+        "until": _moment(until),
+    }
+
+    def check() -> None:
+        inputs.check_restore(target_archive, **wanted)
+        inputs.check_target(target, target_queue)
+
+    with job_run("restore", master, metrics, check) as run:
+        count = jobs.restore(run.spark, target_archive, target, target_queue=target_queue, **wanted)
         run.result = {"restored": count}
     if json:
         write_json({"restored": count})
@@ -139,8 +145,11 @@ def report(
     """Write a report on how queues were worked: an HTML page that opens offline, JSON, Parquet."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
-    with job_run("report", master, metrics) as run:
+    with job_run(
+        "report", master, metrics, lambda: inputs.check_report(path, target, queue, group)
+    ) as run:
         reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
         run.result = {one.queue: one.totals for one in reports}
     if json:
@@ -168,8 +177,9 @@ def audit(
     """Read everything again: checksums, gaps, order, events, the archive. Exits with 1 if wrong."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
-    with job_run("audit", master, metrics) as run:
+    with job_run("audit", master, metrics, lambda: inputs.check_audit(path, queue, archive)) as run:
         result = jobs.audit(
             run.spark, path, queue=queue, archive=archive, on_progress=run.on_progress
         )
@@ -218,8 +228,11 @@ def redrive(
     """Put dead letters back, chosen and perhaps changed by SQL."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
-    with job_run("redrive", master, metrics) as run:
+    with job_run(
+        "redrive", master, metrics, lambda: inputs.check_redrive(path, queue, group)
+    ) as run:
         result = jobs.redrive(
             run.spark,
             path,
@@ -262,8 +275,14 @@ def stream(
     """Copy a queue to Parquet, the console or another queue, as it grows; stop with Ctrl-C."""
     with needing("spark"):
         from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
 
-    with job_run("stream", master, metrics) as run:
+    with job_run(
+        "stream",
+        master,
+        metrics,
+        lambda: inputs.check_stream(path, target, to, queue, target_queue),
+    ) as run:
         query = jobs.stream(
             run.spark,
             path,

@@ -1,7 +1,8 @@
 """One run of a job on Spark: its session, a bar that shows how far it is, and its figures."""
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,14 +12,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import Progress, TaskID
 
+from penstock.checking import check_local
 from penstock.cli.extras import needing
 from penstock.cli.terminal import open_progress
 from penstock.clock import SystemClock
+from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _LOOK_EVERY_S = 0.25  # at Spark, which tells nobody in Python by itself
+_FIGURES = ("spark_jobs", "stages", "tasks", "failed_tasks")
+_OURS = re.compile(r"penstock\.[\w.]+: ")  # a line of a stack trace that is one of our errors
 
 Metrics = Annotated[
     Path | None,
@@ -56,32 +61,54 @@ class JobRun:
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
         ids = {stage for job in jobs if job is not None for stage in job.stageIds}
         stages = [stage for stage in map(tracker.getStageInfo, sorted(ids)) if stage is not None]
-        return {
-            "spark_jobs": len(jobs),
-            "stages": len(stages),
-            "tasks": sum(stage.numCompletedTasks for stage in stages),
-            "failed_tasks": sum(stage.numFailedTasks for stage in stages),
-        }
+        tasks = sum(stage.numCompletedTasks for stage in stages)
+        failed = sum(stage.numFailedTasks for stage in stages)
+        return dict(zip(_FIGURES, (len(jobs), len(stages), tasks, failed), strict=True))
 
 
 @contextmanager
-def job_run(job: str, master: str, metrics: Path | None = None) -> Iterator[JobRun]:
-    """Run a job: within it there is a session, and at its end its figures are written."""
+def job_run(
+    job: str, master: str, metrics: Path | None, check: Callable[[], object]
+) -> Iterator[JobRun]:
+    """Run a job: within it there is a session, and at its end its figures are written.
+
+    `check` looks at what the job was given, before Spark is started.
+    """
+    if metrics is not None:
+        check_local(str(metrics))
     clock = SystemClock()
     started_ns, began_ns = clock.now_ns(), clock.monotonic_ns()
-    with _session(master) as spark, open_progress() as progress:
-        run = JobRun(spark, progress, progress.add_task(job, total=None))
-        error: BaseException | None = None
-        try:
-            with _looking(run, shown=not progress.disable):
-                yield run
-        except BaseException as caught:
-            error = caught
-            raise
-        finally:
-            if metrics is not None:
-                seconds = (clock.monotonic_ns() - began_ns) / 1e9
-                _write(metrics, job, started_ns, seconds, run, error)
+    figures: dict[str, Any] = dict.fromkeys(_FIGURES, 0) | {"result": None}
+    error: BaseException | None = None
+    try:
+        check()
+        with _session(master) as spark, open_progress() as progress:
+            run = JobRun(spark, progress, progress.add_task(job, total=None))
+            try:
+                with _looking(run, shown=not progress.disable), _in_short():
+                    yield run
+            finally:
+                figures = {**run.figures(), "result": run.result}
+    except BaseException as caught:
+        error = caught
+        raise
+    finally:
+        if metrics is not None:
+            seconds = (clock.monotonic_ns() - began_ns) / 1e9
+            _write(metrics, job, started_ns, seconds, figures, error)
+
+
+@contextmanager
+def _in_short() -> Iterator[None]:
+    """Raise Spark's errors as one sentence: its own are pages of two stack traces."""
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        ours = [line.partition(": ")[2] for line in lines if _OURS.match(line)]
+        raise PenstockError([*ours, *lines, "Spark failed, and did not say why"][0]) from None
 
 
 @contextmanager
@@ -109,7 +136,7 @@ def _write(
     job: str,
     started_ns: int,
     seconds: float,
-    run: JobRun,
+    figures: Mapping[str, Any],
     error: BaseException | None,
 ) -> None:
     content = {
@@ -118,8 +145,7 @@ def _write(
         "seconds": round(seconds, 3),
         "succeeded": error is None,
         "error": None if error is None else str(error) or type(error).__name__,
-        **run.figures(),
-        "result": run.result,
+        **figures,
     }
     path.write_text(json.dumps(content, indent=1, default=str) + "\n")
 

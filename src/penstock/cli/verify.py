@@ -11,6 +11,7 @@ from penstock.cli.parameters import AsJson, QueueFiles
 from penstock.cli.terminal import byte_progress, out, say, show_table, table, write_json
 from penstock.cli.words import number, plain, size
 from penstock.ledger import Damage, VerifyReport
+from penstock.queue.fold import fold
 
 
 def verify(path: QueueFiles, json: AsJson = False) -> None:
@@ -29,13 +30,15 @@ def verify(path: QueueFiles, json: AsJson = False) -> None:
 
 def _read_everything(path: str) -> VerifyReport:
     # All damage is to be found, also where the queue itself would stop at the first.
-    settings = replace(stored_settings(path).ledger_settings(), on_corruption="quarantine")
+    stored = stored_settings(path)
+    settings = replace(stored.ledger_settings(), on_corruption="quarantine")
     with byte_progress() as progress:
         task = progress.add_task("reading", total=None)
         return ledger.verify(
             path,
             settings=settings,
             on_progress=lambda done, total: progress.update(task, completed=done, total=total),
+            fold=lambda files: fold(files, dedup_entries=stored.dedup_entries),
         )
 
 
@@ -72,7 +75,7 @@ def _show(path: str, report: VerifyReport) -> None:
 
 def _lost(problem: Damage) -> str:
     first, last = problem.first_lost_seq, problem.last_lost_seq
-    if problem.torn or first > last:
+    if not problem.lost:
         return "none"
     return number(first) if first == last else f"{number(first)}–{number(last)}"
 

@@ -222,7 +222,7 @@ class AsyncRemoteQueue(AsyncStreaming):
 
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return await self._do(looking.history(id, group))
+        return [event async for event in self._rows(looking.history(id, group))]
 
     async def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""

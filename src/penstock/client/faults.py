@@ -41,7 +41,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     # what the broker can do now
     "payload_unreadable": errors.PayloadUnreadable,
     "unavailable": errors.Unavailable,
-    "overloaded": errors.Unavailable,
+    "overloaded": errors.Overloaded,
     "request_too_slow": errors.Unavailable,
     "storage_unavailable": errors.LedgerError,
     "storage_stopped": errors.LedgerStopped,

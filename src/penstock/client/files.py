@@ -36,10 +36,13 @@ def note_archived(path: str, upto: int) -> Call[None]:
     return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", repeatable=True)
 
 
-def staging(path: str) -> Call[StagingInfo]:
+def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
     return post(
         f"{path}/staging",
-        lambda reply: StagingInfo(reply.data["identity"], reply.data["settings"]),
+        lambda reply: StagingInfo(
+            reply.data["identity"], reply.data["settings"], reply.data.get("applications", ())
+        ),
+        query={"applications": applications},
         repeatable=True,
     )
 

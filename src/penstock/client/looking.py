@@ -54,12 +54,8 @@ def why(id: str, group: str) -> Call[Why]:
     return get(f"{message_path(id)}/why", lambda reply: why_of(reply.data), {"group": group})
 
 
-def history(id: str, group: str | None) -> Call[list[HistoryEvent]]:
-    return get(
-        f"{message_path(id)}/history",
-        lambda reply: [event_of(item) for item in reply.data["events"]],
-        {"group": group},
-    )
+def history(id: str, group: str | None) -> Call[Page[HistoryEvent]]:
+    return first_page(f"{message_path(id)}/history", "events", event_of, {"group": group})
 
 
 def stats(path: str) -> Call[Stats]:

@@ -1,25 +1,8 @@
-"""Names of namespaces, queues and groups, checked before a path is built from one.
+"""Which queue of a broker, and where its calls go. A client needs no broker installed."""
 
-The broker judges them itself; this is here so that a client needs nothing of a broker installed.
-A test holds the two together.
-"""
-
-import re
 from typing import NamedTuple
 
-from penstock.errors import InvalidInput
-
-DEFAULT_NAMESPACE = "default"
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
-
-
-def check_name(what: str, name: object) -> str:
-    """The name, if it is one: 1 to 64 of a-z, 0-9 and -, not starting with -."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise InvalidInput(
-            f"{name!r} is not a {what} name: 1 to 64 of a-z, 0-9 and -, not starting with -"
-        )
-    return name
+from penstock.names import DEFAULT_NAMESPACE, check_name
 
 
 class QueueName(NamedTuple):

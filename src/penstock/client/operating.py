@@ -5,10 +5,10 @@ from typing import Any
 
 from penstock.client.call import Call, get, nothing, post
 from penstock.client.looking import message_path
-from penstock.client.names import check_name
 from penstock.client.publishing import time_text
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
+from penstock.names import check_name
 
 
 def seek(path: str, group: str, place: "str | dict[str, Any]") -> Call[int]:

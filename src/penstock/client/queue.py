@@ -208,7 +208,7 @@ class RemoteQueue(Streaming):
 
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return self._do(looking.history(id, group))
+        return list(self._rows(looking.history(id, group)))
 
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""

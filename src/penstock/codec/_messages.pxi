@@ -78,13 +78,15 @@ def read_messages(
     *,
     int64_t max_count,
     identity,
+    int64_t max_bytes=(1 << 62),
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only options are its headers and content type.
+    Stops at `max_count`, at the end, at zeros, before anything else than a good message whose only
+    options are its headers and content type, and before all but the first would go over
+    `max_bytes`.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -98,6 +100,8 @@ def read_messages(
     cdef Fields fields
     while count < max_count and offset < end:
         if read_entry(view.data, offset, end, base, limit, &head, &fields) != GOOD:
+            break
+        if count and offset + head.size - start > max_bytes:
             break
         if head.type != CHECKPOINT:
             seq = base + <int64_t>head.seq

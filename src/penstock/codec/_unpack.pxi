@@ -151,13 +151,14 @@ def read_entries(
     int64_t end,
     *,
     int64_t max_count,
+    int64_t max_bytes=(1 << 62),
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before a bad entry; only if that is the very
-    first thing found is BadEntry raised.
+    Stops at `max_count`, at the end, at zeros, before all but the first would go over `max_bytes`,
+    and before a bad entry; only if that is the very first thing found is BadEntry raised.
     """
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
@@ -175,6 +176,8 @@ def read_entries(
         if verdict != GOOD:
             if offset == start:
                 raise bad_entry(verdict, &head, &fields, limit)
+            break
+        if count and offset + head.size - start > max_bytes:
             break
         if head.type != CHECKPOINT:
             PyList_Append(entries, entry_of(view.data, &head, &fields, base))

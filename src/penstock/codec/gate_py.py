@@ -14,8 +14,10 @@ class Gate:
 
     def open(self) -> None:
         """Let one through: one that waits, or the next that comes. Once, if it is open already."""
-        self._lock.acquire(blocking=False)
-        self._lock.release()
+        try:
+            self._lock.release()  # one call, so that no interrupt leaves it half done
+        except RuntimeError:
+            pass  # it is open
 
     def pass_now(self) -> bool:
         """Go through if it is open; True if it was."""

@@ -33,13 +33,15 @@ def read_messages(
     *,
     max_count: int,
     identity: int,
+    max_bytes: int = 1 << 62,
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Message], int]:
     """Messages from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before anything else than a good message whose
-    only options are its headers and content type.
+    Stops at `max_count`, at the end, at zeros, before anything else than a good message whose only
+    options are its headers and content type, and before all but the first would go over
+    `max_bytes`.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
@@ -50,6 +52,8 @@ def read_messages(
             if found is None:
                 break
             head, entry = found
+            if messages and offset + head.size - start > max_bytes:
+                break
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _NEEDS_A_LOOK or head.seq > MAX_ID_SEQ:
                     break

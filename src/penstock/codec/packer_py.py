@@ -43,7 +43,8 @@ class Packer:
     (`limit = 0`) sends the next caller to the owner.
 
     The length field of the first entry is stored last: whoever reads the same pages sees either
-    zeros or all of the call's bytes.
+    zeros or all of the call's bytes. Then position, seq, time and promise change in one assignment:
+    an interrupt before it means that nothing was written, and the next call writes over it.
     """
 
     def __init__(
@@ -62,26 +63,24 @@ class Packer:
         if not 0 <= position <= limit <= len(self._buffer):
             raise ValueError("position and limit must lie inside the buffer")
         check_limits(next_seq, max_entry_bytes)
-        self._position = position
         self._limit = limit
-        self._next_seq = next_seq
-        self.last_timestamp_ns = last_timestamp_ns
+        # Where the next entry goes, its seq, the last time, and the promised offset or -1.
+        self._end = (position, next_seq, last_timestamp_ns, -1)
         self._max_entry_bytes = max_entry_bytes
         self.seq_limit = MAX_SEQ  # entries at or above it are refused with -1
         self.time_limit_ns = MAX_TIMESTAMP_NS  # entries after it are refused with -1
-        self._synced_upto = -1
         self._lock = threading.Lock()
 
     @property
     def position(self) -> int:
         """Where the next entry goes."""
-        return self._position
+        return self._end[0]
 
     @position.setter
     def position(self, position: int) -> None:
         with self._lock:
             self._check_inside(position)
-            self._position = position
+            self._end = (position, *self._end[1:])
 
     @property
     def limit(self) -> int:
@@ -97,13 +96,25 @@ class Packer:
     @property
     def next_seq(self) -> int:
         """The seq that the next entry gets."""
-        return self._next_seq
+        return self._end[1]
 
     @next_seq.setter
     def next_seq(self, seq: int) -> None:
         check_seq(seq)
         with self._lock:
-            self._next_seq = seq
+            position, _, timestamp_ns, synced_upto = self._end
+            self._end = (position, seq, timestamp_ns, synced_upto)
+
+    @property
+    def last_timestamp_ns(self) -> int:
+        """The time of the last entry."""
+        return self._end[2]
+
+    @last_timestamp_ns.setter
+    def last_timestamp_ns(self, timestamp_ns: int) -> None:
+        with self._lock:
+            position, seq, _, synced_upto = self._end
+            self._end = (position, seq, timestamp_ns, synced_upto)
 
     def append(self, payload: bytes, timestamp_ns: int) -> int:
         """Write a plain message (no options)."""
@@ -161,8 +172,8 @@ class Packer:
 
         Most messages are published by it: it saves its caller two calls.
         """
-        if self._next_seq > MAX_ID_SEQ:
-            raise InvalidInput(f"seq {self._next_seq} does not fit into an id")
+        if self.next_seq > MAX_ID_SEQ:
+            raise InvalidInput(f"seq {self.next_seq} does not fit into an id")
         draft = item if isinstance(item, Draft) else Draft(item)
         stamped = self._write_stamped([draft], timestamp_ns)
         return None if stamped is None else make_id(stamped[1], identity, stamped[0])
@@ -171,20 +182,21 @@ class Packer:
         """Let the next call begin with a checkpoint: the file is durable up to that offset."""
         if not 0 <= synced_upto <= MAX_SEQ:
             raise InvalidInput(f"{synced_upto} is not an offset that can be durable")
-        self._synced_upto = synced_upto
+        with self._lock:
+            self._end = (*self._end[:3], synced_upto)
 
     def write_checkpoint(self, timestamp_ns: int) -> bool:
         """Write the promised checkpoint now, with nothing behind it; False if there is no room."""
         check_timestamp(timestamp_ns)
         with self._lock:
-            if self._synced_upto < 0:
+            position, seq, last_ns, synced_upto = self._end
+            if synced_upto < 0:
                 return True
-            if self._position + CHECKPOINT_BYTES > self._limit:
+            if position + CHECKPOINT_BYTES > self._limit:
                 return False
-            timestamp_ns = max(timestamp_ns, self.last_timestamp_ns)
-            self._place(self._checkpoint(timestamp_ns, 0, 0))
-            self._synced_upto = -1
-            self.last_timestamp_ns = timestamp_ns
+            timestamp_ns = max(timestamp_ns, last_ns)
+            data = _checkpoint(seq, timestamp_ns, synced_upto)
+            self._place(data, (position + len(data), seq, timestamp_ns, -1))
             return True
 
     def take(self) -> bytes:
@@ -192,17 +204,16 @@ class Packer:
         with self._lock:
             if not self._buffer:
                 return b""
-            data = bytes(self._buffer[: self._position])
+            data = bytes(self._buffer[: self._end[0]])
             self._buffer[: len(data)] = bytes(len(data))  # the length-last rule starts from zeros
-            self._position = 0
+            self._end = (0, *self._end[1:])
             return data
 
     def release(self) -> None:
         """Let go of the buffer; every later append answers -1."""
         with self._lock:
-            self._limit = 0
-            self._buffer.release()
-            self._buffer = memoryview(b"")
+            old, self._limit, self._buffer = self._buffer, 0, memoryview(b"")
+            old.release()
 
     def _write(self, items: Sequence[bytes | Draft], timestamp_ns: int) -> int:
         stamped = self._write_stamped(items, timestamp_ns)
@@ -229,37 +240,39 @@ class Packer:
     def _commit(
         self, bodies: list[tuple[int, int, bytes]], batch_bytes: int, timestamp_ns: int
     ) -> tuple[int, int] | None:
-        timestamp_ns = max(timestamp_ns, self.last_timestamp_ns)
-        first_seq, count = self._next_seq, len(bodies)
-        head_bytes = CHECKPOINT_BYTES if count > 1 or self._synced_upto >= 0 else 0
+        position, first_seq, last_ns, synced_upto = self._end
+        timestamp_ns = max(timestamp_ns, last_ns)
+        count = len(bodies)
+        head_bytes = CHECKPOINT_BYTES if count > 1 or synced_upto >= 0 else 0
         if (
             first_seq + count > self.seq_limit
             or timestamp_ns > self.time_limit_ns
-            or self._position + head_bytes + batch_bytes > self._limit
+            or position + head_bytes + batch_bytes > self._limit
         ):
             return None
         entries = []
         if head_bytes:
             frame = (count, batch_bytes) if count > 1 else (0, 0)
-            entries.append(self._checkpoint(timestamp_ns, *frame))
+            entries.append(_checkpoint(first_seq, timestamp_ns, synced_upto, *frame))
         for seq, body in enumerate(bodies, first_seq):
             entries.append(seal(seq, timestamp_ns, *body))
-        self._place(b"".join(entries))
-        self._synced_upto = -1
-        self._next_seq = first_seq + count
-        self.last_timestamp_ns = timestamp_ns
+        data = b"".join(entries)
+        self._place(data, (position + len(data), first_seq + count, timestamp_ns, -1))
         return first_seq, timestamp_ns
 
-    def _checkpoint(self, timestamp_ns: int, frame_count: int, frame_bytes: int) -> bytes:
-        body = _CHECKPOINT.pack(max(self._synced_upto, 0), frame_count, frame_bytes)
-        return seal(self._next_seq, timestamp_ns, CHECKPOINT, 0, body)
-
-    def _place(self, data: bytes) -> None:
-        start, end = self._position, self._position + len(data)
-        self._buffer[start + LENGTH_BYTES : end] = data[LENGTH_BYTES:]
+    def _place(self, data: bytes, end: tuple[int, int, int, int]) -> None:
+        start = self._end[0]
+        self._buffer[start + LENGTH_BYTES : end[0]] = data[LENGTH_BYTES:]
         self._buffer[start : start + LENGTH_BYTES] = data[:LENGTH_BYTES]
-        self._position = end
+        self._end = end
 
     def _check_inside(self, offset: int) -> None:
         if not 0 <= offset <= len(self._buffer):
             raise ValueError("position and limit must lie inside the buffer")
+
+
+def _checkpoint(
+    seq: int, timestamp_ns: int, synced_upto: int, frame_count: int = 0, frame_bytes: int = 0
+) -> bytes:
+    body = _CHECKPOINT.pack(max(synced_upto, 0), frame_count, frame_bytes)
+    return seal(seq, timestamp_ns, CHECKPOINT, 0, body)

@@ -217,13 +217,14 @@ def read_entries(
     end: int,
     *,
     max_count: int,
+    max_bytes: int = 1 << 62,
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Entry], int]:
     """Entries from `start`, checkpoints left out, and the offset to go on from.
 
-    Stops at `max_count`, at the end, at zeros, and before a bad entry; only if that is the very
-    first thing found is BadEntry raised.
+    Stops at `max_count`, at the end, at zeros, before all but the first would go over `max_bytes`,
+    and before a bad entry; only if that is the very first thing found is BadEntry raised.
     """
     check_limits(seq_base, max_entry_bytes)
     entries: list[Entry] = []
@@ -238,6 +239,8 @@ def read_entries(
             except BadEntry:
                 if offset == start:
                     raise
+                break
+            if entries and offset + entry.size - start > max_bytes:
                 break
             offset += entry.size
             if entry.type != CHECKPOINT:

@@ -93,6 +93,12 @@ def adopted_before(ledger: Ledger, transaction: Transaction) -> Adopted | None:
     return _Adoption(ledger, transaction).repeated()
 
 
+def applications(ledger: Ledger, prefix: str) -> list[str]:
+    """Return the applications whose transactions are remembered and whose names begin so."""
+    memory = _Adoption(ledger, None).settled()
+    return [app for app in memory.done if app.startswith(prefix)]
+
+
 def sweep_staging(ledger: Ledger, names: Sequence[str]) -> None:
     """Remove folders of `staging/`: those of failed or finished writers."""
     staging = _staging(ledger)
@@ -130,7 +136,7 @@ class _Adoption:
 
     def repeated(self) -> Adopted | None:
         """The earlier adoption, if there was one. Finds out first what a crash left undecided."""
-        memory = self._settled(Memory.load(self._ledger))
+        memory = self.settled()
         if self._transaction is None:
             return None
         done = memory.done.get(self._transaction.app)
@@ -214,8 +220,9 @@ class _Adoption:
             )
         return adopted
 
-    def _settled(self, memory: Memory) -> Memory:
-        """Find out whether what was announced did happen."""
+    def settled(self) -> Memory:
+        """Return what is remembered. Find out first whether what was announced did happen."""
+        memory = Memory.load(self._ledger)
         pending = memory.pending
         if pending is None:
             return memory

@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from threading import Event, Thread
+from queue import Empty, SimpleQueue
+from threading import Thread
 
 from penstock.errors import PenstockError
 
@@ -10,38 +11,58 @@ log = logging.getLogger("penstock.ledger")
 
 
 class BackgroundSync:
-    """A thread that sleeps until something is written, then waits the interval out and syncs."""
+    """A thread that sleeps until something is written, then waits the interval out and syncs.
+
+    It is told by queues made in C: an interrupt in `threading.Event.set` may keep the lock of the
+    event, and whoever uses it next would wait for ever.
+    """
 
     def __init__(self, sync: Callable[[], None], *, interval_s: float, name: str) -> None:
         self._sync = sync
         self._interval_s = interval_s
         self._name = name
-        self._written = Event()
-        self._ended = Event()
+        self._written: SimpleQueue[None] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._is_over = False
         self._thread: Thread | None = None
 
     def wake(self) -> None:
         """Something was written that is not synced."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=f"penstock sync {self._name}", daemon=True)
-            self._thread.start()
-        self._written.set()
+            thread = Thread(target=self._run, name=f"penstock sync {self._name}", daemon=True)
+            thread.start()
+            self._thread = thread  # if an interrupt comes before, the next call starts another
+        self._written.put(None)
 
     def end(self) -> None:
         """Stop the thread; what is not synced is its owner's to sync."""
-        self._ended.set()
-        self._written.set()
+        self._is_over = True
+        self._ended.put(None)
+        self._written.put(None)
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
-        while True:
-            self._written.wait()
-            if self._ended.wait(self._interval_s):
-                return
-            self._written.clear()
+        while not self._is_over:
+            self._written.get()
+            try:
+                self._ended.get(timeout=self._interval_s)
+                break
+            except Empty:
+                pass
+            _empty(self._written)
             try:
                 self._sync()
             except PenstockError as error:
                 log.error("background sync failed: %s", error)
                 return
+        self._ended.put(None)  # for another that an interrupted start left
+        self._written.put(None)
+
+
+def _empty(queue: "SimpleQueue[None]") -> None:
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        pass

@@ -1,9 +1,12 @@
 """Group commit: everyone who waits for the disk shares one sync.
 
-Whoever finds nobody syncing becomes the leader: syncs for all who wait, and hands the lead to one
-of those who came in the meantime. A round covers what was written before it started, so a caller
-who arrives during a round waits for the next. Threads lead themselves; for asyncio tasks, which
-must not block, a helper thread leads.
+Those who come while a sync runs gather in a round, and one sync answers all of them. A round covers
+what was written before its sync started, so a caller who arrives during a sync waits for the next.
+
+Two locks do it, each held by `with` and by nothing else. `_Round.turn` belongs to one round: its
+first holder leads, the others find the round over when their turn comes. `_disk` lets one round
+sync at a time. So there is no lead to hand on: a leader that is interrupted anywhere lets go of
+both, and the next of its round leads. Asyncio tasks must not block; a helper thread waits for them.
 """
 
 import asyncio
@@ -11,7 +14,6 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock, Thread
 
-from penstock.codec import Gate
 from penstock.errors import LedgerClosed, LedgerError, PenstockError
 
 
@@ -21,9 +23,9 @@ class GroupCommit:
     def __init__(self, sync: Callable[[], None], *, name: str) -> None:
         self._sync = sync
         self._lock = Lock()
-        self._leading = False  # someone is in a sync, or was told to start one
+        self._disk = Lock()
         self._gathering = _Round()  # those who wait for the next sync
-        self._helper = _Helper(self._lead, name)
+        self._helper = _Helper(self._finish, name)
         self._closed = False
 
     def wait(self) -> None:
@@ -31,8 +33,10 @@ class GroupCommit:
         with self._lock:
             if self._closed:
                 raise _closed()
-            mine = self._joined()
-        self._until_durable(mine)
+            mine = self._gathering
+        self._finish(mine)
+        if mine.error is not None:
+            raise _again(mine.error)
 
     def wait_async(self) -> "asyncio.Future[None]":
         """The same for a task: await what is returned."""
@@ -41,137 +45,68 @@ class GroupCommit:
         with self._lock:
             if self._closed:
                 raise _closed()
-            tasks = self._gathering.tasks.get(loop)
+            mine = self._gathering
+            tasks = mine.tasks.get(loop)
             if tasks is not None:
                 tasks.append(future)
             else:
-                self._gathering.tasks[loop] = [future]
-                # Not at once: the tasks that are ready to run now can share the round.
-                loop.call_soon(self._lead_for_tasks)
+                # Not at once: the tasks that are ready to run now can share the round. Before they
+                # join it, or an interrupt in between would leave a round without a leader.
+                loop.call_soon(self._helper.ask, mine)
+                mine.tasks[loop] = [future]
         return future
 
     def close(self) -> None:
         """Take no more waiters, answer those there are, and end the helper thread."""
         with self._lock:
             self._closed = True
-            last = self._joined()  # nobody can come behind it
-        try:
-            self._until_durable(last)
-        except PenstockError:
-            pass  # those who waited were told
+        self._finish(self._gathering)  # nobody can come behind it
         self._helper.end()
 
-    def _joined(self) -> "_Round | None":
-        """The round to wait for; None for who has to lead it. Hold the lock."""
-        if not self._leading:
-            self._leading = True
-            return None
-        mine = self._gathering
-        mine.threads += 1
-        return mine
-
-    def _until_durable(self, mine: "_Round | None") -> None:
-        if mine is None:
-            self._lead(self._gathering)  # nobody else begins a new one
-        elif self._is_promoted(mine):
-            self._lead(mine)
-        elif mine.error is not None:
-            raise _again(mine.error)
-
-    def _is_promoted(self, mine: "_Round") -> bool:
-        """Wait at the gate of a round; True if it was opened for one, to lead."""
-        try:
-            mine.gate.wait()
-        except BaseException:  # Ctrl-C
-            self._leave(mine)
-            raise
-        if mine.is_over:
-            mine.gate.open()  # for the next one
-            return False
-        with self._lock:
-            mine.threads -= 1
-        return True
-
-    def _leave(self, mine: "_Round") -> None:
-        with self._lock:
-            mine.threads -= 1
-            if mine.gate.pass_now():
-                if mine.is_over:
-                    mine.gate.open()
-                else:
-                    self._pass_lead()  # it was opened for us
-
-    def _lead_for_tasks(self) -> None:
-        with self._lock:
-            if self._gathering.tasks and not self._leading:
-                self._leading = True
-                self._helper.ask(self._gathering)
-
-    def _lead(self, mine: "_Round") -> None:
-        """One round, then hand the lead on."""
-        with self._lock:
-            if mine is self._gathering:
-                self._gathering = _Round()
-        try:
-            self._sync()
-        except Exception as failure:
-            mine.error = failure
-        except BaseException:  # Ctrl-C: the others of the round still wait for a sync
-            self._helper.ask(mine)
-            raise
-        mine.is_over = True
-        with self._lock:
-            self._pass_lead()  # first: the next sync runs while those of this round wake up
-        mine.gate.open()
-        for loop, tasks in mine.tasks.items():
-            _answer_later(loop, tasks, mine.error)
-        if mine.error is not None:
-            raise mine.error
-
-    def _pass_lead(self) -> None:
-        following = self._gathering
-        if following.threads:
-            following.gate.open()
-        elif following.tasks:
-            self._helper.ask(following)
-        else:
-            self._leading = False
+    def _finish(self, mine: "_Round") -> None:
+        """Return when a round is over; lead it, if nobody does."""
+        with mine.turn:
+            if mine.is_over:
+                return
+            with self._disk:
+                with self._lock:
+                    if mine is self._gathering:
+                        self._gathering = _Round()
+                try:
+                    self._sync()
+                except (PenstockError, OSError) as failure:  # not an interrupt, of whatever kind
+                    mine.error = failure
+                mine.is_over = True
 
 
 class _Round:
-    """Those who wait for one sync.
+    """Those who wait for one sync."""
 
-    Threads wait at the gate. It is opened for one of them, to lead; and when the round is over,
-    for all: each lets the next one through, so that they do not all fight for the interpreter.
-    """
-
-    __slots__ = ("error", "gate", "is_over", "tasks", "threads")
+    __slots__ = ("error", "is_over", "tasks", "turn")
 
     def __init__(self) -> None:
-        self.gate = Gate()
-        self.threads = 0
+        self.turn = Lock()
         self.tasks: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
         self.is_over = False
         self.error: Exception | None = None
 
 
 class _Helper:
-    """A thread that leads rounds for those who cannot; started when first needed."""
+    """A thread that waits for rounds on behalf of tasks; started when first needed."""
 
-    def __init__(self, lead: Callable[[_Round], None], name: str) -> None:
-        self._lead = lead
+    def __init__(self, finish: Callable[[_Round], None], name: str) -> None:
+        self._finish = finish
         self._name = name
         self._asked: SimpleQueue[_Round | None] = SimpleQueue()
         self._thread: Thread | None = None
 
     def ask(self, round_: _Round) -> None:
-        """Lead that round. By one caller at a time: whoever has the lead."""
-        if self._thread is None:
-            self._thread = Thread(
-                target=self._run, name=f"penstock commit {self._name}", daemon=True
-            )
-            self._thread.start()
+        """See to it that a round is led, and answer its tasks. In their loop."""
         self._asked.put(round_)
+        if self._thread is None:
+            thread = Thread(target=self._run, name=f"penstock commit {self._name}", daemon=True)
+            thread.start()
+            self._thread = thread  # if an interrupt comes before, the next call starts another
 
     def end(self) -> None:
         if self._thread is not None:
@@ -181,9 +116,13 @@ class _Helper:
     def _run(self) -> None:
         while (round_ := self._asked.get()) is not None:
             try:
-                self._lead(round_)
-            except PenstockError:
-                pass  # those who waited were told
+                self._finish(round_)
+                error = round_.error
+            except Exception as defect:  # of ours: tell those who wait
+                error = defect
+            for loop, tasks in list(round_.tasks.items()):
+                _answer_later(loop, tasks, error)
+        self._asked.put(None)  # for another that an interrupted start left
 
 
 def _answer_later(
@@ -199,7 +138,7 @@ def _answer_later(
 
 def _answer(tasks: "list[asyncio.Future[None]]", error: Exception | None) -> None:
     for future in tasks:
-        if not future.done():  # done: the task was cancelled
+        if not future.done():  # done: the task was cancelled, or was answered for another loop
             if error is None:
                 future.set_result(None)
             else:

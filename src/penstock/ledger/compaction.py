@@ -202,8 +202,13 @@ class Compactor:
         first.hold()
         if folder.has(index_name(first.base_seq)):
             folder.remove(index_name(first.base_seq))
-        folder.files.rename(folder.file(_TEMPORARY_NAME), folder.file(first.name))
-        folder.sync()
+        try:
+            folder.files.rename(folder.file(_TEMPORARY_NAME), folder.file(first.name))
+            folder.sync()
+        except BaseException:
+            if not folder.has(_TEMPORARY_NAME):  # renamed: readers must see what is on disk
+                log.put_in_place(run, header, size)
+            raise
         new = log.put_in_place(run, header, size)
         for segment in run[1:]:
             folder.remove(segment.name)

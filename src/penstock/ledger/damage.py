@@ -22,16 +22,21 @@ class Damage:
     first_lost_seq: int  # the seqs that are missing because of it; first > last: none
     last_lost_seq: int
     reason: str
-    torn: bool = False  # an unfinished write at the end of a log: cut off, not kept
+    torn: bool = False  # an unfinished write at the end of a log, which a crash may leave
+
+    @property
+    def lost(self) -> int:
+        """How many seqs are missing because of it."""
+        return max(self.last_lost_seq - self.first_lost_seq + 1, 0)
 
     def __str__(self) -> str:
-        what = "unfinished write cut off" if self.torn else "damage"
-        lost = self.last_lost_seq - self.first_lost_seq + 1
-        seqs = "no seq lost"
-        if lost > 0 and not self.torn:
+        what = "unfinished write" if self.torn else "damage"
+        if self.lost:
             seqs = f"seq {self.first_lost_seq} to {self.last_lost_seq} lost"
         elif self.torn:
-            seqs = f"next seq is {self.first_lost_seq}"
+            what, seqs = f"{what} cut off", f"next seq is {self.first_lost_seq}"
+        else:
+            seqs = "no seq lost"
         return (
             f"{what}: {self.file} offset {self.offset}, {self.length} bytes, {seqs}: {self.reason}"
         )
@@ -47,11 +52,11 @@ class DamageDesk:
         self._root = root
         self._listener = listener
         self._keep_bytes = keep_bytes
-        self._seen: set[tuple[str, int]] = set()
+        self._seen: set[tuple[str, int, int, int]] = set()
         self.found: list[Damage] = []
 
     def report(self, damage: Damage, data: bytes | memoryview = b"") -> None:
-        where = (damage.file, damage.offset)
+        where = (damage.file, damage.offset, damage.first_lost_seq, damage.last_lost_seq)
         if where in self._seen and not damage.torn:
             return
         if len(self.found) < REMEMBERED_DAMAGES:
@@ -63,15 +68,35 @@ class DamageDesk:
         if self._listener is not None:
             self._listener(damage)
 
-    def _quarantine(self, damage: Damage, data: bytes | memoryview) -> None:
+    def set_aside(self, damage: Damage, folder: Folder, name: str) -> None:
+        """Report a whole file that does not belong where it is, and move it to quarantine."""
+        self.report(damage)
+        if not self._keep_bytes:
+            return
+        quarantine = self._made_quarantine()
+        folder.files.rename(folder.file(name), quarantine.file(_plain(damage.file)))
+        quarantine.sync()
+        folder.sync()
+
+    def _made_quarantine(self) -> Folder:
         folder = self._root.child(QUARANTINE)
-        name = f"{damage.file.replace('/', '-')}-{damage.offset}.bin"
+        if not folder.exists():
+            folder.make()
+            self._root.sync()
+        return folder
+
+    def _quarantine(self, damage: Damage, data: bytes | memoryview) -> None:
+        if not data:
+            return
+        name = f"{_plain(damage.file)}-{damage.offset}.bin"
         try:
-            if not folder.exists():
-                folder.make()
-                self._root.sync()
+            folder = self._made_quarantine()
             if not folder.has(name):
                 folder.replace(name, bytes(data))
         except OSError as error:
             # The copy is for people; the original bytes stay where they are.
             log.warning("could not keep a copy of the damaged bytes: %s", error)
+
+
+def _plain(path: str) -> str:
+    return path.replace("/", "-")

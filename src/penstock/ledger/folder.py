@@ -50,8 +50,11 @@ class Folder:
         finally:
             self.files.close(fd)
 
-    def replace(self, name: str, data: bytes) -> None:
-        """Write a file so that a crash leaves the old one or the new one, and durably the new."""
+    def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
+        """Write a file so that a crash leaves the old one or the new one, and durably the new.
+
+        Without `sync_name` it may still be the old one, until the next `sync`.
+        """
         temporary = name + TEMPORARY_SUFFIX
         if self.has(temporary):
             self.files.unlink(self.file(temporary))
@@ -62,7 +65,8 @@ class Folder:
         finally:
             self.files.close(fd)
         self.files.rename(self.file(temporary), self.file(name))
-        self.sync()
+        if sync_name:
+            self.sync()
 
     def remove(self, name: str) -> None:
         """Unlink a file; durable after the next `sync`."""

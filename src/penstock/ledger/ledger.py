@@ -7,6 +7,7 @@ from collections.abc import Callable
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
+from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
 from penstock.errors import (
     BadEntry,
@@ -18,6 +19,7 @@ from penstock.errors import (
     ReadOnly,
 )
 from penstock.ledger.background_sync import BackgroundSync
+from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed, LogEnd
 from penstock.ledger.commit import GroupCommit
 from penstock.ledger.damage import QUARANTINE, Damage, DamageDesk, DamageListener
 from penstock.ledger.files import Files, OsFiles, watch_fork
@@ -28,7 +30,7 @@ from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.ledger.metadata import save_metadata
 from penstock.ledger.opening import LogOpener, identity_of_segments
 from penstock.ledger.place import check_place
-from penstock.ledger.segment_header import EVENTS, MESSAGES
+from penstock.ledger.segment_header import EVENTS, MESSAGES, base_seq_of, segment_name
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
 from penstock.ledger.space import Space
@@ -76,6 +78,7 @@ class Ledger:
         self._group = GroupCommit(self._sync_logs, name=root.path)
         self._background: BackgroundSync | None = None
         self._on_dirty = on_dirty or self._sync_later
+        self._closing = RLock()
         self._closed = False
         self._refusal: PenstockError | None = None
         if read_only:
@@ -107,7 +110,7 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        root = Folder(files or OsFiles(), str(path))
+        root = Folder(files or OsFiles(), str(path) if files else check_local(str(path)))
         ledger = cls(
             root,
             settings,
@@ -125,18 +128,15 @@ class Ledger:
             )
             if ledger._directory_lock is not None:
                 ledger._directory_lock.take(clock)
-        except OSError as error:
-            raise as_ledger_error(path, "opening", error) from error
-        try:
             ledger._open_files(queue_settings or {})
+            if not read_only:
+                watch_fork(ledger)
         except OSError as error:
             ledger._unlock()
             raise as_ledger_error(path, "opening", error) from error
         except BaseException:
             ledger._unlock()
             raise
-        if not read_only:
-            watch_fork(ledger)
         return ledger
 
     @staticmethod
@@ -161,7 +161,16 @@ class Ledger:
     def _open_files(self, queue_settings: dict[str, Any]) -> None:
         if not self.read_only:
             self._root.sweep()
+        self._closed_data, last_close = self._load_closed()
+        # Known before the logs are read: of later ones, made by a writer beside us, they may lack
+        # events.
+        self._early_snapshots = frozenset(self._snapshots.seqs())
         self._manifest = self._load_manifest(queue_settings)
+        if last_close is not None and last_close.identity != self._manifest.identity:
+            data = self._closed_data or b""
+            reason = f"belongs to another queue (identity {last_close.identity:08x})"
+            self._desk.report(Damage(CLOSED_NAME, 0, len(data), 1, 0, reason), data)
+            last_close = None
         for name in ("messages", "events", "snapshots"):
             if not self.read_only:
                 self._root.child(name).make()
@@ -170,26 +179,80 @@ class Ledger:
             self._root.child(QUARANTINE).sweep()
             self._root.child("snapshots").sweep()
             self._root.child("snapshots").sync()  # a name seen here may be in the cache only
-        self.messages = self._open_log("messages", MESSAGES, self._manifest.messages)
-        self.events = self._open_log("events", EVENTS, self._manifest.events)
+        messages = self._opener("messages", self._desk, last_close)
+        self.messages = self._open_log(messages)
+        events = self._opener("events", self._desk, last_close)
+        self.events = self._open_log(events)
         if self._refusal is not None:
             self._stop(self._refusal)
+            return
+        self._account_for_lost(self.messages, messages)
+        self._account_for_lost(self.events, events)
+        if self._closed_data is not None and (messages.lacks_its_end or events.lacks_its_end):
+            self._sync_logs()
+            self._root.remove(CLOSED_NAME)  # it speaks of what is known to be lost
+            self._root.sync()
 
-    def _open_log(self, name: str, kind: int, marks: Marks) -> Log:
-        opener = LogOpener(
+    def _opener(self, name: str, desk: DamageDesk, last_close: Closed | None) -> LogOpener:
+        is_messages = name == "messages"
+        manifest = self._manifest
+        closed = None
+        if last_close is not None:
+            closed = last_close.messages if is_messages else last_close.events
+        return LogOpener(
             self._root.child(name),
             name,
-            kind=kind,
-            identity=self._manifest.identity,
-            marks=marks,
+            kind=MESSAGES if is_messages else EVENTS,
+            identity=manifest.identity,
+            marks=manifest.messages if is_messages else manifest.events,
+            closed=closed,
             settings=self.settings,
             clock=self._clock,
-            desk=self._desk,
+            desk=desk,
             read_only=self.read_only,
+            is_current=self._is_current,
         )
+
+    def _open_log(self, opener: LogOpener) -> Log:
         return opener.open(
             space=self._space, lock=self._lock, on_dirty=self._on_dirty, on_stop=self._stop
         )
+
+    def _account_for_lost(self, log: Log, opener: LogOpener) -> None:
+        """Have it on record which seqs are not there, so that none is used again."""
+        marks = self.marks(log)
+        log.skip_to(opener.floor_seq)
+        if log.first_seq > marks.low:
+            self.save_marks(log, Marks(low=log.first_seq, next=marks.next))
+
+    def _load_closed(self) -> tuple[bytes | None, Closed | None]:
+        """What closed.json holds, and what that means if it can be read."""
+        data = None
+        try:
+            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
+            return data, Closed.unpack(data)
+        except FileNotFoundError:
+            return None, None
+        except NewerVersion:
+            raise
+        except (BadEntry, ValueError) as error:
+            damaged = data or b""
+            self._desk.report(Damage(CLOSED_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
+            return damaged, None
+
+    def _is_current(self) -> bool:
+        """Do queue.json and closed.json still say what was read? Beside a writer they may not."""
+        if not self.read_only:
+            return True
+        try:
+            manifest = Manifest.unpack(self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
+        except (OSError, BadEntry, ValueError):
+            manifest = self._manifest  # reported
+        try:
+            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
+        except (OSError, ValueError):
+            data = None
+        return manifest == self._manifest and data == self._closed_data
 
     def _load_manifest(self, queue_settings: dict[str, Any]) -> Manifest:
         data = None
@@ -204,14 +267,24 @@ class Ledger:
             damaged = data or b""
             self._desk.report(Damage(MANIFEST_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
         identity = identity_of_segments(self._root)
+        if identity is not None and data is None:
+            self._desk.report(Damage(MANIFEST_NAME, 0, 0, 1, 0, "the file is missing"))
         manifest = Manifest(
             identity=self._root.files.random_identity() if identity is None else identity,
             created_at_ns=self._clock.now_ns(),
             settings=queue_settings,
+            messages=self._guessed_marks("messages"),
+            events=self._guessed_marks("events"),
         )
         if not self.read_only:
             manifest.save(self._root)
         return manifest
+
+    def _guessed_marks(self, log: str) -> Marks:
+        """The marks of a log where queue.json is lost."""
+        names = self._root.child(log).names()
+        bases = [base for name in names if (base := base_seq_of(name)) is not None]
+        return Marks(low=min(bases, default=1))
 
     # -- what it is --------------------------------------------------------------------------------
 
@@ -251,6 +324,17 @@ class Ledger:
     def report(self, damage: Damage) -> None:
         """Damage that the layer above found in what it reads."""
         self._desk.report(damage)
+
+    def next_seq_now(self, log: Log) -> int:
+        """The next seq of a log as its files show it now. A reader's own view is older."""
+        if not self.read_only:
+            return log.next_seq
+        name = "messages" if log is self.messages else "events"
+        quiet = DamageDesk(self._root, None, keep_bytes=False)
+        try:
+            return self._open_log(self._opener(name, quiet, None)).next_seq
+        except OSError as error:
+            raise as_ledger_error(self.path, "reading", error) from error
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -311,15 +395,30 @@ class Ledger:
             raise as_ledger_error(self.path, "saving a snapshot", error) from error
 
     def load_snapshot(self) -> Snapshot | None:
-        """The newest snapshot that is whole and does not know more than the event log."""
+        """The newest snapshot that is whole.
+
+        One that includes events which the log lacks is damage to the log, as both were on disk
+        together. A reader passes over those that a writer beside it made meanwhile.
+        """
+        last_event = self.events.next_seq - 1
         try:
-            snapshot = self._snapshots.newest(upto=self.events.next_seq - 1)
+            snapshot = self._snapshots.newest(upto=last_event, trusted=self._early_snapshots)
         except OSError as error:
             raise as_ledger_error(self.path, "reading the snapshots", error) from error
+        if snapshot is not None and snapshot.event_seq > last_event:
+            reason = "a snapshot includes events that are not in the log"
+            self._desk.report(
+                Damage(self._end_of("events"), 0, 0, last_event + 1, snapshot.event_seq, reason)
+            )
         for name, reason in self._snapshots.damaged:
             self._desk.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
         self._snapshots.damaged.clear()
         return snapshot
+
+    def _end_of(self, log: str) -> str:
+        """The file in which a log ends, as reports name it."""
+        last = (self.messages if log == "messages" else self.events).segments.last
+        return f"{log}/{segment_name(1) if last is None else last.name}"
 
     def read_snapshot(self, event_seq: int) -> Snapshot:
         """One of them; ValueError says what is wrong with it."""
@@ -388,31 +487,45 @@ class Ledger:
     # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync everything and let go of the directory. May be called again."""
-        with self._lock:
+        """Sync everything and let go of the directory.
+
+        May be called again: where an interrupt ended the first call, the next one goes on.
+        """
+        with self._closing:
             if self._closed:
                 return
-            self._closed = True
-        if self._background is not None:
-            self._background.end()
-        closed = LedgerClosed(f"{self.path} is closed; open it again")
-        try:
+            if self._background is not None:
+                self._background.end()
+            closed = LedgerClosed(f"{self.path} is closed; open it again")
             try:
-                self.messages.close(closed)
+                try:
+                    self.messages.close(closed)
+                finally:
+                    self.events.close(closed)
+                if self._refusal is None:
+                    self._save_closed()
+                    self._save_metadata()
+            except OSError as error:
+                raise as_ledger_error(self.path, "closing", error) from error
             finally:
-                self.events.close(closed)
-            if self._refusal is None:
-                self._save_metadata()
-        except OSError as error:
-            raise as_ledger_error(self.path, "closing", error) from error
-        finally:
-            self._refusal = self._refusal or closed
-            self._group.close()
-            self._unlock()
+                self._refusal = self._refusal or closed
+                self._group.close()
+                self._unlock()
+                self._closed = True
 
     def _unlock(self) -> None:
         if self._directory_lock is not None:
             self._directory_lock.release()
+
+    def _save_closed(self) -> None:
+        """Note where the logs end. Its name is synced with that of metadata.json."""
+        if not (self.messages.ended_well and self.events.ended_well):
+            return
+        closed = Closed(self.identity, LogEnd.of(self.messages), LogEnd.of(self.events))
+        try:
+            self._root.replace(CLOSED_NAME, closed.pack(), sync_name=False)
+        except OSError:
+            pass  # a full disk, say: without it, the next opening is as after a crash
 
     def _save_metadata(self) -> None:
         save_metadata(

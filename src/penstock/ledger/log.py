@@ -20,17 +20,17 @@ from penstock.ledger.appending import Appending, Item, T
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.segment import HoleListener, Placed, Segment
-from penstock.ledger.segment_header import RELATIVE, SegmentHeader
+from penstock.ledger.segment_header import RELATIVE, SegmentHeader, segment_name
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
 from penstock.ledger.system_errors import as_final_error, as_passing_error
 from penstock.ledger.tail import StagedTail, Tail
-from penstock.ledger.tail_maker import TailMaker
+from penstock.ledger.tail_maker import TailMaker, discard_segment
 
 
-class _SyncIsRunning(Exception):
-    """A segment cannot be sealed now."""
+class _MustRotate(Exception):
+    """The next entry belongs into a new segment. For that, `_sync_lock` must be held as well."""
 
 
 class Log(Appending):
@@ -73,6 +73,8 @@ class Log(Appending):
         self.hot = self._packer  # what an append tries first, without a lock
         self._write_through = False
         self._dirty = False
+        self._begun_seq = 0  # the base seq of a segment that is being made; 0: none is
+        self.ended_well = False  # closed, with everything on disk and nothing behind it
         self._durable_next_seq = next_seq
         segments = [self._segment(header) for header in headers]
         if segments:
@@ -91,6 +93,11 @@ class Log(Appending):
         """The lowest seq that a segment stands for; `next_seq` if there is no segment."""
         segments = self.segments.all
         return segments[0].base_seq if segments else self.next_seq
+
+    def size_bytes(self) -> int:
+        """Return how many bytes the log holds, without looking at every segment."""
+        self.publish_tail()
+        return self.segments.size_bytes()
 
     @property
     def last_timestamp_ns(self) -> int:
@@ -131,19 +138,39 @@ class Log(Appending):
                 full = self._batch_is_full(len(items))
                 if not full:
                     try:
-                        return self._write_locked(items, write)
-                    except _SyncIsRunning:
+                        return self._write_or_stop(items, write)
+                    except _MustRotate:
                         pass
-                    except OSError as error:
-                        passing = as_passing_error(self.folder.path, error)
-                        raise passing or self._stop(error, "making room") from error
             if full:
                 self.sync()
-            else:
-                with self._sync_lock:
-                    pass  # it is over: try again
+                continue
+            # Not beside another sync of the same file: the system tells of a failure once, so if
+            # that one were to fail, ours would succeed.
+            with self._sync_lock, self._lock:
+                self._check_writable()
+                return self._write_or_stop(items, write, may_rotate=True)
 
-    def _write_locked(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
+    def _write_or_stop(
+        self,
+        items: Sequence[Item],
+        write: Callable[[Packer, int], T | None],
+        *,
+        may_rotate: bool = False,
+    ) -> T:
+        try:
+            return self._write_locked(items, write, may_rotate=may_rotate)
+        except OSError as error:
+            passing = as_passing_error(self.folder.path, error)
+            raise passing or self._stop(error, "making room") from error
+
+    def _write_locked(
+        self,
+        items: Sequence[Item],
+        write: Callable[[Packer, int], T | None],
+        *,
+        may_rotate: bool,
+    ) -> T:
+        self._complete(may_rotate=may_rotate)
         if self._tail is None:
             self._wake_tail(items)
         needed = -1
@@ -154,7 +181,7 @@ class Log(Appending):
                 break
             if needed < 0:
                 needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
-            self._make_room(needed, len(items))
+            self._make_room(needed, len(items), may_rotate=may_rotate)
         if self._write_through:
             self._flush()
         if self._write_through or self._waiting:
@@ -172,11 +199,11 @@ class Log(Appending):
     def _open_gate(self, count: int) -> None:
         tail, packer = self._tail, self._packer
         assert tail is not None
+        if not self._dirty:
+            self._on_dirty()  # before the gate is open: an interrupt must not leave it open, untold
+            self._dirty = True
         packer.seq_limit = self._seq_limit(tail, count)
         packer.limit = tail.open_limit
-        if not self._dirty:
-            self._dirty = True
-            self._on_dirty()
 
     def _seq_limit(self, tail: Tail, count: int) -> int:
         limit = MAX_SEQ
@@ -192,7 +219,30 @@ class Log(Appending):
 
     # -- room --------------------------------------------------------------------------------------
 
-    def _make_room(self, needed: int, count: int) -> None:
+    def _complete(self, *, may_rotate: bool) -> None:
+        """Complete what an interrupt left half done. Hold the lock.
+
+        A tail whose packer is not the one in use is adopted (again). One that was to be closed is
+        closed. A segment that was made and has no tail is removed: its seqs go to the one before.
+        """
+        tail, begun_seq = self._tail, self._begun_seq
+        if tail is not None and tail.packer is not self._packer:
+            self._adopt(tail)
+        if tail is not None and tail.is_closing:
+            if not may_rotate:
+                raise _MustRotate
+            self._close_tail(tail)
+        if not begun_seq:
+            return
+        if tail is None or tail.header.base_seq != begun_seq:
+            stray = self.segments.last
+            if stray is not None and stray.base_seq == begun_seq:
+                self.segments.drop([stray])
+            if self.folder.has(segment_name(begun_seq)):
+                discard_segment(self.folder, begun_seq)
+        self._begun_seq = 0
+
+    def _make_room(self, needed: int, count: int, *, may_rotate: bool) -> None:
         """After the packer refused: hand on what is staged, start a new segment, or grow."""
         tail = self._tail
         assert tail is not None
@@ -200,7 +250,9 @@ class Log(Appending):
         if tail.staged_bytes:
             self._flush()
         elif self._must_rotate(tail, needed, count):
-            self._rotate(needed)
+            if not may_rotate:
+                raise _MustRotate
+            self._seal_and_begin(needed)
         else:
             if isinstance(tail, StagedTail):
                 tail.stage_at_least(needed)
@@ -220,20 +272,11 @@ class Log(Appending):
             or max(self.now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
         )
 
-    def _rotate(self, needed: int) -> None:
+    def _seal_and_begin(self, needed: int) -> None:
         """Seal the tail and go on in a new segment. The gate is closed.
 
-        Not beside another sync of the same file: the system tells of a failure once, so if that one
-        were to fail, ours would succeed. Nor can we wait for it here, where it will want our lock.
+        Every step may be done again, for an interrupt may come between any two: see `_complete`.
         """
-        if not self._sync_lock.acquire(blocking=False):
-            raise _SyncIsRunning
-        try:
-            self._seal_and_begin(needed)
-        finally:
-            self._sync_lock.release()
-
-    def _seal_and_begin(self, needed: int) -> None:
         old = self._tail
         assert old is not None
         self._fdatasync(old)
@@ -247,6 +290,7 @@ class Log(Appending):
         new = self._create_tail(needed)
         self._save_index(sealed)
         self._adopt(new)
+        self._begun_seq = 0
         old.close()
 
     def _trim(self, tail: Tail) -> None:
@@ -264,6 +308,7 @@ class Log(Appending):
 
     def _create_tail(self, needed: int) -> Tail:
         packer, old = self._packer, self._tail
+        self._begun_seq = packer.next_seq
         tail = self._tails.create(
             needed,
             next_seq=packer.next_seq,
@@ -293,6 +338,7 @@ class Log(Appending):
             # None yet, or one that was written elsewhere and counts its seqs by itself.
             needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
             self._adopt(self._create_tail(needed))
+            self._begun_seq = 0
             return
         packer = self._packer
         tail = self._tails.reopen(  # recovery, or the last rest, synced all of it
@@ -311,12 +357,12 @@ class Log(Appending):
         assert segment is not None
         if tail.view is not None:
             segment.adopt_view(tail.view)
-        old, self._packer = self._packer, tail.packer
+        if self._packer is not tail.packer:
+            self._packer.limit = 0
         # Where each call hands its own bytes on, nobody may write while another's gate is open:
         # it would be answered with its bytes still in memory.
         self.hot = _shut_packer(0, 0) if self._write_through else tail.packer
-        if old is not tail.packer:
-            old.limit = 0
+        self._packer = tail.packer  # last: `_complete` looks at it
 
     # -- durability --------------------------------------------------------------------------------
 
@@ -336,6 +382,10 @@ class Log(Appending):
     def _sync(self) -> None:
         with self._sync_lock:
             with self._lock:
+                try:
+                    self._complete(may_rotate=True)
+                except OSError as error:
+                    raise self._stop(error, "writing") from error
                 tail = self._tail
                 if tail is None:
                     self._dirty = False
@@ -391,16 +441,21 @@ class Log(Appending):
             tail = self._tail
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
                 return  # someone is writing again
-            try:
-                end = tail.close_off()
-            except OSError as error:
-                raise self._stop(error, "closing") from error
-            self._fdatasync(tail)
-            segment = self.segments.last
-            assert segment is not None
-            segment.grown_to(end)
-            segment.close()
-            self._let_go(tail)
+            tail.is_closing = True
+            self._close_tail(tail)
+
+    def _close_tail(self, tail: Tail) -> None:
+        """Hold both locks; the gate is closed. It may be done again after an interrupt."""
+        try:
+            end = tail.close_off()
+        except OSError as error:
+            raise self._stop(error, "closing") from error
+        self._fdatasync(tail)
+        segment = self.segments.last
+        assert segment is not None
+        segment.grown_to(end)
+        segment.close()
+        self._let_go(tail)
 
     def _let_go(self, tail: Tail) -> None:
         packer = self._packer
@@ -450,6 +505,7 @@ class Log(Appending):
         try:
             if well:
                 self._rest()
+                self.ended_well = self._tail is None
         finally:
             with self._sync_lock, self._lock:
                 if self._tail is not None:
@@ -494,11 +550,16 @@ class Log(Appending):
                 first_seq, last_ns = self._packer.next_seq, self._packer.last_timestamp_ns
                 try:
                     placed, last_ns = place(first_seq, last_ns)
+                    new = [self._segment(one.header, one.end, one.index) for one in placed]
+                    self.segments.add(*new)
+                    self._packer = self.hot = _shut_packer(first_seq + count, last_ns)
                 except OSError as error:
                     raise self._stop(error, "adopting segments") from error
-                new = [self._segment(one.header, one.end, one.index) for one in placed]
-                self.segments.add(*new)
-                self._packer = self.hot = _shut_packer(first_seq + count, last_ns)
+                except PenstockError:
+                    raise
+                except BaseException:  # an interrupt: memory does not know what is in place
+                    self._on_stop(_interrupted(self.folder.path))
+                    raise
                 self._durable_next_seq = first_seq + count
                 self._arrived.notify_all()
             for segment in new:
@@ -543,9 +604,9 @@ class Log(Appending):
     def wait_for(self, seq: int, timeout_s: float | None = None) -> bool:
         """Wait until the entry `seq` can be read; False if the time is over before."""
         with self._lock:
-            self._waiting += 1
-            self._packer.limit = 0  # the next append comes through the gate and wakes us
             try:
+                self._waiting += 1
+                self._packer.limit = 0  # the next append comes through the gate and wakes us
                 return (
                     self._arrived.wait_for(
                         lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
@@ -554,6 +615,13 @@ class Log(Appending):
                 )
             finally:
                 self._waiting -= 1
+
+
+def _interrupted(path: str) -> LedgerStopped:
+    return LedgerStopped(
+        f"{path}: adopting segments was interrupted, and nothing more is written. Open the queue "
+        f"again: it finds out what is in place."
+    )
 
 
 def _size_of(item: Item) -> int:

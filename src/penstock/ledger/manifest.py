@@ -4,13 +4,12 @@ Small, checksummed, and replaced as a whole. If it is damaged, identity comes ba
 segments' headers, and settings are the defaults.
 """
 
-import json
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from penstock.codec import crc32c
 from penstock.codec.layout import MAX_SEQ, MAX_TIMESTAMP_NS
 from penstock.errors import BadEntry, NewerVersion, TooLarge
+from penstock.ledger.checked_json import pack_checked, unpack_checked, whole
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment_header import FORMAT_VERSION
 
@@ -55,28 +54,24 @@ class Manifest:
                 "events": {"low": self.events.low, "next": self.events.next},
             },
         }
-        checksum = crc32c(_canonical(content))
-        return (json.dumps({**content, "crc": checksum}, indent=1) + "\n").encode()
+        return pack_checked(content)
 
     @classmethod
     def unpack(cls, data: bytes) -> "Manifest":
         """BadEntry where it is damaged, NewerVersion where we must not guess."""
+        content = unpack_checked(MANIFEST_NAME, data)
         try:
-            content = json.loads(data)
-            checksum = content.pop("crc")
-            if checksum != crc32c(_canonical(content)):
-                raise BadEntry(0, "the checksum of queue.json does not match")
             if content["format"] > FORMAT_VERSION:
                 raise NewerVersion(0, "queue.json was written by a newer version")
             marks = content["marks"]
             return cls(
-                identity=_whole(content["identity"], 0, (1 << 32) - 1),
-                created_at_ns=_whole(content["created_at_ns"], 0, MAX_TIMESTAMP_NS),
+                identity=whole(content["identity"], 0, (1 << 32) - 1),
+                created_at_ns=whole(content["created_at_ns"], 0, MAX_TIMESTAMP_NS),
                 settings={**content["settings"]},
                 messages=_marks(**marks["messages"]),
                 events=_marks(**marks["events"]),
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise BadEntry(0, f"queue.json cannot be read: {error}") from None
 
     def save(self, folder: Folder) -> None:
@@ -91,14 +86,4 @@ class Manifest:
 
 
 def _marks(*, low: int, next: int) -> Marks:
-    return Marks(_whole(low, 1, MAX_SEQ), _whole(next, 1, MAX_SEQ))
-
-
-def _whole(value: int, low: int, high: int) -> int:
-    if type(value) is not int or not low <= value <= high:
-        raise ValueError(f"{value!r} is not between {low} and {high}")
-    return value
-
-
-def _canonical(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()
+    return Marks(whole(low, 1, MAX_SEQ), whole(next, 1, MAX_SEQ))

@@ -8,6 +8,7 @@ from threading import RLock
 from penstock import codec
 from penstock.clock import Clock
 from penstock.errors import BadEntry, NewerVersion, NotALedger, PenstockError
+from penstock.ledger.closed import LogEnd
 from penstock.ledger.damage import Damage, DamageDesk
 from penstock.ledger.folder import Folder, read_fully, write_fully
 from penstock.ledger.log import Log
@@ -15,6 +16,7 @@ from penstock.ledger.manifest import Marks
 from penstock.ledger.recovery import LastSegment, examine
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import (
+    COMPACTED,
     HEADER_BYTES,
     RELATIVE,
     SegmentHeader,
@@ -41,21 +43,30 @@ class LogOpener:
         kind: int,
         identity: int,
         marks: Marks,
+        closed: LogEnd | None,
         settings: LedgerSettings,
         clock: Clock,
         desk: DamageDesk,
         read_only: bool,
+        is_current: Callable[[], bool],
     ) -> None:
+        """`closed` is where the log ended when it was last closed, None if that is not known.
+        `is_current` tells whether that and the marks still stand: a writer may be at work."""
         self._folder = folder
         self._label = label
         self._kind = kind
         self._identity = identity
         self._marks = marks
+        self._closed = closed or LogEnd()
+        self._is_current = is_current
         self._settings = settings
         self._clock = clock
         self._desk = desk
         self._read_only = read_only
-        self._floor_seq = marks.next
+        self.lacks_its_end = False  # it ended further on when it was closed
+        self._may_mend = not read_only and settings.on_corruption != "stop"
+        self._known_next = self._closed.next  # every seq below it was written
+        self.floor_seq = max(marks.next, self._closed.next)  # and every seq below it given out
 
     def open(
         self,
@@ -70,9 +81,10 @@ class LogOpener:
             self._folder.sweep()
         headers = self._headers_beside_a_writer() if self._read_only else self._headers()
         last = self._last_segment(headers)
+        self._report_missing(headers, last)
         if not self._read_only:
             self._folder.sync()
-        log = Log(
+        return Log(
             self._folder,
             kind=self._kind,
             identity=self._identity,
@@ -81,16 +93,13 @@ class LogOpener:
             space=space,
             headers=headers,
             end=last.end if last else 0,
-            next_seq=last.next_seq if last else self._floor_seq,
+            next_seq=last.next_seq if last else self.floor_seq,
             last_timestamp_ns=last.last_timestamp_ns if last else 0,
             lock=lock,
             on_hole=self._hole,
             on_dirty=on_dirty,
             on_stop=on_stop,
         )
-        if not self._read_only:
-            log.skip_to(self._floor_seq)
-        return log
 
     # -- which segments there are ------------------------------------------------------------------
 
@@ -105,10 +114,17 @@ class LogOpener:
 
     def _headers(self) -> list[SegmentHeader]:
         """The headers of the segments that count, in order; the others are removed."""
+        self._heads: dict[int, bytes] = {}
         names = self._folder.names()
         bases = [base for name in names if (base := base_seq_of(name)) is not None]
+        bases = [base for base in bases if not self._is_misplaced(base)]
         headers: list[SegmentHeader] = []
         removed = []
+        while bases and self._is_unborn(bases[-1]):
+            removed.append(bases.pop())
+        if removed:  # the segment before it was complete when it was made
+            self._known_next = max(self._known_next, removed[0])
+            self.floor_seq = max(self.floor_seq, removed[0])
         for base, following in zip_longest(bases, bases[1:]):
             below_mark = following is not None and following <= self._marks.low
             merged = bool(headers) and base < headers[-1].end_seq
@@ -130,11 +146,43 @@ class LogOpener:
                     self._folder.remove(name)
         return headers
 
-    def _header(self, base: int, *, last: bool) -> SegmentHeader | None:
-        """The header of a segment; guessed where it is damaged, None where there is no segment."""
-        view = self._map(base, first=HEADER_BYTES)
+    def _is_misplaced(self, base: int) -> bool:
+        """Is it a copy of another segment? Then it is none: reported, and put into quarantine."""
         try:
-            header = SegmentHeader.unpack(bytes(view))
+            header = SegmentHeader.unpack(self._head(base))
+        except BadEntry:
+            return False
+        if header.base_seq == base or (header.kind, header.identity) != (
+            self._kind,
+            self._identity,
+        ):
+            return False
+        if self._first_stored_seq(base) == base:
+            return False  # only its header is wrong
+        name = segment_name(base)
+        reason = f"its header is that of {segment_name(header.base_seq)}: a copy, or misnamed"
+        damage = Damage(f"{self._label}/{name}", 0, len(self._map(base)), base, base - 1, reason)
+        if self._may_mend:
+            self._desk.set_aside(damage, self._folder, name)
+        else:
+            self._desk.report(damage)
+        return True
+
+    def _is_unborn(self, base: int) -> bool:
+        """Is it a segment whose creation did not finish? Nothing was ever in it, or so it looks."""
+        try:
+            SegmentHeader.unpack(self._head(base))
+        except NewerVersion:
+            return False
+        except BadEntry:
+            view = self._map(base)
+            return codec.first_nonzero(view, min(HEADER_BYTES, len(view)), len(view)) < 0
+        return False
+
+    def _header(self, base: int, *, last: bool) -> SegmentHeader:
+        """The header of a segment; guessed where it is damaged."""
+        try:
+            header = SegmentHeader.unpack(self._head(base))
         except NewerVersion as error:
             file = f"{self._label}/{segment_name(base)}"
             raise NewerVersion(0, f"{file}: {error.reason}; open it with that version") from None
@@ -149,13 +197,9 @@ class LogOpener:
             return self._guessed_header(base, "the base seq is not that of the name", last=last)
         return header
 
-    def _guessed_header(self, base: int, reason: str, *, last: bool) -> SegmentHeader | None:
+    def _guessed_header(self, base: int, reason: str, *, last: bool) -> SegmentHeader:
         view = self._map(base)
         start = min(HEADER_BYTES, len(view))
-        if last and codec.first_nonzero(view, start, len(view)) < 0:
-            # A segment whose creation did not finish. Nothing was ever in it.
-            self._floor_seq = max(self._floor_seq, base)
-            return None
         guess = SegmentHeader(self._kind, self._identity, base, 0)
         first = codec.resync(
             view,
@@ -165,7 +209,7 @@ class LogOpener:
             max_seq=base + len(view) // codec.ENTRY_OVERHEAD_BYTES,
             max_entry_bytes=self._settings.max_entry_bytes,
         )
-        if first >= 0 and self._stored_seq(view, first) < base:
+        if first >= 0 and self._looks_relative(view, first, base):
             guess = SegmentHeader(self._kind, self._identity, base, 0, RELATIVE)
         file = f"{self._label}/{segment_name(base)}"
         self._desk.report(
@@ -175,9 +219,22 @@ class LogOpener:
             self._write_header(guess)
         return guess
 
-    def _stored_seq(self, view: memoryview, offset: int) -> int:
+    def _first_stored_seq(self, base: int) -> int | None:
+        """What is stored as the seq of its first entry, if that can be read."""
+        view, limit = self._map(base), self._settings.max_entry_bytes
+        try:
+            entries, _ = codec.read_entries(
+                view, HEADER_BYTES, len(view), max_count=1, max_entry_bytes=limit
+            )
+        except BadEntry:
+            return None
+        return entries[0].seq if entries else None
+
+    def _looks_relative(self, view: memoryview, first: int, base: int) -> bool:
+        """Does its first whole entry count from the base seq? The very first has seq 0 then."""
         limit = self._settings.max_entry_bytes
-        return codec.unpack(view, offset, len(view), max_entry_bytes=limit).seq
+        stored = codec.unpack(view, first, len(view), max_entry_bytes=limit).seq
+        return stored < base and (stored == 0 or first > HEADER_BYTES)
 
     def _write_header(self, header: SegmentHeader) -> None:
         files = self._folder.files
@@ -218,7 +275,18 @@ class LogOpener:
                 ),
                 damaged,
             )
-        if last.torn_bytes and not self._read_only:
+        if last.torn_bytes and last.next_seq < self._known_next:
+            last = replace(last, lacks_its_end=True)
+        if last.lacks_its_end:
+            last_seq = max(self._known_next, last.next_seq) - 1
+            reason = "the end that was there when the queue was closed is missing"
+            if last.torn_bytes:
+                reason = last.torn_reason
+            self._desk.report(
+                Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason),
+                view[last.end : last.end + last.torn_bytes],
+            )
+        elif last.torn_bytes and not self._read_only:
             self._desk.report(
                 Damage(
                     file,
@@ -232,13 +300,43 @@ class LogOpener:
             )
         size = len(view)
         del view
-        if not self._read_only:
+        if self._may_mend or not (self._read_only or last.holes or last.lacks_its_end):
             last = replace(last, end=self._cut(header, last, size))
         return last
 
     def _examined(self, header: SegmentHeader) -> tuple[memoryview, LastSegment]:
         view = self._map(header.base_seq)
-        return view, examine(view, header, max_entry_bytes=self._settings.max_entry_bytes)
+        limit = self._settings.max_entry_bytes
+        if header.base_seq == self._closed.last and not header.flags & COMPACTED:
+            end = self._closed.bytes
+            last = examine(view, header, max_entry_bytes=limit, closed_at=end)
+            if not (last.holes or last.lacks_its_end) or self._is_current():
+                return view, last
+        return view, examine(view, header, max_entry_bytes=limit)
+
+    def _report_missing(self, headers: list[SegmentHeader], last: LastSegment | None) -> None:
+        """Compare what is there with the marks, and with where the log ended when closed."""
+        if headers and headers[0].base_seq > self._marks.low:
+            self._missing(self._marks.low, self._marks.low, headers[0].base_seq - 1)
+        next_seq = last.next_seq if last else self._marks.low
+        if last is not None and last.lacks_its_end:
+            self.lacks_its_end = True  # reported
+        elif next_seq < self._known_next:
+            self.lacks_its_end = True
+            self._missing(max(self._closed.last, next_seq), next_seq, self._known_next - 1)
+        elif next_seq < self._marks.next and not self._read_only:
+            # Removed for good up to there and lost since, or about to be adopted when it died.
+            base = headers[-1].base_seq if headers else next_seq
+            reason = "queue.json says that these seqs were given out, and they are not there"
+            file = f"{self._label}/{segment_name(base)}"
+            end = last.end if last else 0
+            lost = Damage(file, end, 0, next_seq, self._marks.next - 1, reason, torn=True)
+            self._desk.report(lost)
+
+    def _missing(self, base: int, first: int, last: int) -> None:
+        if self._is_current():
+            file = f"{self._label}/{segment_name(base)}"
+            self._desk.report(Damage(file, 0, 0, first, last, "the segment is missing, or empty"))
 
     def _write_again(self, header: SegmentHeader, offset: int) -> None:
         """Have on disk what may be in the page cache and nowhere else, before it is trusted.
@@ -258,11 +356,12 @@ class LogOpener:
     def _cut(self, header: SegmentHeader, last: LastSegment, size: int) -> int:
         """Take off, durably, what is not good; zeros as well. Where the file ends."""
         end = last.end
-        if size > end:
+        speaks_anew = last.lacks_its_end or bool(last.holes and last.torn_bytes)
+        if size > end or speaks_anew:
             files = self._folder.files
             fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
             try:
-                if last.holes and last.torn_bytes:
+                if speaks_anew:
                     # What told the holes from an unfinished write may go with the cut: say it anew.
                     last_word = vouching_checkpoint(
                         end,
@@ -283,12 +382,21 @@ class LogOpener:
 
     # -- small things ------------------------------------------------------------------------------
 
-    def _map(self, base: int, *, first: int | None = None) -> memoryview:
+    def _head(self, base: int) -> bytes:
+        """Where its header should be. Read once."""
+        if base not in self._heads:
+            files = self._folder.files
+            fd = files.open(self._folder.file(segment_name(base)), "read")
+            try:
+                self._heads[base] = read_fully(files, fd, HEADER_BYTES, 0)
+            finally:
+                files.close(fd)
+        return self._heads[base]
+
+    def _map(self, base: int) -> memoryview:
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(base)), "read")
         try:
-            if first is not None:
-                return memoryview(read_fully(files, fd, first, 0))
             size = files.size(fd)
             if self._read_only:  # a copy: a writer may cut the file, which breaks a mapping
                 return memoryview(read_fully(files, fd, size, 0))

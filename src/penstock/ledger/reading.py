@@ -12,6 +12,7 @@ from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import HEADER_BYTES
 
 _seq_of = itemgetter(Entry._fields.index("seq"))
+_MOST_BYTES = 8 << 20  # of one read
 _type_of = itemgetter(Entry._fields.index("type"))
 
 
@@ -110,7 +111,8 @@ class Cursor:
         self._offset = 0
 
     def read(self, max_count: int) -> list[Entry]:
-        """The next entries, at most so many; none at the (present) end of the log."""
+        """The next entries, at most so many, and few if they are large; none at the (present) end
+        of the log."""
         if max_count < 1:
             raise InvalidInput(f"max_count is {max_count}; it must be at least 1")
         log = self._log
@@ -121,7 +123,7 @@ class Cursor:
                 return []
             following = log.segments.after(segment)  # if there is one now, this one is complete
             try:
-                entries, after = segment.read(self._offset, max_count)
+                entries, after = segment.read(self._offset, max_count, _MOST_BYTES)
             except EntryGone:
                 if not segment.gone:
                     raise

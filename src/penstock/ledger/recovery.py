@@ -2,7 +2,8 @@
 
 A bad entry there is either a write that never finished (cut off) or damage to something that was
 once promised durable (kept, reported, read around). A later checkpoint that promises more than the
-bad entry's offset tells the two apart.
+bad entry's offset tells the two apart; so does the note of a clean close, after which no write can
+be unfinished.
 """
 
 from dataclasses import dataclass
@@ -36,15 +37,24 @@ class LastSegment:
     holes: tuple[Hole, ...]
     torn_bytes: int  # written behind `end` and to be cut off; zeros do not count
     torn_reason: str
+    lacks_its_end: bool = False  # it was longer when it was closed: `torn_bytes` are damage
 
 
-def examine(view: memoryview, header: SegmentHeader, *, max_entry_bytes: int) -> LastSegment:
-    """Read the last segment from its header to its end. Changes nothing."""
-    return _Examination(view, header, max_entry_bytes).run()
+def examine(
+    view: memoryview, header: SegmentHeader, *, max_entry_bytes: int, closed_at: int = 0
+) -> LastSegment:
+    """Read the last segment from its header to its end. Changes nothing.
+
+    `closed_at`: where its entries ended when the ledger was closed; 0 if it was not.
+    """
+    return _Examination(view, header, max_entry_bytes, closed_at).run()
 
 
 class _Examination:
-    def __init__(self, view: memoryview, header: SegmentHeader, max_entry_bytes: int) -> None:
+    def __init__(
+        self, view: memoryview, header: SegmentHeader, max_entry_bytes: int, closed_at: int
+    ) -> None:
+        self._closed_at = closed_at
         self._view = view
         self._seq_base = header.seq_base
         self._created_at_ns = header.created_at_ns
@@ -72,6 +82,8 @@ class _Examination:
                 self._take(skim)
                 return self._result(skim.end, torn_end=self._last_byte(), reason=reason)
             self._take(before)  # damage: what is whole before it counts, batch or not
+            if after < 0:
+                return self._result(bad, torn_end=self._last_byte(), reason=reason)
             first_lost = self._next_seq
             entry = self._stored_seq(after) + self._seq_base
             self._holes.append(Hole(bad, after - bad, first_lost, entry - 1, reason))
@@ -105,11 +117,11 @@ class _Examination:
     def _look_ahead(self, bad: int, next_seq: int) -> tuple[int, int]:
         """The entry to go on at behind a bad one, and the highest promise made behind it."""
         first_after = -1
-        promised = 0
+        promised = self._closed_at
         end = len(self._view)
         low = max(next_seq - self._seq_base, 0)
         at = bad
-        while promised <= bad:
+        while first_after < 0 or promised <= bad:
             at = codec.resync(
                 self._view,
                 min(at + 1, end),  # a batch may lack its end at the very end of the file
@@ -126,7 +138,7 @@ class _Examination:
             run = self._skim(at, whole_batches=False)
             promised = max(promised, run.synced_upto)
             at = max(run.stop - 1, at)
-        if promised > bad:
+        if promised > bad and first_after >= 0:
             first_after = lowest_behind(
                 self._view,
                 first_after,
@@ -157,4 +169,5 @@ class _Examination:
             holes=tuple(self._holes),
             torn_bytes=max(torn_end - end, 0),
             torn_reason=reason,
+            lacks_its_end=end < self._closed_at,
         )

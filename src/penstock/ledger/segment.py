@@ -16,6 +16,7 @@ from penstock.model import Message
 
 # Called with (segment, offset, length, first lost seq, last lost seq, reason).
 HoleListener = Callable[["Segment", int, int, int, int, str], None]
+_NO_BYTE_LIMIT = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,12 @@ class Segment(SegmentFile):
             max_entry_bytes=self._max_entry_bytes,
         )
 
-    def read(self, offset: int, max_count: int) -> tuple[list[Entry], int]:
+    def read(
+        self, offset: int, max_count: int, max_bytes: int = _NO_BYTE_LIMIT
+    ) -> tuple[list[Entry], int]:
         """Entries from an offset on, and the offset after them; damaged ranges are passed over.
+
+        At least one, but no more than `max_bytes` of them.
 
         An empty list means the end of the segment.
         """
@@ -87,6 +92,7 @@ class Segment(SegmentFile):
                     offset,
                     end,
                     max_count=max_count,
+                    max_bytes=max_bytes,
                     seq_base=self.header.seq_base,
                     max_entry_bytes=self._max_entry_bytes,
                 )
@@ -103,9 +109,10 @@ class Segment(SegmentFile):
             offset = after  # only checkpoints so far
 
     def read_messages(
-        self, offset: int, max_count: int, identity: int
+        self, offset: int, max_count: int, identity: int, max_bytes: int
     ) -> tuple[list[Message], int]:
-        """Messages without options from an offset on, and the offset after them.
+        """Messages without options from an offset on, and the offset after them: at least one,
+        but no more than `max_bytes` of them.
 
         An empty list means that something else is there, or the end.
         """
@@ -116,6 +123,7 @@ class Segment(SegmentFile):
             end,
             max_count=max_count,
             identity=identity,
+            max_bytes=max_bytes,
             seq_base=self.header.seq_base,
             max_entry_bytes=self._max_entry_bytes,
         )
@@ -185,12 +193,16 @@ class Segment(SegmentFile):
             index = self._index = self._load_index() or SparseIndex(covered=HEADER_BYTES)
         while index.covered < end:
             covered = index.covered
-            index.extend(
-                view,
-                end,
-                seq_base=self.header.seq_base,
-                max_entry_bytes=self._max_entry_bytes,
-            )
+            try:
+                index.extend(
+                    view,
+                    end,
+                    seq_base=self.header.seq_base,
+                    max_entry_bytes=self._max_entry_bytes,
+                )
+            except BaseException:  # an interrupt may leave it half extended
+                self._index = None
+                raise
             if index.covered < end:
                 if not self._stops_early(index.covered):
                     break  # zeros up to the end

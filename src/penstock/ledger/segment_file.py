@@ -36,7 +36,7 @@ class SegmentFile:
     def grown_to(self, end: int) -> None:
         """More was written; it may be read up to there. Never less: who says so may be late."""
         if self._end is None or end > self._end:
-            self._end = end
+            self._end = max(end, HEADER_BYTES)
 
     def file_bytes(self) -> int:
         """How large the file is."""

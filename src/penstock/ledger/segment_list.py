@@ -3,6 +3,7 @@
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import repeat
 from threading import Lock
 
 from penstock.ledger.segment import Segment
@@ -17,10 +18,20 @@ class SegmentList:
         self._max_open = max_open
         self._open: OrderedDict[int, Segment] = OrderedDict()  # by id, last used last
         self._lock = Lock()
+        self._sealed: tuple[tuple[Segment, ...], int] = (), 0  # with their bytes but for the last
 
     @property
     def last(self) -> Segment | None:
         return self.all[-1] if self.all else None
+
+    def size_bytes(self) -> int:
+        """Bytes of all segments. Those of all but the last are added up once: they do not grow."""
+        segments, sealed = self._sealed
+        if segments is not self.all:
+            segments = self.all
+            sealed = sum(segment.end for segment in segments[:-1])
+            self._sealed = segments, sealed
+        return sealed + segments[-1].end if segments else 0
 
     def add(self, *new: Segment) -> None:
         """They come behind the last one."""
@@ -75,13 +86,15 @@ class SegmentList:
             self._open.clear()
 
     def _replace(self, segments: list[Segment]) -> None:
-        old, self.all = self.all, tuple(segments)
-        self._bases = [segment.base_seq for segment in segments]
+        new, bases = tuple(segments), [segment.base_seq for segment in segments]
         kept = {id(segment) for segment in segments}
-        for segment in old:
-            if id(segment) not in kept:
-                segment.gone = True
-                self._open.pop(id(segment), None)
+        gone = [segment for segment in self.all if id(segment) not in kept]
+        # Seen together, also after an interrupt: that comes between calls, and here is only one.
+        marking = map(setattr, gone, repeat("gone"), repeat(True))
+        self.all, self._bases = new, bases
+        list(marking)
+        for segment in gone:
+            self._open.pop(id(segment), None)
 
     def _used(self, segment: Segment) -> Segment:
         opened = self._open

@@ -4,6 +4,7 @@ Opaque to the ledger. Two are kept; a damaged one is passed over for the older.
 """
 
 import struct
+from collections.abc import Container
 from typing import NamedTuple
 
 from penstock.codec import crc32c
@@ -48,10 +49,10 @@ class Snapshots:
                 self._folder.remove(snapshot_name(seq))
         self._folder.sync()
 
-    def newest(self, *, upto: int | None = None) -> Snapshot | None:
-        """The newest that is whole and not above `upto`."""
+    def newest(self, *, upto: int | None = None, trusted: Container[int] = ()) -> Snapshot | None:
+        """The newest that is whole, and not above `upto` or one of the `trusted`."""
         for seq in reversed(self.seqs()):
-            if upto is not None and seq > upto:
+            if upto is not None and seq > upto and seq not in trusted:
                 continue
             try:
                 return self.read(seq)

@@ -49,6 +49,7 @@ class Tail:
         self.synced_upto = end
         self._started_upto = end  # the system was asked to write out what is before it
         self._bare_end = end  # where it ended when a checkpoint last closed it off
+        self.is_closing = False  # being closed off: nothing may be written behind the last entry
 
     @property
     def end(self) -> int:
@@ -75,6 +76,10 @@ class Tail:
 
     def grow(self, size: int) -> None:
         """Fill the file with zeros up to `size`; on an error it is as it was."""
+        self._fill(size)
+        self.size = size
+
+    def _fill(self, size: int) -> None:
         old = self.size
         try:
             for offset in range(old, size, len(_ZEROS)):
@@ -86,7 +91,6 @@ class Tail:
             except OSError:
                 pass  # zeros that stay behind mean nothing
             raise
-        self.size = size
 
     def write_behind(self) -> None:
         """Let the disk begin with what is not synced, so that sealing does not wait for it all."""
@@ -99,8 +103,8 @@ class Tail:
             pass  # a hint: the sync reports what matters
         self._started_upto = self.end
 
-    def _go_on_in(self, buffer: memoryview | bytearray, *, position: int) -> None:
-        """A packer for another buffer, with its gate closed, in place of the one there is."""
+    def _packer_for(self, buffer: memoryview | bytearray, *, position: int) -> Packer:
+        """A packer for another buffer, with its gate closed, to go on where this one is."""
         old = self.packer
         packer = Packer(
             buffer,
@@ -113,14 +117,14 @@ class Tail:
         packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
         if self.synced_upto > HEADER_BYTES:
             packer.promise(self.synced_upto)  # the old packer may not have written it yet
-        self.packer = packer
-        old.release()
+        return packer
 
     def trim(self) -> None:
         """Give the zeros back."""
         if self.size > self.end:
-            self.files.truncate(self.fd, self.end)
+            # The size first: after an interrupt, nothing may be stored behind the end of the file.
             self.size = self.end
+            self.files.truncate(self.fd, self.end)
 
     def close_off(self) -> int:
         """Write a last checkpoint and give the zeros back; where the file ends. All is synced.
@@ -140,6 +144,7 @@ class Tail:
                 if error.errno not in FULL_ERRORS:
                     raise  # else: what it says would have been good to have, no more
         if end != self._bare_end or self.size > end:
+            self.size = end
             self.files.truncate(self.fd, end)
         return end
 
@@ -191,15 +196,11 @@ class MappedTail(Tail):
         self._view = memoryview(b"")  # the traceback of an error may hold this object for long
 
     def grow(self, size: int) -> None:
-        old_size = self.size
-        super().grow(size)
-        try:
-            view = self.files.map(self.fd, size, writable=True).view
-        except BaseException:
-            self.size = old_size  # zeros that stay behind mean nothing
-            raise
-        self._view = view
-        self._go_on_in(view, position=self.packer.position)
+        self._fill(size)
+        view = self.files.map(self.fd, size, writable=True).view
+        old, packer = self.packer, self._packer_for(view, position=self.packer.position)
+        self.packer, self._view, self.size = packer, view, size  # no interrupt comes in between
+        old.release()
 
 
 class StagedTail(Tail):
@@ -219,6 +220,7 @@ class StagedTail(Tail):
     ) -> None:
         super().__init__(files, fd, header, end=end, size=size, max_entry_bytes=max_entry_bytes)
         self._end = end
+        self._moves_to: int | None = None  # where the file ends once the packer is empty
         self._buffer = bytearray(STAGING_BYTES)
         self.packer = Packer(
             self._buffer,
@@ -239,26 +241,40 @@ class StagedTail(Tail):
 
     @property
     def open_limit(self) -> int:
+        if self._moves_to is not None:
+            self._emptied()
         return min(len(self._buffer), self.size - self._end)
 
     def flush(self) -> None:
+        """Each step may be done again after an interrupt. The gate is shut from the first to the
+        last of them, so the packer holds what was written, or nothing."""
         packer = self.packer
+        if self._moves_to is not None:
+            self._emptied()
         gate_open = packer.limit > 0
         packer.limit = 0
-        data = packer.take()
-        end = self._end + len(data)
-        if gate_open:  # what is staged while we write comes behind it, and must fit there
-            packer.limit = min(len(self._buffer), self.size - end)
-        if data:
-            write_fully(self.files, self.fd, data, self._end)
-            self._end = end
+        staged = packer.position
+        if staged:
+            write_fully(self.files, self.fd, memoryview(self._buffer)[:staged], self._end)
+            self._moves_to = self._end + staged
+            self._emptied()
+        if gate_open:
+            packer.limit = self.open_limit
+
+    def _emptied(self) -> None:
+        assert self._moves_to is not None
+        self.packer.take()
+        self._end = self._moves_to
+        self._moves_to = None
 
     def stage_at_least(self, size: int) -> None:
         """Make the staging area large enough for a call of `size` bytes. It must be empty."""
         if size <= len(self._buffer):
             return
-        self._buffer = bytearray(size)
-        self._go_on_in(self._buffer, position=0)
+        buffer = bytearray(size)
+        old, packer = self.packer, self._packer_for(buffer, position=0)
+        self.packer, self._buffer = packer, buffer  # no interrupt comes in between
+        old.release()
 
 
 def vouching_checkpoint(end: int, *, next_seq: int, timestamp_ns: int) -> bytes:

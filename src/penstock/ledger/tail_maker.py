@@ -47,7 +47,7 @@ class TailMaker:
                 last_timestamp_ns=now_ns,
             )
         except BaseException:
-            discard_segment(self._folder, header)
+            discard_segment(self._folder, header.base_seq)
             raise
 
     def reopen(
@@ -134,19 +134,19 @@ def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:
         folder.sync()
     except BaseException:
         files.close(fd)
-        discard_segment(folder, header)
+        discard_segment(folder, header.base_seq)
         raise
     return fd
 
 
-def discard_segment(folder: Folder, header: SegmentHeader) -> None:
+def discard_segment(folder: Folder, base_seq: int) -> None:
     """Remove a segment that was made in vain, durably.
 
     The seq in its name goes to the segment before it. Found again, it would be taken for the last
     one, and give out seqs anew: so where it cannot be removed, nothing more may be written.
     """
     try:
-        folder.remove(segment_name(header.base_seq))
+        folder.remove(segment_name(base_seq))
         folder.sync()
     except OSError as error:
         raise OSError(errno.EIO, f"could not remove an unused segment: {error}") from error

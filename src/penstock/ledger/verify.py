@@ -14,6 +14,7 @@ from penstock.ledger.reading import next_seq_after
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.settings import LedgerSettings
+from penstock.ledger.snapshots import snapshot_name
 
 _CHUNK_ENTRIES = 2000
 
@@ -42,8 +43,12 @@ def verify(
     clock: Clock | None = None,
     settings: LedgerSettings | None = None,
     on_progress: Progress | None = None,
+    fold: Callable[[Ledger], object] | None = None,
 ) -> VerifyReport:
-    """Read every entry of a queue's directory again; a writer may be at work in it."""
+    """Read every entry of a queue's directory again; a writer may be at work in it.
+
+    `fold` lets the layer above read it too, and report what only it can know to be missing.
+    """
     report = VerifyReport()
     ledger = Ledger.open(
         path,
@@ -54,6 +59,8 @@ def verify(
         on_damage=report.problems.append,
     )
     with ledger:
+        if fold is not None:
+            fold(ledger)
         logs = [("messages", ledger.messages), ("events", ledger.events)]
         total = sum(segment.end for _, log in logs for segment in log.segments.all)
         for label, log in logs:
@@ -65,8 +72,7 @@ def verify(
             except FileNotFoundError:
                 continue  # a writer beside us has newer ones by now
             except (ValueError, OSError) as error:
-                name = f"snapshots/{seq:020d}.snap"
-                report.problems.append(Damage(name, 0, 0, 1, 0, str(error)))
+                ledger.report(Damage(f"snapshots/{snapshot_name(seq)}", 0, 0, 1, 0, str(error)))
     return report
 
 

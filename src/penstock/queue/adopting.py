@@ -67,7 +67,7 @@ def adopt_staged(
             _check(core, one)
 
     def within(step: Callable[[], Adopted]) -> Adopted:
-        with core.lock:
+        with core.lock, core.change:
             adopted = step()
             end = adopted.first_seq + adopted.entries
             feed_adopted(core.ledger, core.state, adopted.first_seq, end)
@@ -139,9 +139,8 @@ def _check_columns(found: Columns, settings: QueueSettings) -> None:
     if not _are_texts(buffers["key"], buffers["key.offsets"]):
         raise InvalidInput("a key of a staged message is not text (UTF-8)")
     _check_attributes(buffers)
-    for part in ("headers.keys", "headers.values"):
-        if any(bad in buffers[part] for bad in b"\r\n\0"):
-            raise InvalidInput("a header of a staged message has a line break or NUL in it")
+    if any(bad in buffers["headers.keys"] for bad in b"\r\n\0"):
+        raise InvalidInput("a header name of a staged message has a line break or NUL in it")
     if _longest(buffers["headers.offsets"]) > MAX_HEADERS:
         raise TooLarge(f"a staged message has more than {MAX_HEADERS} headers")
     if len(buffers["headers.keys"]) + len(buffers["headers.values"]) > MAX_HEADERS_BYTES:

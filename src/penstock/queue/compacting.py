@@ -1,7 +1,6 @@
 """Giving disk space back, beside traffic: messages that no group needs, and old events."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from threading import Lock, get_ident
 
@@ -28,7 +27,7 @@ class Compacting:
         self._running = Lock()
         self._thread = 0  # that runs one
         # Held by a compaction for each of its steps, and by whoever moves a group back.
-        self._stepping = Lock()
+        self.stepping = Lock()
         self._moves = 0
 
     def compact(self, on_progress: OnProgress = None) -> CompactionResult:
@@ -42,13 +41,10 @@ class Compacting:
             finally:
                 self._thread = 0
 
-    @contextmanager
-    def looking_again(self) -> Iterator[None]:
-        """While a group is made to need messages that it was done with: a compaction that runs
-        beside it looks again at what may go. Hold the core's lock."""
-        with self._stepping:
-            self._moves += 1
-            yield
+    def look_again(self) -> None:
+        """A group is made to need messages that it was done with: a compaction that runs beside it
+        looks again at what may go. Hold the core's lock and `stepping`, until it is done."""
+        self._moves += 1
 
     def _compact(self, on_progress: OnProgress) -> CompactionResult:
         core, result = self._core, CompactionResult()
@@ -56,7 +52,7 @@ class Compacting:
             if self._remove_what_is_done(result, on_progress):
                 break
         self._remove_old_events(result)
-        with core.lock:
+        with core.lock, core.change:
             core.reader.forget()
             core.messages.forget()
             core.arrived()  # some may wait for bytes
@@ -65,7 +61,7 @@ class Compacting:
     def _remove_what_is_done(self, result: CompactionResult, on_progress: OnProgress) -> bool:
         """Compact the message log; False: a group was moved meanwhile, so look again."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             frozen = core.freeze()
             live, moves = LiveView(core.state), self._moves
@@ -76,7 +72,7 @@ class Compacting:
         compactor.result = result
         steps = compactor.steps()
         while True:
-            with self._stepping:
+            with self.stepping:
                 if self._moves != moves:
                     return False
                 if next(steps, _NO_MORE) is _NO_MORE:
@@ -99,7 +95,7 @@ class Compacting:
         if len(snapshots) < 2:
             return
         whole = [s for s in ledger.messages.segments.all if not s.header.flags & COMPACTED]
-        with core.lock:
+        with core.lock, core.change:
             first_whole = whole[0].base_seq if whole else ledger.messages.next_seq
             since_ns = whole[0].header.created_at_ns if whole else core.clock.now_ns()
             upto = min(snapshots[0], seq_at_time(ledger.events, since_ns))

@@ -3,6 +3,9 @@
     events = decide(state, command, now)      # by the behaviours beside this file
     log.append(events); state.apply(events)   # by `record`, under the lock
 
+The log is the truth. A call that is interrupted between the two leaves the state marked as torn
+(see `change.py`), and the next call folds the state from the log first.
+
 Behaviours (publishing, delivering, settling, inspecting, operating) are files of their own; each
 works on this core and holds its lock. Waiting for the disk is not done here: whoever called decides
 how to wait (a thread blocks, a task awaits), after the lock is released.
@@ -18,7 +21,8 @@ from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, Message
-from penstock.queue.events import MAX_RUNS, Cause, Event, EventType, encode, in_parts
+from penstock.queue.change import Change, depth_of
+from penstock.queue.events import MAIN_GROUP, MAX_RUNS, Cause, Event, EventType, encode, in_parts
 from penstock.queue.fold import (
     MOVES_A_GROUP,
     feed_lagging_groups,
@@ -50,6 +54,8 @@ class QueueCore:
         self.settings = settings
         self.clock = clock
         self.lock = RLock()
+        self.torn = False  # the state is being changed, or a change of it was interrupted
+        self.change = Change(self)
         self.arrival = Condition(self.lock)
         self.waiting_threads = 0
         self.listeners: list[Callable[[], None]] = []  # of asyncio waiters
@@ -60,6 +66,7 @@ class QueueCore:
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
+        self.main = self.state.groups[MAIN_GROUP]
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
         self.messages = MessageReader(ledger.messages, self.identity)
@@ -76,6 +83,19 @@ class QueueCore:
         The ledger refuses everything from then on. The lock stays the same object: others know it.
         """
         self.lock._at_fork_reinit()  # type: ignore[attr-defined]
+
+    def mend(self) -> None:
+        """Fold the state from the logs: a change of it was interrupted. Hold the lock.
+
+        Clears no mark. An interrupt in here leaves the state torn, and the next call begins again.
+        """
+        self.ledger.check_open()
+        state = fold(self.ledger, dedup_entries=self.settings.dedup_entries)
+        state.rebase(self.clock.now_ns(), self.clock.monotonic_ns())
+        self.reader.forget()
+        self.messages.forget()
+        self._a_group_lags = False
+        self.state, self.main = state, state.groups[MAIN_GROUP]
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -140,7 +160,16 @@ class QueueCore:
         """Wait for an arrival, or until something happens by itself. Within `expecting`."""
         wake_ns = self.next_wake_ns()
         timeout_ns = timeout_ns if wake_ns is None else min(timeout_ns, wake_ns)
-        self.clock.wait(self.arrival, timeout_ns / 1e9)
+        self.torn = False  # others have the state meanwhile
+        try:
+            self.clock.wait(self.arrival, timeout_ns / 1e9)
+        finally:
+            # Interrupted right after it let go of the lock, a condition does not take it again.
+            if not self.lock._is_owned():  # type: ignore[attr-defined]
+                self.lock.acquire()
+        if self.torn:
+            self.mend()
+        self.torn = True
 
     def arrived(self) -> None:
         """Something may be ready now: wake those who wait for it."""
@@ -278,7 +307,7 @@ class QueueCore:
 
     def snapshot_if_due(self) -> None:
         """Save the state now and then. What was recorded is recorded, even if that fails."""
-        with self.lock:
+        with self.lock, self.change:
             log = self.ledger
             if (
                 log.events.next_seq < self.snapshot_event
@@ -330,16 +359,22 @@ class QueueCore:
             saved()
 
     def close(self) -> None:
-        """Save the state and let go of the files."""
+        """Save the state and let go of the files. After an interrupt, call it again."""
         if self.tidying is not None:
             self.tidying.end()
         self.saver.end()
         with self.lock:
             try:
                 if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
-                    self.snapshot()
+                    self._last_snapshot()
             except LedgerError as error:  # the next open takes longer, that is all
                 logger.warning("no snapshot of %s was saved: %s", self.ledger.path, error)
             finally:
                 self.ledger.close()
                 self.arrival.notify_all()
+
+    def _last_snapshot(self) -> None:
+        if depth_of(self.lock)() > 1:
+            return  # a signal handler closes the queue in the middle of a change
+        with self.change:
+            self.snapshot()

@@ -9,6 +9,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering, check_count
 from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.inspecting import Inspecting
+from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MOST_ATTEMPTS
 
@@ -22,18 +23,25 @@ class DeadLetters:
         self._delivering = delivering
 
     def lease(
-        self, count: int, lease_s: float | None, group_name: str, holder: str
+        self,
+        count: int,
+        lease_s: float | None,
+        group_name: str,
+        holder: str,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> list[LeasedMessage]:
-        """Lease up to so many dead letters, oldest first."""
+        """Lease up to `count` dead letters, oldest first: at least one, and no more than fit into
+        `max_bytes`."""
         core = self._core
         check_count(count)
         length_ns = self._delivering.length_ns(lease_s)
         holder = as_written("holder", holder)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             nonce = self._delivering.nonce()
             leased: list[LeasedMessage] = []
+            size = 0
             by_attempt: dict[int, list[int]] = {}
             for seq, flight in group.dead.items():
                 if len(leased) == count:
@@ -41,6 +49,9 @@ class DeadLetters:
                 letter = self._inspecting.dead_letter(seq, flight)
                 if letter is None:
                     continue  # its bytes are gone; there is nothing to hand out
+                size += size_of(letter.message)
+                if leased and size > max_bytes:
+                    break
                 attempt = min(flight.attempt + 1, MOST_ATTEMPTS)
                 by_attempt.setdefault(attempt, []).append(seq)
                 ticket = Ticket(

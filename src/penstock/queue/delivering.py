@@ -10,6 +10,7 @@ from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.events import Cause, Event, EventType, as_written
 from penstock.queue.group import Group
+from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.order import in_order
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
@@ -28,19 +29,25 @@ class Delivering:
     # -- the two ways out --------------------------------------------------------------------------
 
     def lease(
-        self, count: int, lease_s: float | None, group_name: str, holder: str
+        self,
+        count: int,
+        lease_s: float | None,
+        group_name: str,
+        holder: str,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> list[LeasedMessage]:
-        """Lease up to so many ready messages, now."""
+        """Lease up to `count` ready messages, now: at least one, and no more than fit into
+        `max_bytes` (see `size_of`). The rest stays ready."""
         core = self._core
         length_ns = self.length_ns(lease_s)
         holder = as_written("holder", holder)
         check_count(count)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             if core.state.paused:
                 return []
-            chosen, events = self._choose(group, count, now_ns)
+            chosen, events = self._choose(group, count, now_ns, max_bytes)
             if not chosen:
                 return []
             nonce = self._nonces.next()
@@ -80,7 +87,7 @@ class Delivering:
         """Take up to so many ready messages for good: delivered and settled in one event."""
         core = self._core
         check_count(count)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
             if core.state.paused:
@@ -112,28 +119,31 @@ class Delivering:
 
     # -- choosing ----------------------------------------------------------------------------------
 
-    def _choose(self, group: Group, count: int, now_ns: int) -> tuple[list[Message], list[Event]]:
+    def _choose(
+        self, group: Group, count: int, now_ns: int, max_bytes: int = NO_BYTE_LIMIT
+    ) -> tuple[list[Message], list[Event]]:
         """The next messages, and what was found out on the way: expired, lost, unreadable."""
         core = self._core
         if not group.special:
-            plain = self._choose_plain(group, count)
+            plain = self._choose_plain(group, count, max_bytes)
             if plain is not None:
                 return plain, []
-        chosen, events = self._choose_any(group, count, now_ns)
+        chosen, events = self._choose_any(group, count, now_ns, max_bytes)
         while events and not chosen:
             # Only such as cannot be delivered; with them gone, the next of their keys may be.
             core.record(events)
             group.promote(now_ns)
-            chosen, events = self._choose_any(group, count, now_ns)
+            chosen, events = self._choose_any(group, count, now_ns, max_bytes)
         return chosen, events
 
     def _choose_any(
-        self, group: Group, count: int, now_ns: int
+        self, group: Group, count: int, now_ns: int, max_bytes: int
     ) -> tuple[list[Message], list[Event]]:
         core = self._core
         chosen: list[Message] = []
         expired: list[int] = []
         events: list[Event] = []
+        size = 0
         for seq in in_order(core, group, now_ns):
             try:
                 entry = core.reader.get(seq)
@@ -143,19 +153,26 @@ class Delivering:
             if 0 < entry.expires_at_ns <= now_ns:
                 expired.append(seq)
                 continue
+            if chosen and size + entry.size > max_bytes:
+                break  # before it is unpacked, where the bytes in the log alone are too many
             try:
-                chosen.append(core.message(entry))
+                message = core.message(entry)
             except PayloadUnreadable as error:
                 event = _about(EventType.DEAD, group, [seq], reason=str(error))
                 events.append(event._replace(cause=Cause.UNREADABLE))
                 continue
+            if max_bytes != NO_BYTE_LIMIT:
+                size += size_of(message)
+                if chosen and size > max_bytes:
+                    break
+            chosen.append(message)
             if len(chosen) == count:
                 break
         if expired:
             events.append(_about(EventType.EXPIRED, group, expired))
         return chosen, events
 
-    def _choose_plain(self, group: Group, count: int) -> list[Message] | None:
+    def _choose_plain(self, group: Group, count: int, max_bytes: int) -> list[Message] | None:
         """The short way where nothing but plain messages wait: the next run of them, whole.
 
         None where it must be looked at one by one, because something may be expired or unreadable,
@@ -164,7 +181,7 @@ class Delivering:
         first, end = group.plain.first_run(count)
         if end - first < min(count, len(group.plain)):
             return None
-        return self._core.messages.get_run(first, end - first)
+        return self._core.messages.get_run(first, end - first, max_bytes)
 
 
 class Nonces:

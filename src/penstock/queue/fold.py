@@ -6,7 +6,8 @@ from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
-from penstock.ledger.snapshots import Snapshot
+from penstock.ledger.segment_header import COMPACTED
+from penstock.ledger.snapshots import Snapshot, snapshot_name
 from penstock.queue.events import Event, EventType, decode
 from penstock.queue.settlement import settlement_in
 from penstock.queue.snapshot import load_state
@@ -18,13 +19,22 @@ MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
-    """Everything the logs say, as state. Changes nothing on disk."""
+    """Everything the logs say, as state. Changes nothing on disk.
+
+    Plain messages may be appended meanwhile: they come behind, and are left to `catch_up`.
+    """
     state, next_event = _newest_that_loads(ledger, dedup_entries)
+    removed_upto = _removed_upto(ledger, next_event)
+    if next_event < removed_upto:
+        reason = "events were removed up to there, and no snapshot includes them: what was settled"
+        lost = (next_event, removed_upto - 1)
+        ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be back"))
     next_seq = ledger.messages.next_seq
-    state.spoken_of = max(state.ingested_upto, next_seq)
-    state.next_event = ledger.events.next_seq
-    settlements = _feed_new_messages(ledger, state)
-    events = Cursor(ledger.events, next_event)
+    in_snapshot = state.ingested_upto
+    state.spoken_of = max(in_snapshot, next_seq)
+    state.next_event = max(ledger.events.next_seq, next_event)
+    settlements = _feed_new_messages(ledger, state, next_seq)
+    events = Cursor(ledger.events, next_event, unsynced=True)
     while entries := events.read(_CHUNK):
         for entry in entries:
             while settlements and settlements[0][0] <= entry.seq:
@@ -41,10 +51,47 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
     for before_event, event in settlements:
         state.apply(event)
         state.next_event = max(state.next_event, before_event)
+    _report_lost(ledger, state, in_snapshot, next_event)
     if not ledger.read_only:  # a reader keeps what it saw, whatever the writer does to the files
         ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
         ledger.events.segments.close()
     return state
+
+
+def _removed_upto(ledger: Ledger, next_event: int) -> int:
+    """Up to where events were removed, as far as that is known without reading them all."""
+    first = Cursor(ledger.events, next_event).read(1)
+    segment = ledger.events.segments.holding(next_event)
+    if first and segment is not None and segment.header.flags & COMPACTED:
+        return max(ledger.marks(ledger.events).low, first[0].seq)
+    return ledger.marks(ledger.events).low
+
+
+def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snapshot: int) -> None:
+    """Report the ends of the logs that something still there speaks of.
+
+    A snapshot is saved when everything it knows is on disk: what the logs lack of that is damage.
+    Events and messages may survive one another when the power fails before a sync: what they
+    speak of was lost with it, or never finished.
+    """
+    messages, events = ledger.messages, ledger.events
+    next_seq, next_event = messages.next_seq, max(events.next_seq, after_snapshot)
+    if next_seq < state.spoken_of:
+        next_seq = max(next_seq, ledger.next_seq_now(messages))
+    if next_seq < in_snapshot:
+        reason = "a snapshot knows messages that are not in the log"
+        ledger.report(Damage("messages", 0, 0, next_seq, in_snapshot - 1, reason))
+        next_seq = in_snapshot
+    if next_seq < state.spoken_of:
+        reason = "events speak of messages that are not in the log: lost before they were synced"
+        lost = Damage("messages", 0, 0, next_seq, state.spoken_of - 1, reason, torn=True)
+        ledger.report(lost)
+    if next_event < state.next_event:
+        next_event = max(next_event, ledger.next_seq_now(events))
+    if next_event < state.next_event:
+        reason = "messages speak of events that are not in the log: lost before they were synced"
+        lost = Damage("events", 0, 0, next_event, state.next_event - 1, reason, torn=True)
+        ledger.report(lost)
 
 
 def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, int]:
@@ -58,7 +105,7 @@ def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, 
         except NewerVersion:
             raise
         except BadEntry as error:
-            name = f"snapshots/{snapshot.event_seq}"
+            name = f"snapshots/{snapshot_name(snapshot.event_seq)}"
             ledger.report(Damage(name, 0, 0, 1, 0, error.reason))
             snapshot = _older_than(ledger, snapshot.event_seq)
     return QueueState(dedup_entries=dedup_entries), 1
@@ -116,21 +163,21 @@ def feed_adopted(ledger: Ledger, state: QueueState, first: int, end: int) -> Non
         _publish(state, [entry for entry in entries if entry.seq < end])
 
 
-def _feed_new_messages(ledger: Ledger, state: QueueState) -> deque[tuple[int, Event]]:
+def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tuple[int, Event]]:
     settlements = []
     first = min(state.ingested_upto, *(group.fed_upto for group in state.groups.values()))
-    cursor = Cursor(ledger.messages, first)
+    cursor = Cursor(ledger.messages, first, unsynced=True)
     known_upto = state.ingested_upto
-    while entries := _read_on(cursor, state, ledger.messages.next_seq):
+    while entries := [entry for entry in _read_on(cursor, state, end) if entry.seq < end]:
         _publish(state, entries)
         for entry in entries:
             if entry.attributes and entry.seq >= known_upto:
                 found = settlement_in(entry)
                 if found is not None:
                     settlements.append(found)
-    state.ingested_upto = ledger.messages.next_seq
+    state.ingested_upto = end
     for group in state.groups.values():
-        group.fed_upto = ledger.messages.next_seq
+        group.fed_upto = end
     return deque(sorted(settlements, key=lambda found: found[0]))
 
 

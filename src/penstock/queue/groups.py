@@ -39,7 +39,7 @@ class Groups:
         self._commit()
 
     def __iter__(self) -> Iterator[str]:
-        with self._core.lock:
+        with self._core.lock, self._core.change:
             return iter([group.name for group in self._core.state.groups.values()])
 
     def __contains__(self, name: object) -> bool:

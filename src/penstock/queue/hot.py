@@ -13,6 +13,7 @@ is called from there. And the event log's packer is tried here, without a call b
 import struct
 
 from penstock.codec.layout import EVENT_OF_ONE_FORMAT
+from penstock.errors import PenstockError
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Nonces
@@ -33,11 +34,11 @@ class ShortWays:
     def __init__(self, core: QueueCore, settler: Settler, nonces: Nonces) -> None:
         self._core = core
         self._settler = settler
-        # Called, not entered by `with`, which takes twice as long.
+        # Called, not entered by `with`, which takes twice as long. Called within the `try`, as an
+        # interrupt may come right after the call.
         self._acquire, self._release = core.lock.acquire, core.lock.release
         self._next_nonce = nonces.next
-        self._state, self._metrics, self._messages = core.state, core.metrics, core.messages
-        self._main = core.state.groups[MAIN_GROUP]
+        self._metrics, self._messages = core.metrics, core.messages
         self._events = core.ledger.events
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
@@ -45,12 +46,14 @@ class ShortWays:
     def take(self) -> Message | None:
         """A message, for good; None where the general way must be gone, or where there is none."""
         core, acquire, release = self._core, self._acquire, self._release
-        acquire()
         try:
-            group, ahead = self._main, self._messages.ahead
+            acquire()
+            if core.torn:
+                return None
+            group, ahead = core.main, self._messages.ahead
             if (group.leases or group.scheduled) and not group.is_quiet(*core.clock.read()):
                 return None
-            if group.special or self._state.paused or (self._discards_dead and group.dead):
+            if group.special or core.state.paused or (self._discards_dead and group.dead):
                 return None
             plain = group.plain
             message = ahead.pop() if ahead else self._next()
@@ -79,19 +82,30 @@ class ShortWays:
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return message
+        except PenstockError:
+            raise
+        except BaseException:  # an interrupt, perhaps in the middle of the change
+            core.torn = True
+            core.arrived()
+            raise
         finally:
-            release()
+            try:
+                release()
+            except RuntimeError:
+                pass  # interrupted while it waited for the lock
 
     def lease(self) -> LeasedMessage | None:
         """A message, for the queue's `lease_s`; None as above."""
         core, acquire, release = self._core, self._acquire, self._release
-        acquire()
         try:
-            group, ahead = self._main, self._messages.ahead
+            acquire()
+            if core.torn:
+                return None
+            group, ahead = core.main, self._messages.ahead
             now_ns, mono_ns = core.clock.read()
             if not group.is_quiet(now_ns, mono_ns):
                 return None
-            if group.special or self._state.paused or (self._discards_dead and group.dead):
+            if group.special or core.state.paused or (self._discards_dead and group.dead):
                 return None
             message = ahead.pop() if ahead else self._next()
             if message is None:
@@ -110,15 +124,24 @@ class ShortWays:
             event_seq = events.hot.append_event(_LEASED, body, now_ns)
             if event_seq < 0:
                 event_seq = events.append_event(_LEASED, body)
-            self._state.moment.mono_ns = mono_ns
+            core.state.moment.mono_ns = mono_ns
             group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, "")
             self._metrics.leased += 1
             if not event_seq & _NOT_MEASURED:
                 self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
+        except PenstockError:
+            raise
+        except BaseException:  # an interrupt, perhaps in the middle of the change
+            core.torn = True
+            core.arrived()
+            raise
         finally:
-            release()
+            try:
+                release()
+            except RuntimeError:
+                pass  # interrupted while it waited for the lock
         ticket = _new(
             Ticket,
             (core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler),
@@ -133,9 +156,11 @@ class ShortWays:
     def ack_receipt(self, identity: int, number: int, attempt: int, seq: int, nonce: int) -> bool:
         """The same by what a receipt says."""
         core, acquire, release = self._core, self._acquire, self._release
-        acquire()
         try:
-            group = self._state.groups.get(number)
+            acquire()
+            if core.torn:
+                return False
+            group = core.state.groups.get(number)
             if group is None or identity != core.identity or seq in group.flights:
                 return False
             lease = group.leases.get(seq)
@@ -154,13 +179,23 @@ class ShortWays:
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return True
+        except PenstockError:
+            raise
+        except BaseException:  # an interrupt, perhaps in the middle of the change
+            core.torn = True
+            core.arrived()
+            raise
         finally:
-            release()
+            try:
+                release()
+            except RuntimeError:
+                pass  # interrupted while it waited for the lock
 
     def _next(self) -> Message | None:
         """The next message of group `main`, if it is a plain one; was not read ahead."""
-        seq = self._main.plain.first
+        core = self._core
+        seq = core.main.plain.first
         if seq is None:
-            self._core.catch_up()  # what was published since comes behind; it matters only now
-            seq = self._main.plain.first
+            core.catch_up()  # what was published since comes behind; it matters only now
+            seq = core.main.plain.first
         return None if seq is None else self._messages.get(seq)

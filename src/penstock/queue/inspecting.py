@@ -3,7 +3,7 @@
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from heapq import merge
-from itertools import islice
+from itertools import chain, islice
 
 from penstock import codec
 from penstock.checking import check_whole
@@ -16,6 +16,7 @@ from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
 from penstock.queue.history import all_events, events_of
+from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.order import in_order
 
 STATES = {state.name.lower(): state for state in State}
@@ -53,7 +54,7 @@ class Inspecting:
     def state_of(self, id_: str, group_name: str) -> str:
         """The state of a message in a group, as a word."""
         entry = self.entry(id_)
-        with self._core.lock:
+        with self._core.lock, self._core.change:
             return self._state(self._core.group(group_name), entry).name.lower()
 
     def _state(self, group: Group, entry: Entry) -> State:
@@ -66,23 +67,29 @@ class Inspecting:
 
     # -- many --------------------------------------------------------------------------------------
 
-    def peek(self, count: int, group_name: str) -> list[Message]:
-        """The messages that would be delivered next."""
+    def peek(self, count: int, group_name: str, max_bytes: int = NO_BYTE_LIMIT) -> list[Message]:
+        """The messages that would be delivered next: at least one, and no more than fit into
+        `max_bytes`."""
         core = self._core
         check_whole("n", count, 1, MAX_PEEK)
-        with core.lock:
+        with core.lock, core.change:
             core.ledger.check_open()
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
             group.promote(now_ns)
             found: list[Message] = []
+            size = 0
             for seq in in_order(core, group, now_ns):
                 if len(found) == count:
                     break
                 message = self._readable(seq)
-                if message is not None and not 0 < message.expires_at_ns <= now_ns:
-                    found.append(message)
+                if message is None or 0 < message.expires_at_ns <= now_ns:
+                    continue
+                size += size_of(message)
+                if found and size > max_bytes:
+                    break
+                found.append(message)
             return found
 
     def browse(
@@ -96,7 +103,7 @@ class Inspecting:
         core.ledger.check_open()
         if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
             return self._browse_log(wanted, group_name, after_seq)
-        with core.lock:
+        with core.lock, core.change:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
@@ -119,13 +126,13 @@ class Inspecting:
     def _browse_log(self, wanted: State, group_name: str, after_seq: int) -> Iterator[Message]:
         """What is done has no place in memory: how it ended is asked of the event log."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             number = core.group(group_name).number
         ended = self._ends(number)
         cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
             for entry in entries:
-                with core.lock:
+                with core.lock, core.change:
                     state = self._state(core.group(group_name), entry)
                 if state is State.DONE:
                     state = ended.get(entry.seq, State.DONE)
@@ -170,7 +177,7 @@ class Inspecting:
     def dead(self, group_name: str) -> Iterator[DeadLetter]:
         """The dead letters of a group, oldest death first."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             dead = list(core.group(group_name).dead.items())
         for seq, flight in dead:
@@ -209,12 +216,10 @@ class Inspecting:
     def stats(self) -> Stats:
         """All counts; none of them is counted, so this costs the same whatever waits."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             ledger = core.ledger
-            for log in (ledger.messages, ledger.events):
-                log.publish_tail()  # so that their sizes are those of now
             main = groups["main"]
             return Stats(
                 ready=main.ready,
@@ -236,8 +241,8 @@ class Inspecting:
                 paused=core.state.paused,
                 next_seq=ledger.messages.next_seq,
                 first_seq=ledger.messages.first_seq,
-                message_log_bytes=sum(s.end for s in ledger.messages.segments.all),
-                event_log_bytes=sum(s.end for s in ledger.events.segments.all),
+                message_log_bytes=ledger.messages.size_bytes(),
+                event_log_bytes=ledger.events.size_bytes(),
                 segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
                 damaged=len(ledger.damage),
                 groups=groups,
@@ -270,7 +275,7 @@ class Inspecting:
         """The exact reason why a message is not being delivered now."""
         core = self._core
         entry = self.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             group = core.group(group_name)
             state = self._state(group, entry)
             now_ns = core.clock.now_ns()
@@ -356,25 +361,29 @@ class Inspecting:
             {"higher_priority": higher, "same_priority": same},
         )
 
-    def history(self, id_: str, group_name: str | None) -> list[HistoryEvent]:
-        """Everything that happened to a message, oldest first."""
+    def history(
+        self, id_: str, group_name: str | None, *, skip: int = 0, limit: int | None = None
+    ) -> list[HistoryEvent]:
+        """What happened to a message, oldest first: all, or at most `limit` behind the first
+        `skip`."""
         core = self._core
         entry = self.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             names = {number: group.name for number, group in core.state.groups.items()}
             number = None if group_name is None else core.group(group_name).number
-        found = [HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)]
-        for event in events_of(core.ledger, entry.seq, number):
-            found.append(  # noqa: PERF401 - the loop reads better
-                HistoryEvent(
-                    event.type.name.lower(),
-                    event.timestamp_ns,
-                    None if event.group == ALL_GROUPS else names.get(event.group),
-                    event.attempt,
-                    event.reason,
-                    event.holder,
-                    event.retry_at_ns,
-                    event.event_seq,
-                )
+        published = HistoryEvent("published", entry.timestamp_ns, None, 0, "", "", 0, 0)
+        found = (
+            HistoryEvent(
+                event.type.name.lower(),
+                event.timestamp_ns,
+                None if event.group == ALL_GROUPS else names.get(event.group),
+                event.attempt,
+                event.reason,
+                event.holder,
+                event.retry_at_ns,
+                event.event_seq,
             )
-        return found
+            for event in events_of(core.ledger, entry.seq, number)
+        )
+        end = None if limit is None else skip + limit
+        return list(islice(chain([published], found), skip, end))

@@ -1,7 +1,10 @@
 """Entries of the message log as messages, and reading them in the order they are asked for."""
 
+from itertools import accumulate
+
 from penstock import codec
 from penstock.codec import Entry
+from penstock.codec.layout import DATA
 from penstock.ledger import read_entry
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
@@ -12,6 +15,17 @@ from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
 _FIRST_AHEAD = 8
+NO_BYTE_LIMIT = 1 << 62
+MESSAGE_OVERHEAD_BYTES = 256  # id, times and names of fields, in an answer
+
+
+def size_of(message: Message) -> int:
+    """Bytes of a message in an answer, about: its payload, its headers, and the rest."""
+    size = len(message[2]) + MESSAGE_OVERHEAD_BYTES
+    headers = message[8]
+    if headers:
+        size += sum(len(name) + len(value) for name, value in headers.items())
+    return size
 
 
 def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
@@ -84,29 +98,28 @@ class EntryReader:
         log = self._log
         log.check_readable()
         log.publish_tail()
-        segment = self._segment
+        segment, offset = self._segment, self._offset
+        self._segment = None  # until something is found
         if segment is None or segment.gone or seq != self._next_seq:
             segment = log.segments.holding(seq)
             if segment is None:
                 return
-            self._offset = segment.offset_of(seq)
+            offset = segment.offset_of(seq)
             self._count = 8
-            if self._offset < 0:
+            if offset < 0:
                 return
-        entries, after = log.segments.used(segment).read(self._offset, self._count)
+        entries, after = log.segments.used(segment).read(offset, self._count, _AHEAD_BYTES)
         if not entries:
-            following = log.segments.after(segment)
-            self._segment = None
-            if following is not None and following.base_seq <= seq:
-                self._next_seq = 0
-                self._segment = following
-                self._offset = following.offset_of(seq)
-                if self._offset >= 0:
-                    entries, after = following.read(self._offset, self._count)
-                    segment = following
+            segment = log.segments.after(segment)
+            offset = -1
+            if segment is not None and segment.base_seq <= seq:
+                offset = segment.offset_of(seq)
+            if segment is None or offset < 0:
+                return
+            entries, after = segment.read(offset, self._count, _AHEAD_BYTES)
             if not entries:
                 return
-        self._ahead = {entry.seq: entry for entry in entries}
+        self._ahead = {entry.seq: entry for entry in entries if entry.type == DATA}
         self._segment, self._offset = segment, after
         self._next_seq = entries[-1].seq + 1
         size = max(entry.size for entry in entries)
@@ -128,39 +141,56 @@ class MessageReader:
         self._offset = 0  # behind the last message read
         self._next_seq = 0
         self._count = _FIRST_AHEAD
+        self._read_bytes = 0  # by the last read
 
     def get(self, seq: int) -> Message | None:
         """The message with that seq, if it is one of those."""
         ahead = self.ahead
         if ahead and ahead[-1][1] == seq:
             return ahead.pop()
-        ahead = self._read_on(seq, self._count)
+        ahead = self._read_on(seq, self._count, _AHEAD_BYTES)
         if not ahead:
             return None
         ahead.reverse()
         self.ahead = ahead
         return ahead.pop()
 
-    def get_run(self, first: int, count: int) -> list[Message] | None:
-        """Messages with seqs in a row; None if not all of them are such."""
+    def get_run(
+        self, first: int, count: int, max_bytes: int = NO_BYTE_LIMIT
+    ) -> list[Message] | None:
+        """Messages with seqs in a row, at least one and no more than `max_bytes` of the log; None
+        if not all of them are such."""
         found: list[Message] = []
         if self.ahead and self.ahead[-1][1] == first:
             found = self.ahead[-count:]
             del self.ahead[-count:]
             found.reverse()
-        while len(found) < count:
-            more = self._read_on(first + len(found), count - len(found))
+        size = 0 if max_bytes == NO_BYTE_LIMIT else sum(map(size_of, found))
+        while len(found) < count and size < max_bytes:
+            more = self._read_on(first + len(found), count - len(found), max_bytes - size)
             if not more:
                 return None
             found += more
+            size += self._read_bytes
+        if size > max_bytes:
+            self._keep_within(found, max_bytes)
         return found
+
+    def _keep_within(self, found: list[Message], max_bytes: int) -> None:
+        """Leave off the last ones that do not fit. If small, they are kept for the next call."""
+        sizes = accumulate(map(size_of, found))
+        fitting = max(sum(size <= max_bytes for size in sizes), 1)
+        rest = found[fitting:]
+        del found[fitting:]
+        if self.ahead or sum(map(size_of, rest)) <= _AHEAD_BYTES:
+            self.ahead += reversed(rest)
 
     def forget(self) -> None:
         """Read everything anew: segments have changed."""
         self.ahead.clear()
         self._segment = None
 
-    def _read_on(self, seq: int, count: int) -> list[Message]:
+    def _read_on(self, seq: int, count: int, max_bytes: int) -> list[Message]:
         log = self._log
         log.check_readable()
         log.publish_tail()
@@ -169,9 +199,9 @@ class MessageReader:
             self._count = _FIRST_AHEAD
             if not self._find(seq):
                 return []
-        messages = self._read(count)
+        messages = self._read(count, max_bytes)
         if not messages and self._find(seq):  # in the next segment, perhaps
-            messages = self._read(count)
+            messages = self._read(count, max_bytes)
         if not messages or messages[0].seq != seq or messages[-1].seq != seq + len(messages) - 1:
             self._segment = None
             return []
@@ -181,15 +211,16 @@ class MessageReader:
     def _find(self, seq: int) -> bool:
         segment = self._log.segments.holding(seq)
         offset = -1 if segment is None else segment.offset_of(seq)
-        self._segment, self._offset = segment, offset
+        self._segment, self._offset = segment if offset >= 0 else None, offset
         return offset >= 0
 
-    def _read(self, count: int) -> list[Message]:
+    def _read(self, count: int, max_bytes: int) -> list[Message]:
         assert self._segment is not None
         start = self._offset
         messages, self._offset = self._log.segments.used(self._segment).read_messages(
-            start, count, self._identity
+            start, count, self._identity, max_bytes
         )
-        size = (self._offset - start) // max(len(messages), 1)
+        self._read_bytes = self._offset - start
+        size = self._read_bytes // max(len(messages), 1)
         self._count = max(min(2 * self._count, _AHEAD_BYTES // max(size, 1), _AHEAD_ENTRIES), 1)
         return messages

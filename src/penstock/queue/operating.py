@@ -1,8 +1,8 @@
 """Operating a queue: seek, cancel, purge, pause, redrive, groups, compaction."""
 
 import math
-import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 
 from penstock.checking import check_number, check_whole
 from penstock.codec import Entry
@@ -10,6 +10,7 @@ from penstock.errors import InvalidInput, NoSuchMessage, QueueError
 from penstock.ledger import seq_at_time
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.names import check_name
 from penstock.queue.compacting import Compacting
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Event, EventType
@@ -18,7 +19,6 @@ from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.runs import as_runs
 
-_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 MAX_GROUPS = 1000
 
 
@@ -43,10 +43,11 @@ class Operating:
     ) -> int:
         """Deliver from there on (again): the seq it came down to."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
-            with self._compacting.looking_again():
+            with self._compacting.stepping:
+                self._compacting.look_again()
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
             return target
@@ -74,7 +75,7 @@ class Operating:
         """Take a message out, in every group; False if it is done in all of them already."""
         core = self._core
         entry = self._inspecting.entry(id_)
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             if not any(self._is_live(group, entry) for group in core.state.groups.values()):
                 return False
@@ -89,7 +90,7 @@ class Operating:
     def purge(self, group_name: str | None) -> int:
         """Throw away all that waits (not what is leased or dead); how many that were."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             groups = core.state.groups.values() if group_name is None else [core.group(group_name)]
             before = sum(group.totals[EventType.PURGED] for group in groups)
@@ -98,10 +99,25 @@ class Operating:
             core.record([Event(EventType.PURGED, group=number, target_seq=target)])
             return sum(group.totals[EventType.PURGED] for group in groups) - before
 
+    def cancel_deliverable(self, group_name: str, limit: int) -> int:
+        """Cancel up to `limit` messages that are ready, parked or leased. Return how many.
+
+        Scheduled messages and dead letters stay, leased dead letters too.
+        """
+        core = self._core
+        with core.lock, core.change:
+            core.tick()
+            group = core.group(group_name)
+            seqs = list(islice(_deliverable(group), limit))
+            if seqs:
+                runs = tuple(as_runs(seqs))
+                core.record([Event(EventType.CANCELLED, group=group.number, runs=runs)])
+            return len(seqs)
+
     def pause(self, paused: bool) -> None:
         """Stop handing out, or go on. Publishing and settling are not affected."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             if core.state.paused != paused:
                 kind = EventType.PAUSED if paused else EventType.RESUMED
                 core.record([Event(kind, group=ALL_GROUPS)])
@@ -132,7 +148,7 @@ class Operating:
         for name, time in (("since", since), ("until", until)):
             if time is not None:
                 check_number(f"{name} (Unix seconds)", time, 0, 9e9)
-        with core.lock:
+        with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
             seqs = self._dead_seqs(group, ids, reason, since, until)[:limit]
@@ -179,11 +195,8 @@ class Operating:
     ) -> None:
         """Make a group that starts there; nothing happens if it exists."""
         core = self._core
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise InvalidInput(
-                f"{name!r} is not a group name: 1 to 64 of a-z, 0-9 and -, not starting with -"
-            )
-        with core.lock:
+        check_name("group", name)
+        with core.lock, core.change:
             core.tick()
             if core.state.group_named(name) is not None:
                 return
@@ -194,7 +207,8 @@ class Operating:
             number = core.state.next_group
             if number >= ALL_GROUPS:  # after 65,000 of them: one that is free again
                 number = next(n for n in range(1, ALL_GROUPS) if n not in core.state.groups)
-            with self._compacting.looking_again():
+            with self._compacting.stepping:
+                self._compacting.look_again()
                 target = self._target(to=to, seq=seq, id=id, time=time)
                 core.record(
                     [Event(EventType.GROUP_CREATED, group=number, target_seq=target, name=name)]
@@ -205,7 +219,7 @@ class Operating:
         core = self._core
         if name == MAIN_GROUP_NAME:
             raise InvalidInput("the group 'main' cannot be deleted")
-        with core.lock:
+        with core.lock, core.change:
             group = core.group(name)
             core.record([Event(EventType.GROUP_DELETED, group=group.number)])
 
@@ -222,3 +236,15 @@ def _at_or_before_ns(time: float) -> int:
         return time * NS
     numerator, denominator = math.nextafter(time, 0).as_integer_ratio()  # exact, unlike a product
     return numerator * NS // denominator
+
+
+def _deliverable(group: Group) -> Iterator[int]:
+    """The seqs that are leased, parked or ready; not those of leased dead letters."""
+    for seq in group.leases:
+        flight = group.flights.get(seq)
+        if flight is None or not flight.cause:
+            yield seq
+    yield from (seq for seq, flight in group.flights.items() if flight.state is State.PARKED)
+    for lane in group.lanes:
+        yield from lane.fresh
+        yield from (seq for _, seq in lane.due)

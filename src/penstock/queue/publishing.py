@@ -66,15 +66,19 @@ class Publishing:
         payload with its content type as a `typed_draft`."""
         core, log = self._core, self._log
         now_ns = log.now_ns
-        packer = log.hot
-        id_ = packer.append_identified(item, now_ns(), core.identity)
-        next_seq = packer.next_seq
-        if id_ is None:
-            seq, timestamp_ns = log.append_batch_stamped([item])
-            id_, next_seq = codec.make_id(timestamp_ns, core.identity, seq), seq + 1
-        core.metrics.published += 1
-        if core.waiting_threads or core.listeners:
+        try:
+            packer = log.hot
+            id_ = packer.append_identified(item, now_ns(), core.identity)
+            next_seq = packer.next_seq
+            if id_ is None:
+                seq, timestamp_ns = log.append_batch_stamped([item])
+                id_, next_seq = codec.make_id(timestamp_ns, core.identity, seq), seq + 1
+            core.metrics.published += 1
+            if core.waiting_threads or core.listeners:
+                core.arrived()
+        except BaseException:  # an interrupt: it may be published, and others wait for it
             core.arrived()
+            raise
         if next_seq > core.snapshot_seq:
             core.snapshot_if_due()
         return id_
@@ -82,10 +86,14 @@ class Publishing:
     def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
         """The short way for several, which are there together or not at all."""
         core = self._core
-        first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
-        core.metrics.published += len(payloads)
-        if core.waiting_threads or core.listeners:
+        try:
+            first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
+            core.metrics.published += len(payloads)
+            if core.waiting_threads or core.listeners:
+                core.arrived()
+        except BaseException:
             core.arrived()
+            raise
         if first >= core.snapshot_seq:
             core.snapshot_if_due()
         return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
@@ -103,15 +111,16 @@ class Publishing:
         """
         core = self._core
         check_batch(messages, core.settings)
-        with core.lock:
+        drafts = self.drafts_of(messages)
+        with core.lock, core.change:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
-            prepared = self.prepare(messages, core.tick())
+            prepared = self.prepare(messages, core.tick(), drafts)
             if prepared.drafts:
                 self._take_tokens(len(prepared.drafts))
             while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
                 # Others were let in meanwhile; what was no duplicate may be one now.
-                prepared = self.prepare(messages, core.tick())
+                prepared = self.prepare(messages, core.tick(), drafts)
             if not prepared.drafts:
                 core.record([deduplicated(prepared.duplicates)])
             published = self.write_prepared(prepared)
@@ -122,7 +131,7 @@ class Publishing:
         """As `publish`, but nothing where that would wait for room: for those who wait otherwise,
         until something changes."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             drafts = self.prepare(messages, core.tick()).drafts
             may_wait = core.settings.when_full == "block" and self._can_fit(len(drafts))
             if drafts and may_wait and self._excess(drafts):
@@ -168,14 +177,23 @@ class Publishing:
         core.weigh(len(drafts))
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
-    def prepare(self, messages: Sequence[NewMessage], now_ns: int) -> Prepared:
-        """What is to be written, and an answer for each message. Hold the lock."""
+    def drafts_of(self, messages: Sequence[NewMessage]) -> list[Draft]:
+        """Check and compress messages. Without the lock, since it may take long."""
+        settings, now_ns = self._core.settings, self._core.clock.now_ns()
+        return [draft_of(message, settings, now_ns, n) for n, message in enumerate(messages)]
+
+    def prepare(
+        self, messages: Sequence[NewMessage], now_ns: int, made: Sequence[Draft] | None = None
+    ) -> Prepared:
+        """What is to be written, and an answer for each message. Hold the lock.
+
+        `made`: their drafts, if they were made before.
+        """
         drafts: list[Draft] = []
         answers: list[Published | _Pending] = []
         in_this_batch: dict[bytes, int] = {}
-        settings = self._core.settings
-        for number, message in enumerate(messages):
-            draft = draft_of(message, settings, now_ns, number)
+        made = self.drafts_of(messages) if made is None else made
+        for message, draft in zip(messages, made, strict=True):
             if message.dedup_id is not None:
                 digest = dedup_hash(message.dedup_id)
                 found = self._core.state.dedup.first_with(digest, now_ns)
@@ -255,10 +273,8 @@ class Publishing:
 
     def _log_bytes(self, drafts: Sequence[Draft]) -> int:
         """What the log holds, and would with these."""
-        log = self._core.ledger.messages
-        log.publish_tail()
         more = sum(len(draft.payload) + codec.ENTRY_OVERHEAD_BYTES for draft in drafts)
-        return sum(segment.end for segment in log.segments.all) + more
+        return self._core.ledger.messages.size_bytes() + more
 
     def _drop_oldest(self, count: int) -> bool:
         """Make room for so many, in each group that has too little: its oldest that wait go.

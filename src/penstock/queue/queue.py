@@ -53,17 +53,20 @@ def open_queue(
     on_damage: Callable[[Damage], None] | None = None,
 ) -> "Queue":
     """Open a queue's directory, or make one. Settings given here are stored with the queue."""
-    return Queue(
-        open_core(
-            path,
-            settings,
-            read_only=read_only,
-            create=create,
-            files=files,
-            clock=clock,
-            on_damage=on_damage,
-        )
+    core = open_core(
+        path,
+        settings,
+        read_only=read_only,
+        create=create,
+        files=files,
+        clock=clock,
+        on_damage=on_damage,
     )
+    try:
+        return Queue(core)
+    except BaseException:  # an interrupt
+        core.close()
+        raise
 
 
 class Queue(Face, Streaming):
@@ -185,7 +188,7 @@ class Queue(Face, Streaming):
         if not wait_ns:
             found = attempt()
         else:
-            with core.lock, core.expecting():
+            with core.lock, core.change, core.expecting():
                 ends_ns = core.clock.monotonic_ns() + wait_ns
                 while not (found := attempt()):
                     left_ns = ends_ns - core.clock.monotonic_ns()

@@ -27,7 +27,12 @@ class SnapshotSaver:
         self._saved_event = 0
         self._handed: SimpleQueue[tuple[int, Frozen, Callable[[], None]] | None] = SimpleQueue()
         self._thread: Thread | None = None
-        self.is_busy = False
+        self._saving = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Is one being saved in the thread, or about to be?"""
+        return self._saving or not self._handed.empty()
 
     def save(self, event_seq: int, frozen: Frozen) -> None:
         """Save it now."""
@@ -38,10 +43,10 @@ class SnapshotSaver:
 
     def save_beside(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
         """Save it in a thread. By one caller at a time, and not while it `is_busy`."""
-        self.is_busy = True
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=f"penstock save {self._name}", daemon=True)
-            self._thread.start()
+            thread = Thread(target=self._run, name=f"penstock save {self._name}", daemon=True)
+            thread.start()
+            self._thread = thread  # if an interrupt comes before, the next call starts another
         self._handed.put((event_seq, frozen, on_saved))
 
     def end(self) -> None:
@@ -49,21 +54,23 @@ class SnapshotSaver:
         if self._thread is not None:
             self._handed.put(None)
             self._thread.join()
-            self._thread = None
+            self._thread, self._handed = None, SimpleQueue()
 
     def _run(self) -> None:
         while True:
             handed = self._handed.get()
             if handed is None:
+                self._handed.put(None)  # for another that an interrupted start left
                 return
             self._save_handed(*handed)
             del handed  # it may be large, and the next one may be long in coming
 
     def _save_handed(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
+        self._saving = True
         try:
             self.save(event_seq, frozen)
             on_saved()
         except LedgerError as error:  # the disk is full, say: the next one is another chance
             logger.warning("no snapshot of %s was saved: %s", self._name, error)
         finally:
-            self.is_busy = False
+            self._saving = False

@@ -61,6 +61,7 @@ class StagingInfo(NamedTuple):
 
     identity: int
     settings: Mapping[str, Any]
+    applications: Sequence[str] = ()  # that were asked for, and have a transaction in the queue
 
 
 class StagedSegment(NamedTuple):

@@ -31,7 +31,7 @@ class Settling:
     def ack(self, leased: Iterable[Leased], emit: Sequence[NewMessage] = ()) -> list[str]:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.now()
             held = self._held(leased, late_is_fine=True)
             events = [_about(EventType.ACKED, lot) for lot in held]
@@ -89,7 +89,7 @@ class Settling:
         core = self._core
         reason = as_written("reason", reason)
         delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
-        with core.lock:
+        with core.lock, core.change:
             now_ns = core.now()
             held = self._held(leased)
             core.record(
@@ -114,7 +114,7 @@ class Settling:
         """More time, from now."""
         core = self._core
         length_ns = round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
-        with core.lock:
+        with core.lock, core.change:
             deadline_ns = core.now() + length_ns
             core.record(
                 [
@@ -136,7 +136,7 @@ class Settling:
     def release(self, leased: Iterable[Leased]) -> None:
         """Give back untouched: ready again at once, and the attempt does not count."""
         core = self._core
-        with core.lock:
+        with core.lock, core.change:
             core.now()
             core.record([_about(EventType.RELEASED, lot) for lot in self._held(leased)])
 
@@ -144,7 +144,7 @@ class Settling:
         """Give back all that a holder has, who is known to be gone; how many that is."""
         core = self._core
         holder = as_written("holder", holder)
-        with core.lock:
+        with core.lock, core.change:
             core.now()
             group = core.group(group_name)
             lots: dict[int, _Lot] = {}

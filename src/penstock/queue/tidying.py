@@ -2,7 +2,8 @@
 
 import logging
 from collections.abc import Callable
-from threading import Event, Thread
+from queue import SimpleQueue
+from threading import Thread
 
 from penstock.errors import PenstockError
 
@@ -15,30 +16,32 @@ class Tidying:
     def __init__(self, compact: Callable[[], object], name: str) -> None:
         self._compact = compact
         self._name = name
-        self._asked = Event()
+        self._asked: SimpleQueue[None] = SimpleQueue()  # made in C, so that no interrupt tears it
         self._ended = False
         self._thread: Thread | None = None
 
     def ask(self) -> None:
         """Compact soon; does not wait."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
-            self._thread.start()
-        self._asked.set()
+            thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
+            thread.start()
+            self._thread = thread  # if an interrupt comes before, the next call starts another
+        if self._asked.empty():
+            self._asked.put(None)
 
     def end(self) -> None:
         """Finish what is running, and stop."""
         self._ended = True
-        self._asked.set()
+        self._asked.put(None)
         if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while True:
-            self._asked.wait()
+            self._asked.get()
             if self._ended:
+                self._asked.put(None)  # for another that an interrupted start left
                 return
-            self._asked.clear()
             try:
                 self._compact()
             except PenstockError as error:

@@ -68,7 +68,12 @@ def _answering(path: str, methods: dict[str, Endpoint]):  # type: ignore[no-unty
         endpoint = methods["GET" if request.method == "HEAD" else request.method]
         call = Call(service_of(request), request, endpoint)
         await call.admit()
-        made = await endpoint.handler(call)
+        if endpoint.is_large:
+            call.service.held.check_room()
+            async with call.service.large_answers:
+                made = await endpoint.handler(call)
+        else:
+            made = await endpoint.handler(call)
         if made is None:
             return Response(status_code=204)
         if isinstance(made, Problem):

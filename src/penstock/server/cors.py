@@ -31,12 +31,13 @@ def grant(settings: ServerSettings, headers: Mapping[bytes, bytes]) -> Headers:
 def preflight(
     settings: ServerSettings, method: str, headers: Mapping[bytes, bytes]
 ) -> Headers | None:
-    """The answer to a browser that asks first; None if this is not that, or not to be granted."""
+    """The answer to a browser that asks first; None if this is not that. OriginRefused if its page
+    is of no allowed origin: a browser does not show the text, but whoever looks closer sees it."""
     if method != "OPTIONS" or b"access-control-request-method" not in headers:
         return None
     granted = grant(settings, headers)
     if not granted:
-        return None
+        raise refusal("call", headers)
     wanted = headers.get(b"access-control-request-headers", b"")
     return [
         *granted,
@@ -54,9 +55,16 @@ def refuse_foreign_change(
     if method in _SAFE or origin is None or _is_allowed(settings, origin):
         return
     if not is_same_origin(headers):
-        raise OriginRefused(
-            "this page's origin is not one of cors_origins, so it may not change anything here"
-        )
+        raise refusal("change anything", headers)
+
+
+def refusal(what: str, headers: Mapping[bytes, bytes]) -> OriginRefused:
+    """Say that a page may not do something, and which setting allows it."""
+    origin = headers.get(b"origin", b"a page without origin").decode("latin-1")
+    return OriginRefused(
+        f"pages of {origin} may not {what} here: the setting cors_origins in [server] "
+        f"(PENSTOCK_SERVER_CORS_ORIGINS) names the origins that may"
+    )
 
 
 def is_same_origin(headers: Mapping[bytes, bytes]) -> bool:

@@ -7,14 +7,18 @@ unusual (a query, a browser's Origin, a body that is not JSON, a key not seen be
 app, which has the same routes and the same functions that read and answer.
 """
 
+import asyncio
 import logging
 from asyncio import Future
+from functools import partial
 from typing import Any, NamedTuple
 
 from penstock.broker import Caller, QueueName
+from penstock.broker.held import SMALL_BYTES
 from penstock.errors import KeyRefused, PenstockError, Unavailable
 from penstock.server.access_log import log_request
 from penstock.server.exchange import NOT_LOOKED_FOR, Exchange, Head
+from penstock.server.off_loop import size_of_many
 from penstock.server.problems import Problem, problem_of
 from penstock.server.protocol import PenstockProtocol
 from penstock.server.rest import lease, publish, settle
@@ -53,7 +57,7 @@ class HotRoutes:
         caller = service.keys.known(head.token, peer)
         if caller is None:
             return False  # a new key perhaps: the app looks for it
-        route.kind(service, connection, exchange, route).start(caller, exchange.body)
+        route.kind(service, connection, exchange, route).start(caller)
         return True
 
 
@@ -99,10 +103,32 @@ class _Pending:
         self._exchange = exchange
         self._route = route
 
-    def start(self, caller: Caller, body: bytes) -> None:
+    def start(self, caller: Caller) -> None:
+        """Read the body, in a thread if it is large; then call the broker."""
+        exchange = self._exchange
+        if exchange.size > SMALL_BYTES:
+            reading = self._service.off_loop.run(lambda: self.read(exchange.body))
+            reading.add_done_callback(partial(self._was_read, caller))
+            return
+        try:
+            asked = self.read(exchange.body)
+        except Exception as error:
+            self.fail(error)
+            return
+        self._ask(caller, asked)
+
+    def _was_read(self, caller: Caller, reading: "Future[Any]") -> None:
+        error = _error_of(reading)
+        if error is not None:
+            self.fail(error)
+            return
+        self._exchange.chunks.clear()  # it is read, and large
+        self._ask(caller, reading.result())
+
+    def _ask(self, caller: Caller, asked: Any) -> None:
         """Call the broker; answer now if it has, else when it has."""
         try:
-            future = self.call(caller, body)
+            future = self.ask(caller, asked)
         except Exception as error:
             self.fail(error)
             return
@@ -112,10 +138,19 @@ class _Pending:
             self.wait(future)
             future.add_done_callback(self.done)
 
-    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+    def read(self, body: bytes) -> Any:
+        """What a body asks for. Perhaps in a thread."""
+        raise NotImplementedError
+
+    def ask(self, caller: Caller, asked: Any) -> "Future[Any]":
         raise NotImplementedError
 
     def answer(self, result: Any) -> bytes | Problem:
+        """The answer. Perhaps in a thread."""
+        raise NotImplementedError
+
+    def size(self, result: Any) -> int:
+        """How many bytes the answer is made from, about."""
         raise NotImplementedError
 
     def wait(self, future: "Future[Any]") -> None:
@@ -126,17 +161,20 @@ class _Pending:
 
     def done(self, future: "Future[Any]") -> None:
         """Write the answer."""
-        error: BaseException | None
-        if future.cancelled():
-            error = Unavailable("the server is stopping: try again in a moment")
-        else:
-            error = future.exception()
+        error = _error_of(future)
         if error is not None:
             self.fail(error)
             return
         result = future.result()
         if self._connection.transport.is_closing():
             self.undo(result)
+            return
+        size = self.size(result)
+        if size > SMALL_BYTES:
+            making = asyncio.ensure_future(
+                self._service.off_loop.answer(size, partial(self.answer, result))
+            )
+            making.add_done_callback(partial(self._made, result))
             return
         try:
             made = self.answer(result)
@@ -145,6 +183,15 @@ class _Pending:
             self.fail(failure)
             return
         self._reply(made)
+
+    def _made(self, result: Any, making: "Future[bytes | Problem]") -> None:
+        error = _error_of(making)
+        if error is not None or self._connection.transport.is_closing():
+            self.undo(result)
+        if error is not None:
+            self.fail(error)
+        elif not self._connection.transport.is_closing():
+            self._reply(making.result())
 
     def fail(self, error: BaseException) -> None:
         if not isinstance(error, PenstockError):
@@ -159,9 +206,14 @@ class _Pending:
     def _reply(self, made: bytes | Problem) -> None:
         connection, request_id = self._connection, self._exchange.request_id
         is_last = connection.is_last
+        body = b""
         if isinstance(made, bytes):
             status = self._route.status
-            data = connection.replies.json(status, made, request_id, close=is_last)
+            if len(made) > SMALL_BYTES:
+                body = made
+                data = connection.replies.json_head(status, len(made), request_id, close=is_last)
+            else:
+                data = connection.replies.json(status, made, request_id, close=is_last)
         else:
             status = made.status
             data = connection.replies.problem(made, request_id, close=is_last)
@@ -170,18 +222,30 @@ class _Pending:
         service.http_metrics.answered(self._route.template, "POST", status, took_ns)
         if status >= 500 or service.settings.access_log:
             log_request("POST", self._route.template, status, took_ns, request_id)
-        connection.reply(data, is_last=is_last)
+        connection.reply(data, is_last=is_last, body=body)
+
+
+def _error_of(future: "Future[Any]") -> BaseException | None:
+    if future.cancelled():
+        return Unavailable("the server is stopping: try again in a moment")
+    return future.exception()
 
 
 class _Publishing(_Pending):
     __slots__ = ("_many",)
 
-    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
+    def read(self, body: bytes) -> Any:
         messages, self._many = read_messages(body)
-        return self._service.broker.publish(caller, self._route.queue, messages)
+        return messages
+
+    def ask(self, caller: Caller, asked: Any) -> "Future[Any]":
+        return self._service.broker.publish(caller, self._route.queue, asked)
 
     def answer(self, result: Any) -> bytes | Problem:
         return publish.answer(result, many=self._many)
+
+    def size(self, result: Any) -> int:
+        return size_of_many(len(result))
 
 
 class _Leasing(_Pending):
@@ -189,11 +253,17 @@ class _Leasing(_Pending):
 
     __slots__ = ()
 
-    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
-        return lease.start(self._service.broker, caller, self._route.queue, body)
+    def read(self, body: bytes) -> Any:
+        return lease.read(body)
+
+    def ask(self, caller: Caller, asked: Any) -> "Future[Any]":
+        return lease.start(self._service.broker, caller, self._route.queue, asked)
 
     def answer(self, result: Any) -> bytes | Problem:
         return lease.answer(result, b64=self._route.b64)
+
+    def size(self, result: Any) -> int:
+        return lease.size(result)
 
     def wait(self, future: "Future[Any]") -> None:
         self._connection.wait_for(future)
@@ -205,11 +275,17 @@ class _Leasing(_Pending):
 class _Settling(_Pending):
     __slots__ = ()
 
-    def call(self, caller: Caller, body: bytes) -> "Future[Any]":
-        return self._service.broker.settle(caller, settle.read_settlements(body))
+    def read(self, body: bytes) -> Any:
+        return settle.read_settlements(body)
+
+    def ask(self, caller: Caller, asked: Any) -> "Future[Any]":
+        return self._service.broker.settle(caller, asked)
 
     def answer(self, result: Any) -> bytes | Problem:
         return settle.answer(result)
+
+    def size(self, result: Any) -> int:
+        return size_of_many(len(result))
 
 
 class _Route(NamedTuple):

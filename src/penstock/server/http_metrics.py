@@ -6,7 +6,7 @@ where prometheus-client's own histogram costs as much as reading a small body. R
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
@@ -33,9 +33,16 @@ class _Times:
 class HttpMetrics:
     """The series of one server."""
 
-    def __init__(self, registry: CollectorRegistry, *, connections: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        *,
+        connections: Callable[[], int],
+        held_bytes: Callable[[], int],
+    ) -> None:
         self._times: dict[tuple[str, str, int], _Times] = {}
         self._connections = connections
+        self._held_bytes = held_bytes
         registry.register(self)
 
     def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
@@ -45,6 +52,11 @@ class HttpMetrics:
             times = self._times[route, method, status] = _Times()
         times.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
         times.total_ns += took_ns
+
+    def totals(self) -> Iterator[tuple[str, str, int, int, float]]:
+        """(route, method, status, requests, seconds in all), in order."""
+        for (route, method, status), times in sorted(self._times.items()):
+            yield route, method, status, sum(times.counts), times.total_ns / NS
 
     def collect(self) -> Iterable[Metric]:
         """For the registry."""
@@ -74,4 +86,9 @@ class HttpMetrics:
         yield seconds
         yield GaugeMetricFamily(
             "penstock_http_connections", "Open HTTP and WebSocket connections.", self._connections()
+        )
+        yield GaugeMetricFamily(
+            "penstock_http_held_bytes",
+            "Bytes of requests and answers in memory, of all connections.",
+            self._held_bytes(),
         )

@@ -33,7 +33,7 @@ class KnownHeads:
         if (
             len(data) != start + size
             or service.settings is not self._settings
-            or service.buffered_bytes + size > self._settings.max_buffered_bytes
+            or service.held.bytes + size > self._settings.max_buffered_bytes
         ):
             return None
         exchange = Exchange(head)

@@ -12,6 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from penstock.names import PATTERN
 from penstock.server.field_notes import REQUESTS, example_of, explain
 from penstock.server.problems import CODES, PROBLEM_JSON
 from penstock.server.rest.endpoint import Endpoint
@@ -19,7 +20,7 @@ from penstock.server.rest.message_in import JSON
 from penstock.server.rest.structs import NewMessageBody
 
 PATH = "/openapi.json"
-_NAME = {"type": "string", "pattern": "^[a-z0-9][a-z0-9-]{0,63}$"}
+_NAME = {"type": "string", "pattern": f"^{PATTERN}$"}
 _ANY_ROUTE = (400, 401, 403, 413, 414, 415, 429, 431, 500, 503, 507)
 _SUMMARIES = {
     "id": "The id of a message.",

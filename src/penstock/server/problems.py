@@ -65,7 +65,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     # what the server can do now
     errors.PayloadUnreadable: Kind(500, "payload_unreadable"),
     errors.Unavailable: Kind(503, "unavailable", retry=True),
-    refusals.Overloaded: Kind(503, "overloaded", retry=True),
+    errors.Overloaded: Kind(503, "overloaded", retry=True),
     errors.LedgerError: Kind(503, "storage_unavailable", retry=True),
     errors.LedgerStopped: Kind(503, "storage_stopped", retry=True),
     errors.ReadOnly: Kind(503, "read_only", retry=True),

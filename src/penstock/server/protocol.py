@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from penstock.server.exchange import Exchange, Head
 from penstock.server.problems import problem_of
-from penstock.server.reading import MOST_WAITING, ReadingProtocol
+from penstock.server.reading import IDLE, MOST_WAITING, ReadingProtocol
 from penstock.server.refusals import Refused
 
 if TYPE_CHECKING:
@@ -36,6 +36,19 @@ class PenstockProtocol(ReadingProtocol):
         if self._hot_answer is not None:
             self._hot_answer.cancel()
             self._hot_answer = None
+
+    def eof_received(self) -> bool:  # type: ignore[override]
+        """The client sends no more. What it asked for is answered, then the connection is closed;
+        it does not wait for messages any more."""
+        if not self._waiting or self._phase != IDLE or self.scheme == "https":
+            return False  # close; a TLS connection cannot be half closed
+        if self._hot_answer is not None:
+            if not self.service.broker.waiting.end_wait(self._hot_answer):
+                return False
+        elif self._waiting[0].head.url.partition(b"?")[0].endswith(b"/lease"):
+            return False  # at the app, and perhaps waiting: nothing may be leased for nobody
+        self.shutdown()
+        return True
 
     def shutdown(self) -> None:
         """The server stops: finish what was begun, take nothing new."""
@@ -67,10 +80,12 @@ class PenstockProtocol(ReadingProtocol):
         """Cancelled if the client goes away before it is done."""
         self._hot_answer = answer
 
-    def reply(self, data: bytes, *, is_last: bool) -> None:
-        """The whole answer of the first that waits."""
+    def reply(self, data: bytes, *, is_last: bool, body: bytes = b"") -> None:
+        """The whole answer of the first that waits; a large body apart, so as not to copy it."""
         self._hot_answer = None
         self.transport.write(data)
+        if body:
+            self.transport.write(body)
         if is_last:
             self.transport.close()
         self._answered()
@@ -112,7 +127,7 @@ class PenstockProtocol(ReadingProtocol):
             return  # the connection was lost
         exchange = self._waiting.popleft()
         self._buffered -= exchange.size
-        self.service.buffered_bytes -= exchange.size
+        self.service.held.bytes -= exchange.size
         if self.transport.is_closing():
             self._waiting.clear()
             return

@@ -8,6 +8,7 @@ raises; what is refused is noted, and answered once the parser has returned.
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Mapping
 from typing import Any
 
 import httptools
@@ -15,7 +16,8 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from uvicorn.server import ServerState
 
-from penstock.errors import PenstockError
+from penstock.broker.held import SMALL_BYTES
+from penstock.errors import Overloaded, PenstockError
 from penstock.server.deadlines import NEVER, Deadlines
 from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.exchange import Exchange, Head, judge_head, too_large
@@ -24,7 +26,6 @@ from penstock.server.known_heads import KnownHeads
 from penstock.server.problems import problem_of
 from penstock.server.refusals import (
     HeadersTooLarge,
-    Overloaded,
     Refused,
     RequestTooSlow,
     UrlTooLong,
@@ -34,7 +35,7 @@ from penstock.server.service import Service
 
 log = logging.getLogger("penstock.server")
 
-_IDLE, _HEAD, _BODY, _LINGER = range(4)
+IDLE, _HEAD, _BODY, _LINGER = range(4)
 MOST_WAITING = 32  # requests of one connection; then it is not read from
 _LINGER_S = 2.0  # what a refused client still sends is thrown away for so long
 _BODY_BYTES_PER_S = 64 * 1024  # of a body that takes longer than its time limit
@@ -62,7 +63,7 @@ class ReadingProtocol(HttpToolsProtocol):
         self.deadline = NEVER
         self._deadlines = deadlines
         self._heads = heads
-        self._phase = _IDLE
+        self._phase = IDLE
         self._messages = 0  # that were begun
         self._header_bytes = 0  # of headers and trailers that were read
         self._head_bytes = 0  # that came after the first of a head which has not ended
@@ -72,7 +73,8 @@ class ReadingProtocol(HttpToolsProtocol):
         self._latest: Exchange | None = None  # that was read
         self._waiting: deque[Exchange] = deque()  # for their answers; the first is being answered
         self._draining = False  # nothing new is begun
-        self._buffered = 0  # our part of service.buffered_bytes
+        self._buffered = 0  # our part of service.held, of bodies
+        self._unsent = 0  # the same, of an answer that the client has not taken yet
 
     def go_on(self) -> None:
         """Answer what waits."""
@@ -81,7 +83,7 @@ class ReadingProtocol(HttpToolsProtocol):
     @property
     def is_idle(self) -> bool:
         """Is there nothing to answer, and nothing being read?"""
-        return self._phase == _IDLE and not self._waiting
+        return self._phase == IDLE and not self._waiting
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -101,8 +103,8 @@ class ReadingProtocol(HttpToolsProtocol):
 
     def _leave(self) -> None:
         """Not ours any more: it is closed, or a WebSocket by now."""
-        self.service.buffered_bytes -= self._buffered
-        self._buffered = 0
+        self.service.held.bytes -= self._buffered + self._unsent
+        self._buffered = self._unsent = 0
         self.deadline = NEVER
         self._deadlines.forget(self)
 
@@ -110,7 +112,7 @@ class ReadingProtocol(HttpToolsProtocol):
         phase = self._phase
         if phase == _LINGER:
             return
-        is_alone = phase == _IDLE and not self._waiting and self._refusal is None
+        is_alone = phase == IDLE and not self._waiting and self._refusal is None
         if is_alone:
             known = self._heads.find(data)
             if known is not None:
@@ -136,7 +138,7 @@ class ReadingProtocol(HttpToolsProtocol):
         if is_same:
             # A header that does not end was not seen by `on_header` yet, but takes memory.
             self._head_bytes += len(data)
-        if self._phase != _IDLE:
+        if self._phase != IDLE:
             self._check_header_bytes()
         if self._refusal is not None:
             self._refuse(self._refusal)
@@ -161,10 +163,14 @@ class ReadingProtocol(HttpToolsProtocol):
 
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self.service.held.bytes += self._unsent
         self.deadline = self.loop.time() + self.service.settings.idle_timeout_s
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self.service.held.bytes -= self._unsent
+        self._unsent = 0
         self._set_deadline()
         self.go_on()
 
@@ -245,6 +251,8 @@ class ReadingProtocol(HttpToolsProtocol):
         known, self._refusal = judge_head(
             self.headers, http_version, self.service.settings.max_body_bytes
         )
+        if self._refusal is None:
+            self._judge_body(known)
         if self._refusal is not None:
             return
         self._phase = _BODY
@@ -259,6 +267,15 @@ class ReadingProtocol(HttpToolsProtocol):
         if expected is not None and expected.lower() == b"100-continue" and not self._waiting:
             self.transport.write(CONTINUE)
 
+    def _judge_body(self, known: Mapping[bytes, bytes]) -> None:
+        """Refuse a body that there is no room for, or that does not belong there."""
+        length = int(known.get(b"content-length", b"0"))
+        if length > SMALL_BYTES and not self.service.held.has_room_for_body(length):
+            self._refusal = _no_room()
+        has_body = length > 0 or b"transfer-encoding" in known
+        if has_body and self.parser.should_upgrade() and self._should_upgrade():
+            self._refusal = Refused("a WebSocket handshake has no body")
+
     def on_body(self, body: bytes) -> None:
         exchange = self._reading
         if exchange is None or self._refusal is not None:
@@ -266,21 +283,20 @@ class ReadingProtocol(HttpToolsProtocol):
         exchange.chunks.append(body)
         exchange.size += len(body)
         self._buffered += len(body)
-        self.service.buffered_bytes += len(body)
-        settings = self.service.settings
-        if exchange.size > settings.max_body_bytes:
-            self._refusal = too_large(settings.max_body_bytes)
-        elif self.service.buffered_bytes > settings.max_buffered_bytes:
-            self._refusal = Overloaded(
-                "too many bodies are being received at once: try again in a moment"
-            )
+        held = self.service.held
+        held.bytes += len(body)
+        max_body_bytes = self.service.settings.max_body_bytes
+        if exchange.size > max_body_bytes:
+            self._refusal = too_large(max_body_bytes)
+        elif not held.has_room_for_body(exchange.size):
+            self._refusal = _no_room()
 
     def on_message_complete(self) -> None:
         exchange, self._reading = self._reading, None
         self._check_header_bytes()
         if exchange is None or self._refusal is not None or self.transport.is_closing():
             return
-        self._phase = _IDLE
+        self._phase = IDLE
         self.deadline = NEVER
         if self.parser.should_upgrade() and self._should_upgrade():
             return  # `_upgrade` comes next
@@ -293,7 +309,7 @@ class ReadingProtocol(HttpToolsProtocol):
     def _take(self, exchange: Exchange) -> None:
         """A request that arrived whole, with a head that is known."""
         self._buffered += exchange.size
-        self.service.buffered_bytes += exchange.size
+        self.service.held.bytes += exchange.size
         self.deadline = NEVER
         self._waiting.append(exchange)
         self.go_on()
@@ -308,3 +324,10 @@ class ReadingProtocol(HttpToolsProtocol):
         self.scope = {"method": method, "headers": self.headers}  # type: ignore[typeddict-item]
         self._leave()
         self.handle_websocket_upgrade()
+
+
+def _no_room() -> Overloaded:
+    return Overloaded(
+        "requests and answers hold as much memory as they may (max_buffered_bytes): try again in a "
+        "moment"
+    )

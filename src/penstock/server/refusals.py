@@ -43,9 +43,5 @@ class NotJson(Refused):
     """The route takes JSON, and the content type says that the body is not."""
 
 
-class Overloaded(Refused):
-    """There are more connections, or more bytes of bodies in memory, than the limit."""
-
-
 class OriginRefused(Refused):
     """A page of another site asks for a change, and its origin is not one of those configured."""

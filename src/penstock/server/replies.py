@@ -44,6 +44,17 @@ class Replies:
             body,
         )
 
+    def json_head(self, status: int, size: int, request_id: str, *, close: bool) -> bytes:
+        """The head of a good answer whose body is sent by itself."""
+        return b"%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n" % (
+            _STATUS_LINES[status],
+            self._default_headers(),
+            _JSON,
+            request_id.encode(),
+            size,
+            b"connection: close\r\n" if close else b"",
+        )
+
     def problem(self, problem: Problem, request_id: str, *, close: bool) -> bytes:
         """An answer that is an error."""
         body = problem.body(request_id)

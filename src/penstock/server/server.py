@@ -86,7 +86,7 @@ class Server:
             PenstockProtocol,
             config,
             self._state,
-            {},
+            {"held": self.service.held},
             service=self.service,
             hot=HotRoutes(self.service),
             deadlines=self._deadlines,
@@ -208,3 +208,4 @@ class Server:
         if not recovery.cancelled() and recovery.exception() is None:
             await self.webhooks.stop(grace_s=within_s / 2)
         await self.broker.stop()
+        self.service.off_loop.close()

@@ -1,5 +1,6 @@
 """What all transports of one server share."""
 
+import asyncio
 import logging
 from collections.abc import Mapping, Sized
 from ipaddress import ip_address
@@ -11,7 +12,9 @@ from penstock.broker import Broker, Caller, Keys
 from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused, PenstockError
 from penstock.server.cursors import Cursors
+from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
+from penstock.server.off_loop import OffLoop
 from penstock.server.refusals import Refused
 from penstock.server.request_ids import RequestIds
 from penstock.server.settings import ServerSettings
@@ -21,6 +24,7 @@ log = logging.getLogger("penstock.server")
 NOWHERE = "unknown"  # the address of a peer that has none
 _KEY_PARAMETERS = frozenset({"api_key", "apikey", "api-key", "x-api-key", "access_token", "token"})
 _MOST_PROXIES = 20
+_MOST_LARGE_ANSWERS = 4  # pages and the like that are read and encoded at once; others wait
 
 
 class Service:
@@ -35,9 +39,18 @@ class Service:
         self.cursors = Cursors()
         self.request_ids = RequestIds()
         self.connections: Sized = ()  # open ones
-        self.buffered_bytes = 0  # of bodies that are being received or worked on
+        self.held = broker.held  # of bodies that are received or worked on, and of answers
+        self.off_loop = OffLoop(broker.held)
+        self.large_answers = asyncio.Semaphore(_MOST_LARGE_ANSWERS)
         self.http_metrics = HttpMetrics(
-            broker.metrics.registry, connections=lambda: len(self.connections)
+            broker.metrics.registry,
+            connections=lambda: len(self.connections),
+            held_bytes=lambda: self.held.bytes,
+        )
+        DialectMetrics(
+            broker.metrics,
+            self.http_metrics,
+            are_wanted=lambda: self.settings.dialect_metrics,
         )
         self.is_stopping = False
         self.use(settings)
@@ -45,6 +58,7 @@ class Service:
     def use(self, settings: ServerSettings) -> None:
         """Use these settings from now on."""
         self.settings = settings
+        self.held.max_bytes = settings.max_buffered_bytes
         self._proxies = settings.proxy_networks()
 
     # -- who calls ---------------------------------------------------------------------------------

@@ -47,6 +47,7 @@ class ServerSettings:
     log_level: str = "info"
     log_format: str = "auto"  # text on a terminal, JSON elsewhere
     access_log: bool = False  # a line for each request, not only for those that failed
+    dialect_metrics: bool = True  # /metrics also under the names of RivetQ and EpochQueue
     profiling: bool = False  # GET /debug/profile, for keys with manage
 
     def __post_init__(self) -> None:
@@ -98,6 +99,7 @@ RELOADABLE = frozenset(
         "cors_origins",
         "log_level",
         "access_log",
+        "dialect_metrics",
         "profiling",
     }
 )

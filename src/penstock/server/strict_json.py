@@ -22,6 +22,7 @@ from penstock.errors import InvalidInput
 _T = TypeVar("_T")
 
 MAX_DEPTH = 32
+MAX_VALUES = 600_000  # to read more would hold up everyone else for too long
 
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _anything = msgspec.json.Decoder()
@@ -39,6 +40,7 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
 def decode_closed(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
     """The same for a type that has no place for just any JSON: the decoder sees all of it, so only
     keys are left to check, and a single one cannot be there twice."""
+    check_values(body)
     try:
         value = decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
@@ -57,6 +59,7 @@ def check(body: bytes) -> None:
     """Refuse what is no JSON, and what decoders read in different ways."""
     if not body or body.isspace():
         raise InvalidInput("the body is empty; it must be JSON")
+    check_values(body)
     try:
         value = _anything.decode(body)
         if has_one_key_at_most(body) and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
@@ -74,6 +77,45 @@ def check(body: bytes) -> None:
     # Colons in strings can only be more than those outside, so the quick count may be enough.
     if pairs != body.count(b":") and pairs != _count_colons(body):
         _look_closely(body)
+
+
+def check_values(body: bytes) -> None:
+    """Refuse more values than can be read without holding up others."""
+    if len(body) <= MAX_VALUES:
+        return
+    most = body.count(b",") + body.count(b"[") + body.count(b"{")
+    if most >= MAX_VALUES and _has_too_many_values(body):
+        raise InvalidInput(
+            f"the JSON has more than {MAX_VALUES} values: send less at a time, or the payload as "
+            f"base64 or as a body that is not JSON"
+        )
+
+
+def _has_too_many_values(body: bytes) -> bool:
+    """Count what begins a value: outside of strings, and in steps, so that others have a turn."""
+    count, at = 1, 0
+    while True:
+        quote = body.find(b'"', at)
+        end = len(body) if quote < 0 else quote
+        count += body.count(b",", at, end) + body.count(b"[", at, end) + body.count(b"{", at, end)
+        if count > MAX_VALUES:
+            return True
+        if quote < 0:
+            return False
+        at = _behind_string(body, quote + 1)
+
+
+def _behind_string(body: bytes, at: int) -> int:
+    """The place behind the quote that ends the string which `at` is in."""
+    quote = body.find(b'"', at)
+    while quote >= 0:
+        escape = body.find(b"\\", at, quote)
+        if escape < 0:
+            return quote + 1
+        at = escape + 2
+        if at > quote:
+            quote = body.find(b'"', at)
+    return len(body)
 
 
 def _with_path(text: str) -> str:

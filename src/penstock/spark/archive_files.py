@@ -20,7 +20,9 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from penstock.errors import LedgerError
+from penstock.checking import check_local
+from penstock.errors import InvalidInput, LedgerError
+from penstock.names import directory_of
 from penstock.spark.places import QueueAt
 
 MANIFESTS = "_manifests"
@@ -90,6 +92,14 @@ class ArchiveManifest:
         write_durably(place, (json.dumps(content, indent=1) + "\n").encode())
 
 
+def local_directory(place: str) -> Path:
+    """Return a directory, which need not exist. InvalidInput for what cannot be one."""
+    root = Path(check_local(place))
+    if root.exists() and not root.is_dir():
+        raise InvalidInput(f"{place} is not a directory")
+    return root
+
+
 def manifests(archive: Path) -> list[ArchiveManifest]:
     """All manifests of an archive, by queue."""
     folder = archive / MANIFESTS
@@ -99,7 +109,9 @@ def manifests(archive: Path) -> list[ArchiveManifest]:
 
 
 def _place(archive: Path, key: str) -> Path:
-    return archive / MANIFESTS / f"{key.replace('/', '.')}.json"
+    # Directories of names have no bare dot: a/b.c and a.b/c are told apart.
+    parts = map(directory_of, key.split("/")) if "/" in key else [key]
+    return archive / MANIFESTS / f"{'.'.join(parts)}.json"
 
 
 def folder_of(queue: QueueAt, date: str) -> str:

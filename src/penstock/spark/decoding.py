@@ -4,7 +4,7 @@ The usual range has every seq from its first to its last, and then nothing is do
 must be explained by tombstones; what is not explained is left to the exact way.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
 import pyarrow as pa
@@ -44,17 +44,28 @@ class Irregular(Exception):
         self.from_seq = from_seq
 
 
-def decode(one: Range, table: Table) -> Iterator[tuple[list[pa.Array], int]]:
+OnGap = Callable[[int, int], None]  # told of seqs [first, end) that were removed
+
+
+def decode(
+    one: Range, table: Table, on_gap: OnGap | None = None
+) -> Iterator[tuple[list[pa.Array], int]]:
     """Columns and row counts of the wanted entries of a range; Irregular where it must stop."""
     if not one.sound:
         raise Irregular(one.wanted_from)
     view = range_bytes(one)
     if view is None:
         raise Irregular(one.wanted_from)
-    yield from _decode(one, table, view)
+    yield from _decode(one, table, view, on_gap or _ignored)
 
 
-def _decode(one: Range, table: Table, view: memoryview) -> Iterator[tuple[list[pa.Array], int]]:
+def _ignored(first: int, end: int) -> None:
+    """Pass over a gap."""
+
+
+def _decode(
+    one: Range, table: Table, view: memoryview, on_gap: OnGap
+) -> Iterator[tuple[list[pa.Array], int]]:
     events = one.log == "events"
     names = [*table.needed, *(name for name in ("offset", "size") if name not in table.needed)]
     quick = list(table.needed)
@@ -67,7 +78,10 @@ def _decode(one: Range, table: Table, view: memoryview) -> Iterator[tuple[list[p
         except BadEntry:
             raise Irregular(max(expected, one.wanted_from)) from None
         if not found.rows:
-            expected = _behind_tombstones(one, view, offset, one.end, expected)
+            behind = _behind_tombstones(one, view, offset, one.end, expected)
+            if behind > expected:
+                on_gap(expected, behind)
+            expected = behind
             if found.next_offset == offset:
                 break
             offset = found.next_offset
@@ -75,7 +89,7 @@ def _decode(one: Range, table: Table, view: memoryview) -> Iterator[tuple[list[p
         seqs = _seqs(found)
         if not _is_run(seqs, expected):
             found = _columns(one, view, offset, names, events)
-            _check_gaps(one, view, found, seqs, offset, expected)
+            _check_gaps(one, view, found, seqs, offset, expected, on_gap)
         offset, expected = found.next_offset, seqs[-1].as_py() + 1
         yield from _wanted(one, table, found, seqs)
         if expected >= one.wanted_to:
@@ -158,7 +172,13 @@ def _cut_bits(data: bytearray, at: int, count: int) -> bytearray:
 
 
 def _check_gaps(
-    one: Range, view: memoryview, found: Columns, seqs: pa.Array, offset: int, expected: int
+    one: Range,
+    view: memoryview,
+    found: Columns,
+    seqs: pa.Array,
+    offset: int,
+    expected: int,
+    on_gap: OnGap,
 ) -> None:
     """Every seq that is left out must be accounted for by a tombstone in its place."""
     offsets = memoryview(found.buffers["offset"]).cast("q")
@@ -169,6 +189,7 @@ def _check_gaps(
             behind = _behind_tombstones(one, view, before, at, expected)
             if behind != seq:
                 raise Irregular(max(expected, one.wanted_from))
+            on_gap(expected, seq)
         before, expected = at + size, seq + 1
 
 

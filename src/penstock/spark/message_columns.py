@@ -10,11 +10,12 @@ from penstock.codec import Columns
 from penstock.codec.layout import GZIP, ZSTD
 from penstock.queue.compression import decompress
 from penstock.queue.dedup import unpack_record
-from penstock.queue.tags import CONTENT_TYPE, DEDUP
+from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
 from penstock.spark.segments import QueueFacts
 
 _MICROSECOND_NS = pa.scalar(1000, pa.int64())  # typed: else pyarrow asks pandas each time
 _TIME = pa.timestamp("us", tz="UTC")
+_TEXT = pa.string()
 _METHODS = {GZIP: "gzip", ZSTD: "zstd"}
 
 # What the codec must decode for a column; `seq` is always decoded, to see that none is missing.
@@ -33,6 +34,7 @@ NEEDS: dict[str, tuple[str, ...]] = {
     "dedup": ("attributes",),
     "attributes": ("attributes",),
     "content_type": ("attributes",),
+    "max_attempts": ("attributes",),
     "compression": ("compression",),
     "offset": ("offset",),
     "size": ("size",),
@@ -108,12 +110,18 @@ class MessageColumns:
             pa.map_(pa.int32(), pa.binary()),
         )
 
-    def _attribute(self, found: Columns, tag: int, read: Callable[[bytes], str | None]) -> pa.Array:
+    def _attribute(
+        self,
+        found: Columns,
+        tag: int,
+        read: Callable[[bytes], str | int],
+        type_: pa.DataType = _TEXT,
+    ) -> pa.Array:
         if tag not in found.buffers["attributes.tags"]:
-            return pa.nulls(found.rows, pa.string())
+            return pa.nulls(found.rows, type_)
         rows = self._attributes(found).to_pylist()
         values = [next((data for key, data in row if key == tag), None) for row in rows]
-        return pa.array([None if v is None else read(v) for v in values], pa.string())
+        return pa.array([None if v is None else read(v) for v in values], type_)
 
 
 def _fixed(found: Columns, name: str, type_: pa.DataType) -> pa.Array:
@@ -174,6 +182,10 @@ def _compression(found: Columns) -> pa.Array:
     return pa.array([_METHODS.get(n, str(n)) if n else None for n in numbers], pa.string())
 
 
+def _number(data: bytes) -> int:
+    return int.from_bytes(data, "little")
+
+
 def _dedup(data: bytes) -> str:
     return unpack_record(data)[0].hex()
 
@@ -196,6 +208,7 @@ _MAKERS: dict[str, Callable[[MessageColumns, Columns], pa.Array]] = {
     "dedup": lambda it, found: it._attribute(found, DEDUP, _dedup),
     "attributes": MessageColumns._attributes,
     "content_type": lambda it, found: it._attribute(found, CONTENT_TYPE, bytes.decode),
+    "max_attempts": lambda it, found: it._attribute(found, MAX_ATTEMPTS, _number, pa.int32()),
     "compression": lambda _, found: _compression(found),
     "segment": lambda it, found: it._constant(it._segment, pa.int64(), found),
     "offset": lambda _, found: _fixed(found, "offset", pa.int64()),

@@ -11,6 +11,9 @@ from penstock.spark.ranges import Points
 from penstock.spark.segments import LogView
 
 OffsetDict = dict[str, int]
+# Of a query that began at "earliest" or a time: up to which seq the log was written by then. What
+# was removed before that is no loss. No name of a queue has two slashes in a row.
+_BACKLOG = "//backlog"
 
 
 def in_order(offsets: Mapping[str, int]) -> OffsetDict:
@@ -26,6 +29,21 @@ def checked(offsets: object) -> OffsetDict:
             f"the checkpoint's offsets are not those of a penstock source: {str(offsets)[:200]}"
         )
     return in_order(offsets)
+
+
+def split(offsets: OffsetDict) -> tuple[OffsetDict, OffsetDict]:
+    """Return the next seq of each queue, and the end of the backlog of those that have one."""
+    seqs = {key: seq for key, seq in offsets.items() if not key.endswith(_BACKLOG)}
+    backlog = {
+        key.removesuffix(_BACKLOG): seq for key, seq in offsets.items() if key.endswith(_BACKLOG)
+    }
+    return seqs, backlog
+
+
+def joined(seqs: Mapping[str, int], backlog: Mapping[str, int]) -> OffsetDict:
+    """Return offsets that say both. A backlog that was read is left out."""
+    left = {f"{key}{_BACKLOG}": end for key, end in backlog.items() if seqs.get(key, end) < end}
+    return in_order({**seqs, **left})
 
 
 def within_rows(start: Mapping[str, int], end: Mapping[str, int], max_rows: int) -> OffsetDict:

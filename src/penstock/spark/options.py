@@ -28,7 +28,7 @@ _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_TRIGGER_DELAY_S = 900.0  # as Kafka's source has it
 
-Offsets = str | dict[str, int]  # "earliest", "latest", or the first seq of each queue
+Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or one for each queue
 
 READ_OPTIONS = (
     "path",
@@ -116,6 +116,12 @@ class ReadOptions:
             )
         if options.has("maxTriggerDelay") and least is None:
             raise InvalidInput("maxTriggerDelay says how long minOffsetsPerTrigger is waited for")
+        first, last = options.offsets("startingOffsets"), options.offsets("endingOffsets")
+        if isinstance(first, int) and isinstance(last, int) and first > last:
+            raise InvalidInput(f"startingOffsets is {first}, which is behind endingOffsets, {last}")
+        since, until = options.time_ns("startingTimestamp"), options.time_ns("endingTimestamp")
+        if since is not None and until is not None and since > until:
+            raise InvalidInput("startingTimestamp is later than endingTimestamp")
         return cls(
             place=options.text("path") or options.url("url") or "",
             key=options.secret("key"),
@@ -124,10 +130,10 @@ class ReadOptions:
             table=options.table("table"),
             columns=options.names("columns"),
             include_headers=options.switch("includeHeaders", default=False),
-            starting_offsets=options.offsets("startingOffsets"),
-            ending_offsets=options.offsets("endingOffsets"),
-            starting_timestamp_ns=options.time_ns("startingTimestamp"),
-            ending_timestamp_ns=options.time_ns("endingTimestamp"),
+            starting_offsets=first,
+            ending_offsets=last,
+            starting_timestamp_ns=since,
+            ending_timestamp_ns=until,
             max_offsets_per_trigger=most,
             max_bytes_per_trigger=options.size("maxBytesPerTrigger", 1),
             min_offsets_per_trigger=least,
@@ -188,6 +194,11 @@ class _Given:
         proper = {name.lower(): name for name in known}
         self._values: dict[str, str] = {}
         for name, value in given.items():
+            if name.lower() == "paths":
+                raise InvalidInput(
+                    f"load takes one path, and was given {value}: read each and union them, or "
+                    f"name the data directory that has them, with the option 'subscribe'"
+                )
             if name.lower() not in proper:
                 raise InvalidInput(_unknown(name, known))
             self._values[proper[name.lower()]] = str(value)
@@ -216,7 +227,10 @@ class _Given:
         value = self.text(name)
         if value is None:
             return None
-        return tuple(part.strip() for part in value.split(",") if part.strip())
+        names = tuple(part.strip() for part in value.split(",") if part.strip())
+        if not names:
+            raise InvalidInput(f"{name} is {value!r}, which names none")
+        return names
 
     def pattern(self, name: str) -> str | None:
         value = self.text(name)
@@ -303,14 +317,16 @@ class _Given:
         value = self.text(name)
         if value is None or value in (EARLIEST, LATEST):
             return value
+        if re.fullmatch(r"[0-9]{1,19}", value) and int(value) < 1 << 63:
+            return int(value)
         try:
             parsed = json.loads(value)
         except ValueError:
             parsed = None
         if not isinstance(parsed, dict) or not all(_is_seq(seq) for seq in parsed.values()):
             raise InvalidInput(
-                f"{name} is {value!r}; it must be earliest, latest, or JSON that gives a seq for "
-                f'each queue: {{"shop/orders": 4711}} (-2 is earliest, -1 is latest)'
+                f"{name} is {value!r}; it must be earliest, latest, a seq, or JSON that gives a "
+                f'seq for each queue: {{"shop/orders": 4711}} (-2 is earliest, -1 is latest)'
             )
         return dict(parsed)
 

@@ -60,8 +60,11 @@ def _table(lot: Lot, one: Range, names: Sequence[str], options: ReadOptions) -> 
 
 
 def _read(one: Range, table: Table, options: ReadOptions) -> Iterator[tuple[list[pa.Array], int]]:
+    def on_gap(first: int, end: int) -> None:
+        report_gap(one, first, end, fail=options.fail_on_data_loss)
+
     try:
-        yield from decode(one, table)
+        yield from decode(one, table, on_gap)
     except Irregular as irregular:
         with exact_reader(one.facts.queue, one.log) as reader:
             yield from _read_exactly(one, irregular.from_seq, table, options, reader)
@@ -75,7 +78,15 @@ def _read_exactly(
         gone = (first, min(reader.first_seq, one.wanted_to) - 1)
         report_loss(one.facts.queue.key, one.log, *gone, fail=options.fail_on_data_loss)
         first = reader.first_seq
-    rows = sum(len(entries) for entries in reader.entries(first, one.wanted_to))
+    rows, gaps = 0, []
+    expected = first
+    for entries in reader.entries(first, one.wanted_to):
+        rows += len(entries)
+        for entry in entries:
+            if entry.seq > expected:
+                gaps.append((expected, entry.seq))
+            expected = entry.seq + 1
+    gaps.append((expected, one.wanted_to))
     lost = [damage for damage in reader.damages if _concerns(damage, one, first)]
     if lost:
         sentence = _damage_sentence(one, first, rows, lost)
@@ -86,6 +97,9 @@ def _read_exactly(
                 f"{one.facts.queue.path}"
             )
         log.warning("%s; reading on (verify=false)", sentence)
+    for gap in gaps:
+        if not any(_is_within(gap, damage) for damage in lost):
+            report_gap(one, *gap, fail=options.fail_on_data_loss)
     for entries in reader.entries(first, one.wanted_to):
         found = columns_of(entries, list(table.needed), events=one.log == "events")
         arrays = table.arrays(found)
@@ -111,6 +125,18 @@ def _damage_sentence(one: Range, first: int, rows: int, lost: Sequence[Damage]) 
         f"queue {one.facts.queue.key}: of seq {first} to {one.wanted_to - 1} in {one.log}, {rows} "
         f"entries can be read and {count} are lost ({'; '.join(map(str, lost[:3]))})"
     )
+
+
+def _is_within(gap: tuple[int, int], damage: Damage) -> bool:
+    return damage.first_lost_seq < gap[1] and gap[0] <= damage.last_lost_seq
+
+
+def report_gap(one: Range, first: int, end: int, *, fail: bool) -> None:
+    """Seqs [first, end) were removed: a loss, as far as the reader claims them."""
+    first = max(first, one.wanted_from, one.claimed_from)
+    end = min(end, one.wanted_to)
+    if first < end:
+        report_loss(one.facts.queue.key, one.log, first, end - 1, fail=fail)
 
 
 def report_loss(key: str, what: str, first: int, last: int, *, fail: bool) -> None:

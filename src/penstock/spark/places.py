@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
+from penstock.checking import check_local
 from penstock.client.address import QueueAddress, broker_address, is_url, queue_address
 from penstock.client.broker import RemoteBroker
 from penstock.client.connection import Connection
@@ -21,11 +22,11 @@ from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.manifest import MANIFEST_NAME
+from penstock.names import directory_of, is_name, name_of_directory
 
 _PATIENCE_S = 60.0
 _RETRY_S = 120.0  # a broker that is restarted recovers first
 _MOST_CONNECTIONS = 16
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ class Directory:
     """Queues in a directory that this process can see."""
 
     def __init__(self, path: str, api_key: str | None = None) -> None:
-        self._root = Folder(OsFiles(), path)
+        self._root = Folder(OsFiles(), check_local(path))
         self._api_key = api_key
 
     @property
@@ -76,11 +77,12 @@ class Directory:
             name = path.rstrip("/").rpartition("/")[2] or path
             return [QueueAt(None, name, path, api_key=self._api_key)]
         found = [
-            QueueAt(namespace, name, folder.child(name).path, api_key=self._api_key)
-            for namespace in self._names(self._root)
-            for folder in [self._root.child(namespace)]
-            for name in self._names(folder)
-            if folder.child(name).has(MANIFEST_NAME)
+            QueueAt(namespace, name, place.path, api_key=self._api_key)
+            for namespace in self._names(self._root, "namespace")
+            for folder in [self._root.child(directory_of(namespace))]
+            for name in self._names(folder, "queue")
+            for place in [folder.child(directory_of(name))]
+            if place.has(MANIFEST_NAME)
         ]
         if not found:
             raise NotALedger(
@@ -89,11 +91,20 @@ class Directory:
             )
         return found
 
-    def _names(self, folder: Folder) -> list[str]:
+    def _names(self, folder: Folder, what: str) -> list[str]:
         try:
-            return [name for name in folder.names() if NAME.fullmatch(name)]
+            names = map(name_of_directory, folder.names())
         except NotADirectoryError:
             return []
+        return sorted(name for name in names if name is not None and is_name(what, name))
+
+
+def queue_in_data(path: str) -> QueueName:
+    """Which queue has this directory, if it is one of a broker's data directory."""
+    namespace, name = (
+        name_of_directory(part) or part for part in ["", *path.rstrip("/").split("/")][-2:]
+    )
+    return QueueName.parse(f"{namespace}/{name}")
 
 
 class AtBroker:

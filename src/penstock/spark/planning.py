@@ -1,6 +1,7 @@
 """From options, offsets and filters to tasks: which ranges of which queues each one reads."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from penstock.errors import InvalidInput
 from penstock.spark.groups import group_names
@@ -8,7 +9,7 @@ from penstock.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
 from penstock.spark.partitions import Lot, report_loss
 from penstock.spark.places import QueueAt, queues_at
 from penstock.spark.pushdown import Bounds
-from penstock.spark.ranges import Range, cut, packed
+from penstock.spark.ranges import NOTHING_CLAIMED, Range, cut, packed
 from penstock.spark.segments import LogView
 from penstock.spark.state_columns import fold_states
 from penstock.spark.watching import seq_at_time, watcher_of
@@ -36,9 +37,10 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
     ranges: list[Range] = []
     views: dict[str, LogView] = {}
     groups: dict[str, Mapping[int, str]] = {}
-    queues = [queue for queue in queues_of(options) if _is_wanted(queue, bounds)]
+    queues = queues_of(options)
     check_named(options.starting_offsets, queues, "startingOffsets")
     check_named(options.ending_offsets, queues, "endingOffsets")
+    queues = [queue for queue in queues if _is_wanted(queue, bounds)]
     states = {}
     for queue in queues:
         watcher = watcher_of(queue, log_of(options))
@@ -50,7 +52,8 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
         if options.table == "state":
             end = min(end, known_upto)
         first, end = _narrowed(view, first, end, bounds)
-        ranges += cut(view, first, end, max_bytes=options.max_partition_bytes)
+        claimed = first if names_a_seq(options.starting_offsets, queue) else NOTHING_CLAIMED
+        ranges += claimed_ranges(view, first, end, claimed, options)
         if options.table == "events" and "group" in columns:
             groups[queue.path] = group_names(view)
     lots = []
@@ -63,6 +66,21 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
             known[path] = states[path].within(low, high)
         lots.append(Lot(part, {p: names for p, names in groups.items() if p in paths}, known))
     return lots
+
+
+def claimed_ranges(
+    view: LogView, first: int, end: int, claimed_from: int, options: ReadOptions
+) -> list[Range]:
+    """Cut [first, end) into ranges. From `claimed_from` on, a seq that was removed is loss."""
+    cuts = cut(view, first, end, max_bytes=options.max_partition_bytes)
+    ranges = [replace(one, claimed_from=claimed_from) for one in cuts]
+    reached = max(first, claimed_from)
+    for low, high in [*((one.wanted_from, one.wanted_to) for one in ranges), (end, end)]:
+        if reached < low:  # of which not even a tombstone is left
+            key, fail = view.facts.queue.key, options.fail_on_data_loss
+            report_loss(key, view.log, reached, low - 1, fail=fail)
+        reached = max(reached, high)
+    return ranges
 
 
 def in_lots(
@@ -85,7 +103,8 @@ def _recut(one: Range, view: LogView, max_bytes: int) -> list[Range]:
     """A range in smaller pieces."""
     if one.size_bytes <= max_bytes or not one.sound:
         return [one]
-    return list(cut(view, one.wanted_from, one.wanted_to, max_bytes=max_bytes))
+    pieces = cut(view, one.wanted_from, one.wanted_to, max_bytes=max_bytes)
+    return [replace(piece, claimed_from=one.claimed_from) for piece in pieces]
 
 
 def _is_wanted(queue: QueueAt, bounds: Bounds) -> bool:
@@ -107,12 +126,16 @@ def batch_seqs(view: LogView, options: ReadOptions) -> tuple[int, int]:
         end = min(seq_at_time(view, options.ending_timestamp_ns), end)
     elif options.ending_offsets is not None:
         end = _numbered(view, options.ending_offsets)
-        if end > view.next_seq:
+        if isinstance(options.ending_offsets, int):
+            end = min(end, view.next_seq)
+        elif end > view.next_seq:
             raise InvalidInput(
                 f"endingOffsets says {end} for queue {view.facts.queue.key}, whose next seq is "
                 f"{view.next_seq}: give at most that, or 'latest'"
             )
     if first > end:
+        if not isinstance(options.starting_offsets, dict):
+            return end, end  # a range of seqs or times that has nothing of this queue
         raise InvalidInput(
             f"queue {view.facts.queue.key}: the read would start at seq {first} and end at {end}"
         )
@@ -140,11 +163,20 @@ def _numbered(view: LogView, offsets: Offsets) -> int:
         return view.first_seq
     if offsets == LATEST:
         return view.next_seq
+    if isinstance(offsets, int):
+        return max(offsets, 1)
     assert isinstance(offsets, dict)
     number = offsets[view.facts.queue.key]
     if number == _EARLIEST_NUMBER:
         return view.first_seq
     return view.next_seq if number == _LATEST_NUMBER else max(number, 1)
+
+
+def names_a_seq(offsets: Offsets | None, queue: QueueAt) -> bool:
+    """Does the user say at which seq to start? Then every message from there on is asked for."""
+    if isinstance(offsets, int):
+        return True
+    return isinstance(offsets, dict) and offsets[queue.key] >= 0
 
 
 def check_named(offsets: Offsets | None, queues: Sequence[QueueAt], option: str) -> None:

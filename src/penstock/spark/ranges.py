@@ -19,6 +19,7 @@ from penstock.spark.places import QueueAt
 from penstock.spark.segments import LogView, QueueFacts, Span
 
 _INDEX_HEADER_BYTES = 12
+NOTHING_CLAIMED = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ class Range:
     wanted_from: int  # of its entries, only those with seqs [wanted_from, wanted_to)
     wanted_to: int
     sound: bool
+    claimed_from: int = NOTHING_CLAIMED  # wanted seqs from here on must be there: else it is loss
 
     @property
     def size_bytes(self) -> int:

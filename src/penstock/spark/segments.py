@@ -9,12 +9,14 @@ the watermark. Where the writer's own checkpoints promise as much, there is noth
 """
 
 import errno
+import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 
 from penstock import codec
-from penstock.errors import BadEntry, NewerVersion
+from penstock.errors import BadEntry, NewerVersion, NotALedger
+from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
@@ -29,6 +31,8 @@ from penstock.ledger.segment_header import (
 )
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt
+
+log = logging.getLogger("penstock.spark")
 
 KINDS = {"messages": MESSAGES, "events": EVENTS}
 _LOOKS = 10  # at a directory that a writer changes
@@ -110,10 +114,17 @@ class LogWatcher:
         return self._facts
 
     def _manifest(self) -> Manifest:
-        return Manifest.unpack(self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
+        try:
+            data = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        except (FileNotFoundError, ValueError) as error:
+            raise NotALedger(
+                f"{self._queue.path}: {MANIFEST_NAME} cannot be read ({error}). Open the queue for "
+                f"writing once: that makes it anew."
+            ) from None
+        return Manifest.unpack(data)
 
     def _look(self) -> LogView:
-        facts, low = self.facts, self._marks_low()
+        facts, low, closed_next = self.facts, self._marks_low(), self._closed_next()
         bases = [base for name in self._folder.names() if (base := base_seq_of(name)) is not None]
         headers: list[tuple[SegmentHeader, bool]] = []
         for base, following in zip_longest(bases, bases[1:]):
@@ -121,13 +132,24 @@ class LogWatcher:
                 continue  # removed for good; the file is about to go
             if headers and base < headers[-1][0].end_seq:
                 continue  # put into the one before
-            headers.append(self._header(base))
+            header, sound = self._header(base)
+            if header.base_seq == base:  # else a copy under another number
+                headers.append((header, sound))
+        if headers and headers[0][0].base_seq > low:
+            log.warning(
+                "queue %s: seq %d to %d of %s are lost; to see all damage, run: penstock verify %s",
+                *(facts.queue.key, low, headers[0][0].base_seq - 1, self._log, facts.queue.path),
+            )
         spans = [
             self._sealed(header, sound, following[0].base_seq)
             for (header, sound), following in pairwise(headers)
         ]
         if headers:
             last = self._last(*headers[-1])
+            if (
+                last is not None and last.end_seq < closed_next
+            ):  # it went further when it was closed
+                last = replace(last, end_seq=closed_next, sound=False)
             if last is not None:
                 spans.append(last)
         next_seq = spans[-1].end_seq if spans else low
@@ -138,11 +160,22 @@ class LogWatcher:
         manifest = self._manifest()
         return (manifest.messages if self._log == "messages" else manifest.events).low
 
+    def _closed_next(self) -> int:
+        """The next seq of the log when the queue was last closed, if that is known."""
+        try:
+            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
+            closed = Closed.unpack(data)
+        except (FileNotFoundError, BadEntry, ValueError):
+            return 1
+        if closed.identity != self.facts.identity:
+            return 1
+        return (closed.messages if self._log == "messages" else closed.events).next
+
     def _header(self, base: int) -> tuple[SegmentHeader, bool]:
         fd = self._files.open(self._folder.file(segment_name(base)), "read")
         try:
             header = SegmentHeader.unpack(read_fully(self._files, fd, HEADER_BYTES, 0))
-            return header, header.base_seq == base
+            return header, True
         except NewerVersion:
             raise
         except BadEntry:

@@ -30,7 +30,12 @@ from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
 from penstock.queue import QueueSettings
 from penstock.queue.compression import compress
-from penstock.queue.drafting import MAX_HEADERS, MAX_HEADERS_BYTES, MAX_KEY_BYTES
+from penstock.queue.drafting import (
+    MAX_CONTENT_TYPE_BYTES,
+    MAX_HEADERS,
+    MAX_HEADERS_BYTES,
+    MAX_KEY_BYTES,
+)
 from penstock.queue.settings import MOST_ATTEMPTS
 from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 
@@ -85,11 +90,16 @@ def check_sink_schema(schema: StructType) -> None:
                 f"the column {field.name!r} is {field.dataType.simpleString()}; the sink takes "
                 f"{wanted}: cast it"
             )
-        if field.name == "headers" and field.dataType != MapType(StringType(), StringType()):
+        if isinstance(field.dataType, MapType) and not _is_of_texts(field.dataType):
             raise InvalidInput(
                 f"the column 'headers' is {field.dataType.simpleString()}; the sink takes "
                 f"map<string,string>: cast it"
             )
+
+
+def _is_of_texts(type_: MapType) -> bool:
+    """Of strings, whether or not Spark thinks that a value may be null: that is seen by row."""
+    return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
 
 
 class RowsToMessages:
@@ -199,8 +209,8 @@ def _headers(headers: list[tuple[str, str]] | None) -> dict[str, str] | None:
         if value is None:
             raise InvalidInput(f"the header {name!r} is null: leave it out of the map")
         total += len(name.encode()) + len(value.encode())
-        if not name or any(bad in text for bad in "\r\n\0" for text in (name, value)):
-            raise InvalidInput(f"header {name!r} is empty or has a line break or NUL in it")
+        if not name or any(bad in name for bad in "\r\n\0"):
+            raise InvalidInput(f"header name {name!r} is empty or has a line break or NUL in it")
     if total > MAX_HEADERS_BYTES:
         raise TooLarge(f"the headers of a row have {total} bytes; the most is {MAX_HEADERS_BYTES}")
     return pairs
@@ -213,7 +223,12 @@ def _attributes(max_attempts: int | None, content_type: str | None) -> dict[int,
             raise InvalidInput(f"max_attempts is {max_attempts}; it must be 1 to {MOST_ATTEMPTS}")
         attributes[MAX_ATTEMPTS] = max_attempts.to_bytes(4, "little")
     if content_type is not None:
-        attributes[CONTENT_TYPE] = content_type.encode()[:256]
+        attributes[CONTENT_TYPE] = content_type.encode()
+        if len(attributes[CONTENT_TYPE]) > MAX_CONTENT_TYPE_BYTES:
+            raise TooLarge(
+                f"a content type has {len(attributes[CONTENT_TYPE])} bytes; the most is "
+                f"{MAX_CONTENT_TYPE_BYTES}"
+            )
     return attributes or None
 
 

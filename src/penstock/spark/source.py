@@ -12,12 +12,12 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.batch_reader import BatchReader, FilteringReader
 from penstock.spark.options import ReadOptions, WriteOptions
 from penstock.spark.planning import queues_of
 from penstock.spark.sink import BatchWriter, StreamWriter
-from penstock.spark.stream_reader import StreamReader
+from penstock.spark.stream_reader import RefusedStream, StreamReader
 from penstock.spark.tables import check_schema, schema_of
 from penstock.spark.workers import settle_worker
 
@@ -47,12 +47,15 @@ class PenstockDataSource(DataSource):
         settle_worker()
         options = ReadOptions.parse(self.options)
         check_schema(options.table, schema)
-        return FilteringReader(schema, options) if _filters_come() else BatchReader(schema, options)
+        return BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        options = ReadOptions.parse(self.options)
-        check_schema(options.table, schema)
-        return StreamReader(schema, options)
+        try:
+            options = ReadOptions.parse(self.options)
+            check_schema(options.table, schema)
+            return StreamReader(schema, options)
+        except PenstockError as error:
+            return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         settle_worker()
@@ -68,11 +71,24 @@ class PenstockDataSource(DataSource):
         return StreamWriter(WriteOptions.parse(self.options), schema)
 
 
-def _filters_come() -> bool:
-    """Is it the process that hands filters down who asks?
+class FilteringDataSource(PenstockDataSource):
+    """The same, with a reader that takes filters; for a Spark that was found to push them right.
 
-    Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off,
-    and a data source cannot see that setting; but only with it on does that process exist.
+    `penstock.spark.session` registers it there, under the same name.
+    """
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        plain = super().reader(schema)
+        if not _filters_come():
+            return plain
+        return FilteringReader(schema, ReadOptions.parse(self.options))
+
+
+def _filters_come() -> bool:
+    """Return whether Spark's worker for pushing filters is the caller.
+
+    Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off.
+    A data source cannot see that setting, but this worker runs only if it is on.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:

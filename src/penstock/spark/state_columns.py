@@ -81,7 +81,7 @@ def fold_states(queue: QueueAt, group_name: str) -> tuple[QueueStates, int]:
         create=False,
     )
     try:
-        with core.lock:
+        with core.lock, core.change:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()

@@ -16,23 +16,33 @@ from pyspark.sql.streaming.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, LedgerLocked
+from penstock.errors import InvalidInput, LedgerLocked, PenstockError
 from penstock.model import NS
 from penstock.spark.errors import DataLoss
 from penstock.spark.groups import group_names
-from penstock.spark.offsets import OffsetDict, checked, in_order, within_bytes, within_rows
+from penstock.spark.offsets import (
+    OffsetDict,
+    checked,
+    in_order,
+    joined,
+    split,
+    within_bytes,
+    within_rows,
+)
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.partitions import Lot, read_lot
 from penstock.spark.places import QueueAt
 from penstock.spark.planning import (
     check_named,
     checked_start,
+    claimed_ranges,
     in_lots,
     log_of,
+    names_a_seq,
     queues_of,
     starting_seq,
 )
-from penstock.spark.ranges import Range, cut
+from penstock.spark.ranges import Range
 from penstock.spark.segments import LogView
 from penstock.spark.watching import Watcher, watcher_of
 from penstock.spark.workers import settle_worker
@@ -72,13 +82,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             views = self._look()
             queues = [view.facts.queue for view in views.values()]
             check_named(self._options.starting_offsets, queues, "startingOffsets")
-            self._initial = in_order(
-                {
-                    key: starting_seq(view, self._options, default=LATEST)
-                    for key, view in views.items()
-                }
-            )
-            self._make_group(queues)
+            seqs = {
+                key: starting_seq(view, self._options, default=LATEST)
+                for key, view in views.items()
+            }
+            backlog = {
+                key: view.next_seq
+                for key, view in views.items()
+                if not names_a_seq(self._options.starting_offsets, view.facts.queue)
+            }
+            self._make_group(queues, seqs)
+            self._initial = joined(seqs, backlog)
         return dict(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -93,7 +107,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """How far the next micro-batch goes; `start` itself where there is nothing new."""
-        begin = checked(start)
+        begin, backlog = split(checked(start))
         views = self._look()
         self._check_all_there(begin, views)
         end = {key: view.next_seq for key, view in views.items()}
@@ -112,7 +126,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             return start
         self._last_batch_ns = self._clock.monotonic_ns()
-        return dict(in_order(end))
+        return joined(end, backlog)
 
     def _is_too_little(self, begin: OffsetDict, end: dict[str, int]) -> bool:
         """Should a micro-batch wait for more? Not for ever, and not one that must end now."""
@@ -155,7 +169,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- reading -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        begin, until = checked(start), checked(end)
+        (begin, backlog), (until, _) = split(checked(start)), split(checked(end))
         views = self._look()
         ranges: list[Range] = []
         groups = {}
@@ -169,7 +183,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             first = begin.get(key, view.first_seq)
             fail = self._options.fail_on_data_loss
             first = checked_start(view, first, last, fail=fail)
-            ranges += cut(view, first, last, max_bytes=self._options.max_partition_bytes)
+            claimed = backlog.get(key, first if key in begin else last)
+            ranges += claimed_ranges(view, first, last, claimed, self._options)
             if self._options.table == "events" and "group" in self._schema.fieldNames():
                 groups[view.facts.queue.path] = group_names(view)
         by_path = {view.facts.queue.path: view for view in views.values()}
@@ -194,22 +209,23 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._options.group is None:
             return
+        seqs, _ = split(checked(end))
         for queue in queues_of(self._options):
-            seq = checked(end).get(queue.key)
+            seq = seqs.get(queue.key)
             if seq is not None:
                 self._move_group(queue, seq)
 
     def stop(self) -> None:
         self._watchers.clear()
 
-    def _make_group(self, queues: Sequence[QueueAt]) -> None:
-        if self._options.group is None or self._initial is None:
+    def _make_group(self, queues: Sequence[QueueAt], seqs: OffsetDict) -> None:
+        if self._options.group is None:
             return
         if self._options.table != "messages":
             raise InvalidInput("group is for streams of messages: a group's position is a message")
         for queue in queues:
             with open_to_change(queue) as it:
-                it.groups.create(self._options.group, seq=self._initial[queue.key])
+                it.groups.create(self._options.group, seq=seqs[queue.key])
 
     def _move_group(self, queue: QueueAt, seq: int) -> None:
         assert self._options.group is not None
@@ -229,3 +245,24 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if queue.key not in self._watchers:
                 self._watchers[queue.key] = watcher_of(queue, log_of(self._options))
         return {queue.key: self._watchers[queue.key].look() for queue in queues}
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that cannot be. Spark loses what is raised while the reader is made, so it is said
+    when the query starts.
+    """
+
+    def __init__(self, error: PenstockError) -> None:
+        self._error = error
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        raise self._error
+
+    def latestOffset(self, *_: object) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._error

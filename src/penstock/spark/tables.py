@@ -44,6 +44,7 @@ _MESSAGES: dict[str, DataType] = {
     "dedup": _TEXT,
     "attributes": MapType(IntegerType(), BinaryType()),
     "content_type": _TEXT,
+    "max_attempts": IntegerType(),
     "compression": _TEXT,
     "segment": _LONG,
     "offset": _LONG,

@@ -1,12 +1,15 @@
 """Which queue the sink writes to; it is made if it is not there."""
 
+import os
+
 from penstock.client import files as calls
-from penstock.client.address import queue_address
+from penstock.client.address import is_url, queue_address
 from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.names import RULE, directory_of, is_name
 from penstock.queue import QueueSettings
 from penstock.queue.adopting import refuse_bounds
 from penstock.queue.queue import open_queue
@@ -14,13 +17,13 @@ from penstock.queue.segments import StagingInfo
 from penstock.spark.http_files import path_of
 from penstock.spark.options import WriteOptions
 from penstock.spark.places import (
-    NAME,
     AtBroker,
     Directory,
     QueueAt,
     chosen,
     connection_to,
     known_key,
+    queue_in_data,
 )
 from penstock.spark.staging import Target
 from penstock.spark.writers import writer_of
@@ -40,8 +43,8 @@ def target_of(options: WriteOptions) -> Target:
     queue = QueueAt(None, path.rstrip("/").rpartition("/")[2], path, api_key=key)
     holder = queue
     if options.url is not None:
-        name = options.queue or "/".join(path.rstrip("/").split("/")[-2:])
-        holder = AtBroker(options.url, key).queue(QueueName.parse(name))
+        name = QueueName.parse(options.queue) if options.queue else queue_in_data(path)
+        holder = AtBroker(options.url, key).queue(name)
     if not Folder(OsFiles(), path).has(MANIFEST_NAME):
         _make(holder)
     data = Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
@@ -49,6 +52,14 @@ def target_of(options: WriteOptions) -> Target:
     settings = QueueSettings.of_stored(manifest.settings)
     refuse_bounds(settings, path)
     return Target(queue, holder, manifest.identity, settings)
+
+
+def check_target(place: str, queue: str | None) -> None:
+    """Raise InvalidInput for a place that the sink cannot write to. Nothing is made."""
+    if is_url(place):
+        queue_address(place, queue)
+    else:
+        _path_of(place, queue)
 
 
 def _make(holder: QueueAt) -> None:
@@ -66,6 +77,8 @@ def _staging(queue: QueueAt) -> StagingInfo:
 def _path_of(place: str, queue: str | None) -> str:
     where = Directory(place)
     folder = Folder(OsFiles(), place)
+    if os.path.isfile(place):
+        raise InvalidInput(f"{place} is a file: a queue is a directory")
     if queue is None:
         if folder.exists() and not where.is_queue and folder.names():
             raise InvalidInput(
@@ -76,11 +89,10 @@ def _path_of(place: str, queue: str | None) -> str:
     if where.is_queue:
         return chosen(where, [queue], None)[0].path
     namespace, slash, name = queue.partition("/")
-    if not slash or not NAME.fullmatch(namespace) or not NAME.fullmatch(name):
+    if not slash or not is_name("namespace", namespace) or not is_name("queue", name):
         raise InvalidInput(
-            f"the queue is {queue!r}; in a data directory it is <namespace>/<name>, each "
-            f"of a-z, 0-9 and -, at most 64, not starting with -"
+            f"the queue is {queue!r}; in a data directory it is <namespace>/<name>, each {RULE}"
         )
-    if not folder.child(namespace).exists():
+    if not folder.child(directory_of(namespace)).exists():
         raise InvalidInput(f"{place} has no namespace {namespace!r}: make it first")
-    return folder.child(namespace).child(name).path
+    return folder.child(directory_of(namespace)).child(directory_of(name)).path

@@ -14,7 +14,7 @@ from penstock.client.queue import RemoteQueue
 from penstock.clock import SystemClock
 from penstock.errors import LedgerLocked
 from penstock.ledger import Ledger
-from penstock.ledger.adoption import sweep_staging
+from penstock.ledger.adoption import applications, sweep_staging
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock, announced_url
@@ -24,7 +24,7 @@ from penstock.ledger.transactions import Transaction
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment
-from penstock.spark.places import AtBroker, QueueAt, connection_to
+from penstock.spark.places import AtBroker, QueueAt, connection_to, queue_in_data
 
 _BROKERS_OWN = "_broker"  # a directory that every data directory of a broker has
 
@@ -69,8 +69,7 @@ def _at_holder(queue: QueueAt, data: Folder, locked: LedgerLocked) -> QueueAt:
         raise LedgerLocked(
             f"{locked} If that is a broker, give its address with the option 'url' as well."
         ) from None
-    namespace, name = queue.path.rstrip("/").split("/")[-2:]
-    return AtBroker(url, queue.api_key).queue(QueueName.parse(f"{namespace}/{name}"))
+    return AtBroker(url, queue.api_key).queue(queue_in_data(queue.path))
 
 
 def _name(broker: QueueAt) -> QueueName:
@@ -97,6 +96,17 @@ def commit_staged(
             return
         with _ledger(queue, settings) as ledger:
             take_in(ledger, staged, transaction, now_ns=SystemClock().now_ns())
+
+
+def applications_of(queue: QueueAt, settings: QueueSettings, prefix: str) -> list[str]:
+    """Return the applications whose transactions a queue remembers, if they begin so."""
+    with writer_of(queue) as broker:
+        if broker is not None:
+            call = calls.staging(_name(broker).path, applications=prefix)
+            found = connection_to(broker.url, broker.api_key).do(call)
+            return list(found.applications)
+        with _ledger(queue, settings) as ledger:
+            return applications(ledger, prefix)
 
 
 def drop_staged(queue: QueueAt, settings: QueueSettings, folders: Sequence[str]) -> None:

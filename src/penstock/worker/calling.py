@@ -3,10 +3,21 @@
 import asyncio
 import ctypes
 import inspect
+import sys
 from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
+from types import FrameType
 from typing import Any, Protocol, cast
+
+_PENSTOCK = Path(__file__).parent.parent
+# Code in which a thread is not interrupted: a handler may use a queue itself.
+_SHIELDED = tuple(
+    str(_PENSTOCK / part)
+    for part in ("aio.py", "broker/", "client/", "codec/", "ledger/", "model.py", "queue/")
+)
+_AGAIN_S, _LONGEST_AGAIN_S = 0.005, 0.05  # until the next try to interrupt; doubles
 
 Handler = Callable[[Any], object]
 
@@ -108,10 +119,7 @@ class _Threads:
             call = self._inbox.get()
             if call is None:
                 return
-            try:
-                call.run()
-            except BaseException as late:  # an interrupt that came when the handler had just ended
-                call.tell(None, late)
+            call.run()
 
 
 class _RunningCall:
@@ -129,16 +137,17 @@ class _RunningCall:
 
     def run(self) -> None:
         """In a thread of the worker."""
+        result, error = None, None
         try:
             try:
                 self._begin()
                 result = self._handler(self._argument)
             finally:
                 self._end()
-        except BaseException as error:
-            self.tell(None, error)
-        else:
-            self.tell(result, None)
+        except BaseException as raised:
+            error = raised
+            self._end()  # again: an interrupt may have come when the handler had just ended
+        self._tell(result, error)
 
     def _begin(self) -> None:
         with self._lock:
@@ -147,11 +156,12 @@ class _RunningCall:
                 raise self._early
 
     def _end(self) -> None:
+        """From here on nothing is raised. What was raised before comes within this call, at the
+        latest: so it never comes to the thread's next call of the handler."""
         with self._lock:
             self._thread_id = None
 
-    def tell(self, result: object, error: BaseException | None) -> None:
-        """What it came to; only the first time counts."""
+    def _tell(self, result: object, error: BaseException | None) -> None:
         try:
             self._loop.call_soon_threadsafe(self._told, result, error)
         except RuntimeError:
@@ -159,7 +169,7 @@ class _RunningCall:
 
     def _told(self, result: object, error: BaseException | None) -> None:
         if self.ended.done():
-            return
+            return  # cancelled
         if error is None:
             self.ended.set_result(result)
         elif isinstance(error, StopIteration):  # a future cannot hold it
@@ -168,11 +178,39 @@ class _RunningCall:
             self.ended.set_exception(error)
 
     def interrupt(self, error: type[BaseException]) -> None:
-        """Python raises it when the thread next runs Python code; a call into C goes on first."""
+        """Python raises it when the thread next runs Python code; a call into C goes on first.
+
+        Not while the thread is inside a queue: then it is tried again until it is not. In the loop.
+        """
+        self._try_to_interrupt(error, _AGAIN_S)
+
+    def _try_to_interrupt(self, error: type[BaseException], again_s: float) -> None:
+        if self.ended.done():
+            return
         with self._lock:
             if self._thread_id is None:
                 self._early = error
-            else:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                    ctypes.c_ulong(self._thread_id), ctypes.py_object(error)
-                )
+                return
+            if not _is_shielded(self._thread_id):
+                _raise_in(self._thread_id, error)
+                if not _is_shielded(self._thread_id):
+                    return
+                _raise_in(self._thread_id, None)  # it went in between the two looks: take it back
+        again_later_s = min(again_s * 2, _LONGEST_AGAIN_S)
+        self._loop.call_later(again_s, self._try_to_interrupt, error, again_later_s)
+
+
+def _is_shielded(thread_id: int) -> bool:
+    """Is a thread inside a queue, called by the handler?"""
+    frame: FrameType | None = sys._current_frames().get(thread_id)
+    while frame is not None:
+        if frame.f_code.co_filename.startswith(_SHIELDED):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def _raise_in(thread_id: int, error: type[BaseException] | None) -> None:
+    """Raise an error in a thread as soon as it runs Python code; None: do not, if it did not."""
+    raised = None if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), raised)

@@ -97,7 +97,19 @@ def test_stats_are_paged_and_sorted_by_namespace_and_name(tmp_path: Path) -> Non
             "dlq_depth": 0,
         }
         assert http.get("/api/stats").json()["limit"] == 50
-        assert http.get("/api/stats?page=9").json()["queues"] == []
+        past = http.get("/api/stats?page=9&limit=2").json()
+        assert (past["page"], [one["key"] for one in past["queues"]]) == (2, ["b/two"])
+
+
+def test_there_is_one_page_also_where_there_is_no_queue(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server, server.client() as http:
+        assert http.get("/api/stats?page=3").json() == {
+            "queues": [],
+            "total": 0,
+            "page": 1,
+            "limit": 50,
+            "total_pages": 1,
+        }
 
 
 def test_the_summary_counts_all_queues(tmp_path: Path) -> None:
@@ -129,9 +141,31 @@ def test_namespaces_are_made_listed_and_deleted(http: Client) -> None:
     (zoo,) = [one for one in listed if one["name"] == "zoo"]
     assert set(zoo) == {"name", "created_at"}
     assert abs(zoo["created_at"] - now_ms()) < 60_000
-    publish(http, "/namespaces/zoo/queues/lions")
     assert http.delete("/namespaces/zoo").status_code == 204
     assert http.delete("/namespaces/zoo").status_code == 404
+
+
+def test_deleting_a_namespace_takes_no_messages_with_it(http: Client) -> None:
+    at = "/namespaces/ark/queues/doves"
+    http.post("/namespaces/ark/queues/ravens")
+    id_ = publish(http, at, max_retries=1)
+    refused = http.delete("/namespaces/ark")
+    assert (refused.status_code, set(refused.json())) == (409, {"error"})
+    assert "ark/doves holds 1 messages" in refused.json()["error"]
+    (message,) = lease(http, at)
+    assert message["id"] == id_
+    assert http.delete("/namespaces/ark").status_code == 409  # in flight
+    assert nack(http, message) == 204
+    assert http.delete("/namespaces/ark").status_code == 409  # dead
+    assert http.get("/namespaces/ark/queues").json()["queues"] == ["ark/doves", "ark/ravens"]
+    assert http.delete(f"{at.replace('doves', '__dlq__doves')}/messages").json() == {"purged": 1}
+    assert http.delete("/namespaces/ark").status_code == 204
+    assert http.get("/namespaces/ark/queues").json() == {"queues": []}
+
+
+def test_the_queues_of_a_namespace_that_is_not_there_are_none(http: Client) -> None:
+    answer = http.get("/namespaces/nowhere/queues")
+    assert (answer.status_code, answer.json()) == (200, {"queues": []})
 
 
 def test_queues_are_made_listed_and_deleted(http: Client, at: str, queue: str) -> None:
@@ -181,9 +215,16 @@ def test_a_batch_is_published_all_or_none(http: Client, at: str) -> None:
     bodies = [{"body": b64(b"%d" % number)} for number in range(4)]
     answer = http.post(f"{at}/messages/batch", json=bodies[:3])
     assert (answer.status_code, len(answer.json()["ids"])) == (201, 3)
-    for wrong in (bodies, [], [*bodies[:2], {"body": "not base64"}]):
+    wrongs: list[Any] = [bodies, [*bodies[:2], {"body": 1}], [*bodies[:2], {"bdy": "x"}], {}]
+    for wrong in wrongs:
         assert http.post(f"{at}/messages/batch", json=wrong).status_code == 400
     assert row(http, at)["ready"] == 3
+
+
+def test_an_empty_batch_is_published_and_makes_nothing(http: Client, at: str) -> None:
+    answer = http.post(f"{at}/messages/batch", json=[])
+    assert (answer.status_code, answer.json()) == (201, {"ids": []})
+    assert http.delete(at).status_code == 404
 
 
 def test_n_messages_are_leased_for_as_long_as_asked(http: Client, at: str) -> None:
@@ -229,7 +270,7 @@ def test_a_timeout_makes_a_message_ready_at_once(http: Client, at: str, queue: s
     assert late["retry_at"] <= late["at"]
 
 
-@pytest.mark.parametrize(("max_retries", "attempts"), [(0, 1), (1, 1), (2, 2), (3, 3)])
+@pytest.mark.parametrize(("max_retries", "attempts"), [(0, 5), (1, 1), (2, 2), (3, 3)])
 def test_n_failed_attempts_make_a_message_dead(
     http: Client, at: str, max_retries: int, attempts: int
 ) -> None:
@@ -300,8 +341,11 @@ def private(tmp_path: Path) -> Iterator[tuple[RunningServer, Client]]:
 
 
 def test_a_subscription_to_a_private_address_is_refused(http: Client, at: str) -> None:
-    answer = http.post(f"{at}/subscriptions", json={"url": "http://169.254.169.254/"})
-    assert (answer.status_code, set(answer.json())) == (400, {"error"})
+    for url in ("http://169.254.169.254/", "http://localhost:9/", "http://10.0.0.1/"):
+        answer = http.post(f"{at}/subscriptions", json={"url": url})
+        assert (answer.status_code, set(answer.json())) == (400, {"error"})
+        assert "webhook_allow_private" in answer.json()["error"]
+        assert "PENSTOCK_BROKER_WEBHOOK_ALLOW_PRIVATE" in answer.json()["error"]
 
 
 # -- limits ----------------------------------------------------------------------------------------
@@ -312,11 +356,11 @@ BAD_MESSAGES: dict[str, dict[str, Any]] = {
     "an empty key": {"metadata": {"": "x"}},
     "a value of 513 bytes": {"metadata": {"k": "ä" * 257}},
     "metadata of numbers": {"metadata": {"k": 1}},
-    "no base64": {"body": "!!!"},
     "a number as body": {"body": 1},
+    "a field that is not known": {"bdy": "aGVsbG8="},
     "more than 90 days ahead": {"deliver_at": 99_999_999_999_999},
-    "before 1970": {"deliver_at": -1},
-    "negative max_retries": {"max_retries": -1},
+    "a fraction as max_retries": {"max_retries": 1.5},
+    "text as max_retries": {"max_retries": "1"},
 }
 
 
@@ -340,17 +384,181 @@ def test_a_body_over_256_kb_is_too_large(http: Client, at: str) -> None:
     assert (answer.status_code, set(answer.json())) == (413, {"error"})
 
 
+@pytest.mark.parametrize("n", ["0", "-1", "x", "1e9", "99999999999999999999", "", "1.5", "٣"])
+def test_a_count_that_is_none_means_the_default(http: Client, at: str, n: str) -> None:
+    publish(http, at)
+    publish(http, at)
+    assert len(lease(http, at, n=n)) == 1
+
+
+def test_a_large_count_is_bounded(http: Client, at: str) -> None:
+    publish(http, at)
+    publish(http, at)
+    assert len(lease(http, at, n=1_000_000_000)) == 2
+
+
+def test_max_batch_size_bounds_what_a_consumer_gets(http: Client, at: str) -> None:
+    http.post(at, json={"max_batch_size": 2})
+    for _ in range(3):
+        publish(http, at)
+    assert [len(lease(http, at, n=9)), len(lease(http, at, n=9))] == [2, 1]
+
+
+@pytest.mark.parametrize("visibility_ms", ["0", "-5", "x", "", "999999999999999999"])
+def test_a_visibility_that_is_none_means_the_default(
+    http: Client, at: str, visibility_ms: str
+) -> None:
+    publish(http, at)
+    assert len(lease(http, at, visibility_timeout_ms=visibility_ms)) == 1
+    assert lease(http, at) == []
+
+
 @pytest.mark.parametrize(
-    "query",
-    ["n=0", "n=-1", "n=x", "n=1e9", "n=99999999999999999999", "visibility_timeout_ms=0", "n="],
+    ("query", "page", "limit"),
+    [
+        ("page=0&limit=0", 1, 50),
+        ("page=-3&limit=-3", 1, 50),
+        ("page=a&limit=b", 1, 50),
+        ("limit=201", 1, 200),
+        ("limit=999999999", 1, 200),
+    ],
 )
-def test_a_bad_query_is_a_400(http: Client, at: str, query: str) -> None:
-    assert http.get(f"{at}/messages?{query}").status_code == 400
+def test_a_page_and_a_limit_are_defaulted_or_bounded(
+    http: Client, query: str, page: int, limit: int
+) -> None:
+    found = http.get(f"/api/stats?{query}").json()
+    assert (found["page"], found["limit"]) == (page, limit)
 
 
-@pytest.mark.parametrize("query", ["page=0", "limit=0", "limit=201", "page=a"])
-def test_a_bad_page_is_a_400(http: Client, query: str) -> None:
-    assert http.get(f"/api/stats?{query}").status_code == 400
+def test_settings_of_a_queue_that_are_not_above_0_mean_the_defaults(
+    http: Client, at: str, queue: str
+) -> None:
+    names = ("visibility_timeout_ms", "max_messages", "max_retries", "max_batch_size")
+    assert http.post(at, json=dict.fromkeys(names, 0)).status_code == 201
+    found = http.get(queue_path(queue, namespace="shop")).json()["settings"]
+    assert (found["lease_s"], found["max_messages"], found["max_attempts"]) == (30.0, 0, 5)
+    assert http.delete(at).status_code == 204
+    assert http.post(at, json=dict.fromkeys(names, -1)).status_code == 201
+    assert http.delete(at).status_code == 204
+    assert http.post(at, json=dict.fromkeys(names, 10**17)).status_code == 201
+    found = http.get(queue_path(queue, namespace="shop")).json()["settings"]
+    assert (found["lease_s"], found["max_attempts"]) == (7 * 86_400.0, 65_535)
+
+
+# -- as its own server reads them ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "payload"),
+    [
+        ("aGVsbG8=", b"hello"),
+        ("aGVs\nbG8=\r\n", b"hello"),
+        ("", b""),
+        ("hello world", b"hello world"),
+        ("msg1", base64.b64decode("msg1")),
+        ("order_42", b"order_42"),
+        ("aGVsbG8", b"aGVsbG8"),
+        ("_-8=", b"_-8="),
+        ("grün", "grün".encode()),
+        ("a" * 5, b"aaaaa"),
+        ("aGVs=bG8", b"aGVs=bG8"),
+    ],
+)
+def test_a_body_that_is_not_standard_base64_is_kept_as_text(
+    http: Client, at: str, body: str, payload: bytes
+) -> None:
+    assert http.post(f"{at}/messages", json={"body": body}).status_code == 201
+    assert base64.b64decode(lease(http, at)[0]["body"]) == payload
+
+
+def test_fields_have_their_names_in_any_case(http: Client, at: str) -> None:
+    sent = {"Body": "aGVsbG8=", "MAX_RETRIES": 1, "MetaData": {"Kind": "x", "kind": "y"}}
+    assert http.post(f"{at}/messages", json=sent).status_code == 201
+    assert http.post(f"{at}/messages/batch", json=[{"BODY": "aGVsbG8="}]).status_code == 201
+    (first,) = lease(http, at)
+    assert (first["body"], first["metadata"]) == ("aGVsbG8=", {"Kind": "x", "kind": "y"})
+    assert lease(http, at)[0]["body"] == "aGVsbG8="
+    nack(http, first)
+    assert row(http, at)["dlq_depth"] == 1
+
+
+def test_of_a_field_that_is_given_twice_the_last_counts(http: Client, at: str) -> None:
+    sent = b'{"body":"Zmlyc3Q=","body":"bGFzdA==","metadata":{"a":"1","a":"2"},"deliver_at":null}'
+    assert http.post(f"{at}/messages", content=sent).status_code == 201
+    (message,) = lease(http, at)
+    assert (message["body"], message["metadata"]) == ("bGFzdA==", {"a": "2"})
+
+
+def test_metadata_may_hold_line_breaks(http: Client, at: str) -> None:
+    metadata = {"note": "first\r\nsecond\tx", "empty": ""}
+    publish(http, at, metadata=metadata)
+    assert lease(http, at)[0]["metadata"] == metadata
+
+
+def test_a_delivery_time_that_is_past_or_none_means_now(http: Client, at: str) -> None:
+    for deliver_at in (0, -1, 1, None):
+        publish(http, at, deliver_at=deliver_at)
+    assert len(lease(http, at, n=9)) == 4
+
+
+def test_a_purge_removes_what_is_ready_or_in_flight(http: Client, at: str) -> None:
+    publish(http, at, b"dead", max_retries=1)
+    nack(http, lease(http, at)[0])
+    for _ in range(3):
+        publish(http, at)
+    publish(http, at, deliver_at=now_ms() + DAY_MS)
+    (held,) = lease(http, at)
+    purged = http.delete(f"{at}/messages")
+    assert (purged.status_code, purged.json()) == (200, {"purged": 3})
+    found = row(http, at)
+    assert (found["depth"], found["scheduled"], found["dlq_depth"]) == (1, 1, 1)
+    assert ack(http, held) == 410
+    assert http.delete(f"{at}/messages").json() == {"purged": 0}
+
+
+def test_a_purge_of_a_queue_that_is_not_there_is_404(http: Client, at: str) -> None:
+    assert http.delete(f"{at}/messages").status_code == 404
+
+
+def test_the_dead_letters_of_a_queue_are_a_queue_of_their_own_to_read(
+    http: Client, at: str, queue: str
+) -> None:
+    dead_at = f"{NS}/queues/__dlq__{queue}"
+    assert lease(http, dead_at) == []
+    ids = {publish(http, at, max_retries=1) for _ in range(3)}
+    for message in lease(http, at, n=3):
+        nack(http, message)
+    assert len(lease(http, dead_at, visibility_timeout_ms=60_000)) == 1
+    dead = lease(http, dead_at, n=9)
+    assert (len(dead), {one["queue"] for one in dead}) == (2, {queue})
+    assert {one["id"] for one in dead} < ids
+    assert (ack(http, dead[0]), nack(http, dead[1])) == (204, 204)
+    assert row(http, at)["dlq_depth"] == 1
+    refused = http.post(f"{dead_at}/messages", json={"body": ""})
+    assert (refused.status_code, set(refused.json())) == (400, {"error"})
+    assert http.post(dead_at).status_code == 400
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/namespaces/Order/queues/payment",
+        "/namespaces/order/queues/Payment",
+        "/namespaces/my_ns/queues/q",
+        "/namespaces/order/queues/a.b",
+        "/namespaces/order/queues/-a",
+    ],
+)
+def test_what_is_made_has_a_name_that_epochqueue_takes(http: Client, path: str) -> None:
+    assert http.post(path, json={}).status_code == 400
+
+
+def test_a_namespace_is_not_made_with_another_name_by_publishing(http: Client) -> None:
+    at = "/namespaces/My_Space/queues/q"
+    assert http.post(f"{at}/messages", json={"body": ""}).status_code == 400
+    assert http.put("/api/v1/namespaces/My_Space/queues/q").status_code == 201
+    publish(http, at)
+    assert len(lease(http, at)) == 1
 
 
 # -- what EpochQueue got wrong ---------------------------------------------------------------------

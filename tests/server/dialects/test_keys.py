@@ -6,6 +6,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
+from penstock.broker import KeyFile, Verb
 from penstock.broker.access import INSIDE
 from penstock.server.dialects import epochqueue, rivetq
 from tests.server.running import RunningServer
@@ -59,10 +60,28 @@ def test_a_key_of_another_namespace_or_verb_is_403(tmp_path: Path) -> None:
         reader = server.new_key("read")
         for key in (elsewhere, reader):
             with server.client(headers={"X-Api-Key": key}) as http:
-                for path in (
-                    "/v1/queues/orders/enqueue",
-                    "/namespaces/default/queues/orders/messages",
+                for path, body in (
+                    ("/v1/queues/orders/enqueue", {"payload": 1}),
+                    ("/namespaces/default/queues/orders/messages", {"body": ""}),
+                    ("/namespaces/default/queues/orders/messages/batch", []),
                 ):
-                    answer = http.post(path, json={"body": "", "payload": 1})
+                    answer = http.post(path, json=body)
                     assert (answer.status_code, set(answer.json())) == (403, {"error"})
                 assert not server.server.broker.queues(INSIDE)
+
+
+def test_clients_keep_the_key_that_they_have(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        KeyFile(str(server.data)).create("old", list(Verb), None, "my-epochqueue-key")
+        server.call(server.server.service.keys.load())
+        at = "/namespaces/shop/queues/orders/messages"
+        for headers, status in (
+            ({"X-Api-Key": "my-epochqueue-key"}, 201),
+            ({"Authorization": "Bearer my-epochqueue-key"}, 201),
+            ({"X-Api-Key": "my-epochqueue-kex"}, 401),
+            ({}, 401),
+        ):
+            with server.client(headers=headers) as http:
+                assert http.post(at, json={"body": ""}).status_code == status
+                native = http.post(f"/api/v1{at}", json={"payload": 1})
+                assert native.status_code == status

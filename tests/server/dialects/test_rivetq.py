@@ -8,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from penstock.server.dialects.rivetq import IDEMPOTENCY_S
 from tests.server.running import RunningServer, queue_path
 
 Client = httpx2.Client
@@ -220,6 +221,26 @@ def test_the_same_idempotency_key_answers_with_the_same_job(http: Client, queue:
     assert stats(http, queue)["ready"] == 3
 
 
+def test_an_idempotency_key_is_kept_for_a_week_whatever_the_queue_says(tmp_path: Path) -> None:
+    assert IDEMPOTENCY_S == 7 * 86_400
+    broker = {"queues": {"sync": "never", "min_free_bytes": 0, "dedup_window_s": 0.001}}
+    with RunningServer(tmp_path / "data", broker=broker) as server, server.client() as http:
+        first = enqueue(http, "jobs", 1, idempotency_key="k")
+        for number in range(20):
+            enqueue(http, "jobs", number)
+        assert enqueue(http, "jobs", 2, idempotency_key="k") == first
+
+
+def test_of_more_idempotency_keys_than_a_queue_keeps_the_oldest_is_forgotten(
+    http: Client, queue: str
+) -> None:
+    http.put(queue_path(queue), json={"dedup_entries": 2}).raise_for_status()
+    first, second, third = (enqueue(http, queue, 1, idempotency_key=key) for key in "abc")
+    assert enqueue(http, queue, 1, idempotency_key="b") == second
+    assert enqueue(http, queue, 1, idempotency_key="c") == third
+    assert enqueue(http, queue, 1, idempotency_key="a") != first
+
+
 def test_a_field_that_is_not_known_is_passed_over_as_rivetq_does(http: Client, queue: str) -> None:
     enqueue(http, queue, 1, trace_id="abc")
 
@@ -231,15 +252,17 @@ def test_a_field_that_is_not_known_is_passed_over_as_rivetq_does(http: Client, q
         b"{",
         b"[]",
         b'{"payload": NaN}',
-        b'{"payload": 1, "priority": 10}',
+        b'{"payload": 1, "priority": 256}',
         b'{"payload": 1, "priority": -1}',
         b'{"payload": 1, "priority": "5"}',
-        b'{"payload": 1, "delay_ms": -1}',
+        b'{"payload": 1, "priority": 5.5}',
         b'{"payload": 1, "delay_ms": 1e308}',
         b'{"payload": 1, "max_retries": -1}',
+        b'{"payload": 1, "max_retries": 4294967296}',
+        b'{"paylod": 1}',
+        b'{"payload": "\xff"}',
         b'{"payload": 1, "headers": {"a": 1}}',
         b'{"payload": 1, "headers": {"a\\nb": "x"}}',
-        b'{"payload": 1, "payload": 2}',
     ],
 )
 def test_bad_input_is_a_400_with_an_error_and_changes_nothing(
@@ -250,11 +273,86 @@ def test_bad_input_is_a_400_with_an_error_and_changes_nothing(
     assert http.get(f"/v1/queues/{queue}/stats").status_code in (200, 404)
 
 
-@pytest.mark.parametrize("name", ["UPPER", "a_b", "a" * 65, "..", "a%2Fb", "a%00"])
-def test_a_name_that_is_not_one_is_a_400(http: Client, name: str) -> None:
-    answer = http.post(f"/v1/queues/{name}/enqueue", json={"payload": 1})
-    assert answer.status_code in (400, 404)
-    assert name != "a_b" or "is not a queue name" in answer.json()["error"]
+PAYLOADS = [
+    b"12345678901234567890123456789012345678901234567890",
+    b"-0",
+    b"1e999",
+    b"0.1000000000000000055511151231257827",
+    b'{"z":1,"a":[],"z":2, "m" : {} }',
+    b'"\\ud800 <&> \\u2028"',
+    b"[" * 9_000 + b"]" * 9_000,
+    b'{"a":' * 9_998 + b"1.50" + b"}" * 9_998,
+    b'"' + b"x" * 100_000 + b'"',
+    b"[" * 5_000 + b'"' + b"x" * 100_000 + b'"' + b"]" * 5_000,
+]
+
+
+@pytest.mark.parametrize("payload", PAYLOADS, ids=lambda it: repr(it[:20]))
+def test_a_payload_comes_back_byte_for_byte(http: Client, queue: str, payload: bytes) -> None:
+    sent = http.post(f"/v1/queues/{queue}/enqueue", content=b'{"payload":' + payload + b"}")
+    assert sent.status_code == 200, sent.text
+    answer = http.post(f"/v1/queues/{queue}/lease").content
+    assert b'"payload":' + payload + b"," in answer
+
+
+def test_a_payload_nested_deeper_than_go_reads_is_refused(http: Client, queue: str) -> None:
+    payload = b"[" * 10_000 + b"]" * 10_000
+    answer = http.post(f"/v1/queues/{queue}/enqueue", content=b'{"payload":' + payload + b"}")
+    assert (answer.status_code, set(answer.json())) == (400, {"error"})
+    assert http.get(f"/v1/queues/{queue}/stats").status_code == 404
+
+
+def test_a_job_without_a_payload_has_null(http: Client, queue: str) -> None:
+    assert http.post(f"/v1/queues/{queue}/enqueue", json={"priority": 1}).status_code == 200
+    assert lease(http, queue)[0]["payload"] is None
+
+
+def test_fields_have_their_names_in_any_case_and_the_last_counts(http: Client, queue: str) -> None:
+    body = b'{"Payload":1,"PRIORITY":3,"payload":2,"Idempotency_Key":"k","headers":{"A":"x"}}'
+    assert http.post(f"/v1/queues/{queue}/enqueue", content=body).status_code == 200
+    (job,) = http.post(f"/v1/queues/{queue}/lease", content=b'{"MAX_JOBS":5}').json()["jobs"]
+    assert (job["payload"], job["priority"], job["headers"]) == (2, 3, {"A": "x"})
+    settled = http.post("/v1/ack", json={"JOB_ID": job["id"], "Lease_Id": job["lease_id"]})
+    assert settled.json() == {"success": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "seen"),
+    [
+        ({"priority": 10}, {"priority": 9}),
+        ({"priority": 255}, {"priority": 9}),
+        ({"delay_ms": -5}, {"tries": 0}),
+        ({"max_retries": 4_294_967_295}, {"tries": 0}),
+    ],
+)
+def test_numbers_that_rivetq_takes_are_bounded(
+    http: Client, queue: str, options: dict[str, Any], seen: dict[str, Any]
+) -> None:
+    enqueue(http, queue, **options)
+    (job,) = lease(http, queue)
+    assert seen.items() <= job.items()
+
+
+def test_a_delay_of_any_length_is_taken(http: Client, queue: str) -> None:
+    enqueue(http, queue, delay_ms=9_223_372_036_854_775_807)
+    assert stats(http, queue)["ready"] == 1
+    assert lease(http, queue) == []
+
+
+@pytest.mark.parametrize("visibility_ms", [0, -1, 9_223_372_036_854_775_807])
+@pytest.mark.parametrize("max_jobs", [0, -1, 9_223_372_036_854_775_807])
+def test_numbers_of_a_lease_are_defaulted_or_bounded(
+    http: Client, queue: str, visibility_ms: int, max_jobs: int
+) -> None:
+    enqueue(http, queue)
+    assert len(lease(http, queue, max_jobs=max_jobs, visibility_ms=visibility_ms)) == 1
+    assert lease(http, queue) == []
+
+
+def test_a_rate_limit_of_any_size_is_taken(http: Client, queue: str) -> None:
+    path = f"/v1/queues/{queue}/rate_limit"
+    assert http.post(path, json={"capacity": 1e30, "refill_rate": 1e30}).status_code == 200
+    assert http.get(path).json() == {"capacity": 1e9, "refill_rate": 1e9, "exists": True}
 
 
 @pytest.mark.parametrize(
@@ -283,7 +381,19 @@ def test_browsers_of_configured_origins_are_answered(tmp_path: Path) -> None:
         sent = http.post(path, json={"payload": 1}, headers={"Origin": ORIGIN})
         assert sent.headers["access-control-allow-origin"] == ORIGIN
         other = {**asking, "Origin": "https://evil.example.com"}
-        assert "access-control-allow-origin" not in http.options(path, headers=other).headers
+        refused = http.options(path, headers=other)
+        assert "access-control-allow-origin" not in refused.headers
+
+
+def test_a_page_that_may_not_call_is_told_the_setting_that_allows_it(http: Client) -> None:
+    path, origin = "/v1/queues/orders/enqueue", {"Origin": ORIGIN}
+    for answer in (
+        http.options(path, headers={**origin, "Access-Control-Request-Method": "POST"}),
+        http.post(path, json={"payload": 1}, headers=origin),
+    ):
+        assert (answer.status_code, set(answer.json())) == (403, {"error"})
+        assert f"pages of {ORIGIN} may not" in answer.json()["error"]
+        assert "PENSTOCK_SERVER_CORS_ORIGINS" in answer.json()["error"]
 
 
 # -- what RivetQ got wrong -------------------------------------------------------------------------

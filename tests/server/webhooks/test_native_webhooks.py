@@ -127,7 +127,7 @@ def test_a_webhook_is_changed_and_its_secret_shown_only_when_it_is_new(
         {"url": "http://user@example.com"},
         {"url": URL, "secret": "x"},
         {"url": URL, "style": "x"},
-        {"url": URL, "group": "NO"},
+        {"url": URL, "group": "n o"},
         {"url": URL, "retry_s": []},
         {"url": URL, "retry_s": [-1]},
         {"url": URL, "colour": "red"},

@@ -291,7 +291,7 @@ def refused(server: RunningServer, path: str, **options: Any) -> tuple[int, str]
         "?credit=x",
         "?credit=-1",
         "?credit=10001",
-        "?group=NO",
+        "?group=-no",
         "?speed=9",
         "?credit=1&credit=2",
         "?lease_s=nan",
@@ -302,7 +302,7 @@ def test_a_bad_query_is_refused(server: RunningServer, queue: str, query: str) -
     assert refused(server, stream_path(queue, query)) == (400, "invalid_input")
 
 
-@pytest.mark.parametrize("name", ["UPPER", "a" * 65])
+@pytest.mark.parametrize("name", ["a+b", "a" * 65])
 def test_a_bad_name_is_refused(server: RunningServer, name: str) -> None:
     assert refused(server, stream_path(name))[0] == 400
 

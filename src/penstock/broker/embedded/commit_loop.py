@@ -29,6 +29,7 @@ class _Waiting(NamedTuple):
     answer: Future[Any]
     result: Any
     on_lost: Callable[[Any], None] | None
+    size: int
 
 
 class CommitLoop:
@@ -49,16 +50,23 @@ class CommitLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self.held_bytes = 0  # of results that wait
 
     def when_durable(
-        self, queue: Syncable, result: _T, on_lost: Callable[[_T], None] | None = None
+        self,
+        queue: Syncable,
+        result: _T,
+        on_lost: Callable[[_T], None] | None = None,
+        size: int = 0,
     ) -> Future[_T]:
         """The result, once everything that the queue wrote so far is on disk.
 
-        If nobody waits for it any more by then, `on_lost` gets it.
+        If nobody waits for it any more by then, `on_lost` gets it. `size`: bytes of the result, to
+        be counted in `held_bytes` until then.
         """
         answer: Future[_T] = self._loop.create_future()
-        self._add(queue, _Waiting(answer, result, on_lost))
+        self._add(queue, _Waiting(answer, result, on_lost, size))
+        self.held_bytes += size
         return answer
 
     def soon(self, queue: Syncable) -> None:
@@ -118,6 +126,7 @@ class CommitLoop:
         self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, lots)))
         for lot, error in zip(lots, errors, strict=True):
             for waiting in lot:
+                self.held_bytes -= waiting.size
                 _answer(waiting, error)
 
 
@@ -130,7 +139,7 @@ def _tried(sync: Callable[[], None]) -> Exception | None:
 
 
 def _answer(waiting: _Waiting, error: Exception | None) -> None:
-    answer, result, on_lost = waiting
+    answer, result, on_lost, _ = waiting
     if answer.done():  # cancelled
         if on_lost is not None and error is None:
             on_lost(result)

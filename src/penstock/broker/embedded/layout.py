@@ -6,7 +6,8 @@
     <namespace>/namespace.json
     <namespace>/<queue>/     a queue's directory, as the embedded library has it
 
-Names of namespaces and queues begin with a letter or digit, so none collides with the rest.
+The directories of names are those of `penstock.names`: none begins with _ or has a dot, so none
+collides with the rest.
 """
 
 import json
@@ -14,14 +15,16 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from penstock.broker.names import QueueName, check_name
+from penstock.broker.names import QueueName
 from penstock.broker.store import NamespaceInfo
+from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, LedgerError
+from penstock.errors import LedgerError
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock
 from penstock.ledger.place import is_made
+from penstock.names import directory_of, is_name, name_of_directory
 
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20
@@ -33,7 +36,7 @@ class Layout:
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
-        self._root = Folder(files, path)
+        self._root = Folder(files, check_local(path))
         self._documents = self._root.child("_broker")
         self._trash = self._root.child("_trash")
         self._lock = DirectoryLock(self._root)
@@ -64,8 +67,9 @@ class Layout:
         return [self._namespace(name) for name in self._names_in(self._root, "namespace")]
 
     def _namespace(self, name: str) -> NamespaceInfo:
+        folder = self._folder(name)
         try:
-            data = self._root.child(name).read(_NAMESPACE_FILE, max_bytes=_MAX_NAMESPACE_BYTES)
+            data = folder.read(_NAMESPACE_FILE, max_bytes=_MAX_NAMESPACE_BYTES)
             stored = json.loads(data)
             return NamespaceInfo(
                 name,
@@ -78,12 +82,12 @@ class Layout:
             return NamespaceInfo(name, 0, {})  # queues that were put there by hand
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerError(
-                f"{self._root.child(name).file(_NAMESPACE_FILE)} cannot be read ({error!r}): mend "
-                f"it, or remove it to go on with the defaults"
+                f"{folder.file(_NAMESPACE_FILE)} cannot be read ({error!r}): mend it, or remove it "
+                f"to go on with the defaults"
             ) from None
 
     def save_namespace(self, namespace: NamespaceInfo) -> None:
-        folder = self._root.child(namespace.name)
+        folder = self._folder(namespace.name)
         if not folder.exists():
             folder.make()
             self._root.sync()
@@ -92,27 +96,34 @@ class Layout:
         folder.replace(_NAMESPACE_FILE, (json.dumps(content, indent=1) + "\n").encode())
 
     def delete_namespace(self, name: str) -> None:
-        self._throw_away(self._root, name)
+        self._throw_away(self._root, directory_of(name))
+
+    def _folder(self, namespace: str) -> Folder:
+        return self._root.child(directory_of(namespace))
 
     # -- queues ------------------------------------------------------------------------------------
 
     def queues(self, namespace: str) -> list[QueueName]:
         """Those of a namespace, by name. One whose making was cut off is not there: it has no
         settings yet, and would go on with others than it was to have."""
-        folder = self._root.child(namespace)
-        names = self._names_in(folder, "queue")
-        return [QueueName(namespace, name) for name in names if is_made(folder.child(name))]
+        found = [
+            QueueName(namespace, name) for name in self._names_in(self._folder(namespace), "queue")
+        ]
+        return [queue for queue in found if is_made(self._queue_folder(queue))]
 
     def path_of(self, queue: QueueName) -> str:
-        return self._root.child(queue.namespace).child(queue.name).path
+        return self._queue_folder(queue).path
+
+    def _queue_folder(self, queue: QueueName) -> Folder:
+        return self._folder(queue.namespace).child(directory_of(queue.name))
 
     def delete_queue(self, queue: QueueName) -> None:
-        self._throw_away(self._root.child(queue.namespace), queue.name)
+        self._throw_away(self._folder(queue.namespace), directory_of(queue.name))
 
-    def _throw_away(self, folder: Folder, name: str) -> None:
+    def _throw_away(self, folder: Folder, directory: str) -> None:
         """Out of sight in one step; a crash later leaves only rubbish to be removed."""
         target = self._trash.child(secrets.token_hex(8))
-        folder.files.rename(folder.child(name).path, target.path)
+        folder.files.rename(folder.child(directory).path, target.path)
         folder.sync()
         self._trash.sync()
         self._empty_trash()
@@ -123,15 +134,18 @@ class Layout:
         self._trash.sync()
 
     def _names_in(self, folder: Folder, what: str) -> list[str]:
+        """The names whose directories are in a folder, in order; what else is there is left out."""
         found = []
-        for name in folder.names():
+        for directory in folder.names():
+            name = name_of_directory(directory)
+            if name is None or not is_name(what, name):
+                continue
             try:
-                check_name(what, name)
-                folder.child(name).files.names(folder.child(name).path)
-            except (InvalidInput, NotADirectoryError):
-                continue  # not one of ours
+                folder.files.names(folder.child(directory).path)
+            except NotADirectoryError:
+                continue
             found.append(name)
-        return found
+        return sorted(found)
 
     @contextmanager
     def documents_turn(self) -> Iterator[None]:

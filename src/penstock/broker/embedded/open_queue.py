@@ -7,12 +7,14 @@ is done in a thread and then answered.
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
 from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
+from penstock.broker.heavy import LARGE_BYTES, is_heavy
 from penstock.broker.names import QueueName
 from penstock.broker.store import (
     Browse,
@@ -27,6 +29,7 @@ from penstock.broker.store import (
     Settlement,
 )
 from penstock.checking import check_whole
+from penstock.codec import Draft
 from penstock.errors import ReceiptInvalid, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from penstock.broker.embedded.timer import Timer
 
 _T = TypeVar("_T")
+_MOST_RESERVED_BYTES = 16 << 20
+_STAYS_LARGE_S = 10.0  # a queue is taken for one of large messages, after the last of them
 
 
 class OpenQueue:
@@ -70,11 +75,15 @@ class OpenQueue:
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._waits_for_disk = core.settings.sync == "always"
-        self._blocks = core.settings.when_full == "block"
+        plain = self._parts.publishing.plain_is_enough
+        self._blocks = core.settings.when_full == "block" and not plain
         self._repeats = repeats
         self._watchers = 0
+        self._large_until_s = 0.0  # until then, what is leased is read in a thread
         self._blocked: set[asyncio.Event] = set()  # of publishers that wait for room
-        self._is_closing = False
+        self.is_closing = False
+        self.turn = asyncio.Lock()
+        self.is_occupied = False  # by a call in a thread, which no other may come beside
         self._busy = 0  # calls in threads
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -109,7 +118,7 @@ class OpenQueue:
 
     async def finished(self) -> None:
         """When all calls that are under way are answered. No new ones may come."""
-        self._is_closing = True
+        self.is_closing = True
         for changed in self._blocked:
             changed.set()  # they need not wait for room that does not come
         while self._busy:
@@ -145,14 +154,18 @@ class OpenQueue:
 
     def plan(self) -> None:
         """Be woken when the next message is due or the next lease over."""
-        with self.core.lock:
+        if self.is_occupied:
+            return  # by a call that has the lock, and plans when it is over
+        with self.core.lock, self.core.change:
             wake_ns = self.core.next_wake_ns()
         if wake_ns is not None:
             self._timer.plan(self.name, wake_ns / 1e9)
 
     def wake(self) -> None:
         """The time has come: let happen what is due."""
-        with self.core.lock:
+        if self.is_occupied:
+            return  # as above
+        with self.core.lock, self.core.change:
             before = self.core.ledger.events.next_seq
             self.core.tick()
             happened = self.core.ledger.events.next_seq != before
@@ -168,21 +181,27 @@ class OpenQueue:
         publishing = self._parts.publishing
         if len(messages) == 1:
             item = self._parts.plain_item(messages[0])
-            if item is not None:
+            if item is not None and _is_small(item):
                 return self._durable([Published(publishing.publish_plain(item))])
-        if self._parts.all_plain(messages):
-            ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
-            return self._durable([Published(id_) for id_ in ids])
-        if self._parts.all_typed(messages):
-            ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
-            return self._durable([Published(id_) for id_ in ids])
-        new = as_new(messages)
         if self._blocks:
-            return asyncio.ensure_future(self._publish_when_room(new))
-        published = publishing.publish(new)
-        if any(one.delay is not None or one.deliver_at is not None for one in new):
+            return asyncio.ensure_future(self._publish_when_room(as_new(messages)))
+        if is_heavy(messages):
+            return self.in_thread(lambda: self._publish(messages), writes=True, alone=True)
+        published = self._publish(messages)
+        if any(map(_is_delayed, messages)):
             self.plan()
         return self._durable(published)
+
+    def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
+        """Perhaps in a thread."""
+        publishing = self._parts.publishing
+        if self._parts.all_plain(messages):
+            ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+            return [Published(id_) for id_ in ids]
+        if self._parts.all_typed(messages):
+            ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
+            return [Published(id_) for id_ in ids]
+        return publishing.publish(as_new(messages))
 
     async def _publish_when_room(self, new: list[NewMessage]) -> list[Published]:
         """Wait for room, without a thread: any number may wait, and nobody else does for them."""
@@ -196,7 +215,7 @@ class OpenQueue:
         self.core.listeners.append(wake)
         self._blocked.add(changed)
         try:
-            while not (published := publishing.try_publish(new)):
+            while not (published := await self._try_publish(new)):
                 left_s = ends_at - self._loop.time()
                 if left_s <= 0:
                     published = publishing.publish(new, block_s=0)  # says that the queue is full
@@ -207,7 +226,7 @@ class OpenQueue:
                         await changed.wait()
                 except TimeoutError:
                     pass
-                if self._is_closing:
+                if self.is_closing:
                     raise Unavailable(f"queue {self.name} is being closed: try again in a moment")
         finally:
             self._blocked.discard(changed)
@@ -215,30 +234,96 @@ class OpenQueue:
         self.plan()
         return await self._durable(published)
 
+    async def _try_publish(self, new: list[NewMessage]) -> list[Published]:
+        try_publish = self._parts.publishing.try_publish
+        if is_heavy(new):
+            return await asyncio.shield(self._occupy(lambda: try_publish(new)))
+        async with self.turn:
+            return try_publish(new)
+
     def lease(
-        self, n: int, *, lease_s: float | None, group: str, holder: str, dead: bool
+        self,
+        n: int,
+        *,
+        lease_s: float | None,
+        group: str,
+        holder: str,
+        dead: bool,
+        max_bytes: int,
     ) -> Future[list[LeasedMessage]]:
+        if self._large_until_s and self._is_large(group, dead=dead):
+            lease = partial(self._lease, n, lease_s, group, holder, dead, max_bytes)
+            reserved = min(max_bytes, _MOST_RESERVED_BYTES)
+            self._commits.held_bytes += reserved  # what it reads is not known before
+            return asyncio.ensure_future(self._lease_in_thread(lease, lease_s, reserved))
         events = self.core.ledger.events
         before = events.next_seq
-        if dead:
-            leased = self._parts.dead_letters.lease(n, lease_s, group, holder)
-        else:
-            leased = self._lease(n, lease_s, group, holder)
+        leased = self._lease(n, lease_s, group, holder, dead, max_bytes)
         if leased:
-            # When it is over, at the latest; whatever comes sooner was planned before.
-            self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
-            return self._durable(leased, on_lost=self._give_back)
+            return self._leased(leased, lease_s)
         if events.next_seq != before:
-            self._commits.soon(self)  # something expired, or a lease was over
-            self._plan_next_of_keys()
+            self._nothing_leased()
         return self._done(leased)
 
-    def _lease(self, n: int, lease_s: float | None, group: str, holder: str) -> list[LeasedMessage]:
+    def _nothing_leased(self) -> None:
+        """But something expired, or a lease was over."""
+        self._commits.soon(self)
+        self._plan_next_of_keys()
+
+    def _leased(
+        self, leased: list[LeasedMessage], lease_s: float | None
+    ) -> Future[list[LeasedMessage]]:
+        # When it is over, at the latest; whatever comes sooner was planned before.
+        self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
+        size = sum([len(one[0][2]) for one in leased])
+        if size > LARGE_BYTES:
+            self._large_until_s = self._loop.time() + _STAYS_LARGE_S
+        return self._durable(leased, self._give_back, size)
+
+    def _is_large(self, group: str, *, dead: bool) -> bool:
+        """Is it likely that a lease has much to read now?"""
+        if self._loop.time() >= self._large_until_s:
+            self._large_until_s = 0.0
+            return False
+        return dead or self.ready_hint(group) > 0
+
+    async def _lease_in_thread(
+        self, lease: Callable[[], list[LeasedMessage]], lease_s: float | None, reserved: int
+    ) -> list[LeasedMessage]:
+        working = self._occupy(lease)
+        try:
+            leased = await asyncio.shield(working)
+        except asyncio.CancelledError:
+            working.add_done_callback(self._give_back_later)
+            raise
+        finally:
+            self._commits.held_bytes -= reserved
+        if not leased:
+            self._nothing_leased()
+            return []
+        return await self._leased(leased, lease_s)
+
+    def _give_back_later(self, working: Future[list[LeasedMessage]]) -> None:
+        if working.exception() is None and working.result():
+            self._give_back(working.result())
+
+    def _lease(
+        self,
+        n: int,
+        lease_s: float | None,
+        group: str,
+        holder: str,
+        dead: bool,
+        max_bytes: int,
+    ) -> list[LeasedMessage]:
+        """Perhaps in a thread."""
+        if dead:
+            return self._parts.dead_letters.lease(n, lease_s, group, holder, max_bytes)
         if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
             leased = self._parts.short_ways.lease()
             if leased is not None:
                 return [leased]
-        return self._parts.delivering.lease(n, lease_s, group, holder)
+        return self._parts.delivering.lease(n, lease_s, group, holder, max_bytes)
 
     def _give_back(self, leased: list[LeasedMessage]) -> None:
         """Nobody took them. Dead letters stay dead by it, others are ready again."""
@@ -249,7 +334,7 @@ class OpenQueue:
         self._commits.soon(self)
 
     def ready_hint(self, group: str) -> int:
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             self.core.catch_up()
             return self.core.group(group).ready
 
@@ -265,31 +350,40 @@ class OpenQueue:
     # -- looking -----------------------------------------------------------------------------------
 
     def get(self, id: str, group: str) -> Future[Row]:
-        return self._done(row_of(self.core, self._parts.inspecting.get(id), group))
+        return self.in_thread(lambda: row_of(self.core, self._parts.inspecting.get(id), group))
 
     def browse(self, query: Browse) -> Future[Page]:
         return self.in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
 
-    def peek(self, n: int, group: str) -> Future[list[Row]]:
+    def peek(self, n: int, group: str, max_bytes: int) -> Future[list[Row]]:
         def peek() -> list[Row]:
-            found = self._parts.inspecting.peek(check_whole("n", n, 1, MAX_PAGE), group)
+            check_whole("n", n, 1, MAX_PAGE)
+            found = self._parts.inspecting.peek(n, group, max_bytes)
             return [row_of(self.core, message, group) for message in found]
 
         return self.in_thread(peek)
 
     def dead(
-        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter, max_bytes: int
     ) -> Future[DeadPage]:
         def page() -> DeadPage:
-            return dead_page(self.core, self._parts.inspecting, group, after_seq, limit, filter)
+            return dead_page(
+                self.core, self._parts.inspecting, group, after_seq, limit, filter, max_bytes
+            )
 
         return self.in_thread(page)
 
     def why(self, id: str, group: str) -> Future[Why]:
         return self.in_thread(lambda: self._parts.inspecting.why(id, group))
 
-    def history(self, id: str, group: str | None) -> Future[list[HistoryEvent]]:
-        return self.in_thread(lambda: self._parts.inspecting.history(id, group))
+    def history(
+        self, id: str, group: str | None, skip: int, limit: int
+    ) -> Future[list[HistoryEvent]]:
+        def history() -> list[HistoryEvent]:
+            check_whole("limit", limit, 1, MAX_PAGE + 1)
+            return self._parts.inspecting.history(id, group, skip=skip, limit=limit)
+
+        return self.in_thread(history)
 
     def stats(self) -> Future[Stats]:
         before = self.core.ledger.events.next_seq
@@ -300,10 +394,8 @@ class OpenQueue:
 
     def bytes(self) -> int:
         """What the logs hold."""
-        logs = (self.core.ledger.messages, self.core.ledger.events)
-        for log in logs:
-            log.publish_tail()
-        return sum(segment.end for log in logs for segment in log.segments.all)
+        ledger = self.core.ledger
+        return ledger.messages.size_bytes() + ledger.events.size_bytes()
 
     # -- operating ---------------------------------------------------------------------------------
 
@@ -311,13 +403,16 @@ class OpenQueue:
         def seek() -> int:
             return self._parts.operating.seek(group, **place._asdict())
 
-        return self.in_thread(seek, writes=True)
+        return self.in_thread(seek, writes=True, alone=True)
 
     def cancel(self, id: str) -> Future[bool]:
         return self._durable(self._parts.operating.cancel(id))
 
     def purge(self, group: str | None) -> Future[int]:
         return self._durable(self._parts.operating.purge(group))
+
+    def cancel_deliverable(self, limit: int) -> Future[int]:
+        return self._durable(self._parts.operating.cancel_deliverable(MAIN_GROUP_NAME, limit))
 
     def pause(self, paused: bool) -> Future[None]:
         self._parts.operating.pause(paused)
@@ -351,10 +446,10 @@ class OpenQueue:
                 dry_run=dry_run,
             )
 
-        return self.in_thread(settle, writes=not dry_run)
+        return self.in_thread(settle, writes=not dry_run, alone=True)
 
     def groups(self) -> Future[list[str]]:
-        with self.core.lock:
+        with self.core.lock, self.core.change:
             return self._done(sorted(group.name for group in self.core.state.groups.values()))
 
     def create_group(self, group: str, place: Place) -> Future[bool]:
@@ -383,21 +478,30 @@ class OpenQueue:
                 self.plan()
                 return
 
-    def _durable(self, result: _T, on_lost: Callable[[_T], None] | None = None) -> Future[_T]:
+    def _durable(
+        self, result: _T, on_lost: Callable[[_T], None] | None = None, size: int = 0
+    ) -> Future[_T]:
         self._plan_next_of_keys()
         if not self._waits_for_disk:
             return self._done(result)
-        return self._commits.when_durable(self, result, on_lost)
+        return self._commits.when_durable(self, result, on_lost, size)
 
-    def in_thread(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]:
-        """What takes long; with `writes`, answered when that is durable."""
-        return asyncio.ensure_future(self._worked(work, writes))
+    def in_thread(
+        self, work: Callable[[], _T], *, writes: bool = False, alone: bool = False
+    ) -> Future[_T]:
+        """What takes long; with `writes`, answered when that is durable.
 
-    async def _worked(self, work: Callable[[], _T], writes: bool) -> _T:
+        `alone`: it holds the queue's lock for long. Other calls wait until it is over, since the
+        loop would stand still if they waited for the lock.
+        """
+        return asyncio.ensure_future(self._worked(work, writes, alone))
+
+    async def _worked(self, work: Callable[[], _T], writes: bool, alone: bool) -> _T:
         self._busy += 1
         self._at_rest.clear()
         try:
-            result = await asyncio.to_thread(work)
+            working = self._occupy(work) if alone else asyncio.to_thread(work)
+            result = await (asyncio.shield(working) if alone else working)
             if writes:
                 self.plan()
             return await self._durable(result) if writes else result
@@ -405,6 +509,49 @@ class OpenQueue:
             self._busy -= 1
             if not self._busy:
                 self._at_rest.set()
+
+    def _occupy(self, work: Callable[[], _T]) -> "asyncio.Task[_T]":
+        """Do something in a thread, in its turn. It goes on if the caller is cancelled."""
+        task = asyncio.ensure_future(self._occupied(work))
+        task.add_done_callback(_heed)
+        return task
+
+    def _freed(self) -> None:
+        """Its time may have come meanwhile."""
+        if not self.is_closing:
+            self.wake()
+
+    async def _occupied(self, work: Callable[[], _T]) -> _T:
+        self._busy += 1
+        self._at_rest.clear()
+        try:
+            async with self.turn:
+                self.is_occupied = True
+                try:
+                    return await asyncio.to_thread(work)
+                finally:
+                    self.is_occupied = False
+                    self._loop.call_soon(self._freed)
+        finally:
+            self._busy -= 1
+            if not self._busy:
+                self._at_rest.set()
+
+
+def _is_small(item: "bytes | Draft") -> bool:
+    return len(item if isinstance(item, bytes) else item.payload) <= LARGE_BYTES
+
+
+def _heed(done: "Future[Any]") -> None:
+    """Its caller may be gone; then its error is no news."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _is_delayed(message: Publishable) -> bool:
+    return isinstance(message, NewMessage) and (
+        message.delay is not None or message.deliver_at is not None
+    )
 
 
 class ClosedStats(NamedTuple):

@@ -3,6 +3,7 @@
 from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
+from threading import Lock
 from typing import Any, Protocol, TypeVar
 
 from penstock.broker.embedded.segment_service import list_segments, read_index, read_segment
@@ -18,7 +19,7 @@ from penstock.broker.segments import (
     StagingInfo,
 )
 from penstock.errors import DiskFull, InvalidInput, TooLarge
-from penstock.ledger.adoption import sweep_staging
+from penstock.ledger.adoption import applications, sweep_staging
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.staged_segments import STAGING, Staged
 from penstock.ledger.staging import check_folder_name, check_segment_name
@@ -44,6 +45,8 @@ class QueueFiles:
         self._in_thread = in_thread
         self._written: Counter[str] = Counter()  # folders that are being written to
         self._adopted: Counter[str] = Counter()  # folders that are being adopted
+        # What is announced in transactions.json is of one adoption at a time.
+        self._adopting = Lock()
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -69,13 +72,17 @@ class QueueFiles:
 
     # -- writing -----------------------------------------------------------------------------------
 
-    def staging(self) -> Future[StagingInfo]:
+    def staging(self, applications_with: str | None) -> Future[StagingInfo]:
         def staging() -> StagingInfo:
             core = self._core
             core.ledger.check_writable()
             refuse_bounds(core.settings, "the queue")
             self._root().child(STAGING).make()
-            return StagingInfo(core.ledger.identity, core.settings.as_dict())
+            found: list[str] = []
+            if applications_with is not None:
+                with self._adopting:
+                    found = applications(core.ledger, applications_with)
+            return StagingInfo(core.ledger.identity, core.settings.as_dict(), found)
 
         return self._in_thread(staging)
 
@@ -145,7 +152,8 @@ class QueueFiles:
         self._adopted.update(folders)
 
         def adopt() -> Adoption:
-            found = adopt_staged(self._core, [Staged(*one) for one in staged], transaction)
+            with self._adopting:
+                found = adopt_staged(self._core, [Staged(*one) for one in staged], transaction)
             return Adoption(found.first_seq, found.entries, found.repeated)
 
         done = self._in_thread(adopt, writes=True)

@@ -14,11 +14,19 @@ from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
 from penstock.broker.embedded.repeats import Repeats
+from penstock.broker.embedded.sizes import Sizes
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.names import QueueName
 from penstock.broker.store import QueueInfo
 from penstock.clock import Clock
-from penstock.errors import AlreadyExists, BrokerError, LedgerError, NoSuchQueue, PenstockError
+from penstock.errors import (
+    AlreadyExists,
+    BrokerError,
+    LedgerError,
+    NoSuchQueue,
+    NotEmpty,
+    PenstockError,
+)
 from penstock.ledger.files import Files
 from penstock.model import Stats
 from penstock.queue.core import QueueCore
@@ -62,6 +70,7 @@ class Shelf:
         self._loop = asyncio.get_running_loop()
         self._open: dict[QueueName, OpenQueue] = {}
         self._bytes: dict[QueueName, int] = {}  # of all that are there; when last closed
+        self.sizes = Sizes()
         self._watchers: dict[QueueName, int] = {}
         self._turns: dict[QueueName, asyncio.Lock] = {}
         self._tidying: asyncio.TimerHandle | None = None
@@ -130,13 +139,15 @@ class Shelf:
     def names(self, namespace: str | None) -> list[QueueName]:
         return sorted(q for q in self._bytes if namespace is None or q.namespace == namespace)
 
-    def bytes_of(self, namespace: str) -> int:
-        total = 0
-        for queue, size in self._bytes.items():
-            if queue.namespace == namespace:
-                found = self._open.get(queue)
-                total += size if found is None else found.bytes()
-        return total
+    def bytes_of(self, namespace: str, *, recount: bool) -> int:
+        if recount or namespace not in self.sizes:
+            sizes = {
+                queue: self._open[queue].bytes() if queue in self._open else size
+                for queue, size in self._bytes.items()
+                if queue.namespace == namespace
+            }
+            self.sizes.count(namespace, sizes)
+        return self.sizes.total_of(namespace)
 
     def stats_of_closed(self, queue: QueueName) -> Stats | None:
         """The counts of a queue that is closed: nothing happened to it since."""
@@ -201,23 +212,38 @@ class Shelf:
                 await self._close_now(queue)
             return (await self._open_now(queue, settings)).info
 
-    async def delete(self, queue: QueueName) -> None:
+    async def delete(self, queue: QueueName, *, if_empty: bool = False) -> None:
         async with self._turn(queue):
             self._check_there(queue)
+            if if_empty:
+                await self._check_empty(queue)
             await self._forget(queue)
             await asyncio.to_thread(self._layout.delete_queue, queue)
         self._turns.pop(queue, None)
+
+    async def _check_empty(self, queue: QueueName) -> None:
+        """Hold its turn. Closed when it returns, so that no message comes before what follows."""
+        if queue not in self._open and queue not in self._closed:
+            await self._open_now(queue, {})
+        if queue in self._open:
+            await self._close_now(queue)
+        stats = self.stats_of_closed(queue)
+        if stats is None or stats.unfinished:
+            await self._open_now(queue, {})  # someone may wait, and leases have to end
+            raise NotEmpty(f"queue {queue} holds messages: consume or purge them first")
 
     async def delete_namespace(self, namespace: str) -> None:
         for queue in self.names(namespace):
             await self.delete(queue)
         await asyncio.to_thread(self._layout.delete_namespace, namespace)
+        self.sizes.drop(namespace)
 
     async def _forget(self, queue: QueueName) -> None:
         if queue in self._open:
             await self._close_now(queue)
         self._closed.pop(queue, None)
         del self._bytes[queue]
+        self.sizes.forget(queue)
         self.by_identity = {i: q for i, q in self.by_identity.items() if q != queue}
 
     # -- opening and closing -----------------------------------------------------------------------
@@ -240,6 +266,7 @@ class Shelf:
         self._open[queue] = found
         self._closed.pop(queue, None)
         self._bytes.setdefault(queue, 0)
+        self.sizes.set(queue, found.bytes())
         self.by_identity[core.identity] = queue
         found.plan()
         self._written(queue)  # by its recovery, perhaps
@@ -287,6 +314,7 @@ class Shelf:
             await found.finished()
             self._closed[queue] = found.last_stats()
             self._bytes[queue] = found.bytes()
+            self.sizes.set(queue, self._bytes[queue])
             await asyncio.to_thread(found.core.close)
         except LedgerError as error:
             self._closed.pop(queue, None)

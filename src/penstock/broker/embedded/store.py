@@ -44,6 +44,7 @@ from penstock.model import (
     Stats,
     Why,
 )
+from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")
@@ -142,12 +143,23 @@ class EmbeddedStore:
     def _do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> Future[_T]:
         """Do it in the queue; at once where that is open."""
         found = self._shelf.get(queue)
-        if found is not None:
-            return work(found)
+        if found is not None and not found.is_occupied:
+            answer = work(found)
+            if self._shelf.sizes:
+                self._shelf.sizes.note(found, answer)
+            return answer
         return asyncio.ensure_future(self._open_and_do(queue, work))
 
     async def _open_and_do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> _T:
-        return await work(await self._shelf.opened(queue))
+        while True:
+            found = await self._shelf.opened(queue)
+            async with found.turn:
+                if self._shelf.get(queue) is found:  # else it was closed while this one waited
+                    answer = work(found)
+                    break
+        if self._shelf.sizes:
+            self._shelf.sizes.note(found, answer)
+        return await answer
 
     async def _with_files(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """In a thread; an error of the system is said as one of ours."""
@@ -185,11 +197,11 @@ class EmbeddedStore:
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         return asyncio.ensure_future(self._shelf.change(queue, settings))
 
-    def delete(self, queue: QueueName) -> Future[None]:
-        return asyncio.ensure_future(self._shelf.delete(queue))
+    def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
+        return asyncio.ensure_future(self._shelf.delete(queue, if_empty=if_empty))
 
-    def bytes_of(self, namespace: str) -> int:
-        return self._shelf.bytes_of(namespace)
+    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
+        return self._shelf.bytes_of(namespace, recount=recount)
 
     def queue_of(self, identity: int) -> QueueName | None:
         return self._shelf.by_identity.get(identity)
@@ -208,15 +220,22 @@ class EmbeddedStore:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[list[LeasedMessage]]:
         return self._do(
             queue,
-            lambda one: one.lease(n, lease_s=lease_s, group=group, holder=holder, dead=dead),
+            lambda one: one.lease(
+                n, lease_s=lease_s, group=group, holder=holder, dead=dead, max_bytes=max_bytes
+            ),
         )
+
+    @property
+    def unanswered_bytes(self) -> int:
+        return self._commits.held_bytes
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         found = self._shelf.get(queue)
-        return None if found is None else found.ready_hint(group)
+        return None if found is None or found.is_occupied else found.ready_hint(group)
 
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self._do(queue, lambda one: one.settle(settlements))
@@ -232,24 +251,46 @@ class EmbeddedStore:
     def browse(self, queue: QueueName, query: Browse) -> Future[Page]:
         return self._do(queue, lambda one: one.browse(query))
 
-    def peek(self, queue: QueueName, n: int, group: str = MAIN_GROUP_NAME) -> Future[list[Row]]:
-        return self._do(queue, lambda one: one.peek(n, group))
+    def peek(
+        self,
+        queue: QueueName,
+        n: int,
+        group: str = MAIN_GROUP_NAME,
+        *,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> Future[list[Row]]:
+        return self._do(queue, lambda one: one.peek(n, group, max_bytes))
 
     def dead(
-        self, queue: QueueName, *, group: str, after_seq: int, limit: int, filter: DeadFilter
+        self,
+        queue: QueueName,
+        *,
+        group: str,
+        after_seq: int,
+        limit: int,
+        filter: DeadFilter,
+        max_bytes: int = NO_BYTE_LIMIT,
     ) -> Future[DeadPage]:
         return self._do(
             queue,
-            lambda one: one.dead(group=group, after_seq=after_seq, limit=limit, filter=filter),
+            lambda one: one.dead(
+                group=group, after_seq=after_seq, limit=limit, filter=filter, max_bytes=max_bytes
+            ),
         )
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]:
         return self._do(queue, lambda one: one.why(id, group))
 
     def history(
-        self, queue: QueueName, id: str, group: str | None = None
+        self,
+        queue: QueueName,
+        id: str,
+        group: str | None = None,
+        *,
+        skip: int = 0,
+        limit: int = 1000,
     ) -> Future[list[HistoryEvent]]:
-        return self._do(queue, lambda one: one.history(id, group))
+        return self._do(queue, lambda one: one.history(id, group, skip, limit))
 
     def stats(self, queue: QueueName) -> Future[Stats]:
         closed = self._shelf.stats_of_closed(queue)
@@ -269,6 +310,9 @@ class EmbeddedStore:
 
     def purge(self, queue: QueueName, group: str | None = None) -> Future[int]:
         return self._do(queue, lambda one: one.purge(group))
+
+    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
+        return self._do(queue, lambda one: one.cancel_deliverable(limit))
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]:
         return self._do(queue, lambda one: one.pause(paused))
@@ -314,8 +358,10 @@ class EmbeddedStore:
     def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
         return self._do(queue, lambda one: one.files.note_archived(upto))
 
-    def staging(self, queue: QueueName) -> Future[StagingInfo]:
-        return self._do(queue, lambda one: one.files.staging())
+    def staging(
+        self, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
+        return self._do(queue, lambda one: one.files.staging(applications_with))
 
     def stage(
         self, queue: QueueName, folder: str, name: str, offset: int, data: bytes

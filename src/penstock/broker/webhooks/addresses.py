@@ -36,7 +36,8 @@ def check_address(text: str) -> Address:
             shown = str(address) if inner == address else f"{address} (that is {inner})"
             raise AddressRefused(
                 f"{shown} is not a public address: the broker calls private, loopback and "
-                f"link-local ones only if webhook_allow_private is set"
+                f"link-local ones only if the setting webhook_allow_private in [broker] "
+                f"(PENSTOCK_BROKER_WEBHOOK_ALLOW_PRIVATE) is true"
             )
     return address
 

@@ -6,10 +6,12 @@ half open, all of it while it is closed.
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from penstock.broker.access import INSIDE
 from penstock.broker.broker import Broker
 from penstock.broker.consumers import Consumer
+from penstock.broker.held import SMALL_BYTES
 from penstock.broker.store import Settlement
 from penstock.broker.webhooks.breaker import Breaker, Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryLog
@@ -112,10 +114,7 @@ class Pusher:
         broker, subscription = self._broker, self.subscription
         started_ns = broker.clock.now_ns()
         started_s = self._loop.time()
-        headers, body = request_for(subscription, leased, now_ns=started_ns)
-        answer = await self._sender.post(
-            subscription.url, headers, body, timeout_s=broker.settings.webhook_timeout_s
-        )
+        answer = await self._post(leased, started_ns)
         judgement = judge(subscription, answer, leased.attempt)
         self._deliveries.add(
             leased.id,
@@ -136,6 +135,21 @@ class Pusher:
             warn("webhook delivery not settled", subscription.id, error)
         if judgement.fate == "disabled":
             self._on_end(subscription, judgement.reason)
+
+    async def _post(self, leased: LeasedMessage, started_ns: int) -> Answer:
+        broker, size = self._broker, len(leased.payload)
+        broker.held.bytes += size
+        try:
+            make = partial(request_for, self.subscription, leased, now_ns=started_ns)
+            headers, body = make() if size <= SMALL_BYTES else await asyncio.to_thread(make)
+            return await self._sender.post(
+                self.subscription.url,
+                headers,
+                body,
+                timeout_s=broker.settings.webhook_timeout_s,
+            )
+        finally:
+            broker.held.bytes -= size
 
     # -- the breaker -------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from penstock.model import NS, LeasedMessage, Message
 
 _FIXED = {"Content-Type": "application/json", "User-Agent": f"Penstock/{__version__}"}
 _encoder = msgspec.json.Encoder()
+_raw = msgspec.json.Decoder(msgspec.Raw)
 
 
 def request_for(
@@ -53,9 +54,10 @@ def _payload(message: Message) -> dict[str, Any]:
     """JSON travels as it is, everything else as base64."""
     if message.content_type == "application/json":
         try:
-            msgspec.json.decode(message.payload)
+            _raw.decode(message.payload)  # looks at all of it and makes nothing of it
+            message.payload.decode()
             return {"payload": msgspec.Raw(message.payload)}
-        except msgspec.DecodeError:
+        except (msgspec.DecodeError, UnicodeDecodeError):
             pass
     return {"payload_b64": base64.b64encode(message.payload).decode()}
 

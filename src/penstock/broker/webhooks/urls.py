@@ -65,7 +65,8 @@ def check_url(url: str, *, allow_private: bool) -> Endpoint:
         return endpoint
     if endpoint.host == "localhost" or endpoint.host.endswith(".localhost"):
         raise AddressRefused(
-            "localhost is this machine: the broker calls it only if webhook_allow_private is set"
+            "localhost is this machine: the broker calls it only if the setting "
+            "webhook_allow_private in [broker] (PENSTOCK_BROKER_WEBHOOK_ALLOW_PRIVATE) is true"
         )
     try:
         found = socket.getaddrinfo(

@@ -7,7 +7,7 @@ from typing import Any
 
 from penstock.broker.access import INSIDE, Caller, Verb
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName, check_name
+from penstock.broker.names import QueueName
 from penstock.broker.store import Place
 from penstock.broker.webhooks.breaker import Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryPage
@@ -34,6 +34,7 @@ from penstock.errors import (
     QuotaExceeded,
 )
 from penstock.model import MAIN_GROUP_NAME
+from penstock.names import check_name
 
 MOST_SUBSCRIPTIONS = 1000
 MOST_RETRY_WAITS = 20

@@ -1,24 +1,31 @@
 """What the dialects share: who calls, what was sent, and errors as `{"error": text}`."""
 
 import logging
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 import msgspec
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from penstock.broker import Broker, Caller, Outcome, Settlement
-from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
-from penstock.server import strict_json
+from penstock.errors import PenstockError, ReceiptInvalid
+from penstock.model import LeasedMessage
+from penstock.server.dialects.json_bodies import Shape
+from penstock.server.off_loop import size_of_many
 from penstock.server.problems import problem_of
 from penstock.server.service import Service, service_of
 
 log = logging.getLogger("penstock.server")
 
 _T = TypeVar("_T")
+_S = TypeVar("_S", bound=Struct)
 _JSON = "application/json"
+_WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 class Call:
@@ -37,26 +44,26 @@ class Call:
         """A part of the path."""
         return str(self._request.path_params[name])
 
-    def whole(self, name: str, low: int, high: int) -> int | None:
-        """A whole number of the query string."""
-        text = self._request.query_params.get(name)
-        if text is None:
-            return None
-        if not (text.isascii() and text.isdecimal() and len(text) < 19):
-            raise InvalidInput(f"{name} is {text!r}; it must be a whole number")
-        if not low <= int(text) <= high:
-            raise InvalidInput(f"{name} is {text}; it must be from {low} to {high}")
-        return int(text)
+    def count(self, name: str, default: _T, most: int) -> int | _T:
+        """A count of the query string, at most `most`; `default` if it is none or not above 0."""
+        text = self._request.query_params.get(name, "")
+        if not _WHOLE.fullmatch(text) or int(text) <= 0:
+            return default
+        return min(int(text), most)
 
-    async def read(self, decoder: "msgspec.json.Decoder[_T]", default: _T | None = None) -> _T:
-        """The JSON of the body, whatever its content type. With a default, it may be empty.
-
-        Fields that are not known are passed over, as these interfaces always did.
-        """
+    async def read(self, shape: Shape[_S], default: _S | None = None) -> _S:
+        """The JSON of the body, whatever its content type. With a default, it may be empty."""
         body = await self._request.body()
         if default is not None and not body.strip():
             return default
-        return strict_json.decode(body, decoder)
+        return await self._decoded(shape.read, body)
+
+    async def read_array(self, shape: Shape[_S]) -> list[_S]:
+        """The same, where the body is an array."""
+        return await self._decoded(shape.read_array, await self._request.body())
+
+    async def _decoded(self, read: Callable[[bytes], _T], body: bytes) -> _T:
+        return await self.service.off_loop.run_if_large(len(body), partial(read, body))
 
     async def settle(self, settlement: Settlement) -> None:
         """ReceiptInvalid unless this very call settled it: who comes second is told so."""
@@ -96,6 +103,14 @@ def route(method: str, path: str, handler: Handler, *, needs_key: bool = True) -
 def answer(value: Any, status: int = 200) -> Response:
     """A JSON answer."""
     return Response(msgspec.json.encode(value), status, media_type=_JSON)
+
+
+async def answer_leased(
+    call: Call, leased: Sequence[LeasedMessage], make: Callable[[], Any]
+) -> Response:
+    """A JSON answer with messages; made in a thread if they are large."""
+    size = size_of_many(len(leased), sum(len(one.payload) for one in leased))
+    return await call.service.off_loop.answer(size, lambda: answer(make()))
 
 
 def nothing() -> Response:

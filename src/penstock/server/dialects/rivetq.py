@@ -1,13 +1,12 @@
 """The HTTP interface of RivetQ, in the namespace `default`.
 
 `tries` counts failed deliveries, so it is one less than our attempt. `max_retries` N means N
-attempts in all. Times are milliseconds.
+attempts in all. Times are milliseconds. Numbers have the types of RivetQ's own server: what these
+cannot hold is refused; what they can, and we cannot, is bounded.
 """
 
-import base64
 from typing import Annotated, Any
 
-import msgspec
 from msgspec import Meta, Raw, Struct
 from starlette.responses import Response
 
@@ -15,37 +14,45 @@ from penstock.broker import DEFAULT_NAMESPACE, QueueName, Settlement, Verb
 from penstock.broker.receipts import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
 from penstock.model import LeasedMessage, NewMessage
-from penstock.server import strict_json
-from penstock.server.dialects.call import Call, answer, route
+from penstock.server.dialects.call import Call, answer, answer_leased, route
+from penstock.server.dialects.json_bodies import Shape, is_json
+from penstock.server.pieces import to_base64
 
 _JSON = "application/json"
 _MAX_RETRIES = 3  # where a job does not say
 _VISIBILITY_MS = 30_000
 _NULL = Raw(b"null")
+_HIGHEST_PRIORITY = 9
+_MOST_RETRIES = 65_535
+_MOST_JOBS = 10_000
+_LONGEST_DELAY_MS = 100 * 365 * 86_400_000
+_LONGEST_LEASE_MS = 7 * 86_400_000
+_MOST_TOKENS = 1e9
+IDEMPOTENCY_S = 7 * 86_400.0  # how long a key answers with its job
 
-Count = Annotated[int, Meta(ge=0, lt=1 << 31)]
-Milliseconds = Annotated[int, Meta(ge=0, lt=1 << 53)]
-Amount = Annotated[float, Meta(ge=0, le=1e9)]
+UInt8 = Annotated[int, Meta(ge=0, lt=1 << 8)]
+UInt32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Amount = Annotated[float, Meta(ge=0)]
 
 
 class EnqueueBody(Struct):
     payload: Raw = _NULL
     headers: dict[str, str] | None = None
-    priority: Annotated[int, Meta(ge=0, le=9)] | None = None
-    delay_ms: Milliseconds | None = None
-    max_retries: Annotated[int, Meta(ge=0, le=65535)] | None = None
-    idempotency_key: str | None = None
+    priority: UInt8 = 0
+    delay_ms: int = 0
+    max_retries: UInt32 = 0
+    idempotency_key: str = ""
 
 
 class LeaseBody(Struct):
-    max_jobs: Annotated[int, Meta(ge=0, le=10_000)] | None = None
-    visibility_ms: Milliseconds | None = None
+    max_jobs: int = 0
+    visibility_ms: int = 0
 
 
 class SettleBody(Struct):
     job_id: str
     lease_id: str
-    reason: str | None = None
+    reason: str = ""
 
 
 class RateLimitBody(Struct):
@@ -53,10 +60,10 @@ class RateLimitBody(Struct):
     refill_rate: Amount
 
 
-_enqueue = msgspec.json.Decoder(EnqueueBody)
-_lease = msgspec.json.Decoder(LeaseBody)
-_settle = msgspec.json.Decoder(SettleBody)
-_rate_limit = msgspec.json.Decoder(RateLimitBody)
+_enqueue = Shape(EnqueueBody, principal="payload")
+_lease = Shape(LeaseBody)
+_settle = Shape(SettleBody)
+_rate_limit = Shape(RateLimitBody)
 
 
 async def enqueue(call: Call) -> Response:
@@ -65,10 +72,11 @@ async def enqueue(call: Call) -> Response:
         payload=bytes(body.payload),
         content_type=_JSON,
         headers=body.headers,
-        priority=body.priority or 0,
-        delay=body.delay_ms / 1000 if body.delay_ms else None,
-        max_attempts=body.max_retries or _MAX_RETRIES,
+        priority=min(body.priority, _HIGHEST_PRIORITY),
+        delay=min(body.delay_ms, _LONGEST_DELAY_MS) / 1000 if body.delay_ms > 0 else None,
+        max_attempts=min(body.max_retries or _MAX_RETRIES, _MOST_RETRIES),
         dedup_id=body.idempotency_key or None,
+        dedup_window_s=IDEMPOTENCY_S,
     )
     (published,) = await call.broker.publish(call.caller, _queue(call), [message])
     return answer({"job_id": published.id})
@@ -79,10 +87,10 @@ async def lease(call: Call) -> Response:
     leased = await call.broker.lease(
         call.caller,
         _queue(call),
-        n=body.max_jobs or 1,
-        lease_s=(body.visibility_ms or _VISIBILITY_MS) / 1000,
+        n=min(max(body.max_jobs, 1), _MOST_JOBS),
+        lease_s=_visibility_ms(body) / 1000,
     )
-    return answer({"jobs": [_job(call, one) for one in leased]})
+    return await answer_leased(call, leased, lambda: {"jobs": [_job(call, one) for one in leased]})
 
 
 async def ack(call: Call) -> Response:
@@ -95,7 +103,7 @@ async def ack(call: Call) -> Response:
 async def nack(call: Call) -> Response:
     body = await call.read(_settle)
     _check_lease(body)
-    await call.settle(Settlement("nack", body.lease_id, reason=body.reason or ""))
+    await call.settle(Settlement("nack", body.lease_id, reason=body.reason))
     return answer({"success": True})
 
 
@@ -114,6 +122,7 @@ async def list_queues(call: Call) -> Response:
 async def set_rate_limit(call: Call) -> Response:
     """Both 0: no limit any more."""
     body = await call.read(_rate_limit)
+    capacity, rate = min(body.capacity, _MOST_TOKENS), min(body.refill_rate, _MOST_TOKENS)
     if (body.capacity < 1 or body.refill_rate <= 0) and (body.capacity or body.refill_rate):
         raise InvalidInput(
             f"with capacity {body.capacity:g} and refill_rate {body.refill_rate:g} nothing could "
@@ -121,7 +130,7 @@ async def set_rate_limit(call: Call) -> Response:
             f"both to have no limit"
         )
     queue = _queue(call)
-    changes = {"rate_per_s": body.refill_rate, "rate_burst": body.capacity}
+    changes = {"rate_per_s": rate, "rate_burst": capacity}
     try:
         await call.broker.change_queue(call.caller, queue, changes)
     except NoSuchQueue:
@@ -155,6 +164,12 @@ def _check_lease(body: SettleBody) -> None:
         raise ReceiptInvalid(f"lease {body.lease_id!r} is not one of job {body.job_id!r}")
 
 
+def _visibility_ms(body: LeaseBody) -> int:
+    if body.visibility_ms <= 0:
+        return _VISIBILITY_MS
+    return min(body.visibility_ms, _LONGEST_LEASE_MS)
+
+
 def _job(call: Call, leased: LeasedMessage) -> dict[str, Any]:
     job: dict[str, Any] = {
         "id": leased.id,
@@ -172,15 +187,12 @@ def _job(call: Call, leased: LeasedMessage) -> dict[str, Any]:
 def _payload(payload: bytes) -> Raw | str:
     """The JSON as it was sent. What was published otherwise and is no JSON arrives as text, or as
     base64 if it is no text either: it must not break the answer for its neighbours."""
-    try:
-        strict_json.check(payload)
+    if is_json(payload):
         return Raw(payload)
-    except InvalidInput:
-        pass
     try:
         return payload.decode()
     except UnicodeDecodeError:
-        return base64.b64encode(payload).decode()
+        return to_base64(payload).decode()
 
 
 _ONE = "/v1/queues/{queue}"

@@ -154,11 +154,12 @@ class HistoryItem(Struct, omit_defaults=True):
     event_seq: int = 0
 
 
-class History(Struct):
-    """What happened to a message, in order."""
+class History(Struct, omit_defaults=True):
+    """What happened to a message, in order; `cursor` asks for the next page."""
 
     id: str
     events: list[HistoryItem]
+    cursor: str | UnsetType = UNSET
 
 
 class WhyAnswer(Struct):

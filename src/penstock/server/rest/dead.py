@@ -1,9 +1,10 @@
 """Dead letters: look at them, deliver them again, throw them away."""
 
 from penstock.broker import DeadFilter, Verb, check_name
+from penstock.server.off_loop import size_of_many
 from penstock.server.rest.answers import DeadList, Discarded, Redriven
-from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter
-from penstock.server.rest.message_out import dead
+from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter, Reply
+from penstock.server.rest.message_out import dead, encode
 from penstock.server.rest.messages import GROUP, PAYLOAD, TIME, group_of, wants_b64
 from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
 from penstock.server.rest.structs import DeadFilterBody, RedriveBody
@@ -25,8 +26,15 @@ async def list_dead(call: Call) -> Answer:
         limit=limit_of(call),
         filter=wanted,
     )
-    letters = [dead(letter, b64=b64) for letter in page.letters]
-    return DeadList(letters, cursor_of(call, listing, page.next_seq))
+    cursor = cursor_of(call, listing, page.next_seq)
+    size = size_of_many(
+        len(page.letters), sum(len(letter.message.payload) for letter in page.letters)
+    )
+
+    def made() -> bytes:
+        return encode(DeadList([dead(letter, b64=b64) for letter in page.letters], cursor))
+
+    return Reply(await call.service.off_loop.answer(size, made))
 
 
 async def redrive(call: Call) -> Answer:
@@ -71,7 +79,16 @@ _FILTERS = (
 )
 
 ENDPOINTS = (
-    Endpoint("GET", f"{QUEUE}/dead", list_dead, Verb.READ, DeadList, query=_FILTERS, also=(404,)),
+    Endpoint(
+        "GET",
+        f"{QUEUE}/dead",
+        list_dead,
+        Verb.READ,
+        DeadList,
+        query=_FILTERS,
+        also=(404,),
+        is_large=True,
+    ),
     Endpoint(
         "POST",
         f"{QUEUE}/redrive",

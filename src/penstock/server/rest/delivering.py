@@ -1,6 +1,7 @@
 """Lease and settle, for requests that the hot routes leave to the app."""
 
 import asyncio
+from functools import partial
 from typing import Any
 
 from penstock.broker import Verb
@@ -16,10 +17,11 @@ from penstock.server.rest.structs import LeaseBody, SettleBody
 async def lease_messages(call: Call) -> Answer:
     """Hand out messages, perhaps after waiting for them."""
     queue, b64 = call.queue, wants_b64(call)
-    await call.read(LeaseBody, LeaseBody())
-    asked = lease.start(call.broker, call.caller, queue, await call.body())
-    leased = await _unless_gone(call, asked)
-    return Reply(lease.answer(leased, b64=b64), lease.STATUS)
+    asked = await call.read(LeaseBody, LeaseBody())
+    started = lease.start(call.broker, call.caller, queue, asked)
+    leased = await _unless_gone(call, started)
+    make = partial(lease.answer, leased, b64=b64)
+    return Reply(await call.service.off_loop.answer(lease.size(leased), make), lease.STATUS)
 
 
 async def _unless_gone(
@@ -51,7 +53,9 @@ async def _wait_until_gone(call: Call) -> None:
 async def settle_messages(call: Call) -> Answer:
     """Ack, nack, extend or release leased messages."""
     await call.read(SettleBody)
-    settlements = settle.read_settlements(await call.body())
+    body = await call.body()
+    off_loop = call.service.off_loop
+    settlements = await off_loop.run_if_large(len(body), partial(settle.read_settlements, body))
     made = settle.answer(await call.broker.settle(call.caller, settlements))
     return made if isinstance(made, Problem) else Reply(made, settle.STATUS)
 

@@ -2,6 +2,7 @@
 document are made."""
 
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -91,7 +92,8 @@ class Call:
         content_type = self.request.headers.get("content-type", "")
         if media_type(content_type) != JSON:
             raise NotJson(f"the content type is {content_type!r}; send -H 'Content-Type: {JSON}'")
-        return strict_json.decode(body, _decoder(kind))
+        decode = partial(strict_json.decode, body, _decoder(kind))
+        return await self.service.off_loop.run_if_large(len(body), decode)
 
 
 class Endpoint(NamedTuple):
@@ -107,6 +109,7 @@ class Endpoint(NamedTuple):
     body_optional: bool = False
     query: tuple[Parameter, ...] = ()
     also: tuple[int, ...] = ()  # further statuses, beside those that any route may answer
+    is_large: bool = False  # its answer may be: few are made at a time, and not in the loop
 
     @property
     def summary(self) -> str:

@@ -9,6 +9,7 @@ from penstock.broker import Broker, Caller, QueueName, check_name
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.server import strict_json
+from penstock.server.off_loop import size_of_many
 from penstock.server.rest.answers import LeasedMessages
 from penstock.server.rest.message_out import encode, leased
 from penstock.server.rest.structs import LeaseBody
@@ -19,11 +20,15 @@ _decoder = msgspec.json.Decoder(LeaseBody)
 _DEFAULTS = LeaseBody()
 
 
+def read(body: bytes) -> LeaseBody:
+    """What is asked for. Nothing in the body means the defaults."""
+    return strict_json.decode_closed(body, _decoder) if body else _DEFAULTS
+
+
 def start(
-    broker: Broker, caller: Caller, queue: QueueName, body: bytes
+    broker: Broker, caller: Caller, queue: QueueName, asked: LeaseBody
 ) -> Future[list[LeasedMessage]]:
-    """Ask the broker. Nothing in the body means the defaults."""
-    asked = strict_json.decode_closed(body, _decoder) if body else _DEFAULTS
+    """Ask the broker."""
     if asked.group != MAIN_GROUP_NAME:
         check_name("group", asked.group)
     if asked.dead:
@@ -46,6 +51,11 @@ def start(
         group=asked.group,
         holder=asked.holder,
     )
+
+
+def size(found: Sequence[LeasedMessage]) -> int:
+    """How many bytes the answer is made from, about."""
+    return size_of_many(len(found), sum([len(one[0][2]) for one in found]))
 
 
 def answer(found: Sequence[LeasedMessage], *, b64: bool) -> bytes:

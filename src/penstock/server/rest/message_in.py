@@ -1,6 +1,5 @@
 """Messages as they arrive: JSON objects, or a body that is the payload itself."""
 
-import binascii
 from collections.abc import Mapping
 
 import msgspec
@@ -9,6 +8,7 @@ from msgspec import UNSET
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, TypedPayload
 from penstock.server import strict_json
+from penstock.server.pieces import from_base64
 from penstock.server.refusals import NotJson
 from penstock.server.rest.query import Query
 from penstock.server.rest.structs import NewMessageBody, PlainMessageBody
@@ -21,26 +21,43 @@ HEADER_PREFIX = b"penstock-h-"
 _plain = msgspec.json.Decoder(PlainMessageBody)
 _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_LARGE_BATCH_BYTES = 64 * 1024
 
 
 def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes], bool]:
-    """The messages of a JSON body, and whether it was an array of them."""
+    """The messages of a JSON body, and whether it was an array of them. Perhaps in a thread."""
+    strict_json.check_values(body)
     if body.lstrip()[:1] == b"[":
-        items = strict_json.decode(body, _many)
-        return [new_message(item, f"$[{index}]") for index, item in enumerate(items)], True
+        return _read_batch(body), True
+    return [_read_one(body)], False
+
+
+def _read_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
+    if len(body) > _LARGE_BATCH_BYTES:
+        # One by one, so that others have their turn in between.
+        try:
+            return [_read_one(bytes(item)) for item in _raws.decode(body)]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput):
+            pass  # the other way says what is wrong
+    items = strict_json.decode(body, _many)
+    return [new_message(item, f"$[{index}]") for index, item in enumerate(items)]
+
+
+def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
     try:
         plain = _plain.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # it has options, or is wrong
     else:
         strict_json.check(body)  # the payload may be just any JSON
-        return [TypedPayload(bytes(plain.payload), plain.content_type or JSON)], False
+        return TypedPayload(bytes(plain.payload), plain.content_type or JSON)
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
         strict_json.check(body)  # which may be just any JSON
     elif one.payload_b64 is not UNSET and strict_json.has_one_key_at_most(body):
-        return [_from_base64(one.payload_b64, "$")], False  # so it has no options
-    return [new_message(one, "$")], False
+        return _from_base64(one.payload_b64, "$")  # so it has no options
+    return new_message(one, "$")
 
 
 def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | bytes:
@@ -95,7 +112,7 @@ def _has_no_options(body: NewMessageBody) -> bool:
 
 def _from_base64(text: str, path: str) -> bytes:
     try:
-        return binascii.a2b_base64(text, strict_mode=True)
+        return from_base64(text)
     except ValueError as error:
         raise InvalidInput(f"{error}; it must be base64 - at `{path}.payload_b64`") from None
 

@@ -5,7 +5,6 @@ answer for its neighbours, so it travels as base64. So do all others, and all if
 the very bytes (`payload=b64`).
 """
 
-from binascii import b2a_base64
 from typing import Any
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec import Raw
 from penstock.errors import InvalidInput
 from penstock.model import DeadLetter, LeasedMessage, Message
 from penstock.server import strict_json
+from penstock.server.pieces import to_base64
 from penstock.server.rest.answers import Dead, Leased, Listed
 from penstock.server.rest.message_in import JSON
 from penstock.server.times import rfc3339
@@ -70,7 +70,8 @@ def _fields(message: Message, b64: bool) -> dict[str, Any]:
         if not b64 and content_type.startswith(JSON) and _is_json(message.payload):
             fields["payload"] = Raw(message.payload)
             return fields
-    fields["payload_b64"] = b2a_base64(message.payload, newline=False).decode()
+    # As bytes that are copied, since a large text would be looked at once more.
+    fields["payload_b64"] = Raw(b'"%s"' % to_base64(message.payload))
     return fields
 
 

@@ -1,12 +1,15 @@
 """Messages: publish, browse, look at one, cancel it."""
 
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta
 
-from penstock.broker import Browse, Verb, check_name
+from penstock.broker import Browse, Row, Verb, check_name
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
+from penstock.server.off_loop import size_of_many
 from penstock.server.rest import publish
 from penstock.server.rest.answers import (
     Cancelled,
@@ -20,8 +23,8 @@ from penstock.server.rest.answers import (
 )
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
 from penstock.server.rest.message_in import JSON, media_type, read_messages, read_raw_message
-from penstock.server.rest.message_out import PAYLOADS, listed
-from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
+from penstock.server.rest.message_out import PAYLOADS, encode, listed
+from penstock.server.rest.paging import MOST, PAGING, cursor_of, limit_of, listing_of
 from penstock.server.rest.structs import Name, NewMessageBody
 from penstock.server.times import rfc3339
 
@@ -40,13 +43,17 @@ async def publish_messages(call: Call) -> Answer:
                 f"{', '.join(call.query.given())} in the query string: the options of a message in "
                 f"JSON are fields of it"
             )
-        messages, many = read_messages(await call.body())
+        body = await call.body()
+        read = partial(read_messages, body)
+        messages, many = await call.service.off_loop.run_if_large(len(body), read)
     else:
         headers = call.request.scope["headers"]
         body = await call.body()
         messages, many = [read_raw_message(body, content_type, headers, call.query)], False
     published = await call.broker.publish(call.caller, queue, messages)
-    return Reply(publish.answer(published, many=many), publish.STATUS)
+    make = partial(publish.answer, published, many=many)
+    size = size_of_many(len(published))
+    return Reply(await call.service.off_loop.answer(size, make), publish.STATUS)
 
 
 async def browse_messages(call: Call) -> Answer:
@@ -66,9 +73,13 @@ async def browse_messages(call: Call) -> Answer:
     listing = listing_of(call, *asked._replace(limit=0))
     after = call.service.cursors.read_number(listing, query.text("cursor"))
     page = await call.broker.browse(call.caller, call.queue, asked._replace(after_seq=after))
-    rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
     cursor = cursor_of(call, listing, page.next_seq)
-    return MessageList(rows, page.looked_at, page.exhausted, cursor)
+
+    def made() -> bytes:
+        rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
+        return encode(MessageList(rows, page.looked_at, page.exhausted, cursor))
+
+    return Reply(await call.service.off_loop.answer(_size(page.rows), made))
 
 
 async def _peek(call: Call) -> Answer:
@@ -78,14 +89,27 @@ async def _peek(call: Call) -> Answer:
             raise InvalidInput(f"order=delivery shows what comes next: {name} does not go with it")
     rows = await call.broker.peek(call.caller, call.queue, n=limit_of(call), group=group_of(call))
     b64 = wants_b64(call)
-    found = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
-    return MessageList(found, len(found))
+
+    def made() -> bytes:
+        found = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
+        return encode(MessageList(found, len(found)))
+
+    return Reply(await call.service.off_loop.answer(_size(rows), made))
+
+
+def _size(rows: Sequence[Row]) -> int:
+    return size_of_many(len(rows), sum(len(row.message.payload) for row in rows))
 
 
 async def get_message(call: Call) -> Answer:
     """Show a message and its state in a group."""
     row = await call.broker.get(call.caller, call.path("id"), group=group_of(call))
-    return listed(row.message, row.state, row.attempts, b64=wants_b64(call))
+    b64 = wants_b64(call)
+
+    def made() -> bytes:
+        return encode(listed(row.message, row.state, row.attempts, b64=b64))
+
+    return Reply(await call.service.off_loop.answer(_size([row]), made))
 
 
 async def cancel_message(call: Call) -> Answer:
@@ -98,7 +122,12 @@ async def get_history(call: Call) -> Answer:
     group = call.query.text("group")
     if group is not None:
         check_name("group", group)
-    events = await call.broker.history(call.caller, call.path("id"), group=group)
+    listing, limit = listing_of(call, group), call.query.whole("limit", 1, MOST) or MOST
+    skip = call.service.cursors.read_number(listing, call.query.text("cursor"))
+    found = await call.broker.history(
+        call.caller, call.path("id"), group=group, skip=skip, limit=limit + 1
+    )
+    events, more = found[:limit], found[limit:]
     items = [
         HistoryItem(
             event=one.event,
@@ -112,7 +141,8 @@ async def get_history(call: Call) -> Answer:
         )
         for one in events
     ]
-    return History(call.path("id"), items)
+    cursor = cursor_of(call, listing, skip + limit if more else 0)
+    return History(call.path("id"), items, cursor)
 
 
 async def get_why(call: Call) -> Answer:
@@ -178,11 +208,27 @@ ENDPOINTS = (
         MessageList,
         query=_FILTERS,
         also=(404,),
+        is_large=True,
     ),
-    Endpoint("GET", _MESSAGE, get_message, Verb.READ, Listed, query=(GROUP, PAYLOAD), also=(404,)),
+    Endpoint(
+        "GET",
+        _MESSAGE,
+        get_message,
+        Verb.READ,
+        Listed,
+        query=(GROUP, PAYLOAD),
+        also=(404,),
+        is_large=True,
+    ),
     Endpoint("DELETE", _MESSAGE, cancel_message, Verb.MANAGE, Cancelled, also=(404,)),
     Endpoint(
-        "GET", f"{_MESSAGE}/history", get_history, Verb.READ, History, query=(GROUP,), also=(404,)
+        "GET",
+        f"{_MESSAGE}/history",
+        get_history,
+        Verb.READ,
+        History,
+        query=(GROUP, *PAGING),
+        also=(404,),
     ),
     Endpoint("GET", f"{_MESSAGE}/why", get_why, Verb.READ, WhyAnswer, query=(GROUP,), also=(404,)),
 )

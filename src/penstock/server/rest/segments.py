@@ -69,6 +69,7 @@ class Staging(Struct):
 
     identity: int
     settings: dict[str, Any]
+    applications: list[str]
 
 
 class StagedItem(Struct, forbid_unknown_fields=True):
@@ -165,8 +166,9 @@ async def note_archived(call: Call) -> Answer:
 
 async def open_staging(call: Call) -> Answer:
     """Say what is needed to write segments for a queue; it is made if it is not there."""
-    found = await call.broker.files.staging(call.caller, call.queue)
-    return Staging(found.identity, dict(found.settings))
+    prefix = call.query.text("applications")
+    found = await call.broker.files.staging(call.caller, call.queue, prefix)
+    return Staging(found.identity, dict(found.settings), list(found.applications))
 
 
 async def stage_segment(call: Call) -> Answer:
@@ -206,6 +208,11 @@ _TIME = Parameter(
 _AT = Parameter(
     "at", "Where in the segment; 0 if it is not named.", Annotated[int, Meta(ge=0, le=1 << 31)]
 )
+_APPLICATIONS = Parameter(
+    "applications",
+    "Also list the applications with a transaction in the queue whose names begin so.",
+    str,
+)
 ENDPOINTS = (
     Endpoint(
         "GET",
@@ -216,7 +223,9 @@ ENDPOINTS = (
         query=(_TIME,),
         also=(404,),
     ),
-    Endpoint("GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,)),
+    Endpoint(
+        "GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,), is_large=True
+    ),
     Endpoint("GET", f"{_SEGMENT}/index", read_segment_index, Verb.READ, bytes, also=(404,)),
     Endpoint(
         "PUT",
@@ -227,7 +236,15 @@ ENDPOINTS = (
         body=ArchivedBody,
         also=(404,),
     ),
-    Endpoint("POST", _STAGING, open_staging, Verb.PUBLISH, Staging, also=(404,)),
+    Endpoint(
+        "POST",
+        _STAGING,
+        open_staging,
+        Verb.PUBLISH,
+        Staging,
+        query=(_APPLICATIONS,),
+        also=(404,),
+    ),
     Endpoint(
         "PUT",
         f"{_STAGING}/{{folder}}/{{name}}",

@@ -8,11 +8,13 @@ from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
+from penstock.names import PATTERN
+
 Time = str | int | float
 Receipt = Annotated[str, Meta(min_length=1, max_length=128)]
 MessageId = Annotated[str, Meta(min_length=26, max_length=26)]
-# Checked by `broker.names`: a `$` of Python's regular expressions would let a line feed through.
-Name = Annotated[str, Meta(extra_json_schema={"pattern": "^[a-z0-9][a-z0-9-]{0,63}$"})]
+# Checked by `names`: a `$` of Python's regular expressions would let a line feed through.
+Name = Annotated[str, Meta(extra_json_schema={"pattern": f"^{PATTERN}$"})]
 GroupName = Name
 
 MOST_LEASED = 10_000

@@ -3,7 +3,6 @@
 Server: `message`, and `error` where a frame of the client settled nothing. Client: `ack`, `nack`.
 """
 
-import base64
 from typing import Literal
 
 import msgspec
@@ -16,8 +15,9 @@ from penstock.broker import Outcome, QueueName, Settlement, Verb
 from penstock.broker.consumers import Consumer
 from penstock.errors import PenstockError
 from penstock.model import LeasedMessage
-from penstock.server import strict_json
 from penstock.server.dialects.epochqueue.catalogue import QUEUE, made_queue
+from penstock.server.dialects.json_bodies import Shape
+from penstock.server.pieces import to_base64
 from penstock.server.problems import problem_of
 from penstock.server.ws.stream import Settling, Stream, admit
 
@@ -29,7 +29,7 @@ class ClientFrame(Struct):
     receipt_handle: str
 
 
-_client_frame = msgspec.json.Decoder(ClientFrame)
+_client_frame = Shape(ClientFrame)
 
 
 class EpochQueueFrames:
@@ -44,7 +44,7 @@ class EpochQueueFrames:
             {
                 "type": "message",
                 "id": message.id,
-                "body": base64.b64encode(message.payload).decode(),
+                "body": to_base64(message.payload).decode(),
                 "receipt_handle": leased.receipt,
                 "namespace": self._queue.namespace,
                 "queue": self._queue.name,
@@ -53,7 +53,7 @@ class EpochQueueFrames:
         )
 
     def handle(self, consumer: Consumer, text: str) -> Settling:
-        frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
+        frame = _client_frame.read(text.encode("utf-8", "surrogatepass"))
         if frame.type == "ack":
             settlement = Settlement("ack", frame.receipt_handle)
         else:
@@ -97,7 +97,7 @@ async def _handshake(websocket: WebSocket) -> Stream:
         service.broker, caller, queue, credit=CREDIT, holder=f"websocket:{caller.client}"
     )
     await websocket.accept()
-    return Stream(websocket, consumer, EpochQueueFrames(queue))
+    return Stream(service, websocket, consumer, EpochQueueFrames(queue))
 
 
 ROUTES = (WebSocketRoute(QUEUE + "/ws", stream),)

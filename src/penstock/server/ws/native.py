@@ -135,7 +135,7 @@ async def _handshake(websocket: WebSocket) -> Stream:
         holder=f"websocket:{caller.client}",
     )
     await websocket.accept()
-    return Stream(websocket, consumer, NativeFrames(b64=b64))
+    return Stream(service, websocket, consumer, NativeFrames(b64=b64))
 
 
 ROUTES = (WebSocketRoute(QUEUE + "/stream", stream),)

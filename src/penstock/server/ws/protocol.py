@@ -1,4 +1,4 @@
-"""uvicorn's WebSocket protocol, with an end for those who do not read.
+"""uvicorn's WebSocket protocol, with limits for those who do not read, or send too much.
 
 By itself it closes such a connection in good order, which waits for ever: the bytes that are to be
 sent before the end are the ones that nobody takes. Its messages would stay leased all that time.
@@ -10,6 +10,10 @@ from typing import Any
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
+from penstock.broker.held import Held
+
+NOT_UTF8, TRY_LATER = 1007, 1013  # close codes
+
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
     """One WebSocket. Whoever takes nothing for as long as a pong may take is dropped."""
@@ -17,19 +21,59 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._patience: asyncio.TimerHandle | None = None
+        self._held: Held = self.app_state["held"]
+        self._unsent = self._unread = 0  # our part of it
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
         if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
             self.handshake_complete = True  # it was refused; else the log would say it was not done
 
+    # -- what arrives ------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        unread = len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        self._held.bytes += unread - self._unread
+        self._unread = unread
+        if not (self.close_sent or self._held.has_room_for_body(unread)):
+            self._fail(TRY_LATER, "the server holds as much as it may")
+
+    def send_receive_event_to_app(self) -> None:
+        if self.curr_msg_data_type == "text":
+            self.frames = [b"".join(self.frames)]
+            try:
+                self.frames[0].decode()
+            except UnicodeDecodeError:
+                self.frames = []
+                if not self.close_sent:
+                    self._fail(NOT_UTF8, "the text is not UTF-8")
+                return
+        super().send_receive_event_to_app()
+
+    def handle_ping(self) -> None:
+        if self.writable.is_set():
+            super().handle_ping()
+        else:
+            self.conn.data_to_send()  # no pong for those who do not read: it would only pile up
+
+    def _fail(self, code: int, reason: str) -> None:
+        self.conn.fail(code, reason)
+        self.handle_parser_exception()
+
+    # -- what is sent ------------------------------------------------------------------------------
+
     def pause_writing(self) -> None:
         super().pause_writing()
+        self._unsent = self.transport.get_write_buffer_size()
+        self._held.bytes += self._unsent
         if self._patience is None and self.ping_timeout is not None:
             self._patience = self.loop.call_later(self.ping_timeout, self.transport.abort)
 
     def resume_writing(self) -> None:
         super().resume_writing()
+        self._held.bytes -= self._unsent
+        self._unsent = 0
         self._lose_patience_no_more()
 
     def keepalive_timeout(self) -> None:
@@ -38,6 +82,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose_patience_no_more()
+        self._held.bytes -= self._unsent + self._unread
+        self._unsent = self._unread = 0
         super().connection_lost(exc)
 
     def _lose_patience_no_more(self) -> None:

@@ -7,6 +7,7 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
@@ -16,7 +17,6 @@ from penstock.broker.consumers import Consumer
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
 from penstock.server import cors
-from penstock.server.refusals import OriginRefused
 from penstock.server.service import Service, service_of
 
 log = logging.getLogger("penstock.server")
@@ -32,7 +32,8 @@ NOT_FOUND = 4404
 class Frames(Protocol):
     """How one dialect says things."""
 
-    def message(self, leased: LeasedMessage) -> str: ...
+    def message(self, leased: LeasedMessage) -> str:
+        """A message. Perhaps in a thread."""
 
     def handle(self, consumer: Consumer, text: str) -> "Settling | None":
         """Do what a frame of the client asks for. PenstockError if it is not one."""
@@ -63,14 +64,18 @@ async def admit(websocket: WebSocket) -> tuple[Service, Caller]:
     if b"origin" in headers and not (
         cors.is_same_origin(headers) or cors.grant(service.settings, headers)
     ):
-        raise OriginRefused("a page of another site may not connect: see cors_origins")
+        raise cors.refusal("connect", headers)
     return service, await service.caller_of(websocket)
 
 
 class Stream:
     """A WebSocket that was accepted."""
 
-    def __init__(self, websocket: WebSocket, consumer: Consumer, frames: Frames) -> None:
+    def __init__(
+        self, service: Service, websocket: WebSocket, consumer: Consumer, frames: Frames
+    ) -> None:
+        self._held = service.held
+        self._off_loop = service.off_loop
         self._websocket = websocket
         self._consumer = consumer
         self._frames = frames
@@ -94,8 +99,18 @@ class Stream:
 
     async def _push(self) -> None:
         while messages := await self._consumer.next():
-            for leased in messages:
-                await self._send(self._frames.message(leased))
+            unsent = sum(len(leased.payload) for leased in messages)
+            self._held.bytes += unsent
+            try:
+                for leased in messages:
+                    make = partial(self._frames.message, leased)
+                    size = len(leased.payload)
+                    text = await self._off_loop.run_if_large(size, make)
+                    await self._send(text)
+                    self._held.bytes -= size
+                    unsent -= size
+            finally:
+                self._held.bytes -= unsent
 
     async def _receive(self) -> None:
         while True:

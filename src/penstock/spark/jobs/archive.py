@@ -32,9 +32,10 @@ from penstock.spark.archive_files import (
 )
 from penstock.spark.delta_log import check_installed, follow_manifests
 from penstock.spark.http_files import path_of
+from penstock.spark.jobs.inputs import check_archive
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import QueueAt, connection_to, queues_at
+from penstock.spark.places import QueueAt, connection_to
 from penstock.spark.planning import checked_start
 from penstock.spark.ranges import Range, cut
 from penstock.spark.segments import LogView
@@ -96,8 +97,7 @@ def archive(
     """
     if delta:
         check_installed()
-    root = Path(target)
-    queues = queues_at(path, names=[] if queue is None else [queue])
+    queues, root = check_archive(path, target, queue)
     with locked(root):
         results = [_archive_one(spark, one, root, on_progress) for one in queues]
         if delta:

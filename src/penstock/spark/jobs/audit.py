@@ -21,9 +21,10 @@ from penstock.spark.errors import DamagedSegment, DataLoss
 from penstock.spark.event_columns import EventColumns
 from penstock.spark.exact import exact_reader
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, Progress
+from penstock.spark.jobs.inputs import check_audit
 from penstock.spark.options import ReadOptions
 from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import QueueAt, queues_at
+from penstock.spark.places import QueueAt
 from penstock.spark.range_bytes import range_bytes
 from penstock.spark.ranges import Range, cut
 from penstock.spark.segments import LogView
@@ -84,15 +85,16 @@ def audit(
 ) -> AuditResult:
     """Audit one queue, or all of a place; with `archive`, that too, and against the queue."""
     result = AuditResult()
-    for one in queues_at(path, names=[] if queue is None else [queue]):
-        _audit_queue(spark, one, archive, result, on_progress)
+    queues, root = check_audit(path, queue, archive)
+    for one in queues:
+        _audit_queue(spark, one, root, result, on_progress)
     return result
 
 
 def _audit_queue(
     spark: SparkSession,
     queue: QueueAt,
-    archive: str | None,
+    archive: Path | None,
     result: AuditResult,
     on_progress: Progress | None,
 ) -> None:
@@ -110,7 +112,7 @@ def _audit_queue(
         if on_progress is not None:
             on_progress(number, len(tasks))
     if archive is not None:
-        _audit_archive(spark, messages, Path(archive).absolute(), result)
+        _audit_archive(spark, messages, archive, result)
 
 
 def _whole(view: LogView) -> Iterator[Range]:

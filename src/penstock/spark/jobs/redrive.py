@@ -2,17 +2,18 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from hashlib import sha256
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.spark.places import queues_at
+from penstock.spark.jobs.inputs import check_redrive
 from penstock.spark.writers import open_to_change
 
-_COLUMNS = "seq,id,timestamp,priority,key,headers,payload,content_type,attempts,reason,last_failure"
-_TAKEN = ("payload", "priority", "key", "headers", "content_type")
+_TAKEN = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")
+_COLUMNS = ",".join(("seq", "id", "timestamp", *_TAKEN, "attempts", "reason", "last_failure"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +44,7 @@ def redrive(
     place, and then the old ones are discarded: should the job die in between, running it again
     publishes nothing twice.
     """
-    one = queues_at(path, names=[] if queue is None else [queue])
-    if len(one) != 1:
-        raise InvalidInput(f"name one queue: there are {', '.join(each.key for each in one)}")
-    place = one[0]
+    place = check_redrive(path, queue, group)
     dead = (
         spark.read.format("penstock")
         .options(**place.options())
@@ -58,7 +56,9 @@ def redrive(
         .drop("state")
     )
     selected = dead if where is None else dead.where(where)
-    ids = [row.id for row in selected.select("id").orderBy("id").collect()]
+    failed = f.expr("unix_micros(last_failure)")
+    letters = selected.select("id", "attempts", failed).orderBy("id").collect()
+    ids = [row.id for row in letters]
     before = dead.count()
     if dry_run or not ids:
         return RedriveResult(before, len(ids), 0, 0, before)
@@ -70,7 +70,9 @@ def redrive(
     fixed = selected.where(f.col("id").isin(ids))
     changed = _changed(fixed, transform)
     replaced = changed.count()
-    name = f"redrive {group} {ids[0]}-{ids[-1]} {len(ids)}"
+    # These letters, as they failed now: chosen otherwise, or dead again, they are others.
+    digest = sha256(repr([tuple(row) for row in letters]).encode()).hexdigest()
+    name = f"redrive {digest[:32]} of {len(ids)} in {group}"
     writer = changed.write.format("penstock").mode("append").options(**place.options())
     writer.option("txnAppId", name).option("txnVersion", "1").save()
     with open_to_change(place) as it:

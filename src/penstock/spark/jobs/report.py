@@ -7,7 +7,6 @@ everything else is an aggregation of that, joined with the messages once for whe
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -17,8 +16,9 @@ from pyspark.sql import functions as f
 
 from penstock.clock import SystemClock
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.spark.jobs.inputs import check_report
 from penstock.spark.jobs.report_page import page
-from penstock.spark.places import QueueAt, queues_at
+from penstock.spark.places import QueueAt
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
 _TOP = 10
@@ -52,10 +52,9 @@ def report(
     sla_s: float = 60.0,
 ) -> list[QueueReport]:
     """Write report.html (one file, opens offline), report.json and by_hour.parquet to `target`."""
-    queues = queues_at(path, names=[] if queue is None else [queue])
+    queues, root = check_report(path, target, queue, group)
     reports = [report_of(spark, one, group, sla_s) for one in queues]
     made_at = datetime.fromtimestamp(SystemClock().now_ns() / NS, UTC)
-    root = Path(target)
     root.mkdir(parents=True, exist_ok=True)
     (root / "report.html").write_text(page(reports, made_at), encoding="utf-8")
     everything = {"made_at": made_at.isoformat(), "queues": [asdict(one) for one in reports]}

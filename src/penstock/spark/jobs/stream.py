@@ -6,9 +6,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from penstock.errors import InvalidInput
+from penstock.spark.jobs.inputs import check_stream
 from penstock.spark.places import place_options
-
-TARGETS = ("parquet", "console", "queue")
 
 
 def stream(
@@ -29,8 +28,7 @@ def stream(
     `source` is a queue's place, read from its beginning unless `options` say otherwise, or a
     streaming DataFrame of your own. With `once`, what is there now is copied, and the query ends.
     """
-    if to not in TARGETS:
-        raise InvalidInput(f"to is {to!r}; it must be one of {', '.join(TARGETS)}")
+    check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
     frame = source if isinstance(source, DataFrame) else _read(spark, source, queue, options or {})
     if not frame.isStreaming:
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
@@ -51,7 +49,9 @@ def stream(
 
 
 # All that a message is, and its place; what the sink does not take is left out for a queue.
-_COPIED_COLUMNS = "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type"
+_COPIED_COLUMNS = (
+    "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type,max_attempts"
+)
 _SINK_COLUMNS = (
     "payload",
     "priority",

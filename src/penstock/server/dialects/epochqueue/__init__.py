@@ -1,6 +1,6 @@
-"""The HTTP interface of EpochQueue. Bodies are base64, times are epoch milliseconds.
+"""The HTTP interface of EpochQueue. Bodies are base64 or text, times are epoch milliseconds.
 
-`max_retries` N means that N failed attempts make a message dead; 0 means that the first does. A
+`max_retries` N means that N failed attempts make a message dead; 0 means the queue's default. A
 failed message is ready again at once: queues that are made here have no backoff.
 """
 

@@ -1,16 +1,21 @@
-"""Namespaces and queues, and what a queue made by this dialect begins with."""
+"""Namespaces and queues, and what a queue made by this dialect begins with.
 
+What is made here has a name that EpochQueue takes; what was made otherwise can be used as well.
+"""
+
+import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.responses import Response
 
 from penstock.broker import Broker, Caller, QueueName, Verb, check_name
 from penstock.broker.access import INSIDE
-from penstock.errors import AlreadyExists, NoSuchQueue
+from penstock.errors import AlreadyExists, InvalidInput, NoSuchNamespace, NoSuchQueue
+from penstock.names import DEAD_VIEW_PREFIX
 from penstock.server.dialects.call import Call, answer, nothing, route
+from penstock.server.dialects.json_bodies import Shape
 
 NAMESPACE = "/namespaces/{namespace}"
 QUEUE = f"{NAMESPACE}/queues/{{queue}}"
@@ -19,7 +24,11 @@ NEW_QUEUE: Mapping[str, Any] = {
     "backoff_base_s": 0.0,  # what fails is ready again at once
     "max_payload_bytes": 256 * 1024,
 }
-MaxRetries = Annotated[int, Meta(ge=0, le=65535)]
+MOST_RETRIES = 65_535
+LONGEST_LEASE_MS = 7 * 86_400_000
+_MOST_MESSAGES = 1 << 60
+_MOST_IN_BATCH = 10_000
+_OWN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
 class NamespaceBody(Struct):
@@ -27,19 +36,37 @@ class NamespaceBody(Struct):
 
 
 class QueueBody(Struct):
-    visibility_timeout_ms: Annotated[int, Meta(ge=1, le=7 * 86_400_000)] | None = None
-    max_messages: Annotated[int, Meta(ge=0, lt=1 << 60)] | None = None
-    max_retries: MaxRetries | None = None
-    max_batch_size: Annotated[int, Meta(ge=1, le=10_000)] | None = None
+    """A number that is not above 0 means the default."""
+
+    visibility_timeout_ms: int = 0
+    max_messages: int = 0
+    max_retries: int = 0
+    max_batch_size: int = 0
 
 
-_namespace = msgspec.json.Decoder(NamespaceBody)
-_queue = msgspec.json.Decoder(QueueBody)
+_namespace = Shape(NamespaceBody, closed=True)
+_queue = Shape(QueueBody, closed=True)
 
 
 def queue_of(call: Call) -> QueueName:
     """The queue that the path names."""
     return QueueName.checked(call.path("namespace"), call.path("queue"))
+
+
+def dead_queue_of(call: Call) -> QueueName | None:
+    """The queue whose dead letters the path names as `__dlq__<queue>`; None if it does not."""
+    name = call.path("queue")
+    if not name.startswith(DEAD_VIEW_PREFIX):
+        return None
+    return QueueName.checked(call.path("namespace"), name.removeprefix(DEAD_VIEW_PREFIX))
+
+
+def _check_own_name(what: str, name: str) -> None:
+    if not _OWN_NAME.fullmatch(name):
+        raise InvalidInput(
+            f"{name!r} is not a {what} name of this interface: 1 to 64 of a-z, 0-9 and -, not "
+            f"starting with -"
+        )
 
 
 async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueName) -> QueueName:
@@ -49,6 +76,7 @@ async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueNam
     broker.admit(caller, verb, queue.namespace)
     if not broker.settings.create_on_use:
         raise NoSuchQueue(f"there is no queue {queue}: create it first")
+    _check_own_name("namespace", queue.namespace)
     try:
         await broker.create_queue(INSIDE, queue, NEW_QUEUE)
     except AlreadyExists:
@@ -56,14 +84,9 @@ async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueNam
     return queue
 
 
-def attempts_of(max_retries: int) -> int:
-    """How many attempts a message has, of which the last that fails makes it dead."""
-    return max(max_retries, 1)
-
-
 async def create_namespace(call: Call) -> Response:
     body = await call.read(_namespace)
-    check_name("namespace", body.name)
+    _check_own_name("namespace", body.name)
     await call.broker.create_namespace(call.caller, body.name)
     return answer({"status": "created", "name": body.name}, 201)
 
@@ -80,30 +103,37 @@ async def list_namespaces(call: Call) -> Response:
 
 
 async def delete_namespace(call: Call) -> Response:
-    """With its queues, as this interface always did."""
+    """With its queues, if they are empty: no call for a namespace takes messages with it."""
     name = check_name("namespace", call.path("namespace"))
-    await call.broker.delete_namespace(call.caller, name, force=True)
+    await call.broker.delete_empty_namespace(call.caller, name)
     return nothing()
 
 
 async def create_queue(call: Call) -> Response:
     body = await call.read(_queue, QueueBody())
+    for what in ("namespace", "queue"):
+        _check_own_name(what, call.path(what))
     settings = dict(NEW_QUEUE)
-    if body.visibility_timeout_ms is not None:
-        settings["lease_s"] = body.visibility_timeout_ms / 1000
-    if body.max_messages is not None:
-        settings["max_messages"] = body.max_messages
-    if body.max_retries is not None:
-        settings["max_attempts"] = attempts_of(body.max_retries)
-    if body.max_batch_size is not None:
-        settings["max_batch"] = body.max_batch_size
+    if body.visibility_timeout_ms > 0:
+        settings["lease_s"] = min(body.visibility_timeout_ms, LONGEST_LEASE_MS) / 1000
+    if body.max_messages > 0:
+        settings["max_messages"] = min(body.max_messages, _MOST_MESSAGES)
+    if body.max_retries > 0:
+        settings["max_attempts"] = min(body.max_retries, MOST_RETRIES)
+    if body.max_batch_size > 0:
+        settings["max_batch"] = min(body.max_batch_size, _MOST_IN_BATCH)
     await call.broker.create_queue(call.caller, queue_of(call), settings)
     return answer({"status": "created"}, 201)
 
 
 async def list_queues(call: Call) -> Response:
+    """None of a namespace that is not there."""
     namespace = check_name("namespace", call.path("namespace"))
-    return answer({"queues": [str(one) for one in call.broker.queues(call.caller, namespace)]})
+    try:
+        found = call.broker.queues(call.caller, namespace)
+    except NoSuchNamespace:
+        found = []
+    return answer({"queues": [str(one) for one in found]})
 
 
 async def delete_queue(call: Call) -> Response:

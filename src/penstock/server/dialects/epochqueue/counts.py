@@ -13,7 +13,6 @@ from penstock.model import Stats
 from penstock.server.dialects.call import Call, answer, route
 
 _PAGE, _MOST_ROWS = 50, 200
-_MOST_PAGES = 1_000_000
 _started_ns = SystemClock.monotonic_ns()
 
 
@@ -33,9 +32,11 @@ async def health(call: Call) -> Response:
 
 
 async def page(call: Call) -> Response:
-    number = call.whole("page", 1, _MOST_PAGES) or 1
-    limit = call.whole("limit", 1, _MOST_ROWS) or _PAGE
+    """A page past the end is the last one."""
+    limit = call.count("limit", _PAGE, _MOST_ROWS)
     queues = call.broker.queues(call.caller)
+    pages = max(-(-len(queues) // limit), 1)
+    number = call.count("page", 1, pages)
     shown = queues[(number - 1) * limit : number * limit]
     return answer(
         {
@@ -43,7 +44,7 @@ async def page(call: Call) -> Response:
             "total": len(queues),
             "page": number,
             "limit": limit,
-            "total_pages": -(-len(queues) // limit),
+            "total_pages": pages,
         }
     )
 

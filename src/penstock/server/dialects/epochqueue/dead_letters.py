@@ -3,7 +3,7 @@
 from starlette.responses import Response
 
 from penstock.broker import DeadFilter
-from penstock.server.dialects.call import Call, answer, route
+from penstock.server.dialects.call import Call, answer, answer_leased, route
 from penstock.server.dialects.epochqueue.catalogue import QUEUE, queue_of
 from penstock.server.dialects.epochqueue.messages import MOST_LEASED, delivery
 
@@ -13,14 +13,16 @@ _MOST_REPLAYED = 100_000
 
 async def lease_dead(call: Call) -> Response:
     queue = queue_of(call)
-    limit = call.whole("limit", 1, MOST_LEASED) or _LEASED
+    limit = call.count("limit", _LEASED, MOST_LEASED)
     leased = await call.broker.lease_dead(call.caller, queue, n=limit)
-    return answer({"messages": [delivery(queue, one) for one in leased]})
+    return await answer_leased(
+        call, leased, lambda: {"messages": [delivery(queue, one) for one in leased]}
+    )
 
 
 async def replay(call: Call) -> Response:
     """They are due now, with the same ids and all their attempts."""
-    limit = call.whole("limit", 1, _MOST_REPLAYED) or _REPLAYED
+    limit = call.count("limit", _REPLAYED, _MOST_REPLAYED)
     replayed = await call.broker.redrive(call.caller, queue_of(call), DeadFilter(limit=limit))
     return answer({"replayed": replayed})
 

@@ -1,44 +1,44 @@
-"""Publishing, leasing and settling."""
+"""Publishing, leasing, settling and purging."""
 
-import base64
 import binascii
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.responses import Response
 
 from penstock.broker import QueueName, Settlement, Verb
+from penstock.broker.access import INSIDE
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage, NewMessage
-from penstock.server.dialects.call import Call, answer, nothing, route
+from penstock.server.dialects.call import Call, answer, answer_leased, nothing, route
 from penstock.server.dialects.epochqueue.catalogue import (
+    LONGEST_LEASE_MS,
+    MOST_RETRIES,
     QUEUE,
-    MaxRetries,
-    attempts_of,
+    dead_queue_of,
     made_queue,
     queue_of,
 )
+from penstock.server.dialects.json_bodies import Shape
+from penstock.server.pieces import to_base64
 
 MOST_KEYS, MOST_KEY_BYTES, MOST_VALUE_BYTES = 16, 64, 512  # of metadata
 FARTHEST_MS = 90 * 86_400_000
 MOST_LEASED = 1000
-LONGEST_LEASE_MS = 7 * 86_400_000
 
 
 class MessageBody(Struct):
     body: str = ""
-    deliver_at: Annotated[int, Meta(ge=0, lt=1 << 60)] | None = None
-    max_retries: MaxRetries | None = None
-    metadata: dict[str, str] | None = None
+    deliver_at: int = 0
+    max_retries: int = 0
+    metadata: dict[str, str | None] = {}
 
 
-_one = msgspec.json.Decoder(MessageBody)
-_many = msgspec.json.Decoder(list[MessageBody])
+_message = Shape(MessageBody, closed=True)
 
 
 async def publish(call: Call) -> Response:
-    message = _new_message(call, await call.read(_one), "$")
+    message = _new_message(call, await call.read(_message), "$")
     queue = await made_queue(call.broker, call.caller, Verb.PUBLISH, queue_of(call))
     (published,) = await call.broker.publish(call.caller, queue, [message])
     return answer({"id": published.id}, 201)
@@ -46,7 +46,10 @@ async def publish(call: Call) -> Response:
 
 async def publish_batch(call: Call) -> Response:
     """All of them, or none."""
-    bodies = await call.read(_many)
+    bodies = await call.read_array(_message)
+    if not bodies:
+        call.broker.admit(call.caller, Verb.PUBLISH, queue_of(call).namespace)
+        return answer({"ids": []}, 201)
     messages = [_new_message(call, one, f"$[{index}]") for index, one in enumerate(bodies)]
     queue = await made_queue(call.broker, call.caller, Verb.PUBLISH, queue_of(call))
     published = await call.broker.publish(call.caller, queue, messages)
@@ -54,15 +57,35 @@ async def publish_batch(call: Call) -> Response:
 
 
 async def lease(call: Call) -> Response:
-    visibility_ms = call.whole("visibility_timeout_ms", 1, LONGEST_LEASE_MS)
-    queue = await made_queue(call.broker, call.caller, Verb.CONSUME, queue_of(call))
-    leased = await call.broker.lease(
-        call.caller,
-        queue,
-        n=call.whole("n", 1, MOST_LEASED) or 1,
-        lease_s=None if visibility_ms is None else visibility_ms / 1000,
+    """Of `__dlq__<queue>`: its dead letters."""
+    visibility_ms = call.count("visibility_timeout_ms", None, LONGEST_LEASE_MS)
+    lease_s = None if visibility_ms is None else visibility_ms / 1000
+    n = call.count("n", 1, MOST_LEASED)
+    broker, caller = call.broker, call.caller
+    queue = dead_queue_of(call)
+    if queue is not None:
+        if not broker.has_queue(queue):
+            broker.admit(caller, Verb.CONSUME, queue.namespace)
+            return answer({"messages": []})
+        leased = await broker.lease_dead(caller, queue, n=n, lease_s=lease_s)
+    else:
+        queue = await made_queue(broker, caller, Verb.CONSUME, queue_of(call))
+        if n > 1:  # max_batch_size bounds what a consumer gets as well
+            n = min(n, (await broker.queue_info(INSIDE, queue)).settings.max_batch)
+        leased = await broker.lease(caller, queue, n=n, lease_s=lease_s)
+    return await answer_leased(
+        call, leased, lambda: {"messages": [delivery(queue, one) for one in leased]}
     )
-    return answer({"messages": [delivery(queue, one) for one in leased]})
+
+
+async def purge(call: Call) -> Response:
+    """What is ready or in flight; of `__dlq__<queue>`: its dead letters."""
+    queue = dead_queue_of(call)
+    if queue is not None:
+        purged = await call.broker.discard(call.caller, queue)
+    else:
+        purged = await call.broker.cancel_deliverable(call.caller, queue_of(call))
+    return answer({"purged": purged})
 
 
 async def ack(call: Call) -> Response:
@@ -81,7 +104,7 @@ def delivery(queue: QueueName, leased: LeasedMessage) -> dict[str, Any]:
     message = leased.message
     return {
         "id": message.id,
-        "body": base64.b64encode(message.payload).decode(),
+        "body": to_base64(message.payload).decode(),
         "receipt_handle": leased.receipt,
         "namespace": queue.namespace,
         "queue": queue.name,
@@ -92,23 +115,37 @@ def delivery(queue: QueueName, leased: LeasedMessage) -> dict[str, Any]:
 
 
 def _new_message(call: Call, body: MessageBody, path: str) -> NewMessage:
-    try:
-        payload = binascii.a2b_base64(body.body, strict_mode=True)
-    except ValueError as error:
-        raise InvalidInput(f"{error}; it must be base64 - at `{path}.body`") from None
-    _check_metadata(body.metadata or {}, f"{path}.metadata")
+    metadata = {key: value or "" for key, value in body.metadata.items()}
+    _check_metadata(metadata, f"{path}.metadata")
     now_ms = call.broker.clock.now_ns() // 1_000_000
-    if body.deliver_at is not None and body.deliver_at > now_ms + FARTHEST_MS:
+    if body.deliver_at > now_ms + FARTHEST_MS:
         raise InvalidInput(
             f"deliver_at is more than 90 days ahead, or not milliseconds - at `{path}.deliver_at`"
         )
-    is_ahead = body.deliver_at is not None and body.deliver_at > now_ms
     return NewMessage(
-        payload=payload,
-        deliver_at=body.deliver_at / 1000 if is_ahead and body.deliver_at else None,
-        max_attempts=None if body.max_retries is None else attempts_of(body.max_retries),
-        headers=body.metadata or None,
+        payload=_payload(body.body),
+        deliver_at=body.deliver_at / 1000 if body.deliver_at > now_ms else None,
+        max_attempts=_attempts(body.max_retries),
+        headers=metadata or None,
     )
+
+
+def _payload(body: str) -> bytes:
+    """The bytes of standard base64, line breaks passed over; of anything else the text itself.
+
+    Base64 for URLs, or without its padding, is text: `order_42` would be both.
+    """
+    try:
+        return binascii.a2b_base64(body.replace("\r", "").replace("\n", ""), strict_mode=True)
+    except ValueError:
+        return body.encode()
+
+
+def _attempts(max_retries: int) -> int | None:
+    """N failed attempts make a message dead; 0: as many as the queue says; below: hardly ever."""
+    if max_retries == 0:
+        return None
+    return MOST_RETRIES if max_retries < 0 else min(max_retries, MOST_RETRIES)
 
 
 def _check_metadata(metadata: dict[str, str], path: str) -> None:
@@ -125,6 +162,7 @@ ROUTES = (
     route("POST", f"{QUEUE}/messages", publish),
     route("POST", f"{QUEUE}/messages/batch", publish_batch),
     route("GET", f"{QUEUE}/messages", lease),
+    route("DELETE", f"{QUEUE}/messages", purge),
     route("DELETE", "/messages/{receipt}", ack),
     route("POST", "/messages/{receipt}/nack", nack),
 )

@@ -1,6 +1,5 @@
 """Webhooks in EpochQueue's style: they take from the queue beside those who lease."""
 
-import msgspec
 from msgspec import Struct
 from starlette.responses import Response
 
@@ -8,6 +7,7 @@ from penstock.broker import Verb
 from penstock.broker.webhooks import Style
 from penstock.server.dialects.call import Call, answer, nothing, route
 from penstock.server.dialects.epochqueue.catalogue import QUEUE, made_queue, queue_of
+from penstock.server.dialects.json_bodies import Shape
 
 
 class SubscriptionBody(Struct):
@@ -15,7 +15,7 @@ class SubscriptionBody(Struct):
     secret: str | None = None
 
 
-_body = msgspec.json.Decoder(SubscriptionBody)
+_body = Shape(SubscriptionBody, closed=True)
 
 
 async def subscribe(call: Call) -> Response:

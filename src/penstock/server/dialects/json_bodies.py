@@ -1,0 +1,185 @@
+"""JSON bodies, read as the servers of these clients read them: into the fields of a struct.
+
+Their rules, beside those of JSON: field names match in any case; of a field that is given twice the
+last counts; null is as good as not given. A `Raw` field keeps its bytes as they were sent, numbers
+of any size included, nested up to 10,000 deep.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Generic, TypeVar
+
+import msgspec
+from msgspec import Raw, Struct
+
+from penstock.errors import InvalidInput
+
+_T = TypeVar("_T", bound=Struct)
+
+MAX_DEPTH = 10_000
+
+_object = msgspec.json.Decoder(dict[str, Raw])
+_array = msgspec.json.Decoder(list[Raw])
+_raw = msgspec.json.Decoder(Raw)
+
+
+class Shape(Generic[_T]):
+    """The fields that a body may have.
+
+    A field that is not among them is passed over; it is refused if the shape is `closed`, or if the
+    `principal` field is missing: that one was misspelt, perhaps.
+    """
+
+    def __init__(self, kind: type[_T], *, closed: bool = False, principal: str = "") -> None:
+        self._kind = kind
+        self._closed = closed
+        self._principal = principal
+        fields = msgspec.structs.fields(kind)
+        self._fields = {one.encode_name.casefold(): one.name for one in fields}
+        self._decoders = {
+            one.name: None if one.type is Raw else msgspec.json.Decoder(one.type) for one in fields
+        }
+        self._required = [one.name for one in fields if one.required]
+
+    def read(self, body: bytes, path: str = "$") -> _T:
+        """Return what an object says; InvalidInput tells what is wrong, and where."""
+        values: dict[str, object] = {}
+        unknown = ""
+        for key, raw in _members(body).items():
+            name = self._fields.get(key.casefold())
+            if name is None:
+                unknown = unknown or key
+            elif bytes(raw).strip() != b"null":
+                values[name] = self._value(name, raw, path)
+        is_told = not self._principal or self._principal in values
+        if unknown and (self._closed or not is_told):
+            raise InvalidInput(
+                f"there is no field {unknown!r}; the fields are {', '.join(self._decoders)} - "
+                f"at `{path}`"
+            )
+        for name in self._required:
+            if name not in values:
+                raise InvalidInput(f"the field {name!r} is missing - at `{path}`")
+        return self._kind(**values)
+
+    def read_array(self, body: bytes) -> list[_T]:
+        """Return what an array of such objects says."""
+        try:
+            items = _array.decode(body)
+        except (msgspec.MsgspecError, RecursionError) as error:
+            raise InvalidInput(f"the body is not a JSON array: {error} - at `$`") from None
+        return [self.read(bytes(one), f"$[{index}]") for index, one in enumerate(items)]
+
+    def _value(self, name: str, raw: Raw | bytes, path: str) -> object:
+        decoder = self._decoders[name]
+        if decoder is None:
+            return Raw(raw)
+        try:
+            return decoder.decode(raw)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+            said = re.sub(r" - at `\$?(.*)`", "", str(error))
+            raise InvalidInput(f"{said} - at `{path}.{name}`") from None
+
+
+def is_json(data: bytes) -> bool:
+    """Is it one JSON value in UTF-8, nested no deeper than MAX_DEPTH?"""
+    try:
+        _raw.decode(data)
+        data.decode()
+        return True
+    except (UnicodeDecodeError, msgspec.MsgspecError):
+        if b"\\u" not in data:  # the decoder refuses half a surrogate pair; JSON does not
+            return False
+    except RecursionError:
+        pass
+    try:
+        data.decode()
+        _scan(data)
+    except (UnicodeDecodeError, InvalidInput):
+        return False
+    return True
+
+
+def _members(body: bytes) -> Mapping[str, Raw | bytes]:
+    """The members of an object, each as it was written; of a key that is there twice the last."""
+    if not body or body.isspace():
+        raise InvalidInput("the body is empty; it must be JSON")
+    try:
+        body.decode()
+        return _object.decode(body)
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
+    except msgspec.ValidationError as error:
+        raise InvalidInput(f"{error} - at `$`") from None
+    except (msgspec.MsgspecError, RecursionError):
+        return _scan(body)  # says what is wrong, if something is
+
+
+# -- deep nesting ----------------------------------------------------------------------------------
+
+_TOKEN = re.compile(
+    rb"""[ \t\r\n]*+(?:
+        (?P<mark>[\[\]{}:,])
+      | (?P<string>"(?:[^"\\\x00-\x1f]++|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*+")
+      | (?P<other>-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?|true|false|null)
+    )[ \t\r\n]*+""",
+    re.VERBOSE,
+)
+_CLOSES = {b"{": b"}", b"[": b"]"}
+_VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _NEXT = range(6)  # what may come
+_MAY_CLOSE = (_FIRST_VALUE, _FIRST_KEY, _NEXT)
+
+
+def _scan(body: bytes) -> dict[str, bytes]:
+    """Check a JSON value without recursion. Return its members, if it is an object.
+
+    A loop with a stack of the brackets that have to be closed. Slower than the decoder, so only
+    what the decoder cannot read comes here.
+    """
+    members: dict[str, bytes] = {}
+    stack: list[bytes] = []
+    key, began = b"", 0
+    wanted, at = _VALUE, 0
+    while True:
+        token = _TOKEN.match(body, at)
+        if token is None:
+            raise _malformed(at)
+        mark = token["mark"]
+        is_whole = False  # does a value end here?
+        if wanted in (_VALUE, _FIRST_VALUE) and (mark is None or mark in _CLOSES):
+            began = at if len(stack) == 1 else began
+            if mark is None:
+                is_whole = True
+            else:
+                stack.append(_CLOSES[mark])
+                wanted = _FIRST_KEY if mark == b"{" else _FIRST_VALUE
+        elif wanted in (_KEY, _FIRST_KEY) and token["string"] is not None:
+            key = token["string"] if len(stack) == 1 else key
+            wanted = _COLON
+        elif wanted == _COLON and mark == b":":
+            wanted = _VALUE
+        elif wanted == _NEXT and mark == b",":
+            wanted = _KEY if stack[-1] == b"}" else _VALUE
+        elif wanted in _MAY_CLOSE and stack[-1:] == [mark]:
+            stack.pop()
+            is_whole = True
+        else:
+            raise _malformed(at)
+        if len(stack) > MAX_DEPTH:
+            raise InvalidInput(f"the JSON is nested deeper than {MAX_DEPTH}")
+        at = token.end()
+        if not is_whole:
+            continue
+        if not stack:
+            break
+        if stack == [b"}"]:
+            members[json.loads(key)] = body[began:at].strip()
+        wanted = _NEXT
+    if at != len(body):
+        raise _malformed(at)
+    return members
+
+
+def _malformed(at: int) -> InvalidInput:
+    return InvalidInput(f"the body is not JSON: malformed at byte {at}")

@@ -1,0 +1,52 @@
+"""Work on large bodies and answers, in threads of its own instead of in the event loop.
+
+The loop must not pause for long. What it does itself is bounded: bodies and answers of at most
+`SMALL_BYTES`. Above that, reading and encoding is done here. A thread still holds the interpreter
+during each single call of a C function, so those work in pieces where they are slow (`pieces`).
+"""
+
+import asyncio
+from asyncio import Future
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
+
+from penstock.broker.held import SMALL_BYTES, Held
+
+_T = TypeVar("_T")
+_THREADS = 2  # as many large bodies and answers are in the making at once
+_MESSAGE_BYTES = 320  # of a message in an answer, beside its payload
+
+
+class OffLoop:
+    """The threads of one server."""
+
+    def __init__(self, held: Held) -> None:
+        self._held = held
+        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-large")
+
+    def run(self, work: Callable[[], _T]) -> "Future[_T]":
+        """Do it in a thread."""
+        return asyncio.get_running_loop().run_in_executor(self._threads, work)
+
+    async def run_if_large(self, size: int, work: Callable[[], _T]) -> _T:
+        """Do it here if `size` bytes are few, else in a thread."""
+        return work() if size <= SMALL_BYTES else await self.run(work)
+
+    async def answer(self, size: int, make: Callable[[], _T]) -> _T:
+        """Make an answer from `size` bytes, which count as held meanwhile."""
+        if size <= SMALL_BYTES:
+            return make()
+        self._held.bytes += size
+        try:
+            return await self.run(make)
+        finally:
+            self._held.bytes -= size
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def size_of_many(count: int, payload_bytes: int = 0) -> int:
+    """What an answer about `count` messages with these payloads weighs."""
+    return count * _MESSAGE_BYTES + payload_bytes

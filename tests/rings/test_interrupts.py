@@ -1,0 +1,148 @@
+"""Whatever interrupts a call of a queue, wherever: nothing answered is lost, and nothing hangs.
+
+A trace raises at every point of every verb where CPython can deliver an interrupt. And real
+signals, and exceptions raised in threads, come at random times.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.clock import ManualClock
+from penstock.codec import packer_py
+from penstock.queue.core import QueueCore
+from penstock.queue.queue import open_queue
+from tests.harness.interrupted_life import (
+    PATH,
+    VERBS,
+    References,
+    Scene,
+    interrupt_at,
+    make_scene,
+    references,
+)
+from tests.harness.interrupts import Interrupter
+from tests.harness.memory_files import MemoryFiles
+
+SYNCS = ["always", "interval", "batch", "never"]
+POINTS = 3  # of each verb in each policy
+# By real signals and by exceptions in threads, in each policy. Together with every point of the
+# trace, the long run has more than 100,000 interrupts.
+SIGNALS, LONG_SIGNALS = 80, 5_000
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(params=["compiled", "python"])
+def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "python":
+        use_python_packer(monkeypatch)
+    return str(request.param)
+
+
+def use_python_packer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The packer is what an interrupt could tear; the rest of the codec keeps nothing."""
+    monkeypatch.setattr("penstock.ledger.tail.Packer", packer_py.Packer)
+    monkeypatch.setattr("penstock.ledger.log.Packer", packer_py.Packer)
+
+
+def scene_of(sync: str, verb: str) -> tuple[Scene, References]:
+    scene = make_scene(sync)
+    return scene, references(scene, VERBS[verb])
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_that_is_interrupted_was_made_or_was_not(
+    verb: str, sync: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At some points, spread over the call; each policy has others."""
+    number = SYNCS.index(sync)
+    if (number + list(VERBS).index(verb)) % 2:
+        use_python_packer(monkeypatch)
+    scene, expected = scene_of(sync, verb)
+    shift = number / len(SYNCS)
+    step = max(expected.points / POINTS, 1)
+    for at in sorted({1 + int((nth + shift) * step) for nth in range(POINTS)}):
+        interrupt_at(scene, VERBS[verb], at, expected)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_call_that_is_interrupted_anywhere_was_made_or_was_not(
+    verb: str, sync: str, codec: str
+) -> None:
+    scene, expected = scene_of(sync, verb)
+    interrupts = sum(
+        interrupt_at(scene, VERBS[verb], at, expected) for at in range(1, expected.points + 1)
+    )
+    assert interrupts > 0.9 * expected.points
+
+
+def test_without_mending_an_interrupted_call_is_neither(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The ring has teeth."""
+    monkeypatch.setattr(QueueCore, "mend", lambda _: None)
+    scene, expected = scene_of("never", "nack")
+    with pytest.raises(AssertionError, match="interrupted at"):
+        for at in range(expected.points // 2, expected.points + 1):
+            interrupt_at(scene, VERBS["nack"], at, expected)
+
+
+@pytest.mark.parametrize("sync", ["always", "interval"])
+def test_a_queue_whose_opening_was_interrupted_can_be_opened(sync: str, codec: str) -> None:
+    scene = make_scene(sync)
+    counting, at = Interrupter(None), 0
+    while at <= counting.points:
+        files = MemoryFiles(scene.image, mapped_room_bytes=1 << 16)
+        clock = ManualClock(now_s=scene.wall_s)
+
+        def opened() -> int:
+            with open_queue(PATH, scene.settings, files=files, clock=clock) as queue:  # noqa: B023
+                return queue.stats().published
+
+        if not at:
+            published = counting.run(opened)
+        else:
+            try:
+                Interrupter(at).run(opened)
+            except KeyboardInterrupt:
+                pass
+        assert opened() == published
+        at += 1 + counting.points // 12
+
+
+def run_interrupted(module: str, directory: Path, sync: str, seed: int, interrupts: int) -> str:
+    path = os.pathsep.join(each or "." for each in sys.path)
+    codec = "python" if seed % 2 else ""
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(directory), sync, str(seed), str(interrupts)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": path, "PENSTOCK_CODEC": codec},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("module", ["interrupted_work", "interrupted_threads"])
+def test_a_queue_survives_interrupts_at_random_times(
+    module: str, sync: str, tmp_path: Path
+) -> None:
+    module = f"tests.harness.{module}"
+    run_interrupted(module, tmp_path / "queue", sync, SYNCS.index(sync), SIGNALS)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("sync", SYNCS)
+@pytest.mark.parametrize("module", ["interrupted_work", "interrupted_threads"])
+def test_a_queue_survives_many_interrupts_at_random_times(
+    module: str, sync: str, seed: int, tmp_path: Path
+) -> None:
+    run_interrupted(f"tests.harness.{module}", tmp_path / "queue", sync, seed, LONG_SIGNALS)

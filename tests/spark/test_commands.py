@@ -1,0 +1,151 @@
+"""Every job by its command: on good input, and on bad input, for which no JVM is started."""
+
+import json
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import penstock
+from penstock.queue.queue import open_queue
+from tests.cli.command_line import CommandLine
+from tests.spark.in_process import rows
+from tests.spark.random_queues import SMALL
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def command(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> CommandLine:
+    return CommandLine(capfdbinary, monkeypatch)
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    """Several segments, and three dead letters."""
+    path = tmp_path / "orders"
+    with open_queue(str(path), {**SMALL, "max_attempts": 1}) as queue:
+        for number in range(3):
+            queue.enqueue(f"bad {number}")
+            (job,) = queue.lease()
+            queue.nack(job, "no luck")
+        for _ in range(20):
+            queue.enqueue_batch([Random(1).randbytes(300)] * 5)
+    return path
+
+
+def test_every_job_runs_by_its_command(
+    command: CommandLine,
+    spark: SparkSession,
+    orders: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)  # the tests go on with it
+
+    def answer(*line: object, code: int = 0) -> Any:
+        given = command("spark", *line, "--master", "local[2,4]")
+        assert given.code == code, given
+        return given
+
+    archive = tmp_path / "archive"
+    (archived,) = answer("archive", orders, archive, "--json").json
+    assert archived["rows"] > 50
+    assert "0 messages archived" in answer("archive", orders, archive).text
+    assert answer("audit", orders, "--archive", archive, "--json").json["sound"] is True
+    back = tmp_path / "back"
+    assert answer("restore", archive, back, "--end-seq", 21, "--json").json == {"restored": 20}
+    assert answer("restore", archive, back, "--end-seq", 21, "--json").json == {"restored": 0}
+    overlapping = answer("restore", archive, back, "--first-seq", 11, "--end-seq", 31, "--json")
+    assert overlapping.json == {"restored": 10}
+    wanted = [row["payload"] for row in rows(orders)][:30]
+    assert [row["payload"] for row in rows(back)] == wanted
+    assert "report.html" in answer("report", orders, tmp_path / "page").text
+    assert "3 of 3 dead letters chosen" in answer("redrive", orders, "--dry-run").text
+    changed = answer("redrive", orders, "--payload", "encode('mended', 'utf-8')", "--json").json
+    assert (changed["replaced"], changed["dead_after"]) == (3, 0)
+    figures = tmp_path / "figures.json"
+    copy, checkpoint = tmp_path / "copy", tmp_path / "checkpoint"
+    line = ("stream", orders, copy, "--to", "queue", "--checkpoint", checkpoint, "--once")
+    answer(*line, "--metrics", figures)
+    assert json.loads(figures.read_text())["result"]["rows"] == 106
+    answer(*line)
+    assert len(rows(copy)) == 106
+    # What only Spark can see is a sentence, too.
+    said = answer("redrive", orders, "--where", "no such column", code=2).err
+    assert "Traceback" not in said
+    assert len(said.splitlines()) <= 3
+
+
+BAD: list[tuple[list[str], str]] = [
+    (["archive", "./nope", "archive"], "does not exist"),
+    (["archive", "orders", "s3://bucket/archive"], "is a URL, not a directory"),
+    (["archive", "s3a://bucket/orders", "archive"], "is a URL, not a directory"),
+    (["archive", "orders", "file:///tmp/archive"], "is a URL, not a directory"),
+    (["archive", "orders", "a-file"], "is not a directory"),
+    (["archive", "orders", "archive", "-q", "shop/other"], "there is no queue"),
+    (["archive", "orders", "archive", "--metrics", "s3://b/figures"], "not a directory"),
+    (["restore", "./nope", "back"], "is not an archive"),
+    (["restore", "hdfs://host/archive", "back"], "is a URL, not a directory"),
+    (["restore", "archive", "s3://bucket/back"], "is a URL, not a directory"),
+    (["restore", "archive", "a-file"], "is a file"),
+    (["restore", "archive", "back", "-q", "other"], "name one queue of the archive"),
+    (["restore", "archive", "back", "--first-id", "x"], "is not a message id"),
+    (["restore", "archive", "back", "--first-seq", "5", "--end-seq", "4"], "behind end_seq"),
+    (["report", "./nope", "page"], "does not exist"),
+    (["report", "orders", "dbfs:/page"], "is a URL, not a directory"),
+    (["report", "orders", "page", "-g", "nobody"], "there is no group 'nobody'"),
+    (["audit", "./nope"], "does not exist"),
+    (["audit", "dbfs:/orders"], "is a URL, not a directory"),
+    (["audit", "orders", "--archive", "./nope"], "is not an archive"),
+    (["audit", "orders", "--archive", "gs://b/archive"], "is a URL, not a directory"),
+    (["redrive", "./nope"], "does not exist"),
+    (["redrive", "orders", "-g", "nobody"], "there is no group 'nobody'"),
+    (["stream", "./nope", "out", "--checkpoint", "c"], "does not exist"),
+    (["stream", "orders", "out", "--checkpoint", "c", "--to", "kafka"], "parquet, console, queue"),
+    (["stream", "orders", "s3://b/q", "--checkpoint", "c", "--to", "queue"], "is a URL, not"),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), BAD, ids=lambda part: "-".join(part)[:40])
+def test_bad_input_is_refused_before_spark_starts(
+    line: list[str],
+    said: str,
+    command: CommandLine,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def started(*_: object, **__: object) -> None:
+        raise AssertionError("a JVM was started")
+
+    monkeypatch.setattr("penstock.spark.session", started)
+    monkeypatch.chdir(tmp_path)
+    with penstock.open("orders") as queue:
+        queue.enqueue(b"x")
+    Path("a-file").touch()
+    Path("archive", "_manifests").mkdir(parents=True)
+    manifest = {"queue": "orders", "identity": 1, "first_seq": 1, "next_seq": 9, "files": []}
+    Path("archive", "_manifests", "orders.json").write_text(json.dumps(manifest))
+    before = sorted(tmp_path.rglob("*"))
+    given = command("spark", *line)
+    assert given.code == 2, given
+    assert said in given.err
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("place", ["s3://b/q", "file:///tmp/q", "dbfs:/q", "hdfs://h/q", "s3a://b"])
+def test_a_url_that_is_no_brokers_is_never_taken_for_a_directory(
+    place: str, command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(penstock.errors.InvalidInput, match="is a URL, not a directory"):
+        penstock.open(place)
+    for line in (["stats", place], ["enqueue", place, "x"], ["verify", place], ["queues", "list"]):
+        given = command(*line, *([place] if line[0] == "queues" else []))
+        assert given.code == 2, given
+        assert "URL" in given.err
+    assert list(tmp_path.iterdir()) == []
