@@ -111,10 +111,12 @@ def test_every_setting_and_field_exists(page: Path) -> None:
 
 
 def command_lines(page: Path) -> list[str]:
-    """The command lines in the indented and fenced blocks of a page, and in its code spans."""
+    """The command lines in the indented and fenced blocks of a page, and in its code spans. A span
+    that ends in an option only names it, as `penstock keys create --value`."""
     text = page.read_text().replace("\\\n", " ")
     blocks = re.findall(r"^(?: {4,}|\$ )(.*)$", text, re.MULTILINE)
-    blocks += re.findall(r"`(penstock [^`\n]+)`", text)
+    spans = re.findall(r"`(penstock [^`\n]+)`", text)
+    blocks += [re.sub(r" --[a-z-]+$", "", span) for span in spans]
     parts = [part.strip() for line in blocks for part in re.split(r"[|]| -- ", line)]
     no_line = re.compile("…|JOB")  # stands for something else
     return [

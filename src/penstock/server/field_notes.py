@@ -151,6 +151,7 @@ NOTES: dict[str, Note] = {
     "size_bytes": Note("How many of its bytes are durable.", 4096),
     "header_b64": Note("Its header as base64.", "UFNUSw=="),
     "upto": Note("All messages below this number are archived.", 4711),
+    "applications": Note("Names of the jobs whose versions it remembers.", ["nightly-import"]),
     "staged": Note("The staged segments, in order.", None),
     "app": Note("The name of the job; with it, a version is taken in once.", "nightly-import"),
     "version": Note("The version of the job's output.", 1),
