@@ -1,5 +1,7 @@
 """Namespaces and queues: made on use, their defaults, quotas, limits and names."""
 
+import asyncio
+
 import pytest
 
 from penstock.broker import Caller, QueueName, Settlement, Verb
@@ -198,3 +200,37 @@ async def test_a_broker_that_is_not_started_or_was_stopped_says_so(
         await broker.publish(ANN, ORDERS, [b"x"])
     async with open_broker() as broker:
         assert broker.node_id == node
+
+
+async def test_an_empty_namespace_is_deleted_with_its_queues(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        (published,) = await broker.publish(ANN, ORDERS, [b"x"])
+        await broker.create_queue(ANN, QueueName("shop", "empty"))
+        with pytest.raises(NotEmpty, match="shop/orders holds 1 messages"):
+            await broker.delete_empty_namespace(ANN, "shop")
+        assert len(broker.queues(ANN, "shop")) == 2
+        await broker.cancel(ANN, published.id)
+        await broker.delete_empty_namespace(ANN, "shop")
+        with pytest.raises(NoSuchNamespace):
+            await broker.delete_empty_namespace(ANN, "shop")
+
+
+@pytest.mark.parametrize("turns", range(12))
+async def test_no_message_goes_with_a_namespace_that_is_deleted_meanwhile(
+    open_broker: OpenBroker, turns: int
+) -> None:
+    """Whatever comes first, a message that was answered is in the queue afterwards."""
+    async with open_broker() as broker:
+        await broker.create_queue(ANN, ORDERS)
+        deleting = asyncio.ensure_future(broker.delete_empty_namespace(ANN, "shop"))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        try:
+            (published,) = await broker.publish(ANN, ORDERS, [b"x"])
+        except NoSuchQueue:
+            await deleting
+            return
+        (ended,) = await asyncio.gather(deleting, return_exceptions=True)
+        assert ended is None or isinstance(ended, NotEmpty)
+        (leased,) = await broker.lease(ANN, ORDERS)
+        assert leased.id == published.id

@@ -93,6 +93,7 @@ def test_fields_match_in_any_case_and_the_last_counts() -> None:
     assert OPEN.read(b'{"PayLoad":1,"COUNT":2}') == Body(Raw(b"1"), 2)
     assert OPEN.read(b'{"count":1,"Count":2}').count == 2
     assert OPEN.read(b'{"count":1,"count":3}').count == 3
+    assert OPEN.read(b'{"count":1,"COUNT":2,"count":3}').count == 3
     assert OPEN.read(b'{"labels":{"a":"x","a":"y","A":"z"}}').labels == {"a": "y", "A": "z"}
     assert OPEN.read(b'{"count":null,"labels":null}') == Body()
 

@@ -102,12 +102,17 @@ def is_json(data: bytes) -> bool:
 
 
 def _members(body: bytes) -> Mapping[str, Raw | bytes]:
-    """The members of an object, each as it was written; of a key that is there twice the last."""
+    """The members of an object, each as it was written; of a key that is there twice the last.
+
+    Keys that differ only in case come in the order of their last places.
+    """
     if not body or body.isspace():
         raise InvalidInput("the body is empty; it must be JSON")
     try:
         body.decode()
-        return _object.decode(body)
+        found = _object.decode(body)
+        is_plain = len({key.casefold() for key in found}) == len(found)
+        return found if is_plain else _scan(body)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
     except msgspec.ValidationError as error:
@@ -174,7 +179,9 @@ def _scan(body: bytes) -> dict[str, bytes]:
         if not stack:
             break
         if stack == [b"}"]:
-            members[json.loads(key)] = body[began:at].strip()
+            name = json.loads(key)
+            members.pop(name, None)  # so that the last comes last
+            members[name] = body[began:at].strip()
         wanted = _NEXT
     if at != len(body):
         raise _malformed(at)
