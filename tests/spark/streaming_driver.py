@@ -21,6 +21,7 @@ def main(source: str, target: str, checkpoint: str, way: str) -> None:
         settings={
             "spark.ui.enabled": "false",
             "spark.driver.memory": "512m",
+            "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
             "spark.sql.codegen.wholeStage": "false",
             "spark.python.authenticate.socketTimeout": "120s",
         },
@@ -46,7 +47,7 @@ def main(source: str, target: str, checkpoint: str, way: str) -> None:
 
 def read(spark: SparkSession, source: str) -> DataFrame:
     reader = spark.readStream.format("penstock").options(**place_options(source, None))
-    return reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="40").load()
+    return reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
 
 
 if __name__ == "__main__":

@@ -16,24 +16,28 @@ from tests.spark.in_process import rows
 pytestmark = [pytest.mark.long, pytest.mark.xdist_group("spark"), pytest.mark.timeout(3600)]
 
 KILLS = 12
-LOT = 200  # messages that come before each life of the driver
+LOT = 100  # messages that come before each life of the driver
 
 
 class Driver:
     """A driver with its JVM and its workers: a process group, to be killed as one."""
 
-    def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.spark.streaming_driver", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-            text=True,
-        )
+    def __init__(self, log: Path, *arguments: str) -> None:
+        self._log = log
+        with log.open("ab") as errors:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.streaming_driver", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                start_new_session=True,
+                text=True,
+            )
 
-    def said(self) -> str:
+    def says(self, word: str) -> None:
+        """Wait for a word of it."""
         assert self.process.stdout is not None
-        return self.process.stdout.readline().strip()
+        said = self.process.stdout.readline().strip()
+        assert said == word, self._log.read_text()[-5000:]
 
     def lives(self, seconds: float) -> bool:
         """Let it work for so long; False if it ended by itself."""
@@ -63,17 +67,17 @@ def test_a_stream_whose_driver_is_killed_has_each_message_once(
             for _ in range(KILLS):
                 queue.enqueue_batch([b"%d" % n for n in range(published, published + LOT)])
                 published += LOT
-                driver = Driver(*line, "on")
+                driver = Driver(tmp_path / "log", *line, "on")
                 try:
                     # Some die while they start, recover or commit; most in the midst of batches.
                     if random.random() < 0.8:
-                        assert driver.said() == "reading"
+                        driver.says("reading")
                     assert driver.lives(random.random() * 3), "the driver ended by itself"
                 finally:
                     driver.kill()
-        last = Driver(*line, "once")
+        last = Driver(tmp_path / "log", *line, "once")
         try:
-            assert last.said() == "done"
+            last.says("done")
         finally:
             last.kill()
         target = tmp_path / "data" / "shop" / "copy" if to == "url" else tmp_path / "copy"
