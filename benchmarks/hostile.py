@@ -236,7 +236,12 @@ def _request(path: str, body: bytes, length: int | None = None) -> bytes:
     )
 
 
+def wait(victim: Victim) -> None:
+    time.sleep(5)
+
+
 CASES: dict[str, tuple[Callable[[Victim], None], Callable[[Victim], None]]] = {
+    "no attack": (nothing, wait),
     "lease max=10000, 40 of 12 MiB": (forty_large, lease_all),
     "GET messages?limit=1000, 40 of 12 MiB": (forty_large, browse_all),
     "30 leases that are not read": (forty_large, lease_and_do_not_read),
