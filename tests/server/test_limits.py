@@ -6,6 +6,7 @@ import json
 import socket
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -219,7 +220,7 @@ def test_answers_that_are_not_taken_count_and_refuse_others(tmp_path: Path) -> N
             deaf = [_deaf(server) for _ in range(3)]
             for number, wire in enumerate(deaf):
                 wire.request("POST", queue_path("q", "lease"), b"{}", JSON)
-                server.until(lambda number=number: service.held.bytes > number * (10 << 20))
+                server.until(partial(_holds, server, number * (10 << 20)))
             server.until(lambda: service.held.bytes >= limit)
             assert service.held.bytes < 2 * limit
             refused = http.post(queue_path("q", "lease"))
@@ -231,6 +232,10 @@ def test_answers_that_are_not_taken_count_and_refuse_others(tmp_path: Path) -> N
                 wire.close()
             server.until(lambda: service.held.bytes == 0)
             assert http.post(queue_path("q", "lease")).status_code == 200
+
+
+def _holds(server: RunningServer, more_than: int) -> bool:
+    return server.server.service.held.bytes > more_than
 
 
 def _deaf(server: RunningServer) -> Wire:

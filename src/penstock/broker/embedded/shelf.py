@@ -314,8 +314,9 @@ class Shelf:
             await found.finished()
             self._closed[queue] = found.last_stats()
             self._bytes[queue] = found.bytes()
-            self.sizes.set(queue, self._bytes[queue])
             await asyncio.to_thread(found.core.close)
+            self._bytes[queue] = found.bytes()  # closing writes a little
+            self.sizes.set(queue, self._bytes[queue])
         except LedgerError as error:
             self._closed.pop(queue, None)
             log.error("closing queue %s failed: %s", queue, error)
