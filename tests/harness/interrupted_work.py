@@ -76,10 +76,10 @@ class Work:
             self._busy = False
         except (KeyboardInterrupt, Interrupted):
             return False, None
-        except RuntimeError as error:
+        except (RuntimeError, KeyError) as error:
             if not isinstance(error.__context__, KeyboardInterrupt | Interrupted):
-                raise  # a condition of Python's own, when a thread is started, answers so
-            return False, None
+                raise
+            return False, None  # so answers `Thread.start` of Python
         finally:
             self._busy = False
             signal.setitimer(signal.ITIMER_REAL, 0)
