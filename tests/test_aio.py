@@ -258,3 +258,19 @@ def test_a_task_waits_for_room_as_long_as_was_set_and_not_where_there_can_be_non
         assert queue.metrics()["rejected_full"] == 3
 
     play(tmp_path, story, max_messages=1, when_full="block", block_s=0.01)
+
+
+def test_an_opening_that_is_cancelled_leaves_the_directory_free(tmp_path: Path) -> None:
+    async def main() -> None:
+        for patience in range(6):
+            opening = asyncio.create_task(penstock.aio.open(tmp_path / "queue"))
+            for _ in range(patience):
+                await asyncio.sleep(0)
+            opening.cancel()
+            await asyncio.wait([opening])
+            if not opening.cancelled():
+                await opening.result().close()
+
+    asyncio.run(main())  # waits for the threads
+    with penstock.open(tmp_path / "queue") as queue:
+        queue.enqueue(b"x")

@@ -12,6 +12,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from functools import partial
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
@@ -55,10 +56,19 @@ async def open(  # noqa: A001
             raise InvalidInput("read_only is for directories: a key says what a client may do")
         queue = settings.pop("queue", None)
         return cast(AsyncQueue, connect_async(path, queue=queue, options=options_of(settings)))
-    core = await asyncio.to_thread(
-        open_core, fspath(path), settings, read_only=read_only, create=not read_only
-    )
-    return AsyncQueue(core)
+    opened = partial(open_core, fspath(path), settings, read_only=read_only, create=not read_only)
+    opening = asyncio.get_running_loop().run_in_executor(None, opened)
+    try:
+        return AsyncQueue(await asyncio.shield(opening))
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_unseen)  # the thread goes on, and takes the lock
+        raise
+
+
+def _close_unseen(opening: "asyncio.Future[QueueCore]") -> None:
+    """Close a queue whose opening nobody waits for any more."""
+    if not opening.cancelled() and opening.exception() is None:
+        opening.result().close()
 
 
 class AsyncQueue(Face, AsyncStreaming):

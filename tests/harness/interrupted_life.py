@@ -98,7 +98,7 @@ VERBS: dict[str, Verb] = {
 
 def make_scene(sync: str, **settings: Any) -> Scene:
     """A queue with a message in every state, and segments and snapshots behind it."""
-    files, clock = MemoryFiles(mapped_room_bytes=1 << 16, seed=7), ManualClock()
+    files, clock = MemoryFiles(mapped_room_bytes=1 << 16, seed="7"), ManualClock()
     chosen = {**SETTINGS, "sync": sync, **settings}
     queue = Queue(open_core(PATH, chosen, files=files, clock=clock))
     ids = queue.enqueue_batch([b"%d" % n for n in range(6)])

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from random import Random
 from threading import Thread
+from typing import Any
 
 from penstock.model import LeasedMessage
 from penstock.queue import NewMessage
@@ -71,7 +72,8 @@ class Worker:
     def publish(self) -> None:
         self.count += 2
         payloads = tuple(b"%d.%d" % (self.number, self.count + n) for n in range(2))
-        options = self.random.choice([{}, {}, {"key": "a"}, {"priority": 8}, {"delay": 0.001}])
+        kinds: list[dict[str, Any]] = [{}, {}, {"key": "a"}, {"priority": 8}, {"delay": 0.001}]
+        options = self.random.choice(kinds)
         self.notes.append(("publishes", payloads))
         if options:
             self.queue.publish([NewMessage(payload=one, **options) for one in payloads])

@@ -15,7 +15,7 @@ import sys
 from collections.abc import Callable
 from random import Random
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 from penstock.model import LeasedMessage
 from penstock.queue import NewMessage
@@ -76,10 +76,10 @@ class Work:
             self._busy = False
         except (KeyboardInterrupt, Interrupted):
             return False, None
-        except RuntimeError as error:
+        except (RuntimeError, KeyError) as error:
             if not isinstance(error.__context__, KeyboardInterrupt | Interrupted):
-                raise  # a condition of Python's own, when a thread is started, answers so
-            return False, None
+                raise
+            return False, None  # so answers `Thread.start` of Python
         finally:
             self._busy = False
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -99,16 +99,17 @@ class Work:
         found = []
         for _ in range(count):
             self._published += 1
-            own_id = {"dedup_id": f"{self._published}"}
-            options = [{}, {}, {"key": "a"}, {"priority": 8}, {"delay": 0.0001}, own_id]
-            chosen: dict[str, Any] = self.random.choice([*options, {"max_attempts": 1}])
-            found.append(NewMessage(payload=b"%d" % self._published, **chosen))
+            options: list[dict[str, Any]] = [{}, {}, {"key": "a"}, {"priority": 8}]
+            options += [{"delay": 0.0001}, {"max_attempts": 1}]
+            options.append({"dedup_id": f"{self._published}"})
+            payload = b"%d" % self._published
+            found.append(NewMessage(payload=payload, **self.random.choice(options)))
         return found
 
     def publish(self) -> None:
         new = self._new(self.random.choice([1, 1, 3]))
         plain = self.random.random() < 0.4
-        payloads = [one.payload for one in new]
+        payloads = [cast(bytes, one.payload) for one in new]
         if plain and len(new) == 1:
             answered, _ = self.call(lambda: self.queue.enqueue(payloads[0]))
         elif plain:
@@ -159,7 +160,7 @@ class Work:
             "extend": lambda: self.queue.extend(job, 3600),
         }
         answered, _ = self.call(do[outcome])
-        follow_ups = {one.payload for one in emitted}
+        follow_ups = {cast(bytes, one.payload) for one in emitted}
         if outcome == "extend":
             self.held[payload] = job
         if answered and outcome in ("ack", "emit"):
@@ -210,7 +211,7 @@ class Work:
         settles: bytes | None = None,
     ) -> None:
         """After an interrupt: everything is there but for what the call may have done."""
-        if self.random.random() < 0.1:
+        if self.random.random() < 0.05:
             self.reopen()
         there = {message.payload: message.id for message in self.queue.browse()}
         new = set(there) & appears
@@ -234,7 +235,8 @@ class Work:
         for payload in orphans:
             assert self.queue.cancel(there[payload])
             self._is_done(payload)
-        self._check_fold()
+        if self.random.random() < 0.2:
+            self._check_fold()
 
     def _check_fold(self) -> None:
         core = self.queue._core

@@ -174,7 +174,7 @@ def _takes_half_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rotates_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    rotate = Log._rotate
+    rotate = Log._seal_and_begin
     fdatasync = Log._fdatasync
     rotating: list[Log] = []
 
@@ -189,7 +189,7 @@ def _rotates_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         if self not in rotating:
             fdatasync(self, tail)
 
-    monkeypatch.setattr(Log, "_rotate", rotate_carelessly)
+    monkeypatch.setattr(Log, "_seal_and_begin", rotate_carelessly)
     monkeypatch.setattr(Log, "_fdatasync", sync_unless_rotating)
 
 

@@ -109,8 +109,8 @@ class _Helper:
             self._thread = thread  # if an interrupt comes before, the next call starts another
 
     def end(self) -> None:
+        self._asked.put(None)
         if self._thread is not None:
-            self._asked.put(None)
             self._thread.join()
 
     def _run(self) -> None:

@@ -472,7 +472,7 @@ class Ledger:
 
     def forked(self) -> None:
         """In a forked child: poison this handle, and let go of the parent's lock."""
-        self._lock = RLock()
+        self._lock, self._closing = RLock(), RLock()
         reason = LedgerForked(
             f"{self.path} was opened before this process was forked: open it again in the child "
             f"after the parent closed it, or fork first."

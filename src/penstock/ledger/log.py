@@ -222,25 +222,25 @@ class Log(Appending):
     def _complete(self, *, may_rotate: bool) -> None:
         """Complete what an interrupt left half done. Hold the lock.
 
-        A tail whose packer is not the one in use is adopted (again). One that was to be closed is
-        closed. A segment that was made and has no tail is removed: its seqs go to the one before.
+        A segment that was made and has no tail is removed: its seqs go to the one before. A tail
+        whose packer is not the one in use is adopted (again). One that was to be closed is closed.
         """
         tail, begun_seq = self._tail, self._begun_seq
-        if tail is not None and tail.packer is not self._packer:
-            self._adopt(tail)
-        if tail is not None and tail.is_closing:
-            if not may_rotate:
-                raise _MustRotate
-            self._close_tail(tail)
-        if not begun_seq:
-            return
-        if tail is None or tail.header.base_seq != begun_seq:
+        if begun_seq and (tail is None or tail.header.base_seq != begun_seq):
             stray = self.segments.last
             if stray is not None and stray.base_seq == begun_seq:
                 self.segments.drop([stray])
             if self.folder.has(segment_name(begun_seq)):
                 discard_segment(self.folder, begun_seq)
         self._begun_seq = 0
+        if tail is None:
+            return
+        if tail.packer is not self._packer:
+            self._adopt(tail)
+        if tail.is_closing:
+            if not may_rotate:
+                raise _MustRotate
+            self._close_tail(tail)
 
     def _make_room(self, needed: int, count: int, *, may_rotate: bool) -> None:
         """After the packer refused: hand on what is staged, start a new segment, or grow."""
@@ -382,10 +382,7 @@ class Log(Appending):
     def _sync(self) -> None:
         with self._sync_lock:
             with self._lock:
-                try:
-                    self._complete(may_rotate=True)
-                except OSError as error:
-                    raise self._stop(error, "writing") from error
+                self._complete_or_stop()
                 tail = self._tail
                 if tail is None:
                     self._dirty = False
@@ -397,6 +394,13 @@ class Log(Appending):
                 self._fdatasync(tail)
             with self._lock:
                 self._synced(tail, end, next_seq)
+
+    def _complete_or_stop(self) -> None:
+        """Hold both locks."""
+        try:
+            self._complete(may_rotate=True)
+        except OSError as error:
+            raise self._stop(error, "writing") from error
 
     def _synced(self, tail: Tail, end: int, next_seq: int) -> None:
         self._durable_next_seq = max(self._durable_next_seq, next_seq)
@@ -437,6 +441,7 @@ class Log(Appending):
     def _rest(self) -> None:
         self._sync()
         with self._sync_lock, self._lock:
+            self._complete_or_stop()
             self._packer.limit = 0  # from here on nobody writes, so it can be said who did
             tail = self._tail
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
