@@ -210,6 +210,19 @@ def test_verify_says_what_is_wrong_where(
     assert "2 problems" in said.text
 
 
+def test_verify_and_stats_say_which_messages_went_with_a_missing_file(
+    command: CommandLine, lived_in: Path
+) -> None:
+    for path in (lived_in / "messages").glob("*.log"):
+        path.unlink()
+    answer = command("verify", lived_in, "--json")
+    assert (answer.code, answer.json["sound"]) == (1, False)
+    lost = [p for p in answer.json["problems"] if p["file"].startswith("messages/")]
+    assert lost[0]["first_lost_seq"] == 1
+    assert not lost[0]["torn"]
+    assert "lost" in command("stats", lived_in).err
+
+
 def test_verify_knows_the_largest_payload_of_the_queue(
     command: CommandLine, tmp_path: Path
 ) -> None:

@@ -103,7 +103,7 @@ class _Case:
                     self._check(message.id, message.payload)
                 for letter in queue.dead(group=group):
                     self._check(letter.message.id, letter.message.payload)
-            for id_ in self.life.payloads:
+            for id_ in list(self.life.payloads)[::5]:
                 try:
                     self._check(id_, queue.get(id_).payload)
                     queue.history(id_)

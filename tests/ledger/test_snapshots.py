@@ -107,8 +107,8 @@ def test_with_both_damaged_there_is_none_and_the_log_must_do(store: Store) -> No
     assert store.ledger.load_snapshot() == Snapshot(9, b"newest")
 
 
-def test_one_that_knows_more_than_the_event_log_is_ignored(store: Store) -> None:
-    """Its events were lost: what it says never happened."""
+def test_one_that_knows_more_than_the_event_log_is_used_and_the_loss_told(store: Store) -> None:
+    """It was saved when its events were on disk: they did happen."""
     snap(store, b"older")
     store.close()
     log = store.segment(1, log="events")
@@ -116,7 +116,17 @@ def test_one_that_knows_more_than_the_event_log_is_ignored(store: Store) -> None
     snap(store, b"newer")
     store.close()
     log.write_bytes(content)
-    assert store.ledger.load_snapshot() == Snapshot(3, b"older")
+    store.file("closed.json").unlink()
+    assert store.ledger.load_snapshot() == Snapshot(6, b"newer")
+    [damage] = store.damage
+    assert (damage.first_lost_seq, damage.last_lost_seq, damage.torn) == (4, 6, False)
+
+
+def test_one_that_a_writer_makes_meanwhile_is_not_for_an_older_reader(store: Store) -> None:
+    snap(store, b"older")
+    with store.look() as reader:
+        snap(store, b"newer")
+        assert reader.load_snapshot() == Snapshot(3, b"older")
     assert store.damage == []
 
 
@@ -129,6 +139,7 @@ def test_one_of_a_lost_future_gives_way_to_the_next(store: Store) -> None:
     snap(store, b"lost future")
     store.close()
     log.write_bytes(content)
+    store.file("closed.json").unlink()
     snap(store, b"newest")
     assert store.ledger.load_snapshot() == Snapshot(6, b"newest")
     assert store.ledger.snapshot_seqs() == [3, 6]

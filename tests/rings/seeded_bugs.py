@@ -211,6 +211,22 @@ def _promises_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Log, "append", promise_and_append)
 
 
+def _notes_the_end_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """closed.json names an end of the logs that is not on disk yet."""
+    close = Ledger.close
+
+    def note_and_close(self: Ledger) -> None:
+        if not (self._closed or self.is_stopped):
+            for log in (self.messages, self.events):
+                log.publish_tail()
+                log.ended_well = True
+            self._save_closed()
+            self._root.sync()
+        close(self)
+
+    monkeypatch.setattr(Ledger, "close", note_and_close)
+
+
 ALWAYS, NEVER = "always", "never"
 
 SEEDED_BUGS: dict[str, SeededBug] = {
@@ -250,4 +266,7 @@ SEEDED_BUGS: dict[str, SeededBug] = {
         [(ALWAYS, "rewriting")], patch=_merges_without_saying_so
     ),
     "more promised than was synced": SeededBug([(NEVER, "equal_sizes")], patch=_promises_too_much),
+    "end noted before it is on disk": SeededBug(
+        [(NEVER, "single_appends")], patch=_notes_the_end_too_early
+    ),
 }

@@ -15,7 +15,7 @@ from tests.harness.file_judge import judge
 from tests.harness.file_lives import SHAPES, Life, contents_of, lived
 from tests.harness.file_strokes import FileStroke, strokes
 
-SAMPLE = 60  # of each shape and each end
+SAMPLE = 30  # strokes for each shape and each end
 CLOSED = pytest.mark.parametrize("closed", [True, False], ids=["closed", "killed"])
 SHAPE = pytest.mark.parametrize("shape", SHAPES, ids=lambda shape: shape.__name__)
 

@@ -325,6 +325,17 @@ class Ledger:
         """Damage that the layer above found in what it reads."""
         self._desk.report(damage)
 
+    def report_missing(self, log: str, damage: Damage) -> None:
+        """Report seqs that a log lacks, unless that was found out before by other means."""
+        for known in self._desk.found:
+            if (
+                known.file.startswith(log)
+                and known.first_lost_seq <= damage.first_lost_seq
+                and known.last_lost_seq >= damage.last_lost_seq
+            ):
+                return
+        self._desk.report(damage)
+
     def next_seq_now(self, log: Log) -> int:
         """The next seq of a log as its files show it now. A reader's own view is older."""
         if not self.read_only:
@@ -407,9 +418,8 @@ class Ledger:
             raise as_ledger_error(self.path, "reading the snapshots", error) from error
         if snapshot is not None and snapshot.event_seq > last_event:
             reason = "a snapshot includes events that are not in the log"
-            self._desk.report(
-                Damage(self._end_of("events"), 0, 0, last_event + 1, snapshot.event_seq, reason)
-            )
+            lost = (last_event + 1, snapshot.event_seq)
+            self.report_missing("events", Damage(self._end_of("events"), 0, 0, *lost, reason))
         for name, reason in self._snapshots.damaged:
             self._desk.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
         self._snapshots.damaged.clear()

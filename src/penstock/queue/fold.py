@@ -80,18 +80,19 @@ def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snap
         next_seq = max(next_seq, ledger.next_seq_now(messages))
     if next_seq < in_snapshot:
         reason = "a snapshot knows messages that are not in the log"
-        ledger.report(Damage("messages", 0, 0, next_seq, in_snapshot - 1, reason))
+        lost = Damage("messages", 0, 0, next_seq, in_snapshot - 1, reason)
+        ledger.report_missing("messages", lost)
         next_seq = in_snapshot
     if next_seq < state.spoken_of:
         reason = "events speak of messages that are not in the log: lost before they were synced"
         lost = Damage("messages", 0, 0, next_seq, state.spoken_of - 1, reason, torn=True)
-        ledger.report(lost)
+        ledger.report_missing("messages", lost)
     if next_event < state.next_event:
         next_event = max(next_event, ledger.next_seq_now(events))
     if next_event < state.next_event:
         reason = "messages speak of events that are not in the log: lost before they were synced"
         lost = Damage("events", 0, 0, next_event, state.next_event - 1, reason, torn=True)
-        ledger.report(lost)
+        ledger.report_missing("events", lost)
 
 
 def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, int]:
