@@ -7,11 +7,11 @@ import binascii
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypedDict
 
+from penstock.checking import did_you_mean
 from penstock.errors import ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
@@ -63,9 +63,8 @@ def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
     """A message from what `enqueue` was given."""
     for name in options:
         if name not in PublishOptions.__annotations__:
-            close = get_close_matches(name, PublishOptions.__annotations__, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise TypeError(f"enqueue has no option {name!r}{hint}")
+            hint = did_you_mean(name, PublishOptions.__annotations__)
+            raise TypeError(f"enqueue has no option {name!r}; {hint}")
     return NewMessage(payload=payload, **options)
 
 
@@ -277,6 +276,9 @@ class GroupStats(NamedTuple):
     cancelled: int
     dead_lettered: int
     redriven: int
+    discarded: int  # dead letters that were thrown away: by hand, by age, or beyond a bound
+    retrying: int  # failed at least once, and neither settled nor given up
+    read_position: int  # the lowest seq that waits in line and was never handed out
     oldest_ready_age_s: float  # 0 if nothing is ready
 
 
@@ -296,7 +298,11 @@ class Stats(NamedTuple):
     cancelled: int
     dead_lettered: int
     redriven: int
+    discarded: int
+    retrying: int
+    read_position: int
     deduplicated: int
+    dedup_entries: int  # dedup ids that are remembered now
     dedup_evicted: int
     oldest_ready_age_s: float
     paused: bool
@@ -318,6 +324,32 @@ class Why(NamedTuple):
     code: str  # stable, for programs
     sentence: str  # for people
     details: Mapping[str, object]
+
+
+class RetryInfo(NamedTuple):
+    """How often a message was tried, and when it is tried next."""
+
+    id: str
+    group: str
+    state: str
+    attempts: int  # deliveries so far, the one that is under way included
+    max_attempts: int  # then it is dead
+    next_attempt_ns: int  # when it may be delivered again; 0: now, or never
+    reason: str  # of the last failure
+    first_failure_ns: int  # 0: it has not failed
+    last_failure_ns: int
+
+    @property
+    def next_attempt_at(self) -> float | None:
+        return self.next_attempt_ns / NS if self.next_attempt_ns else None
+
+    @property
+    def first_failure_at(self) -> float | None:
+        return self.first_failure_ns / NS if self.first_failure_ns else None
+
+    @property
+    def last_failure_at(self) -> float | None:
+        return self.last_failure_ns / NS if self.last_failure_ns else None
 
 
 class HistoryEvent(NamedTuple):

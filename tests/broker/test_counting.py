@@ -48,6 +48,7 @@ OF_THE_GROUP = {
     "timed_out_total": 1,
     "dead_lettered_total": 2,
     "redriven_total": 1,
+    "discarded_total": 0,
     "expired_total": 1,
     "cancelled_total": 1,
     "ready": 1,

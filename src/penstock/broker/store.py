@@ -30,6 +30,7 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    RetryInfo,
     Stats,
     TypedPayload,
     Why,
@@ -255,6 +256,10 @@ class Store(Protocol):
     ) -> Future[DeadPage]: ...
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
+
+    def retry_info(
+        self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME
+    ) -> Future[RetryInfo]: ...
 
     def history(
         self, queue: QueueName, id: str, group: str | None = None

@@ -23,6 +23,7 @@ from penstock.cli.namespaces import namespaces_app
 from penstock.cli.peek import peek
 from penstock.cli.queues import queues_app
 from penstock.cli.redrive import redrive
+from penstock.cli.retries import retries
 from penstock.cli.seek import seek
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
@@ -64,7 +65,7 @@ _ANSWERS = (
     TooManyRequests,
 )
 
-_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, history, verify, top)
+_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, retries, history, verify, top)
 _CHANGING: tuple[_Command, ...] = (
     enqueue,
     dequeue,

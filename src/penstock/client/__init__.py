@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from penstock.checking import did_you_mean
 from penstock.client.address import broker_address, is_url, queue_address
 from penstock.client.async_broker import AsyncRemoteBroker
 from penstock.client.async_connection import AsyncConnection
@@ -62,7 +63,7 @@ def options_of(values: Mapping[str, Any]) -> ClientOptions:
         if name not in known:
             raise InvalidInput(
                 f"a queue at a URL has no option {name!r} (its settings are kept by the broker); "
-                f"the options are queue, {', '.join(known)}"
+                f"{did_you_mean(name, ['queue', 'metrics', *known])}"
             )
     return ClientOptions(**values)
 

@@ -24,6 +24,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -223,6 +224,10 @@ class AsyncRemoteQueue(AsyncStreaming):
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
         return await self._do(looking.history(id, group))
+
+    async def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return await self._do(looking.retry_info(id, group))
 
     async def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""

@@ -26,6 +26,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -209,6 +210,10 @@ class RemoteQueue(Streaming):
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
         return self._do(looking.history(id, group))
+
+    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return self._do(looking.retry_info(id, group))
 
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""

@@ -299,6 +299,11 @@ class Ledger:
         self.messages.rest()
         self.events.rest()
 
+    def seal_old_segments(self) -> None:
+        """Seal what is older than `segment_age_s`, also where nothing is appended."""
+        self.messages.seal_if_old()
+        self.events.seal_if_old()
+
     # -- snapshots ---------------------------------------------------------------------------------
 
     def save_snapshot(self, event_seq: int, blob: bytes) -> None:

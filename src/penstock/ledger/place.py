@@ -1,10 +1,13 @@
 """Where a queue may be: in a directory that is one, or that can become one, on a local disk."""
 
-from penstock.errors import NotALedger, RefusedFileSystem
+import re
+
+from penstock.errors import InvalidInput, NotALedger, RefusedFileSystem
 from penstock.ledger.folder import Folder
 from penstock.ledger.manifest import MANIFEST_NAME
 
 _EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _NETWORK_FILE_SYSTEMS = frozenset(
     [
         "nfs",
@@ -29,13 +32,17 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
     """Make the directory where there is none and `create` allows it; refuse what cannot be a queue.
 
-    NotALedger and RefusedFileSystem say why, and nothing was changed.
+    InvalidInput, NotALedger and RefusedFileSystem say why, and nothing was changed.
     """
+    if scheme := _SCHEME.match(root.path):
+        raise InvalidInput(
+            f"{root.path!r} begins with {scheme.group()!r}: a queue is a directory, such as "
+            f"./orders, or a queue of a broker, such as http://127.0.0.1:8080/default/orders"
+        )
     if not root.exists():
         if not create:
             raise NotALedger(f"{root.path} does not exist")
-        root.make()
-        root.parent().sync()
+        make_with_parents(root)
     elif not is_made(root):
         if not create:
             raise NotALedger(f"{root.path} is not a queue: there is no {MANIFEST_NAME} in it")
@@ -52,6 +59,19 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
             f"{root.path} is on a network file system ({kind}), where locks and syncs cannot be "
             f"relied upon. Use a local disk, or set allow_network_file_system=True."
         )
+
+
+def make_with_parents(folder: Folder) -> None:
+    """Make a directory and the parents that are missing, each durable before the next is made."""
+    missing = []
+    while not folder.exists() and folder.path != folder.parent().path:
+        missing.append(folder)
+        folder = folder.parent()
+    if missing:
+        folder.parent().sync()  # a process may have died right after making this one
+    for one in reversed(missing):
+        one.make()
+        one.parent().sync()
 
 
 def is_made(root: Folder) -> bool:

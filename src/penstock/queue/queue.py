@@ -22,6 +22,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -263,6 +264,10 @@ class Queue(Face, Streaming):
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
         return self._parts.inspecting.history(id, group)
+
+    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return self._parts.inspecting.retry_info(id, group)
 
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""

@@ -1,47 +1,76 @@
-"""Compaction that happens by itself: a thread that is woken when enough was written since."""
+"""Compaction that happens by itself: when enough was written since, and at an interval."""
 
 import logging
 from collections.abc import Callable
-from threading import Event, Thread
+from threading import Condition, Thread
 
+from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.model import NS
 
 log = logging.getLogger("penstock.queue")
 
+LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
+
 
 class Tidying:
-    """Runs `compact` in the background, at most once at a time, when asked to."""
+    """Run `compact` in the background, once at a time: when asked to, and every `interval_s`."""
 
-    def __init__(self, compact: Callable[[], object], name: str) -> None:
+    def __init__(
+        self, compact: Callable[[], object], name: str, *, clock: Clock, interval_s: float = 0.0
+    ) -> None:
         self._compact = compact
         self._name = name
-        self._asked = Event()
+        self._clock = clock
+        self._interval_ns = round(interval_s * NS)  # 0: no interval
+        self._due_ns = clock.monotonic_ns() + self._interval_ns
+        self._changed = Condition()
+        self._asked = False
         self._ended = False
         self._thread: Thread | None = None
+        if interval_s:
+            self._start()
 
     def ask(self) -> None:
         """Compact soon; does not wait."""
         if self._thread is None:
-            self._thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
-            self._thread.start()
-        self._asked.set()
+            self._start()
+        with self._changed:
+            self._asked = True
+            self._changed.notify_all()
 
     def end(self) -> None:
         """Finish what is running, and stop."""
-        self._ended = True
-        self._asked.set()
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
 
+    def _start(self) -> None:
+        self._thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
+        self._thread.start()
+
     def _run(self) -> None:
-        while True:
-            self._asked.wait()
-            if self._ended:
-                return
-            self._asked.clear()
+        while self._wait():
             try:
                 self._compact()
             except PenstockError as error:
                 log.warning("compaction in the background failed: %s", error)
-            except Exception:  # a defect of ours; the next snapshot is another chance
+            except Exception:  # a defect of ours; the next time is another chance
                 log.exception("compaction in the background failed")
+
+    def _wait(self) -> bool:
+        """Return True when it is time to compact, False when it is time to stop."""
+        with self._changed:
+            while not self._ended and not self._asked:
+                if not self._interval_ns:
+                    self._clock.wait(self._changed, None)
+                    continue
+                left_ns = self._due_ns - self._clock.monotonic_ns()
+                if left_ns <= 0:
+                    break
+                self._clock.wait(self._changed, min(left_ns / NS, LONGEST_WAIT_S))
+            self._asked = False
+            self._due_ns = self._clock.monotonic_ns() + self._interval_ns
+            return not self._ended

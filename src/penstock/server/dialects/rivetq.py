@@ -14,7 +14,7 @@ from starlette.responses import Response
 from penstock.broker import DEFAULT_NAMESPACE, QueueName, Settlement, Verb
 from penstock.broker.receipts import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
-from penstock.model import LeasedMessage, NewMessage
+from penstock.model import LeasedMessage, NewMessage, Receipt
 from penstock.server import strict_json
 from penstock.server.dialects.call import Call, answer, route
 
@@ -95,7 +95,8 @@ async def ack(call: Call) -> Response:
 async def nack(call: Call) -> Response:
     body = await call.read(_settle)
     _check_lease(body)
-    await call.settle(Settlement("nack", body.lease_id, reason=body.reason or ""))
+    delay_s = _backoff_s(Receipt.unpack(body.lease_id))
+    await call.settle(Settlement("nack", body.lease_id, reason=body.reason or "", delay_s=delay_s))
     return answer({"success": True})
 
 
@@ -153,6 +154,12 @@ def _queue(call: Call) -> QueueName:
 def _check_lease(body: SettleBody) -> None:
     if not is_receipt_of(body.lease_id, body.job_id):
         raise ReceiptInvalid(f"lease {body.lease_id!r} is not one of job {body.job_id!r}")
+
+
+def _backoff_s(receipt: Receipt) -> float:
+    """RivetQ's own backoff, whatever the queue's is: doubled up to a minute, give or take 10 %."""
+    seconds: float = min(0.1 * 2.0 ** min(receipt.attempt - 1, 64), 60.0)
+    return seconds * (1 + (receipt.nonce % 2001 - 1000) / 10_000)
 
 
 def _job(call: Call, leased: LeasedMessage) -> dict[str, Any]:
