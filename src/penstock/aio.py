@@ -15,6 +15,7 @@ from dataclasses import replace
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
+from penstock.checking import Duration, Time
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -36,17 +37,22 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.face import Face
+from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.parts import as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
-from penstock.queue.streaming import AsyncStreaming
+from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
 _T = TypeVar("_T")
 
 
 async def open(  # noqa: A001
-    path: str | PathLike[str], *, read_only: bool = False, **settings: Any
+    path: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    metrics: MetricsCollector | None = None,
+    **settings: Any,
 ) -> "AsyncQueue":
     """Open the queue in a directory, or make one there, or that at a URL; see `penstock.open`."""
     if isinstance(path, str) and path.startswith(("http://", "https://")):
@@ -55,11 +61,16 @@ async def open(  # noqa: A001
         if read_only:
             raise InvalidInput("read_only is for directories: a key says what a client may do")
         queue = settings.pop("queue", None)
-        return cast(AsyncQueue, connect_async(path, queue=queue, options=options_of(settings)))
+        return cast(
+            AsyncQueue,
+            connect_async(path, queue=queue, options=options_of(settings), metrics=metrics),
+        )
+    check_collector(metrics)
     core = await asyncio.to_thread(
         open_core, fspath(path), settings, read_only=read_only, create=not read_only
     )
-    return AsyncQueue(core)
+    face = AsyncQueue(core)
+    return face if metrics is None else measured(face, metrics, core.clock)
 
 
 class AsyncQueue(Face, AsyncStreaming):
@@ -118,14 +129,18 @@ class AsyncQueue(Face, AsyncStreaming):
     async def lease(
         self,
         n: int = 1,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+
+        `stopper.stop()` ends the wait.
+        """
         leased = await self._until(
-            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
+            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
         )
         try:
             return await self._durable(leased)
@@ -138,8 +153,8 @@ class AsyncQueue(Face, AsyncStreaming):
     async def lease_one(
         self,
         *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> AsyncIterator[LeasedMessage | None]:
@@ -152,19 +167,21 @@ class AsyncQueue(Face, AsyncStreaming):
         async with self._settled(leased[0]):
             yield leased[0]
 
-    async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    async def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
         taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     async def dequeue_batch(
-        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
         taken = await self._until(wait_s, lambda: self._parts.delivering.take(n, group))
         return await self._durable(taken)
 
-    async def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
+    async def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[_T]], stopper: Stopper | None = None
+    ) -> list[_T]:
         """Try, and wait for an arrival or a due time, until something came or the time is over."""
         core, wait_ns = self._core, wait_ns_of(wait_s)
         if not wait_ns:
@@ -180,31 +197,52 @@ class AsyncQueue(Face, AsyncStreaming):
 
         core.listeners.append(wake)  # before the first try: see QueueCore.expecting
         try:
-            ends_ns = core.clock.monotonic_ns() + wait_ns
-            while True:
-                woken.clear()
-                with core.lock:
-                    found = attempt()
-                    wake_ns = core.next_wake_ns()
-                left_ns = ends_ns - core.clock.monotonic_ns()
-                if found or left_ns <= 0:
-                    return found
-                timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
-                try:
-                    async with asyncio.timeout(timeout_ns / NS):
-                        await woken.wait()
-                except TimeoutError:
-                    pass
-                self._ledger.check_open()
+            with self._waking(stopper, wake):
+                return await self._tried(wait_ns, attempt, woken, stopper)
         finally:
             core.listeners.remove(wake)
 
+    async def _tried(
+        self,
+        wait_ns: int,
+        attempt: Callable[[], list[_T]],
+        woken: asyncio.Event,
+        stopper: Stopper | None,
+    ) -> list[_T]:
+        core = self._core
+        ends_ns = core.clock.monotonic_ns() + wait_ns
+        while True:
+            woken.clear()
+            with core.lock:
+                found = attempt()
+                wake_ns = core.next_wake_ns()
+            left_ns = ends_ns - core.clock.monotonic_ns()
+            if found or left_ns <= 0 or is_stopped(stopper):
+                return found
+            timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
+            try:
+                async with asyncio.timeout(timeout_ns / NS):
+                    await woken.wait()
+            except TimeoutError:
+                pass
+            self._ledger.check_open()
+
     async def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> AsyncIterator[LeasedMessage]:
         wait_s = YEARS_S if idle_s is None else idle_s
-        while leased := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
-            with self._one_by_one(leased) as ahead:
+        while not is_stopped(stopper):
+            leased = await self.lease(
+                batch, lease_s=lease_s, wait_s=wait_s, group=group, stopper=stopper
+            )
+            if not leased:
+                return
+            with self._one_by_one(leased, stopper) as ahead:
                 for job in ahead:
                     yield job
 
@@ -217,13 +255,15 @@ class AsyncQueue(Face, AsyncStreaming):
         return await self._durable(self._parts.settling.ack(several(leased), as_new(emit)))
 
     async def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
         """The work failed: it is tried again later, or is a dead letter after too many tries."""
         self._parts.settling.nack(several(leased), reason, delay)
         await self._durable(None)
 
-    async def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+    async def extend(
+        self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None
+    ) -> None:
         """The work takes longer: the lease lasts `lease_s` from now."""
         self._parts.settling.extend(several(leased), lease_s)
         await self._durable(None)
@@ -282,7 +322,7 @@ class AsyncQueue(Face, AsyncStreaming):
         *,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
@@ -320,7 +360,7 @@ class AsyncQueue(Face, AsyncStreaming):
         self,
         n: int = 1,
         *,
-        lease_s: float | None = None,
+        lease_s: Duration | None = None,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
@@ -333,8 +373,8 @@ class AsyncQueue(Face, AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -348,8 +388,8 @@ class AsyncQueue(Face, AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -399,7 +439,7 @@ class AsyncGroups:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> None:
         """Make a group that starts at the beginning (the default), the end, a seq, id or time."""
         parts = self._queue._parts

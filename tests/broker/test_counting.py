@@ -37,6 +37,7 @@ OF_THE_QUEUE = {
     "published_total": 9,
     "deduplicated_total": 1,
     "dedup_evicted_total": 1,
+    "dedup_entries": 1,
     "segments": 2,
     "damaged": 0,
     "paused": 1,
@@ -56,6 +57,8 @@ OF_THE_GROUP = {
     "in_flight": 1,
     "parked": 1,
     "dead": 1,
+    "retrying": 0,
+    "read_position": 9,
     "oldest_ready_age_seconds": 3,
 }
 

@@ -195,8 +195,8 @@ class Consumer:
             return  # what became of them is not known; their leases end by themselves
         for settlement, outcome in zip(settlements, done.result(), strict=True):
             if settlement.verdict == "extend" and outcome.ok:
-                until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
-                if settlement.receipt in self._held:
+                if settlement.receipt in self._held and settlement.lease_s is not None:
+                    until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
                     self._held[settlement.receipt] = until_ns
             elif outcome.ok or outcome.status == "gone":
                 self._held.pop(settlement.receipt, None)

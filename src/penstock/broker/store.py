@@ -68,7 +68,7 @@ class Settlement(NamedTuple):
     reason: str = ""  # of a nack
     delay_s: float | None = None  # of a nack: instead of the backoff
     dead: bool = False  # of a nack: trying again makes no sense
-    lease_s: float = 0.0  # of an extend
+    lease_s: float | None = None  # of an extend; None: as the queue says
     emit: Sequence[Publishable] = ()  # of an ack: published in the same write
 
 

@@ -23,27 +23,42 @@ from penstock.client.options import ClientOptions
 from penstock.client.queue import RemoteQueue
 from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
 from penstock.errors import InvalidInput
+from penstock.queue.measuring import MetricsCollector, check_collector, measured
 
 _DEFAULTS = ClientOptions()
 
 
 def connect(
-    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+    url: str,
+    *,
+    queue: str | None = None,
+    options: ClientOptions = _DEFAULTS,
+    metrics: MetricsCollector | None = None,
 ) -> RemoteQueue:
     """The queue at a URL, or the one that `queue` names at the broker of the URL.
 
     Nothing is sent: whether it is there shows at the first call.
     """
     address = queue_address(url, queue)
-    return RemoteQueue(address, Connection(address.base, options))
+    check_collector(metrics)
+    connection = Connection(address.base, options)
+    found = RemoteQueue(address, connection)
+    return found if metrics is None else measured(found, metrics, connection.clock)
 
 
 def connect_async(
-    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+    url: str,
+    *,
+    queue: str | None = None,
+    options: ClientOptions = _DEFAULTS,
+    metrics: MetricsCollector | None = None,
 ) -> AsyncRemoteQueue:
     """The same, for tasks."""
     address = queue_address(url, queue)
-    return AsyncRemoteQueue(address, AsyncConnection(address.base, options))
+    check_collector(metrics)
+    connection = AsyncConnection(address.base, options)
+    found = AsyncRemoteQueue(address, connection)
+    return found if metrics is None else measured(found, metrics, connection.clock)
 
 
 def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:

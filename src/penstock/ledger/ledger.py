@@ -239,6 +239,10 @@ class Ledger:
             self._save(self._manifest.with_settings(settings))
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def is_stopped(self) -> bool:
         """Does it take no writes: read-only, damaged, or after a failed write?"""
         return self._refusal is not None

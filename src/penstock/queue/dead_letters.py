@@ -4,6 +4,7 @@ A dead letter stays where it is, with its id; leasing it is a state of the same 
 settles it for good; a nack, a release or the end of the lease make it dead again, at once.
 """
 
+from penstock.checking import Duration
 from penstock.model import LeasedMessage, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering, check_count
@@ -22,7 +23,7 @@ class DeadLetters:
         self._delivering = delivering
 
     def lease(
-        self, count: int, lease_s: float | None, group_name: str, holder: str
+        self, count: int, lease_s: Duration | None, group_name: str, holder: str
     ) -> list[LeasedMessage]:
         """Lease up to so many dead letters, oldest first."""
         core = self._core

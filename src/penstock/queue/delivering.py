@@ -4,7 +4,7 @@ import secrets
 from array import array
 from collections.abc import Sequence
 
-from penstock.checking import check_number, check_whole
+from penstock.checking import Duration, check_seconds, check_whole
 from penstock.errors import EntryGone, PayloadUnreadable
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
@@ -28,7 +28,7 @@ class Delivering:
     # -- the two ways out --------------------------------------------------------------------------
 
     def lease(
-        self, count: int, lease_s: float | None, group_name: str, holder: str
+        self, count: int, lease_s: Duration | None, group_name: str, holder: str
     ) -> list[LeasedMessage]:
         """Lease up to so many ready messages, now."""
         core = self._core
@@ -104,11 +104,11 @@ class Delivering:
         """A number that nobody can guess."""
         return self._nonces.next()
 
-    def length_ns(self, lease_s: float | None) -> int:
+    def length_ns(self, lease_s: Duration | None) -> int:
         """How long a lease is to last, checked."""
         if lease_s is None:
             lease_s = self._core.settings.lease_s
-        return round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
+        return round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
 
     # -- choosing ----------------------------------------------------------------------------------
 

@@ -85,7 +85,7 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
 
 def as_new(messages: Iterable[Payload | NewMessage | TypedPayload]) -> list[NewMessage]:
     """Payloads as messages without options."""
-    if isinstance(messages, str | bytes | bytearray | memoryview):
+    if isinstance(messages, str | bytes | bytearray | memoryview | dict):
         raise InvalidInput("this is one payload: put it into a list, or use enqueue")
     return [m if isinstance(m, NewMessage) else _new(m) for m in messages]
 

@@ -71,19 +71,26 @@ class NackItem(Struct, forbid_unknown_fields=True):
 
 
 class ExtendItem(Struct, forbid_unknown_fields=True):
-    """More time: the lease ends `lease_s` from now."""
+    """More time: the lease ends `lease_s` from now; without it, the queue's own lease from now."""
 
     receipt: Receipt
-    lease_s: Annotated[float, Meta(gt=0)]
+    lease_s: Annotated[float, Meta(gt=0)] | None = None
+
+
+class ReleaseItem(Struct, forbid_unknown_fields=True):
+    """A leased message that is given back."""
+
+    receipt: Receipt
 
 
 class SettleBody(Struct, forbid_unknown_fields=True):
-    """What is to become of leased messages. `release` gives back without spending an attempt."""
+    """What is to become of leased messages, each named by its receipt or by an object that has it.
+    `release` gives back without spending an attempt."""
 
     ack: list[Receipt | AckItem] = []
-    nack: list[NackItem] = []
-    extend: list[ExtendItem] = []
-    release: list[Receipt] = []
+    nack: list[Receipt | NackItem] = []
+    extend: list[Receipt | ExtendItem] = []
+    release: list[Receipt | ReleaseItem] = []
 
 
 class NamespaceBody(Struct, forbid_unknown_fields=True):
