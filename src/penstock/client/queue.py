@@ -183,7 +183,16 @@ class RemoteQueue(Streaming):
     def nack(
         self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        """Say that the work failed.
+
+        The message is ready again after the queue's backoff, or after `delay`. When it was
+        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
+        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
+        message back without spending the attempt, use `release`.
+
+        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
+        or was settled; then nothing is changed.
+        """
         self._run(
             settling.in_lots(
                 several(leased), lambda receipts: settling.nack(receipts, reason, delay)
