@@ -34,11 +34,11 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
 
     InvalidInput, NotALedger and RefusedFileSystem say why, and nothing was changed.
     """
-    if scheme := _SCHEME.match(root.path):
-        raise InvalidInput(
-            f"{root.path!r} begins with {scheme.group()!r}: a queue is a directory, such as "
-            f"./orders, or a queue of a broker, such as http://127.0.0.1:8080/default/orders"
-        )
+    refuse_url(
+        root.path,
+        "a queue is a directory, such as ./orders, or a queue of a broker, such as "
+        "http://127.0.0.1:8080/default/orders",
+    )
     if not root.exists():
         if not create:
             raise NotALedger(f"{root.path} does not exist")
@@ -59,6 +59,12 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
             f"{root.path} is on a network file system ({kind}), where locks and syncs cannot be "
             f"relied upon. Use a local disk, or set allow_network_file_system=True."
         )
+
+
+def refuse_url(path: str, wanted: str) -> None:
+    """Refuse `scheme://…` where a directory is wanted: it would become one of that name."""
+    if scheme := _SCHEME.match(path):
+        raise InvalidInput(f"{path!r} begins with {scheme.group()!r}: {wanted}")
 
 
 def make_with_parents(folder: Folder) -> None:

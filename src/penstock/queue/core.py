@@ -154,8 +154,14 @@ class QueueCore:
                 self._weigh_dead(group, event.seqs)
         for group in self.state.groups.values():
             excess += self._excess_dead(group)
-        if excess:
+        if not excess:
+            return
+        try:
             self.record(excess)
+        except LedgerStopped:
+            raise
+        except LedgerError as error:  # the disk is full, say; what led here is recorded
+            logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
 
     def next_wake_ns(self) -> int | None:
         """In how many nanoseconds something happens by itself. Hold the lock."""

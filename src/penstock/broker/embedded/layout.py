@@ -21,7 +21,7 @@ from penstock.errors import InvalidInput, LedgerError
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock
-from penstock.ledger.place import is_made, make_with_parents
+from penstock.ledger.place import is_made, make_with_parents, refuse_url
 
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20
@@ -49,6 +49,7 @@ class Layout:
         self._empty_trash()
 
     def _make_root(self) -> None:
+        refuse_url(self.path, "a broker's data is in a directory, such as ./data")
         if not self._root.exists():
             make_with_parents(self._root)
         elif not self._documents.exists():
