@@ -122,3 +122,12 @@ def test_values_out_of_range_are_refused(values: dict[str, Any]) -> None:
 
 def test_what_can_be_reloaded_is_a_setting() -> None:
     assert {item.name for item in fields(ServerSettings)} >= RELOADABLE
+
+
+def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[queues]\nmax_atempts = 3\n")
+    with pytest.raises(InvalidInput, match=r"line 2: .*did you mean max_attempts\?"):
+        load_configuration(file)
+    with pytest.raises(InvalidInput, match=r"PENSTOCK_SERVER_PROT: .*did you mean port\?"):
+        load_configuration(None, {"PENSTOCK_SERVER_PROT": "1"})
