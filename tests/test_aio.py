@@ -3,16 +3,18 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup, QueueFull, ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
-from penstock.model import LeasedMessage
+from penstock.model import LeasedMessage, NewMessage
 from penstock.queue.queue import Queue
 
 Story = Callable[[AsyncQueue], Awaitable[None]]
@@ -274,3 +276,36 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(tmp_path: Path) 
     asyncio.run(main())  # waits for the threads
     with penstock.open(tmp_path / "queue") as queue:
         queue.enqueue(b"x")
+
+
+def test_operations_are_told_to_a_collector(tmp_path: Path) -> None:
+    times = penstock.OperationTimes()
+
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue({"order": 7}, delay=timedelta(0))
+        await asyncio.gather(*(queue.enqueue(b"x") for _ in range(9)))
+        await queue.ack(job for job in await queue.lease(10))
+        with pytest.raises(InvalidInput):
+            await queue.lease(0)
+        info = await queue.retry_info((await queue.publish([NewMessage(payload=b"y")]))[0].id)
+        assert info.attempts == 0
+        found: Any = queue.metrics()["operations"]
+        assert found == times.snapshot()
+        counted = {name: (one["calls"], one["messages"]) for name, one in found.items()}
+        assert counted == {
+            "ack": (1, 10),
+            "enqueue": (10, 10),
+            "lease": (2, 10),
+            "publish": (1, 1),
+            "retry_info": (1, 1),
+        }
+        assert found["lease"]["failed"] == 1
+
+    play(tmp_path, story, metrics=times)
+
+
+def test_a_url_of_another_kind_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match="a queue is a directory"):
+        asyncio.run(penstock.aio.open("redis://localhost"))
+    with pytest.raises(InvalidInput, match="a queue is a directory"):
+        penstock.open("redis://localhost")

@@ -11,18 +11,27 @@ from os import PathLike, fspath
 from typing import Any, cast
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.model import DeadLetter, LeasedMessage, Message, Stats, Why
+from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
+from penstock.queue.measuring import MetricsCollector, OperationTimes
 from penstock.queue.queue import open_queue
+from penstock.queue.streaming import Stopper
 
 __version__ = "0.1.0"
 
 
-def open(path: str | PathLike[str], *, read_only: bool = False, **settings: Any) -> Queue:  # noqa: A001
+def open(  # noqa: A001
+    path: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    metrics: MetricsCollector | None = None,
+    **settings: Any,
+) -> Queue:
     """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
 
     Settings are those of `QueueSettings`; they are stored with the queue, so that they need to be
     given only once. With `read_only` nothing on disk changes, and a writer may be at work.
+    `metrics` is told of each operation of this handle: its duration, outcome and messages.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
     `penstock.client.ClientOptions`, such as `key=`; `queue=` where the URL is only the broker's. To
@@ -34,19 +43,27 @@ def open(path: str | PathLike[str], *, read_only: bool = False, **settings: Any)
         if read_only:
             raise InvalidInput("read_only is for directories: a key says what a client may do")
         queue = settings.pop("queue", None)
-        return cast(Queue, connect(path, queue=queue, options=options_of(settings)))
-    return open_queue(fspath(path), settings, read_only=read_only, create=not read_only)
+        return cast(
+            Queue, connect(path, queue=queue, options=options_of(settings), metrics=metrics)
+        )
+    return open_queue(
+        fspath(path), settings, read_only=read_only, create=not read_only, metrics=metrics
+    )
 
 
 __all__ = [
     "DeadLetter",
     "LeasedMessage",
     "Message",
+    "MetricsCollector",
     "NewMessage",
+    "OperationTimes",
     "PenstockError",
     "Queue",
     "QueueSettings",
+    "RetryInfo",
     "Stats",
+    "Stopper",
     "Why",
     "open",
 ]

@@ -16,6 +16,7 @@ from functools import partial
 from os import PathLike, fspath
 from typing import Any, TypeVar, Unpack, cast
 
+from penstock.checking import Duration, Time
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -29,6 +30,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -36,17 +38,22 @@ from penstock.model import (
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.face import Face
+from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.parts import as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
-from penstock.queue.streaming import AsyncStreaming
+from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
 _T = TypeVar("_T")
 
 
 async def open(  # noqa: A001
-    path: str | PathLike[str], *, read_only: bool = False, **settings: Any
+    path: str | PathLike[str],
+    *,
+    read_only: bool = False,
+    metrics: MetricsCollector | None = None,
+    **settings: Any,
 ) -> "AsyncQueue":
     """Open the queue in a directory, or make one there, or that at a URL; see `penstock.open`."""
     if isinstance(path, str) and path.startswith(("http://", "https://")):
@@ -55,14 +62,20 @@ async def open(  # noqa: A001
         if read_only:
             raise InvalidInput("read_only is for directories: a key says what a client may do")
         queue = settings.pop("queue", None)
-        return cast(AsyncQueue, connect_async(path, queue=queue, options=options_of(settings)))
+        return cast(
+            AsyncQueue,
+            connect_async(path, queue=queue, options=options_of(settings), metrics=metrics),
+        )
+    check_collector(metrics)
     opened = partial(open_core, fspath(path), settings, read_only=read_only, create=not read_only)
     opening = asyncio.get_running_loop().run_in_executor(None, opened)
     try:
-        return AsyncQueue(await asyncio.shield(opening))
+        core = await asyncio.shield(opening)
     except asyncio.CancelledError:
         opening.add_done_callback(_close_unseen)  # the thread goes on, and takes the lock
         raise
+    face = AsyncQueue(core)
+    return face if metrics is None else measured(face, metrics, core.clock)
 
 
 def _close_unseen(opening: "asyncio.Future[QueueCore]") -> None:
@@ -127,14 +140,18 @@ class AsyncQueue(Face, AsyncStreaming):
     async def lease(
         self,
         n: int = 1,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+
+        `stopper.stop()` ends the wait.
+        """
         leased = await self._until(
-            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder)
+            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
         )
         try:
             return await self._durable(leased)
@@ -147,8 +164,8 @@ class AsyncQueue(Face, AsyncStreaming):
     async def lease_one(
         self,
         *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> AsyncIterator[LeasedMessage | None]:
@@ -161,19 +178,21 @@ class AsyncQueue(Face, AsyncStreaming):
         async with self._settled(leased[0]):
             yield leased[0]
 
-    async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    async def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
         taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     async def dequeue_batch(
-        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
         taken = await self._until(wait_s, lambda: self._parts.delivering.take(n, group))
         return await self._durable(taken)
 
-    async def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
+    async def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[_T]], stopper: Stopper | None = None
+    ) -> list[_T]:
         """Try, and wait for an arrival or a due time, until something came or the time is over."""
         core, wait_ns = self._core, wait_ns_of(wait_s)
         if not wait_ns:
@@ -189,31 +208,52 @@ class AsyncQueue(Face, AsyncStreaming):
 
         core.listeners.append(wake)  # before the first try: see QueueCore.expecting
         try:
-            ends_ns = core.clock.monotonic_ns() + wait_ns
-            while True:
-                woken.clear()
-                with core.lock, core.change:
-                    found = attempt()
-                    wake_ns = core.next_wake_ns()
-                left_ns = ends_ns - core.clock.monotonic_ns()
-                if found or left_ns <= 0:
-                    return found
-                timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
-                try:
-                    async with asyncio.timeout(timeout_ns / NS):
-                        await woken.wait()
-                except TimeoutError:
-                    pass
-                self._ledger.check_open()
+            with self._waking(stopper, wake):
+                return await self._tried(wait_ns, attempt, woken, stopper)
         finally:
             core.listeners.remove(wake)
 
+    async def _tried(
+        self,
+        wait_ns: int,
+        attempt: Callable[[], list[_T]],
+        woken: asyncio.Event,
+        stopper: Stopper | None,
+    ) -> list[_T]:
+        core = self._core
+        ends_ns = core.clock.monotonic_ns() + wait_ns
+        while True:
+            woken.clear()
+            with core.lock, core.change:
+                found = attempt()
+                wake_ns = core.next_wake_ns()
+            left_ns = ends_ns - core.clock.monotonic_ns()
+            if found or left_ns <= 0 or is_stopped(stopper):
+                return found
+            timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
+            try:
+                async with asyncio.timeout(timeout_ns / NS):
+                    await woken.wait()
+            except TimeoutError:
+                pass
+            self._ledger.check_open()
+
     async def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> AsyncIterator[LeasedMessage]:
         wait_s = YEARS_S if idle_s is None else idle_s
-        while leased := await self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
-            with self._one_by_one(leased) as ahead:
+        while not is_stopped(stopper):
+            leased = await self.lease(
+                batch, lease_s=lease_s, wait_s=wait_s, group=group, stopper=stopper
+            )
+            if not leased:
+                return
+            with self._one_by_one(leased, stopper) as ahead:
                 for job in ahead:
                     yield job
 
@@ -226,13 +266,24 @@ class AsyncQueue(Face, AsyncStreaming):
         return await self._durable(self._parts.settling.ack(several(leased), as_new(emit)))
 
     async def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        """Say that the work failed.
+
+        The message is ready again after the queue's backoff, or after `delay`. When it was
+        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
+        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
+        message back without spending the attempt, use `release`.
+
+        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
+        or was settled; then nothing is changed.
+        """
         self._parts.settling.nack(several(leased), reason, delay)
         await self._durable(None)
 
-    async def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+    async def extend(
+        self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None
+    ) -> None:
         """The work takes longer: the lease lasts `lease_s` from now."""
         self._parts.settling.extend(several(leased), lease_s)
         await self._durable(None)
@@ -271,6 +322,10 @@ class AsyncQueue(Face, AsyncStreaming):
         """Everything that happened to a message."""
         return await asyncio.to_thread(self._parts.inspecting.history, id, group)
 
+    async def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return await asyncio.to_thread(self._parts.inspecting.retry_info, id, group)
+
     async def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
         before = self._ledger.events.next_seq
@@ -287,7 +342,7 @@ class AsyncQueue(Face, AsyncStreaming):
         *,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
@@ -325,7 +380,7 @@ class AsyncQueue(Face, AsyncStreaming):
         self,
         n: int = 1,
         *,
-        lease_s: float | None = None,
+        lease_s: Duration | None = None,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
@@ -338,8 +393,8 @@ class AsyncQueue(Face, AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -353,8 +408,8 @@ class AsyncQueue(Face, AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -404,7 +459,7 @@ class AsyncGroups:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> None:
         """Make a group that starts at the beginning (the default), the end, a seq, id or time."""
         parts = self._queue._parts

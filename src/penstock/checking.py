@@ -2,10 +2,16 @@
 
 import math
 import re
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from difflib import get_close_matches
 
 from penstock.errors import InvalidInput
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+
+Duration = float | timedelta  # a number is seconds
+Time = float | datetime  # a number is Unix seconds
 
 
 def check_number(name: str, value: object, low: float, high: float) -> float:
@@ -33,7 +39,7 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
         raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 
 
-def check_local(path: str) -> str:
+def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
     """Return a path of this machine's file system. Refuse a URL, which would name a directory.
 
     >>> check_local("./orders")
@@ -41,7 +47,49 @@ def check_local(path: str) -> str:
     """
     if _SCHEME.match(path):
         raise InvalidInput(
-            f"{path!r} is a URL, not a directory: give a path of this machine, such as ./orders. "
-            f"Object stores and other remote file systems are not supported."
+            f"{path!r} is a URL, not a directory: {wanted}. Object stores and other remote file "
+            f"systems are not supported."
         )
     return path
+
+
+def as_seconds(value: object) -> object:
+    """Return a timedelta as its seconds, anything else as it is."""
+    return value.total_seconds() if isinstance(value, timedelta) else value
+
+
+def as_unix_s(name: str, value: object) -> object:
+    """Return a datetime as its Unix seconds, anything else as it is.
+
+    >>> as_unix_s("until", datetime.fromisoformat("2023-11-14T22:13:20Z"))
+    1700000000.0
+    """
+    if not isinstance(value, datetime):
+        return value
+    if value.utcoffset() is None:
+        raise InvalidInput(
+            f"{name} is {value!r}, which has no time zone: give one, as in datetime.now(UTC), or "
+            f"use value.astimezone() if it is local time"
+        )
+    return value.timestamp()
+
+
+def check_seconds(name: str, value: object, low: float, high: float) -> float:
+    """Return a duration in seconds; it was given as a number or a timedelta."""
+    return check_number(name, as_seconds(value), low, high)
+
+
+def check_time(name: str, value: object, low: float, high: float) -> float:
+    """Return a time in Unix seconds; it was given as a number or an aware datetime."""
+    return check_number(name, as_unix_s(name, value), low, high)
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """Return a hint at the nearest known name, or else a list of all.
+
+    >>> did_you_mean("max_atempts", ["lease_s", "max_attempts"])
+    'did you mean max_attempts?'
+    """
+    known = sorted(known)
+    close = get_close_matches(name, known, 1)
+    return f"did you mean {close[0]}?" if close else f"choose from {', '.join(known)}"

@@ -4,15 +4,16 @@ Public times are Unix seconds (float); fields that end in `_ns` are exact nanose
 """
 
 import binascii
+import json
 import struct
 from collections.abc import Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from functools import lru_cache
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypedDict
+from typing import Any, NamedTuple, Protocol, TypedDict
 
-from penstock.errors import ReceiptInvalid
+from penstock.checking import Duration, Time, as_seconds, as_unix_s, did_you_mean
+from penstock.errors import InvalidInput, ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
 NS = 1_000_000_000
@@ -22,38 +23,61 @@ _RECEIPT = struct.Struct("<IHHQQ")
 _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URL_SAFE = bytes.maketrans(b"-_+/", b"+/--")  # only the safe alphabet is read
 
-Payload = bytes | bytearray | memoryview | str
+Json = dict[str, Any] | list[Any]
+Payload = bytes | bytearray | memoryview | str | Json
+JSON = "application/json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewMessage:
-    """A message to be published, with its options. Times are seconds; all are optional."""
+    """A message to be published, with its options, all of them optional.
+
+    A payload is bytes, or text (stored as UTF-8), or a dict or list (stored as JSON, with the
+    content type `application/json` unless another is given). Durations are seconds or a
+    `timedelta`; times are Unix seconds or a `datetime` with a time zone.
+
+    >>> from datetime import timedelta
+    >>> message = NewMessage(payload={"order": 7}, delay=timedelta(minutes=1))
+    >>> message.payload, message.content_type, message.delay
+    (b'{"order":7}', 'application/json', 60.0)
+    """
 
     payload: Payload
     priority: int | None = None
-    delay: float | None = None
-    deliver_at: float | None = None
-    ttl: float | None = None
+    delay: Duration | None = None
+    deliver_at: Time | None = None
+    ttl: Duration | None = None
     headers: Mapping[str, str] | None = None
     key: str | None = None
     dedup_id: str | None = None
-    dedup_window_s: float | None = None
+    dedup_window_s: Duration | None = None
     max_attempts: int | None = None
     content_type: str | None = None
     compression: str | None = None
+
+    def __post_init__(self) -> None:
+        if isinstance(self.payload, dict | list):
+            object.__setattr__(self, "payload", json_bytes(self.payload))
+            if self.content_type is None:
+                object.__setattr__(self, "content_type", JSON)
+        if self.delay is not None or self.ttl is not None or self.dedup_window_s is not None:
+            for name in ("delay", "ttl", "dedup_window_s"):
+                object.__setattr__(self, name, as_seconds(getattr(self, name)))
+        if self.deliver_at is not None:
+            object.__setattr__(self, "deliver_at", as_unix_s("deliver_at", self.deliver_at))
 
 
 class PublishOptions(TypedDict, total=False):
     """What `enqueue` takes beside the payload, all by name: the options of `NewMessage`."""
 
     priority: int | None
-    delay: float | None
-    deliver_at: float | None
-    ttl: float | None
+    delay: Duration | None
+    deliver_at: Time | None
+    ttl: Duration | None
     headers: Mapping[str, str] | None
     key: str | None
     dedup_id: str | None
-    dedup_window_s: float | None
+    dedup_window_s: Duration | None
     max_attempts: int | None
     content_type: str | None
     compression: str | None
@@ -63,10 +87,20 @@ def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
     """A message from what `enqueue` was given."""
     for name in options:
         if name not in PublishOptions.__annotations__:
-            close = get_close_matches(name, PublishOptions.__annotations__, 1)
-            hint = f"; did you mean {close[0]}?" if close else ""
-            raise TypeError(f"enqueue has no option {name!r}{hint}")
+            hint = did_you_mean(name, PublishOptions.__annotations__)
+            raise TypeError(f"enqueue has no option {name!r}; {hint}")
     return NewMessage(payload=payload, **options)
+
+
+def json_bytes(value: Json) -> bytes:
+    """Return a payload that is JSON as bytes; InvalidInput says why it cannot be."""
+    try:
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+        return text.encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidInput(
+            f"the payload is a {type(value).__name__} that is no JSON: {error}"
+        ) from None
 
 
 class TypedPayload(NamedTuple):
@@ -277,6 +311,9 @@ class GroupStats(NamedTuple):
     cancelled: int
     dead_lettered: int
     redriven: int
+    discarded: int  # dead letters that were thrown away: by hand, by age, or beyond a bound
+    retrying: int  # failed at least once, and neither settled nor given up
+    read_position: int  # the lowest seq that waits in line and was never handed out
     oldest_ready_age_s: float  # 0 if nothing is ready
 
 
@@ -296,7 +333,11 @@ class Stats(NamedTuple):
     cancelled: int
     dead_lettered: int
     redriven: int
+    discarded: int
+    retrying: int
+    read_position: int
     deduplicated: int
+    dedup_entries: int  # dedup ids that are remembered now
     dedup_evicted: int
     oldest_ready_age_s: float
     paused: bool
@@ -326,6 +367,32 @@ class Why(NamedTuple):
     code: str  # stable, for programs
     sentence: str  # for people
     details: Mapping[str, object]
+
+
+class RetryInfo(NamedTuple):
+    """How often a message was tried, and when it is tried next."""
+
+    id: str
+    group: str
+    state: str
+    attempts: int  # deliveries so far, the one that is under way included
+    max_attempts: int  # then it is dead
+    next_attempt_ns: int  # when it may be delivered again; 0: now, or never
+    reason: str  # of the last failure
+    first_failure_ns: int  # 0: it has not failed
+    last_failure_ns: int
+
+    @property
+    def next_attempt_at(self) -> float | None:
+        return self.next_attempt_ns / NS if self.next_attempt_ns else None
+
+    @property
+    def first_failure_at(self) -> float | None:
+        return self.first_failure_ns / NS if self.first_failure_ns else None
+
+    @property
+    def last_failure_at(self) -> float | None:
+        return self.last_failure_ns / NS if self.last_failure_ns else None
 
 
 class HistoryEvent(NamedTuple):

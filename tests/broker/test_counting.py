@@ -37,6 +37,7 @@ OF_THE_QUEUE = {
     "published_total": 9,
     "deduplicated_total": 1,
     "dedup_evicted_total": 1,
+    "dedup_entries": 1,
     "segments": 2,
     "damaged": 0,
     "paused": 1,
@@ -48,6 +49,7 @@ OF_THE_GROUP = {
     "timed_out_total": 1,
     "dead_lettered_total": 2,
     "redriven_total": 1,
+    "discarded_total": 0,
     "expired_total": 1,
     "cancelled_total": 1,
     "ready": 1,
@@ -55,6 +57,8 @@ OF_THE_GROUP = {
     "in_flight": 1,
     "parked": 1,
     "dead": 1,
+    "retrying": 0,
+    "read_position": 9,
     "oldest_ready_age_seconds": 3,
 }
 

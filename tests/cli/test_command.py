@@ -16,7 +16,9 @@ NAMES = sorted(
 
 
 def test_all_commands_are_there() -> None:
-    wanted = "stats inspect peek enqueue dequeue tail seek compact verify redrive why history"
+    wanted = (
+        "stats inspect peek enqueue dequeue tail seek compact verify redrive why retries history"
+    )
     beside_a_broker = "publish lease ack nack top worker bench serve"
     operating = "pause resume purge cancel discard"
     assert sorted(f"{wanted} {beside_a_broker} {operating}".split()) == NAMES

@@ -154,6 +154,10 @@ def test_why_and_history_of_a_dead_letter(command: CommandLine, lived_in: Path) 
     assert (why["state"], why["code"]) == ("dead", "dead")
     assert why["details"]["attempts"] == 1
     assert "dead letter after 1 attempt" in command("why", lived_in, first["id"]).text
+    tried = command("retries", lived_in, first["id"], "--json").json
+    assert (tried["attempts"], tried["max_attempts"], tried["state"]) == (1, 1, "dead")
+    assert tried["reason"] == first["reason"]
+    assert "1 of 1" in command("retries", lived_in, first["id"]).text
     events = command("history", lived_in, first["id"], "--json").json_lines
     in_main = [event["event"] for event in events if event["group"] in ("main", None)]
     assert in_main == ["published", "leased", "dead"]
@@ -264,6 +268,7 @@ def test_no_queue_there_is_one_sentence(command: CommandLine, tmp_path: Path, na
         "discard": ["--all", "--yes"],
         "cancel": ["0" * 26],
         "why": ["0" * 26],
+        "retries": ["0" * 26],
         "history": ["0" * 26],
     }
     answer = command(name, tmp_path / "nowhere", *more.get(name, []))
@@ -273,7 +278,7 @@ def test_no_queue_there_is_one_sentence(command: CommandLine, tmp_path: Path, na
     assert not (tmp_path / "nowhere").exists()
 
 
-@pytest.mark.parametrize("name", ["why", "history"])
+@pytest.mark.parametrize("name", ["why", "retries", "history"])
 def test_no_such_message_is_exit_code_1(
     command: CommandLine, path: Path, lived_in: Path, name: str
 ) -> None:

@@ -1,9 +1,12 @@
 """One suite of behaviours, over a directory and over a broker: a program need not notice."""
 
 import inspect
+import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -36,14 +39,16 @@ def opened(
     """Opens a new queue with some settings, embedded or of a broker."""
     handles: list[Queue] = []
 
-    def open_queue(**settings: Any) -> Queue:
+    def open_queue(metrics: Any = None, **settings: Any) -> Queue:
         if request.param == "directory":
-            handle = penstock.open(tmp_path / f"queue-{next(_numbers)}", **settings)
+            handle = penstock.open(
+                tmp_path / f"queue-{next(_numbers)}", metrics=metrics, **settings
+            )
         else:
             name = f"same/queue-{next(_numbers)}"
             with connect_broker(server.url) as broker:
                 broker.create_queue(name, **settings)
-            handle = penstock.open(server.url, queue=name, retry_s=0)
+            handle = penstock.open(server.url, queue=name, retry_s=0, metrics=metrics)
         handles.append(handle)
         return handle
 
@@ -57,7 +62,107 @@ def queue(opened: Opens) -> Queue:
     return opened(backoff_base_s=0, max_attempts=2)
 
 
+def test_it_says_what_it_is(queue: Queue) -> None:
+    place = repr(queue.path) if isinstance(queue, Queue) else str(getattr(queue, "url", None))
+    assert repr(queue) == f"<{type(queue).__name__} {place}>"
+
+
 # -- publishing ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("payload", [{"order": 7, "ä": [1.5, None]}, [1, {"a": True}], {}, []])
+def test_a_dict_or_list_is_published_as_json(queue: Queue, payload: Any) -> None:
+    id_ = queue.enqueue(payload)
+    ids = queue.enqueue_batch([payload, b"bytes", NewMessage(payload=payload, priority=9)])
+    ids += [queue.publish([NewMessage(payload=payload, content_type="application/x-own")])[0].id]
+    for one in (id_, ids[0], ids[2], ids[3]):
+        assert json.loads(queue.get(one).payload) == payload
+    types = [queue.get(one).content_type for one in (id_, *ids)]
+    assert types == [*["application/json"] * 2, None, "application/json", "application/x-own"]
+    (job,) = queue.lease()
+    (emitted,) = queue.ack(job, emit=[payload])
+    assert json.loads(queue.get(emitted).payload) == payload
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        None,
+        7,
+        1.5,
+        True,
+        {1, 2},
+        object(),
+        {"a": {1}},
+        {"a": float("nan")},
+        ["\ud800"],
+        {(1, 2): 3},
+        datetime.now(UTC),
+    ],
+    ids=repr,
+)
+def test_what_is_neither_bytes_text_nor_json_is_refused(queue: Queue, payload: Any) -> None:
+    with pytest.raises(InvalidInput, match="payload"):
+        queue.enqueue(payload)
+    with pytest.raises(InvalidInput, match="payload"):
+        queue.enqueue_batch([b"fine", payload])
+    assert queue.stats().published == 0
+
+
+def test_one_payload_is_no_batch(queue: Queue) -> None:
+    for one in ({"a": 1}, "text", b"bytes"):
+        with pytest.raises(InvalidInput, match="one payload"):
+            queue.enqueue_batch(one)  # type: ignore[arg-type]
+
+
+def test_durations_may_be_timedeltas(queue: Queue) -> None:
+    hour = timedelta(hours=1)
+    id_ = queue.enqueue(b"x", delay=hour, ttl=2 * hour, dedup_id="d", dedup_window_s=hour)
+    message = queue.get(id_)
+    assert message.deliver_at is not None and message.expires_at is not None
+    assert message.deliver_at - message.published_at == pytest.approx(3600, abs=1)
+    assert message.expires_at - message.deliver_at == pytest.approx(7200, abs=1)
+    queue.enqueue(b"now")
+    (job,) = queue.lease(1, lease_s=hour, wait_s=timedelta(seconds=5))
+    assert job.deadline - job.published_at == pytest.approx(3600, abs=60)
+    queue.extend(job, 2 * hour)
+    queue.extend(job.receipt)  # by the queue's own lease
+    queue.nack(job, "later", delay=hour)
+    info = queue.retry_info(job.id)
+    assert info.next_attempt_at is not None and info.last_failure_at is not None
+    assert info.next_attempt_at - info.last_failure_at == pytest.approx(3600, abs=1)
+    assert queue.dequeue(wait_s=timedelta(0)) is None
+    assert queue.stream(print, idle_s=timedelta(0)) == 0
+
+
+def test_times_may_be_datetimes_with_a_time_zone(opened: Opens) -> None:
+    queue = opened(max_attempts=1)
+    later = datetime(2050, 1, 2, 3, 4, 5, 678000, tzinfo=timezone(timedelta(hours=2)))
+    id_ = queue.enqueue(b"x", deliver_at=later)
+    assert queue.get(id_).deliver_at == pytest.approx(later.timestamp(), abs=0.001)
+    queue.enqueue(b"dead")
+    queue.nack(queue.lease(), "no")
+    now = datetime.now(UTC)
+    assert queue.redrive(since=now + timedelta(hours=1)) == 0
+    assert queue.redrive(since=now - timedelta(hours=1), until=now + timedelta(hours=1)) == 1
+    assert queue.seek(time=now - timedelta(hours=1)) == 1
+    queue.groups.create("late", time=now + timedelta(hours=1))
+    assert queue.stats().groups["late"].ready == 0
+
+
+def test_a_datetime_without_a_time_zone_is_refused(queue: Queue) -> None:
+    naive = datetime(2050, 1, 1)
+    calls: list[Callable[[], object]] = [
+        lambda: queue.enqueue(b"x", deliver_at=naive),
+        lambda: queue.redrive(since=naive),
+        lambda: queue.discard(until=naive),
+        lambda: queue.seek(time=naive),
+        lambda: queue.groups.create("g", time=naive),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="time zone"):
+            call()
+    assert queue.stats().published == 0
 
 
 @pytest.mark.parametrize(
@@ -193,7 +298,7 @@ def test_wrong_options_are_refused_and_nothing_is_published(
     assert queue.stats().published == 0
 
 
-@pytest.mark.parametrize("wrong", [None, 7, {"a": 1}, "\ud800"], ids=repr)
+@pytest.mark.parametrize("wrong", [None, 7, {1, 2}, "\ud800"], ids=repr)
 def test_what_is_no_payload_is_refused(queue: Queue, wrong: Any) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue(wrong)
@@ -398,15 +503,143 @@ def test_stats_have_all_counts(queue: Queue) -> None:
     queue.ack(queue.lease())
     stats = queue.stats()
     assert (stats.published, stats.acked, stats.ready, stats.next_seq) == (2, 1, 1, 3)
+    assert (stats.read_position, stats.groups["main"].read_position) == (2, 2)
     assert stats.groups["main"].ready == 1
+    queue.nack(queue.lease(), "no")
+    assert queue.stats().retrying == 1
+    queue.nack(queue.lease(), "no")
+    stats = queue.stats()
+    assert (stats.retrying, stats.dead, stats.read_position) == (0, 1, 3)
+    queue.discard()
+    before = queue.stats()
+    assert before.discarded == 1
+    queue.enqueue(b"3", dedup_id="three")
+    assert queue.stats().dedup_entries == before.dedup_entries + 1
     assert stats.paused is False
+
+
+def test_retry_info(queue: Queue) -> None:
+    id_ = queue.enqueue(b"x", max_attempts=3)
+    assert queue.retry_info(id_)[2:] == ("ready", 0, 3, 0, "", 0, 0)
+    queue.nack(queue.lease(), "no", delay=3600)
+    info = queue.retry_info(id_)
+    assert (info.id, info.group, info.state) == (id_, "main", "scheduled")
+    assert (info.attempts, info.max_attempts, info.reason) == (1, 3, "no")
+    assert info.next_attempt_at is not None and info.last_failure_at is not None
+    assert info.next_attempt_at - info.last_failure_at == pytest.approx(3600, abs=1)
+
+
+class Noted:
+    """A collector that remembers."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, str, int]] = []
+
+    def observe(self, operation: str, duration_s: float, outcome: str, count: int) -> None:
+        assert duration_s >= 0
+        self.seen.append((operation, outcome, count))
+
+
+def test_a_collector_is_told_of_each_operation(opened: Opens) -> None:
+    noted = Noted()
+    queue = opened(metrics=noted, backoff_base_s=0, max_attempts=2)
+    queue.enqueue(b"1")
+    queue.enqueue(b"2", priority=9)
+    queue.enqueue_batch([b"3", b"4", b"5"])
+    assert queue.lease(10, group="main", holder="me")[0].payload == b"2"
+    assert queue.lease() == []
+    with pytest.raises(InvalidInput):
+        queue.enqueue(b"x", priority=77)
+    queue.purge()
+    assert noted.seen == [
+        ("enqueue", "ok", 1),
+        ("enqueue", "ok", 1),
+        ("enqueue_batch", "ok", 3),
+        ("lease", "ok", 5),
+        ("lease", "ok", 0),
+        ("enqueue", "InvalidInput", 0),
+        ("purge", "ok", 0),
+    ]
+    operations: Any = queue.metrics()["operations"]
+    assert operations["enqueue"]["calls"] == 3
+    assert (operations["enqueue"]["failed"], operations["enqueue"]["messages"]) == (1, 2)
+    assert operations["lease"]["duration_s"]["samples"] == 2
+
+
+def test_settlements_are_counted_by_message(opened: Opens) -> None:
+    noted = Noted()
+    queue = opened(metrics=noted)
+    queue.enqueue_batch([b"%d" % n for n in range(6)])
+    jobs = queue.lease(6)
+    queue.ack(jobs[0])
+    queue.ack(jobs[1].receipt)
+    queue.release(job for job in jobs[2:4])
+    with jobs[4]:
+        pass
+    queue.nack([jobs[5]], "no")
+    assert noted.seen[2:] == [
+        ("ack", "ok", 1),
+        ("ack", "ok", 1),
+        ("release", "ok", 2),
+        ("ack", "ok", 1),
+        ("nack", "ok", 1),
+    ]
+
+
+def test_a_collector_that_fails_fails_no_operation(
+    opened: Opens, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing:
+        def observe(self, operation: str, duration_s: float, outcome: str, count: int) -> None:
+            raise RuntimeError("no metrics today")
+
+    queue = opened(metrics=Failing())
+    assert queue.get(queue.enqueue(b"x")).payload == b"x"
+    assert [r.message for r in caplog.records if "collector" in r.message] == [
+        "the metrics collector failed; further failures are not logged"
+    ]
+
+
+def test_what_is_no_collector_is_refused(opened: Opens) -> None:
+    with pytest.raises(InvalidInput, match="metrics is"):
+        opened(metrics=7)
+
+
+def test_a_stream_is_stopped_from_outside(queue: Queue) -> None:
+    stopper, handled = penstock.Stopper(), []
+    queue.enqueue_batch([b"%d" % n for n in range(5)])
+
+    def handle(job: penstock.LeasedMessage) -> None:
+        handled.append(job.payload)
+        if len(handled) == 2:
+            stopper.stop()
+
+    assert queue.stream(handle, stopper=stopper) == 2
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased, stats.retrying) == (2, 3, 0, 0)
+    assert queue.stream(handle, stopper=stopper) == 0  # it stays stopped
+
+
+def test_a_stream_that_waits_is_stopped_from_another_thread(queue: Queue) -> None:
+    stopper = penstock.Stopper()
+    ended: list[object] = []
+
+    def consume() -> None:
+        ended.append([job.payload for job in queue.stream(stopper=stopper)])
+        ended.append(queue.lease(1, wait_s=3600, stopper=stopper))
+
+    thread = Thread(target=consume)
+    thread.start()
+    stopper.stop()
+    thread.join(60)
+    assert ended == [[], []]
 
 
 def test_what_is_not_there(queue: Queue, opened: Opens) -> None:
     elsewhere = opened().enqueue(b"x")
     ours = queue.enqueue(b"x")
     gone = elsewhere[:-1] + ("0" if elsewhere[-1] != "0" else "Z")
-    for call in (queue.get, queue.state, queue.why, queue.history, queue.cancel):
+    for call in (queue.get, queue.state, queue.why, queue.retry_info, queue.history, queue.cancel):
         with pytest.raises((NoSuchMessage, InvalidInput)):
             call(gone)
         with pytest.raises(InvalidInput):

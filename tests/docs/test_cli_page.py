@@ -23,6 +23,7 @@ from penstock.cli.nack import nack
 from penstock.cli.pause import pause, resume
 from penstock.cli.purge import purge
 from penstock.cli.redrive import redrive
+from penstock.cli.retries import retries
 from penstock.cli.seek import seek
 from penstock.cli.stats import stats
 from penstock.cli.verify import verify
@@ -119,6 +120,7 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "stats": lambda: stats(path, json=True),
         "inspect": lambda: inspect(path, json=True),
         "why": lambda: why(path, letter.id, json=True),
+        "retries": lambda: retries(path, letter.id, json=True),
         "verify": lambda: verify(path, json=True),
         "enqueue": lambda: enqueue(path, "x", json=True),
         "ack": lambda: ack(path, receipts[:1], json=True),

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any, ClassVar
 
 import pytest
@@ -163,6 +164,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def published(self, id_: str, new: NewMessage) -> None:
         now = self.now
+        assert not isinstance(new.delay, timedelta) and not isinstance(new.ttl, timedelta)
         deliver_at = now + round(new.delay * NS) if new.delay else 0
         post = Post(
             id=id_,

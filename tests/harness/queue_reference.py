@@ -40,6 +40,7 @@ class Place:
     deadline: int = 0  # of the lease, on the queue's clock
     length: int = 0
     timed_out: bool = False
+    has_failed: bool = False
     was_dead: bool = False  # a dead letter, also while it is handed out
 
 
@@ -80,6 +81,8 @@ class Reader:
         counts = dict.fromkeys(("ready", "scheduled", "leased", "parked", "dead"), 0)
         for state in self.states(now).values():
             counts[state] += 1
+        failed = [place for place in self.places.values() if place.has_failed]
+        counts["retrying"] = sum(not place.was_dead for place in failed)
         return counts
 
     def waiting(self) -> list[Place]:
@@ -120,6 +123,7 @@ class Reader:
         return None
 
     def fail(self, place: Place, now: int, delay: int | None = None) -> None:
+        place.has_failed = True
         if place.was_dead or place.attempt >= place.post.max_attempts:
             place.state, place.was_dead = "dead", True
             return

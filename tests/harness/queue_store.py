@@ -16,8 +16,15 @@ from tests.harness.power_cuts import Shredded
 
 PATH = "/queue"
 ROOM_BYTES = 1 << 24  # for each mapped file; taken from memory only as it is used
-# No thread or timer of its own, no free space that a test machine may not have.
-QUIET = {"sync": "never", "min_free_bytes": 0, "auto_compact": False}
+# No thread or timer of its own, no free space that a test machine may not have, and few attempts.
+QUIET = {
+    "sync": "never",
+    "min_free_bytes": 0,
+    "auto_compact": False,
+    "max_attempts": 5,
+    "backoff_base_s": 0.1,
+    "backoff_max_s": 60.0,
+}
 
 
 class QueueStore:

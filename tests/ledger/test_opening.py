@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.errors import LedgerError, NotALedger, RefusedFileSystem
+from penstock.errors import InvalidInput, LedgerError, NotALedger, RefusedFileSystem
 from penstock.ledger import Ledger, LedgerSettings
 from tests.ledger.store import Store, payload_of, payloads, seqs
 from tests.ledger.watched_files import WatchedFiles
@@ -62,9 +62,30 @@ def test_a_file_is_no_queue(tmp_path: Path) -> None:
     assert file.read_bytes() == b"content"
 
 
-def test_a_missing_parent_directory_is_a_typed_error(tmp_path: Path) -> None:
+def test_missing_parents_are_made(tmp_path: Path) -> None:
+    with Ledger.open(str(tmp_path / "a" / "b" / "queue")) as ledger:
+        assert ledger.messages.append(b"") == 1
+
+
+def test_a_file_among_the_parents_is_a_typed_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"")
     with pytest.raises(LedgerError, match="opening failed"):
-        Ledger.open(str(tmp_path / "no" / "queue"))
+        Ledger.open(str(tmp_path / "file" / "a" / "queue"))
+
+
+def test_no_parent_is_made_for_a_reader(tmp_path: Path) -> None:
+    for read_only in (True, False):
+        with pytest.raises(NotALedger, match="does not exist"):
+            Ledger.open(str(tmp_path / "a" / "queue"), read_only=read_only, create=False)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("path", ["redis://localhost/0", "file:///tmp/queue", "s3://bucket/q"])
+def test_a_url_is_no_directory(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match=r"a queue is a directory.*or.*http://"):
+        Ledger.open(path)
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_crash_while_the_queue_was_made_is_no_obstacle(tmp_path: Path) -> None:

@@ -53,6 +53,31 @@ def test_the_age_of_a_segment_counts_over_a_restart(store: Store) -> None:
     assert bases(store) == [1, 2]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("resting", [False, True])
+def test_an_old_segment_can_be_sealed_without_an_append(
+    store: Store, mode: str, resting: bool
+) -> None:
+    store.open(replace(MODES[mode], segment_age_s=60))
+    store.fill(3)
+    if resting:
+        store.ledger.rest()
+    store.ledger.seal_old_segments()
+    assert bases(store) == [1]  # it is not old yet
+    store.clock.advance(61)
+    store.ledger.seal_old_segments()
+    assert bases(store) == [1, 4]
+    store.clock.advance(61)
+    store.ledger.seal_old_segments()
+    assert bases(store) == [1, 4]  # one without entries never gets old
+    if resting:
+        store.reopen()
+    store.fill(1)
+    store.reopen()
+    assert payloads(store.messages) == [payload_of(seq) for seq in range(1, 5)]
+    assert store.ledger.damage == ()
+
+
 def test_whichever_limit_comes_first_rotates(store: Store) -> None:
     store.open(replace(SMALL, segment_entries=10, segment_age_s=60))
     store.fill(10)  # by count

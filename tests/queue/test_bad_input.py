@@ -17,7 +17,7 @@ NAN, INF = float("nan"), float("inf")
 BAD_MESSAGES: list[dict[str, Any]] = [
     {"payload": None},
     {"payload": 5},
-    {"payload": {"a": 1}},
+    {"payload": (1, 2)},
     {"payload": "\ud800"},
     {"payload": b"x", "priority": -1},
     {"payload": b"x", "priority": 10},

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from penstock.clock import SystemClock
 from penstock.errors import NoSuchMessage, QueueError
 from penstock.queue import EventType, Queue
 from penstock.queue.fold import fold
@@ -302,7 +303,7 @@ def test_the_background_goes_on_after_a_compaction_that_failed(
         ran.release()
         raise RuntimeError("a defect")
 
-    tidying = Tidying(fail, "test")
+    tidying = Tidying(fail, "test", clock=SystemClock())
     for _ in range(3):
         tidying.ask()
         assert ran.acquire(timeout=60)

@@ -14,19 +14,26 @@ def delay_after(settings: QueueSettings, failures: int, *, seq: int = 1) -> floa
     return backoff_ns(settings, identity=1, seq=seq, failures=failures) / 1e9
 
 
-def test_the_backoff_doubles_from_a_tenth_of_a_second_up_to_a_minute() -> None:
+def test_the_backoff_doubles_from_a_second_up_to_ten_minutes() -> None:
     plain = QueueSettings(backoff_jitter=0)
     delays = [delay_after(plain, failures) for failures in range(1, 13)]
-    assert delays[:5] == [0.1, 0.2, 0.4, 0.8, 1.6]
-    assert delays[-3:] == [51.2, 60, 60]
-    assert delay_after(plain, 60_000) == 60
+    assert delays[:5] == [1, 2, 4, 8, 16]
+    assert delays[-3:] == [512, 600, 600]
+    assert delay_after(plain, 60_000) == 600
+
+
+def test_default_attempts_outlive_an_outage_of_an_hour_and_a_half() -> None:
+    default = QueueSettings()
+    for seq in range(1, 100):
+        waits = [delay_after(default, n, seq=seq) for n in range(1, default.max_attempts)]
+        assert 5400 < sum(waits) < 7200
 
 
 def test_jitter_is_at_most_a_tenth_either_way_and_spread() -> None:
     default = QueueSettings()
     delays = [delay_after(default, 1, seq=seq) for seq in range(1, 500)]
-    assert 0.09 <= min(delays) < 0.092
-    assert 0.108 < max(delays) <= 0.11
+    assert 0.9 <= min(delays) < 0.92
+    assert 1.08 < max(delays) <= 1.1
     assert len(set(delays)) > 490
 
 

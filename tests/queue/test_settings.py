@@ -1,5 +1,6 @@
 """Settings: checked before anything is touched, stored with the queue, given only once."""
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,32 @@ def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path: Path) -> No
         penstock.open(tmp_path / "queue", lease_seconds=5)
 
 
+def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInput, match=r"no setting 'max_atempts'; did you mean max_attempts"):
+        penstock.open(tmp_path / "queue", max_atempts=5)
+    with pytest.raises(InvalidInput, match=r"no setting 'zzz'; choose from allow_network"):
+        penstock.open(tmp_path / "queue", zzz=5)
+
+
+def test_a_duration_may_be_a_timedelta(store: QueueStore) -> None:
+    queue = store.open(lease_s=timedelta(minutes=2), segment_age_s=timedelta(days=1))
+    assert (queue.settings.lease_s, queue.settings.segment_age_s) == (120, 86400)
+    assert store.reopen(lease_s=120.0).settings.lease_s == 120
+    with pytest.raises(InvalidInput, match="rate_per_s"):
+        QueueSettings(rate_per_s=timedelta(seconds=1))  # type: ignore[arg-type]
+
+
+def test_segments_rotate_by_count_and_by_age(store: QueueStore) -> None:
+    queue = store.open(segment_entries=3, segment_age_s=60)
+    for _ in range(4):
+        queue.enqueue(b"x")
+    messages = queue._core.ledger.messages
+    assert [segment.base_seq for segment in messages.segments.all] == [1, 4]
+    store.clock.advance(61)
+    queue.enqueue_batch([b"x"] * 5)
+    assert [segment.base_seq for segment in messages.segments.all] == [1, 4, 5]
+
+
 def test_settings_of_another_version_are_left_out() -> None:
     stored = {**QueueSettings(lease_s=9).as_dict(), "from_the_future": 1}
     assert QueueSettings.of_stored(stored).lease_s == 9
@@ -80,8 +107,8 @@ def test_settings_of_another_version_are_left_out() -> None:
 
 def test_the_defaults_are_as_promised() -> None:
     settings = QueueSettings()
-    assert (settings.backoff_base_s, settings.backoff_factor) == (0.1, 2)
-    assert (settings.backoff_max_s, settings.backoff_jitter) == (60, 0.1)
+    assert (settings.backoff_base_s, settings.backoff_factor) == (1, 2)
+    assert (settings.backoff_max_s, settings.backoff_jitter) == (600, 0.1)
     assert (settings.dedup_entries, settings.starvation_after_s) == (100_000, 60)
     assert (settings.sync, settings.sync_interval_s) == ("interval", 1)
 

@@ -1,6 +1,8 @@
 """Streams: messages as they come, handled one by one, none lost and none spent unhandled."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 from threading import Thread
 
@@ -10,6 +12,7 @@ import penstock.aio
 from penstock.clock import ManualClock
 from penstock.model import LeasedMessage
 from penstock.queue import Queue
+from penstock.queue.streaming import Stopper
 from tests.harness.queue_clock import SteppedClock
 from tests.harness.queue_store import QueueStore
 
@@ -132,3 +135,50 @@ def test_an_async_stream_goes_on_after_a_handler_that_outlived_its_lease(tmp_pat
             return await queue.stream(handle, idle_s=0, batch=1)
 
     assert asyncio.run(main()) == 1
+
+
+def test_a_stream_that_waits_is_stopped_at_once() -> None:
+    clock, stopper = SteppedClock(), Stopper()
+    queue = QueueStore(clock=clock).queue
+    thread = Thread(target=lambda: queue.stream(print, stopper=stopper))
+    thread.start()
+    clock.until_waiting(1)
+    stopper.stop()
+    thread.join(60)
+    assert not thread.is_alive()
+    assert stopper._wakers == []  # nothing is kept of a stream that ended
+
+
+def test_a_stream_is_stopped_by_a_signal_handler(queue: Queue) -> None:
+    stopper = Stopper()
+    before = signal.signal(signal.SIGUSR1, lambda *_: stopper.stop())
+    try:
+        Thread(target=lambda: os.kill(os.getpid(), signal.SIGUSR1)).start()
+        assert queue.stream(print, stopper=stopper) == 0
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+def test_an_async_stream_is_stopped_by_another_task_or_thread(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await penstock.aio.open(tmp_path, sync="never", min_free_bytes=0) as queue:
+            assert repr(queue) == f"<AsyncQueue {str(tmp_path)!r}>"
+            for how in (Stopper.stop, lambda one: Thread(target=one.stop).start()):
+                stopper = Stopper()
+                await queue.enqueue_batch([{"number": 1}, {"number": 2}])
+                seen: list[bytes] = []
+
+                async def handle(job: LeasedMessage, seen: list[bytes] = seen) -> None:
+                    seen.append(job.payload)
+
+                task = asyncio.ensure_future(queue.stream(handle, stopper=stopper))
+                while len(seen) < 2:
+                    await asyncio.sleep(0)
+                how(stopper)
+                async with asyncio.timeout(60):
+                    assert await task == 2
+            stopper = Stopper()
+            stopper.stop()
+            assert [job async for job in queue.stream(stopper=stopper)] == []
+
+    asyncio.run(main())

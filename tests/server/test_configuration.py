@@ -182,3 +182,12 @@ def test_the_place_that_won_is_the_one_that_is_told(tmp_path: Path) -> None:
         load_configuration(file, environment)
     with pytest.raises(InvalidInput, match="^--port: port is 70002"):
         load_configuration(file, environment, {"port": 70002})
+
+
+def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
+    file = tmp_path / "penstock.toml"
+    file.write_text("[queues]\nmax_atempts = 3\n")
+    with pytest.raises(InvalidInput, match=r"line 2: .*did you mean max_attempts\?"):
+        load_configuration(file)
+    with pytest.raises(InvalidInput, match=r"PENSTOCK_SERVER_PROT: .*did you mean port\?"):
+        load_configuration(None, {"PENSTOCK_SERVER_PROT": "1"})

@@ -275,6 +275,40 @@ def test_one_message_its_history_and_why_it_waits(http: Client, queue: str) -> N
     assert history["events"][0]["at"].endswith("Z")
 
 
+def test_how_often_a_message_was_tried(http: Client, queue: str) -> None:
+    [id_] = publish(http, queue, 1, max_attempts=4)
+    info = http.get(f"/api/v1/messages/{id_}/retry_info").json()
+    assert info == {
+        "id": id_,
+        "group": "main",
+        "state": "ready",
+        "attempts": 0,
+        "max_attempts": 4,
+        "reason": "",
+    }
+    [leased] = lease(http, queue)
+    settle(http, nack=[{"receipt": leased["receipt"], "reason": "no", "delay_s": 1000}])
+    info = http.get(f"/api/v1/messages/{id_}/retry_info").json()
+    assert (info["state"], info["attempts"], info["reason"]) == ("scheduled", 1, "no")
+    assert info["first_failure_at"] == info["last_failure_at"] < info["next_attempt_at"]
+    missing = http.get("/api/v1/messages/00000000000000000000000000/retry_info")
+    assert missing.status_code == 404
+
+
+def test_a_receipt_is_settled_as_text_or_in_an_object(http: Client, queue: str) -> None:
+    publish(http, queue, *range(8))
+    held = [one["receipt"] for one in lease(http, queue, max=8)]
+    results = settle(
+        http,
+        ack=[held[0], {"receipt": held[1]}],
+        nack=[held[2], {"receipt": held[3], "reason": "no"}],
+        extend=[held[4], {"receipt": held[5]}],
+        release=[held[6], {"receipt": held[7]}],
+    )
+    assert [one["receipt"] for one in results] == held
+    assert {one["status"] for one in results} == {"done"}
+
+
 def test_a_cancelled_message_is_not_delivered(http: Client, queue: str) -> None:
     [id_] = publish(http, queue, 1)
     assert http.delete(f"/api/v1/messages/{id_}").json() == {"cancelled": True}

@@ -47,6 +47,7 @@ from penstock.model import (
     HistoryEvent,
     LeasedMessage,
     Published,
+    RetryInfo,
     Stats,
     Why,
 )
@@ -306,6 +307,11 @@ class Broker:
 
     def why(self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME) -> Future[Why]:
         return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
+
+    def retry_info(
+        self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME
+    ) -> Future[RetryInfo]:
+        return self.store.retry_info(self._of_message(caller, Verb.READ, id), id, group)
 
     def history(
         self, caller: Caller, id: str, *, group: str | None = None, skip: int = 0, limit: int = 1000

@@ -229,9 +229,9 @@ class Consumer:
             return  # what became of them is not known; their leases end by themselves
         for settlement, outcome in zip(settlements, done.result(), strict=True):
             if settlement.verdict == "extend" and outcome.ok:
-                until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
                 known = self._held.get(settlement.receipt)
-                if known is not None:
+                if known is not None and settlement.lease_s is not None:
+                    until_ns = self._broker.clock.now_ns() + round(settlement.lease_s * NS)
                     self._held[settlement.receipt] = known._replace(until_ns=until_ns)
             elif outcome.ok or outcome.status == "gone":
                 self._let_go(settlement.receipt)

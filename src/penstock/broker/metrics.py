@@ -63,6 +63,7 @@ _GROUP_COUNTERS = (
     _Read("timed_out", "Leases that ran out and are tried again.", lambda g: g.timed_out),
     _Read("dead_lettered", "Messages that became dead letters.", lambda g: g.dead_lettered),
     _Read("redriven", "Dead letters that were made ready again.", lambda g: g.redriven),
+    _Read("discarded", "Dead letters that were thrown away.", lambda g: g.discarded),
     _Read("expired", "Messages whose time to live was over.", lambda g: g.expired),
     _Read("cancelled", "Messages that were cancelled.", lambda g: g.cancelled),
 )
@@ -72,6 +73,8 @@ _GROUP_GAUGES = (
     _Read("in_flight", "Messages that are leased now.", lambda g: g.leased),
     _Read("parked", "Messages that wait for another of their key.", lambda g: g.parked),
     _Read("dead", "Dead letters.", lambda g: g.dead),
+    _Read("retrying", "Messages that failed and are not given up.", lambda g: g.retrying),
+    _Read("read_position", "The lowest seq never handed out.", lambda g: g.read_position),
     _Read(
         "oldest_ready_age_seconds",
         "How long the oldest ready message has waited.",
@@ -94,6 +97,7 @@ _QUEUE_COUNTERS = (
     _QueueRead("dedup_evicted", "Dedup ids forgotten early.", lambda s: s.dedup_evicted),
 )
 _QUEUE_GAUGES = (
+    _QueueRead("dedup_entries", "Dedup ids remembered now.", lambda s: s.dedup_entries),
     _QueueRead("message_log_bytes", "Bytes of the message log.", lambda s: s.message_log_bytes),
     _QueueRead("event_log_bytes", "Bytes of the event log.", lambda s: s.event_log_bytes),
     _QueueRead("segments", "Segment files.", lambda s: s.segments),

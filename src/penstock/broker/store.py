@@ -30,6 +30,7 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    RetryInfo,
     Stats,
     TypedPayload,
     Why,
@@ -68,7 +69,7 @@ class Settlement(NamedTuple):
     reason: str = ""  # of a nack
     delay_s: float | None = None  # of a nack: instead of the backoff
     dead: bool = False  # of a nack: trying again makes no sense
-    lease_s: float = 0.0  # of an extend; 0: as the queue is set
+    lease_s: float | None = None  # of an extend; None: as the queue says
     emit: Sequence[Publishable] = ()  # of an ack: published in the same write
 
 
@@ -282,6 +283,10 @@ class Store(Protocol):
     ) -> Future[DeadPage]: ...
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
+
+    def retry_info(
+        self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME
+    ) -> Future[RetryInfo]: ...
 
     def history(
         self,

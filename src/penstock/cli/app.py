@@ -29,6 +29,7 @@ from penstock.cli.purge import purge
 from penstock.cli.queues import queues_app
 from penstock.cli.receipts import WithReceipts
 from penstock.cli.redrive import redrive
+from penstock.cli.retries import retries
 from penstock.cli.seek import seek
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
@@ -70,7 +71,7 @@ _ANSWERS = (
     TooManyRequests,
 )
 
-_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, history, verify, top)
+_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, retries, history, verify, top)
 _CHANGING: tuple[_Command, ...] = (
     enqueue,
     dequeue,

@@ -2,11 +2,11 @@
 
 import json
 from dataclasses import fields
-from difflib import get_close_matches
 from typing import Annotated, Any
 
 import typer
 
+from penstock.checking import did_you_mean
 from penstock.queue.settings import QueueSettings
 from penstock.units import number_of
 
@@ -32,9 +32,9 @@ def settings_of(pairs: list[str] | None) -> dict[str, Any]:
         if not equals or not name:
             raise typer.BadParameter(f"{pair!r} is not a setting; write NAME=VALUE")
         if name not in _NAMES:
-            near = get_close_matches(name, _NAMES, 1)
-            meant = f"did you mean {near[0]}?" if near else "docs/settings.md lists them"
-            raise typer.BadParameter(f"a queue has no setting {name!r}; {meant}")
+            raise typer.BadParameter(
+                f"a queue has no setting {name!r}; {did_you_mean(name, _NAMES)}"
+            )
         try:
             found[name] = json.loads(text)
         except ValueError:

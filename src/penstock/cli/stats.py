@@ -18,6 +18,7 @@ _TOTALS = {  # field: head of its column
     "cancelled": "cancelled",
     "dead_lettered": "died",
     "redriven": "redriven",
+    "discarded": "discarded",
 }
 
 
@@ -34,6 +35,11 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
         [
             ("queue", path + paused),
             ("published", number(found.published, "message") + again),
+            ("read up to", f"message {found.read_position}"),
+            (
+                "kept in mind",
+                f"{number(found.retrying)} retrying, {number(found.dedup_entries, 'dedup id')}",
+            ),
             (
                 "on disk",
                 f"{size(found.message_log_bytes)} messages, {size(found.event_log_bytes)} events, "

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from penstock.checking import did_you_mean
 from penstock.client.address import broker_address, is_url, queue_address
 from penstock.client.async_broker import AsyncRemoteBroker
 from penstock.client.async_connection import AsyncConnection
@@ -22,27 +23,42 @@ from penstock.client.options import ClientOptions
 from penstock.client.queue import RemoteQueue
 from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
 from penstock.errors import InvalidInput
+from penstock.queue.measuring import MetricsCollector, check_collector, measured
 
 _DEFAULTS = ClientOptions()
 
 
 def connect(
-    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+    url: str,
+    *,
+    queue: str | None = None,
+    options: ClientOptions = _DEFAULTS,
+    metrics: MetricsCollector | None = None,
 ) -> RemoteQueue:
     """The queue at a URL, or the one that `queue` names at the broker of the URL.
 
     Nothing is sent: whether it is there shows at the first call.
     """
     address = queue_address(url, queue)
-    return RemoteQueue(address, Connection(address.base, options))
+    check_collector(metrics)
+    connection = Connection(address.base, options)
+    found = RemoteQueue(address, connection)
+    return found if metrics is None else measured(found, metrics, connection.clock)
 
 
 def connect_async(
-    url: str, *, queue: str | None = None, options: ClientOptions = _DEFAULTS
+    url: str,
+    *,
+    queue: str | None = None,
+    options: ClientOptions = _DEFAULTS,
+    metrics: MetricsCollector | None = None,
 ) -> AsyncRemoteQueue:
     """The same, for tasks."""
     address = queue_address(url, queue)
-    return AsyncRemoteQueue(address, AsyncConnection(address.base, options))
+    check_collector(metrics)
+    connection = AsyncConnection(address.base, options)
+    found = AsyncRemoteQueue(address, connection)
+    return found if metrics is None else measured(found, metrics, connection.clock)
 
 
 def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:
@@ -62,7 +78,7 @@ def options_of(values: Mapping[str, Any]) -> ClientOptions:
         if name not in known:
             raise InvalidInput(
                 f"a queue at a URL has no option {name!r} (its settings are kept by the broker); "
-                f"the options are queue, {', '.join(known)}"
+                f"{did_you_mean(name, ['queue', 'metrics', *known])}"
             )
     return ClientOptions(**values)
 

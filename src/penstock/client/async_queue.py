@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
 
+from penstock.checking import Duration, Time
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
 from penstock.client.async_connection import AsyncConnection
@@ -24,6 +25,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -31,7 +33,7 @@ from penstock.model import (
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
-from penstock.queue.streaming import AsyncStreaming
+from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
 
 class _NoSettler:
@@ -64,6 +66,9 @@ class AsyncRemoteQueue(AsyncStreaming):
         self._batcher = None if batching is None else AsyncBatcher(batching, self.publish)
         self.groups = AsyncRemoteGroups(address.path, connection)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
+
     @property
     def url(self) -> str:
         return str(self.address)
@@ -94,21 +99,25 @@ class AsyncRemoteQueue(AsyncStreaming):
     async def lease(
         self,
         n: int = 1,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+
+        `stopper.stop()` ends the wait, within two seconds.
+        """
         lease = Lease(self._path, _NO_SETTLER, n=n, lease_s=lease_s, group=group, holder=holder)
-        return await self._run(lease.waiting(wait_s, self._connection.clock))
+        return await self._run(lease.waiting(wait_s, self._connection.clock, stopper))
 
     @asynccontextmanager
     async def lease_one(
         self,
         *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> AsyncIterator[LeasedMessage | None]:
@@ -121,20 +130,25 @@ class AsyncRemoteQueue(AsyncStreaming):
         async with self._settled(leased[0]):
             yield leased[0]
 
-    async def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    async def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good; None if there is none."""
         taken = await self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     async def dequeue_batch(
-        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, _NO_SETTLER, n=n, lease_s=None, group=group, holder="")
         return await self._run(delivering.take(lease, wait_s, self._connection.clock))
 
     async def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> AsyncIterator[LeasedMessage]:
         wait_s, clock = YEARS_S if idle_s is None else idle_s, self._connection.clock
         # Repeatable: see RemoteQueue.
@@ -149,13 +163,17 @@ class AsyncRemoteQueue(AsyncStreaming):
         )
         ahead: list[LeasedMessage] = []
         try:
-            while ahead := await self._run(lease.waiting(wait_s, clock)):
+            while not is_stopped(stopper):
+                ahead = await self._run(lease.waiting(wait_s, clock, stopper))
+                if not ahead:
+                    return
                 ahead.reverse()
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
                 yield ahead.pop()  # one at least, however wrong a clock is
-                while ahead and clock.now_ns() < half_ns:
+                while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
-                await self._give_back(ahead)  # they would not last
+                await self._give_back(ahead)  # they would not last, or are not wanted
+                ahead = []
         finally:
             if ahead and not self._connection.is_closed:
                 await self._give_back(ahead)
@@ -177,16 +195,27 @@ class AsyncRemoteQueue(AsyncStreaming):
         )
 
     async def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        """Say that the work failed.
+
+        The message is ready again after the queue's backoff, or after `delay`. When it was
+        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
+        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
+        message back without spending the attempt, use `release`.
+
+        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
+        or was settled; then nothing is changed.
+        """
         await self._run(
             settling.in_lots(
                 several(leased), lambda receipts: settling.nack(receipts, reason, delay)
             )
         )
 
-    async def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+    async def extend(
+        self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None
+    ) -> None:
         """The work takes longer: the lease lasts `lease_s` from now."""
         await self._run(
             settling.in_lots(several(leased), lambda receipts: settling.extend(receipts, lease_s))
@@ -224,6 +253,10 @@ class AsyncRemoteQueue(AsyncStreaming):
         """Everything that happened to a message."""
         return [event async for event in self._rows(looking.history(id, group))]
 
+    async def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return await self._do(looking.retry_info(id, group))
+
     async def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
         return await self._do(looking.stats(self._path))
@@ -244,7 +277,7 @@ class AsyncRemoteQueue(AsyncStreaming):
         *,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
@@ -275,7 +308,7 @@ class AsyncRemoteQueue(AsyncStreaming):
         self,
         n: int = 1,
         *,
-        lease_s: float | None = None,
+        lease_s: Duration | None = None,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
@@ -291,8 +324,8 @@ class AsyncRemoteQueue(AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -305,8 +338,8 @@ class AsyncRemoteQueue(AsyncStreaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:

@@ -1,6 +1,6 @@
 """Calls that lease. Sent again only if nothing can have been leased, unless the caller says so."""
 
-from penstock.checking import check_number, check_whole
+from penstock.checking import Duration, as_seconds, check_seconds, check_whole
 from penstock.client.call import Call, Reply, Story, post
 from penstock.client.reading import leased_of
 from penstock.client.settling import ack
@@ -8,10 +8,12 @@ from penstock.clock import Clock
 from penstock.model import NS, LeasedMessage, Message, Settler
 from penstock.queue.events import as_written
 from penstock.queue.settings import YEARS_S
+from penstock.queue.streaming import Stopper, is_stopped
 
 # One request waits no longer: what lies between client and broker cuts idle connections sooner or
 # later, and a broker that stopped without a word is noticed.
 LONGEST_POLL_S = 20.0
+STOPPABLE_POLL_S = 2.0  # of a wait that can be stopped: a request that is sent is waited for
 _MOST_AT_ONCE = 10_000
 _LONGEST_HOLDER = 256
 
@@ -25,7 +27,7 @@ class Lease:
         settler: Settler,
         *,
         n: int,
-        lease_s: float | None,
+        lease_s: Duration | None,
         group: str,
         holder: str,
         dead: bool = False,
@@ -38,7 +40,7 @@ class Lease:
         self._repeatable = repeatable
         self._body = {
             "max": min(n, _MOST_AT_ONCE),
-            "lease_s": lease_s,
+            "lease_s": as_seconds(lease_s),
             "group": group,
             "holder": as_written("holder", holder)[:_LONGEST_HOLDER],
             "dead": dead or None,
@@ -57,18 +59,22 @@ class Lease:
     def _read(self, reply: Reply) -> list[LeasedMessage]:
         return [leased_of(item, self._group, self._settler) for item in reply.data["messages"]]
 
-    def waiting(self, wait_s: float, clock: Clock) -> Story[list[LeasedMessage]]:
-        """Ask again until something came or the time is over."""
-        wait_s = check_number("wait_s", wait_s, 0, YEARS_S)
+    def waiting(
+        self, wait_s: Duration, clock: Clock, stopper: Stopper | None = None
+    ) -> Story[list[LeasedMessage]]:
+        """Ask again until something came, the time is over, or it is stopped."""
+        wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
+        poll_s = LONGEST_POLL_S if stopper is None else STOPPABLE_POLL_S
         ends_ns = clock.monotonic_ns() + round(wait_s * NS)
         while True:
             left_s = max(ends_ns - clock.monotonic_ns(), 0) / NS
-            leased: list[LeasedMessage] = yield self.once(min(left_s, LONGEST_POLL_S))
-            if leased or left_s <= LONGEST_POLL_S:
+            now = is_stopped(stopper)
+            leased: list[LeasedMessage] = yield self.once(0.0 if now else min(left_s, poll_s))
+            if leased or left_s <= poll_s or is_stopped(stopper):
                 return leased
 
 
-def take(lease: Lease, wait_s: float, clock: Clock) -> Story[list[Message]]:
+def take(lease: Lease, wait_s: Duration, clock: Clock) -> Story[list[Message]]:
     """Lease and ack: what is answered is done with."""
     leased = yield from lease.waiting(wait_s, clock)
     if leased:

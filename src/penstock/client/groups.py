@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.checking import Time
 from penstock.client import operating
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.connection import Connection
@@ -21,7 +22,7 @@ class RemoteGroups:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> None:
         """Make a group that starts at the beginning (the default), the end, a seq, id or time.
 
@@ -61,7 +62,7 @@ class AsyncRemoteGroups:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> None:
         """Make a group that starts at the beginning (the default), the end, a seq, id or time."""
         place = operating.place_of(to, seq, id, time, default="beginning")

@@ -9,13 +9,14 @@ from penstock.client.reading import (
     dead_letter_of,
     event_of,
     message_of,
+    retry_info_of,
     stats_of,
     time_ns,
     why_of,
 )
 from penstock.client.remote import QueueDetails
 from penstock.codec import parse_id
-from penstock.model import DeadLetter, HistoryEvent, Message, Stats, Why
+from penstock.model import DeadLetter, HistoryEvent, Message, RetryInfo, Stats, Why
 from penstock.queue.inspecting import MAX_PEEK
 from penstock.queue.settings import QueueSettings
 
@@ -52,6 +53,11 @@ def state(id: str, group: str) -> Call[str]:
 
 def why(id: str, group: str) -> Call[Why]:
     return get(f"{message_path(id)}/why", lambda reply: why_of(reply.data), {"group": group})
+
+
+def retry_info(id: str, group: str) -> Call[RetryInfo]:
+    path = f"{message_path(id)}/retry_info"
+    return get(path, lambda reply: retry_info_of(reply.data), {"group": group})
 
 
 def history(id: str, group: str | None) -> Call[Page[HistoryEvent]]:

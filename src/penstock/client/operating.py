@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
+from penstock.checking import Time
 from penstock.client.call import Call, get, nothing, post
 from penstock.client.looking import message_path
 from penstock.client.publishing import time_text
@@ -21,7 +22,7 @@ def seek(path: str, group: str, place: "str | dict[str, Any]") -> Call[int]:
 
 
 def place_of(
-    to: str | None, seq: int | None, id: str | None, time: float | None, *, default: str = ""
+    to: str | None, seq: int | None, id: str | None, time: Time | None, *, default: str = ""
 ) -> "str | dict[str, Any]":
     """One of the four, as it travels."""
     given = {"to": to, "seq": seq, "id": id, "time": time_text("time", time)}
@@ -70,8 +71,8 @@ def sync(path: str) -> Call[None]:
 def which_dead(
     ids: str | Iterable[str] | None,
     reason: str | None,
-    since: float | None,
-    until: float | None,
+    since: Time | None,
+    until: Time | None,
     limit: int | None,
     group: str,
 ) -> dict[str, Any]:

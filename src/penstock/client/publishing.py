@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.checking import check_number
+from penstock.checking import Time, check_time
 from penstock.client.call import JSON, Call, Reply, post
 from penstock.client.reading import published_of
 from penstock.errors import InvalidInput
@@ -134,17 +134,20 @@ def payload_bytes(payload: Payload) -> bytes:
         except UnicodeEncodeError as error:
             raise InvalidInput(f"the payload is text that has no UTF-8: {error}") from None
     if not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidInput(f"a payload is bytes or text, not {type(payload).__name__}")
+        raise InvalidInput(
+            f"a payload is bytes, str, dict or list, not {type(payload).__name__}: serialise it "
+            f"first"
+        )
     return bytes(payload)
 
 
-def time_text(name: str, unix_s: float | None) -> str | None:
+def time_text(name: str, time: Time | None) -> str | None:
     """A time of a request.
 
     >>> time_text("since", 1700000000.25)
     '2023-11-14T22:13:20.250000+00:00'
     """
-    if unix_s is None:
+    if time is None:
         return None
-    check_number(name, unix_s, 0, _YEAR_10000_S)
+    unix_s = check_time(name, time, 0, _YEAR_10000_S)
     return datetime.fromtimestamp(unix_s, UTC).isoformat(timespec="microseconds")

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
+from penstock.checking import Duration, Time
 from penstock.client import delivering, looking, operating, publishing, settling
 from penstock.client.address import QueueAddress
 from penstock.client.async_connection import AsyncConnection
@@ -26,6 +27,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -33,7 +35,7 @@ from penstock.model import (
 from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
-from penstock.queue.streaming import Streaming
+from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
 
 class RemoteQueue(Streaming):
@@ -52,6 +54,9 @@ class RemoteQueue(Streaming):
         batching = connection.options.batching
         self._batcher = None if batching is None else Batcher(batching, self.publish)
         self.groups = RemoteGroups(address.path, connection)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.url}>"
 
     @property
     def url(self) -> str:
@@ -83,21 +88,25 @@ class RemoteQueue(Streaming):
     def lease(
         self,
         n: int = 1,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+
+        `stopper.stop()` ends the wait, within two seconds.
+        """
         lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder)
-        return self._run(lease.waiting(wait_s, self._connection.clock))
+        return self._run(lease.waiting(wait_s, self._connection.clock, stopper))
 
     @contextmanager
     def lease_one(
         self,
         *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
+        lease_s: Duration | None = None,
+        wait_s: Duration = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Iterator[LeasedMessage | None]:
@@ -112,20 +121,25 @@ class RemoteQueue(Streaming):
         with leased[0] as job:
             yield job
 
-    def dequeue(self, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
+    def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good; None if there is none."""
         taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     def dequeue_batch(
-        self, n: int, wait_s: float = 0.0, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good: they are leased and acked."""
         lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")
         return self._run(delivering.take(lease, wait_s, self._connection.clock))
 
     def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> Iterator[LeasedMessage]:
         wait_s, clock = YEARS_S if idle_s is None else idle_s, self._connection.clock
         # Repeatable: whoever streams asks again anyway, and what an answer that got lost had leased
@@ -135,13 +149,17 @@ class RemoteQueue(Streaming):
         )
         ahead: list[LeasedMessage] = []
         try:
-            while ahead := self._run(lease.waiting(wait_s, clock)):
+            while not is_stopped(stopper):
+                ahead = self._run(lease.waiting(wait_s, clock, stopper))
+                if not ahead:
+                    return
                 ahead.reverse()
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
                 yield ahead.pop()  # one at least, however wrong a clock is
-                while ahead and clock.now_ns() < half_ns:
+                while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
-                self._give_back(ahead)  # they would not last
+                self._give_back(ahead)  # they would not last, or are not wanted
+                ahead = []
         finally:
             if ahead and not self._connection.is_closed:
                 self._give_back(ahead)
@@ -163,16 +181,25 @@ class RemoteQueue(Streaming):
         )
 
     def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        """Say that the work failed.
+
+        The message is ready again after the queue's backoff, or after `delay`. When it was
+        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
+        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
+        message back without spending the attempt, use `release`.
+
+        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
+        or was settled; then nothing is changed.
+        """
         self._run(
             settling.in_lots(
                 several(leased), lambda receipts: settling.nack(receipts, reason, delay)
             )
         )
 
-    def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+    def extend(self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None) -> None:
         """The work takes longer: the lease lasts `lease_s` from now."""
         self._run(
             settling.in_lots(several(leased), lambda receipts: settling.extend(receipts, lease_s))
@@ -210,6 +237,10 @@ class RemoteQueue(Streaming):
         """Everything that happened to a message."""
         return list(self._rows(looking.history(id, group)))
 
+    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return self._do(looking.retry_info(id, group))
+
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
         return self._do(looking.stats(self._path))
@@ -230,7 +261,7 @@ class RemoteQueue(Streaming):
         *,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
@@ -261,7 +292,7 @@ class RemoteQueue(Streaming):
         self,
         n: int = 1,
         *,
-        lease_s: float | None = None,
+        lease_s: Duration | None = None,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
@@ -275,8 +306,8 @@ class RemoteQueue(Streaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -289,8 +320,8 @@ class RemoteQueue(Streaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:

@@ -16,6 +16,7 @@ from penstock.model import (
     Message,
     Published,
     Receipt,
+    RetryInfo,
     Settler,
     Stats,
     Ticket,
@@ -83,12 +84,30 @@ def published_of(data: Json) -> Published:
 
 
 def stats_of(data: Json) -> Stats:
-    groups = {name: GroupStats(**counts) for name, counts in data["groups"].items()}
-    return Stats(**{**data, "groups": groups})
+    """Counts that a newer broker has beyond ours are left out."""
+    groups = {
+        name: GroupStats(**{field: counts[field] for field in GroupStats._fields})
+        for name, counts in data["groups"].items()
+    }
+    return Stats(**{**{field: data[field] for field in Stats._fields}, "groups": groups})
 
 
 def why_of(data: Json) -> Why:
     return Why(**data)
+
+
+def retry_info_of(data: Json) -> RetryInfo:
+    return RetryInfo(
+        id=data["id"],
+        group=data["group"],
+        state=data["state"],
+        attempts=data["attempts"],
+        max_attempts=data["max_attempts"],
+        next_attempt_ns=time_ns(data.get("next_attempt_at")),
+        reason=data["reason"],
+        first_failure_ns=time_ns(data.get("first_failure_at")),
+        last_failure_ns=time_ns(data.get("last_failure_at")),
+    )
 
 
 def event_of(data: Json) -> HistoryEvent:

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from penstock.checking import Duration, as_seconds
 from penstock.client.call import Call, Reply, Story, post
 from penstock.client.publishing import message_body
 from penstock.errors import InvalidInput, ReceiptInvalid
@@ -48,17 +49,18 @@ def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Call[list[s
     return _settle({"ack": [item]})
 
 
-def nack(receipts: Sequence[str], reason: str, delay: float | None) -> Call[list[str]]:
+def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[list[str]]:
     item: dict[str, Any] = {"reason": as_written("reason", reason)[:_LONGEST_REASON]}
     if delay is not None:
-        item["delay_s"] = delay
+        item["delay_s"] = as_seconds(delay)
     return _settle(
         {"nack": [{"receipt": receipt, **item} for receipt in receipts]}, gone_if_resent=True
     )
 
 
-def extend(receipts: Sequence[str], lease_s: float) -> Call[list[str]]:
-    return _settle({"extend": [{"receipt": receipt, "lease_s": lease_s} for receipt in receipts]})
+def extend(receipts: Sequence[str], lease_s: Duration | None) -> Call[list[str]]:
+    more = {} if lease_s is None else {"lease_s": as_seconds(lease_s)}
+    return _settle({"extend": [{"receipt": receipt, **more} for receipt in receipts]})
 
 
 def release(receipts: Sequence[str]) -> Call[list[str]]:

@@ -17,9 +17,9 @@ class Folder:
         return Folder(self.files, self.files.join(self.path, name))
 
     def parent(self) -> "Folder":
-        """The directory that this one is in."""
+        """The directory that this one is in; `/` and `.` stand for their own."""
         head, slash, _ = self.path.rstrip("/").rpartition("/")
-        return Folder(self.files, head or slash or ".")
+        return Folder(self.files, head or slash or ("." if self.path.rstrip("/") else "/"))
 
     def make(self) -> None:
         """Make the directory, durably, if it is not there. Its parent must exist and be synced."""

@@ -39,6 +39,11 @@ from penstock.ledger.system_errors import as_ledger_error
 if TYPE_CHECKING:
     import asyncio
 
+_WANTED = (
+    "a queue is a directory, such as ./orders, or a queue of a broker, such as "
+    "http://127.0.0.1:8080/default/orders"
+)
+
 
 class Ledger:
     """The files of one queue, open for writing or for reading. Thread-safe.
@@ -110,7 +115,7 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        root = Folder(files or OsFiles(), str(path) if files else check_local(str(path)))
+        root = Folder(files or OsFiles(), check_local(str(path), _WANTED))
         ledger = cls(
             root,
             settings,
@@ -312,6 +317,10 @@ class Ledger:
             self._save(self._manifest.with_settings(settings))
 
     @property
+    def is_closed(self) -> bool:
+        return self._closed
+
+    @property
     def is_stopped(self) -> bool:
         """Does it take no writes: read-only, damaged, or after a failed write?"""
         return self._refusal is not None
@@ -393,6 +402,11 @@ class Ledger:
         """Sync, and hold no open file until the next append."""
         self.messages.rest()
         self.events.rest()
+
+    def seal_old_segments(self) -> None:
+        """Seal what is older than `segment_age_s`, also where nothing is appended."""
+        self.messages.seal_if_old()
+        self.events.seal_if_old()
 
     # -- snapshots ---------------------------------------------------------------------------------
 

@@ -14,7 +14,13 @@ from threading import Condition, Lock, RLock
 from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
-from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TOMBSTONE
+from penstock.codec.layout import (
+    CHECKPOINT_BYTES,
+    MAX_ENTRY_BYTES,
+    MAX_SEQ,
+    MAX_TIMESTAMP_NS,
+    TOMBSTONE,
+)
 from penstock.errors import EntryGone, InvalidInput, LedgerError, LedgerStopped, PenstockError
 from penstock.ledger.appending import Appending, Item, T
 from penstock.ledger.folder import Folder
@@ -203,6 +209,11 @@ class Log(Appending):
             self._on_dirty()  # before the gate is open: an interrupt must not leave it open, untold
             self._dirty = True
         packer.seq_limit = self._seq_limit(tail, count)
+        if self.settings.segment_age_s and packer.next_seq == tail.header.base_seq:
+            # Empty: its age counts from its first entry, else it would never take one.
+            begins_ns = max(self.now_ns(), packer.last_timestamp_ns)
+            age_ns = round(self.settings.segment_age_s * 1e9)
+            packer.time_limit_ns = min(begins_ns + age_ns, MAX_TIMESTAMP_NS)
         packer.limit = tail.open_limit
 
     def _seq_limit(self, tail: Tail, count: int) -> int:
@@ -271,6 +282,35 @@ class Log(Appending):
             or (limit_entries > 0 and packer.next_seq + count > base + limit_entries)
             or max(self.now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
         )
+
+    def seal_if_old(self) -> None:
+        """Seal the last segment if it is older than `segment_age_s`.
+
+        An append does so as well, but may not come.
+        """
+        if not self.settings.segment_age_s:
+            return
+        with self._sync_lock, self._lock:
+            self._check_writable()
+            if self.segments.last is None or self.segments.last.base_seq == self.next_seq:
+                return
+            try:
+                self._seal_old_tail()
+            except OSError as error:
+                passing = as_passing_error(self.folder.path, error)
+                raise passing or self._stop(error, "sealing a segment") from error
+
+    def _seal_old_tail(self) -> None:
+        self._complete(may_rotate=True)
+        if self._tail is None:
+            self._wake_tail(())
+        tail = self._tail
+        assert tail is not None
+        self._packer.limit = 0
+        if tail.staged_bytes:
+            self._flush()
+        if self._must_rotate(tail, 0, 0):
+            self._seal_and_begin(CHECKPOINT_BYTES)
 
     def _seal_and_begin(self, needed: int) -> None:
         """Seal the tail and go on in a new segment. The gate is closed.

@@ -34,8 +34,7 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
     if not root.exists():
         if not create:
             raise NotALedger(f"{root.path} does not exist")
-        root.make()
-        root.parent().sync()
+        make_with_parents(root)
     elif not is_made(root):
         if not create:
             raise NotALedger(f"{root.path} is not a queue: there is no {MANIFEST_NAME} in it")
@@ -52,6 +51,19 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
             f"{root.path} is on a network file system ({kind}), where locks and syncs cannot be "
             f"relied upon. Use a local disk, or set allow_network_file_system=True."
         )
+
+
+def make_with_parents(folder: Folder) -> None:
+    """Make a directory and the parents that are missing, each durable before the next is made."""
+    missing = []
+    while not folder.exists() and folder.path != folder.parent().path:
+        missing.append(folder)
+        folder = folder.parent()
+    if missing:
+        folder.parent().sync()  # a process may have died right after making this one
+    for one in reversed(missing):
+        one.make()
+        one.parent().sync()
 
 
 def is_made(root: Folder) -> bool:

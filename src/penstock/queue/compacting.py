@@ -48,6 +48,7 @@ class Compacting:
 
     def _compact(self, on_progress: OnProgress) -> CompactionResult:
         core, result = self._core, CompactionResult()
+        core.ledger.seal_old_segments()  # what is sealed can go
         for _ in range(_MOST_LOOKS):
             if self._remove_what_is_done(result, on_progress):
                 break

@@ -12,7 +12,7 @@ how to wait (a thread blocks, a task awaits), after the lock is released.
 """
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Condition, RLock
 
@@ -67,10 +67,15 @@ class QueueCore:
             leave_out_what_was_lost(ledger, self.state)
         self.state.rebase(clock.now_ns(), clock.monotonic_ns())
         self.main = self.state.groups[MAIN_GROUP]
+        self._bounds_dead = bool(settings.dead_max_messages or settings.dead_max_bytes)
+        self._discards_dead = self._bounds_dead or settings.dead_retention_s > 0
         self.reader = EntryReader(ledger.messages)
         self.identity = ledger.identity
         self.messages = MessageReader(ledger.messages, self.identity)
         self.saver = SnapshotSaver(ledger.save_snapshot, ledger.path)
+        if settings.dead_max_bytes:
+            for group in self.state.groups.values():
+                self._weigh_dead(group, [s for s, one in group.flights.items() if one.cause])
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
@@ -112,15 +117,16 @@ class QueueCore:
         self.catch_up()
         events: list[Event] = []
         for group in self.state.groups.values():
-            if group.is_quiet(now_ns, mono_ns) and not self.settings.dead_retention_s:
+            if group.is_quiet(now_ns, mono_ns) and not (self._discards_dead and group.dead):
                 continue
             group.promote(now_ns)
             for seq, lease in group.overdue(mono_ns):
                 events.append(
                     self.failure(group, seq, lease.attempt, now_ns, Cause.TIMEOUT, "lease ran out")
                 )
-            if self.settings.dead_retention_s and group.dead:
+            if self._discards_dead and group.dead:
                 events += self._stale_dead(group, now_ns)
+                events += self._excess_dead(group)
         if events and not self.ledger.is_stopped:  # a reader leaves it to the writer
             self.record(events)
             for group in self.state.groups.values():
@@ -128,13 +134,54 @@ class QueueCore:
         return now_ns
 
     def _stale_dead(self, group: Group, now_ns: int) -> list[Event]:
+        if not self.settings.dead_retention_s:
+            return []
         limit_ns = now_ns - round(self.settings.dead_retention_s * 1e9)
         stale = []
         for seq, flight in group.dead.items():
             if flight.last_failure_ns > limit_ns:
                 break
             stale.append((seq, 1))
-        return [Event(EventType.DISCARDED, group=group.number, runs=tuple(stale))] if stale else []
+        return [_discarded(group, stale, "older than dead_retention_s")] if stale else []
+
+    def _excess_dead(self, group: Group) -> list[Event]:
+        """Discard the oldest dead letters of a group beyond its bounds."""
+        most, most_bytes = self.settings.dead_max_messages, self.settings.dead_max_bytes
+        over = len(group.dead) - most if most else 0
+        over_bytes = group.dead_bytes - most_bytes if most_bytes else 0
+        runs: dict[str, list[tuple[int, int]]] = {}
+        for seq, flight in group.dead.items():
+            if over <= 0 and over_bytes <= 0:
+                break
+            name = "dead_max_messages" if over > 0 else "dead_max_bytes"
+            runs.setdefault(name, []).append((seq, 1))
+            over, over_bytes = over - 1, over_bytes - flight.size_bytes
+        return [_discarded(group, found, f"beyond {name}") for name, found in runs.items()]
+
+    def _weigh_dead(self, group: Group, seqs: Iterable[int]) -> None:
+        for seq in seqs:
+            try:
+                group.weigh_dead(seq, read_entry(self.ledger.messages, seq).size)
+            except EntryGone:
+                pass  # takes no space
+
+    def _bound_dead(self, events: Sequence[Event]) -> None:
+        """After events: keep the dead letters of each group within the bounds."""
+        excess: list[Event] = []
+        for event in events:
+            group = self.state.groups.get(event.group)
+            if event.type is EventType.DEAD and group and self.settings.dead_max_bytes:
+                self._weigh_dead(group, event.seqs)
+        for group in self.state.groups.values():
+            excess += self._excess_dead(group)
+        if not excess:
+            return
+        try:
+            self.record(excess)
+        except LedgerStopped:
+            raise
+        except LedgerError as error:  # the disk is full, say; what led here is recorded
+            logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
 
     def next_wake_ns(self) -> int | None:
         """In how many nanoseconds something happens by itself. Hold the lock."""
@@ -196,6 +243,8 @@ class QueueCore:
             self._a_group_lags |= event.type in MOVES_A_GROUP
         if self._a_group_lags:
             self._feed_lagging_groups()
+        if self._bounds_dead:
+            self._bound_dead(events)
         self.recorded()
 
     def recorded(self) -> None:
@@ -321,14 +370,13 @@ class QueueCore:
             except LedgerError as error:  # the disk is full, say
                 logger.warning("no snapshot of %s was saved: %s", log.path, error)
                 self._plan_snapshot(self.settings.snapshot_every)
-            if self.tidying is not None:
+            if self.tidying is not None and self.settings.auto_compact:
                 self.tidying.ask()
 
     def freeze(self) -> tuple[int, Frozen]:
         """The state as it is now, and the last event in it, for `saver`. Hold the lock."""
         self.catch_up()
-        main = self.state.groups[0]
-        first = min((lane.fresh.first for lane in main.lanes if lane.fresh.first), default=None)
+        first = self.state.groups[0].first_fresh
         self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
         frozen = freeze_state(self.state)
         # A large state is saved less often, so that saving it never is most of the work.
@@ -378,3 +426,7 @@ class QueueCore:
             return  # a signal handler closes the queue in the middle of a change
         with self.change:
             self.snapshot()
+
+
+def _discarded(group: Group, runs: Sequence[tuple[int, int]], reason: str) -> Event:
+    return Event(EventType.DISCARDED, group=group.number, runs=tuple(runs), reason=reason)

@@ -4,6 +4,7 @@ A dead letter stays where it is, with its id; leasing it is a state of the same 
 settles it for good; a nack, a release or the end of the lease make it dead again, at once.
 """
 
+from penstock.checking import Duration
 from penstock.model import LeasedMessage, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering, check_count
@@ -25,7 +26,7 @@ class DeadLetters:
     def lease(
         self,
         count: int,
-        lease_s: float | None,
+        lease_s: Duration | None,
         group_name: str,
         holder: str,
         max_bytes: int = NO_BYTE_LIMIT,

@@ -4,7 +4,7 @@ import secrets
 from array import array
 from collections.abc import Sequence
 
-from penstock.checking import check_number, check_whole
+from penstock.checking import Duration, check_seconds, check_whole
 from penstock.errors import EntryGone, PayloadUnreadable
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
@@ -31,7 +31,7 @@ class Delivering:
     def lease(
         self,
         count: int,
-        lease_s: float | None,
+        lease_s: Duration | None,
         group_name: str,
         holder: str,
         max_bytes: int = NO_BYTE_LIMIT,
@@ -111,11 +111,11 @@ class Delivering:
         """A number that nobody can guess."""
         return self._nonces.next()
 
-    def length_ns(self, lease_s: float | None) -> int:
+    def length_ns(self, lease_s: Duration | None) -> int:
         """How long a lease is to last, checked."""
         if lease_s is None:
             lease_s = self._core.settings.lease_s
-        return round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
+        return round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
 
     # -- choosing ----------------------------------------------------------------------------------
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 
-from penstock.checking import check_number, check_whole
+from penstock.checking import Duration, check_seconds, check_time, check_whole
 from penstock.codec import Draft
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
@@ -100,7 +100,8 @@ def _payload(payload: Payload, max_bytes: int) -> bytes:
         payload = _text("payload", payload, 4 * len(payload))
     elif not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidInput(
-            f"a payload is bytes or str, not {type(payload).__name__}: serialise it first"
+            f"a payload is bytes, str, dict or list, not {type(payload).__name__}: serialise it "
+            f"first"
         )
     if len(payload) > max_bytes:
         raise PayloadTooLarge(
@@ -115,8 +116,8 @@ def _priority(priority: int | None, default: int) -> int:
     return check_whole("priority", priority, 0, MAX_PRIORITY)
 
 
-def _duration_ns(name: str, seconds: float) -> int:
-    return round(check_number(name, seconds, 0, YEARS_S) * NS)
+def _duration_ns(name: str, duration: Duration) -> int:
+    return round(check_seconds(name, duration, 0, YEARS_S) * NS)
 
 
 def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
@@ -127,7 +128,7 @@ def _deliver_at_ns(message: NewMessage, now_ns: int) -> int:
         return now_ns + delay_ns if delay_ns else 0
     if message.deliver_at is not None:
         latest = now_ns / NS + YEARS_S
-        return round(check_number("deliver_at", message.deliver_at, 0, latest) * NS)
+        return round(check_time("deliver_at", message.deliver_at, 0, latest) * NS)
     return 0
 
 

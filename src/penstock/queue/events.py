@@ -118,6 +118,7 @@ _EXTRA: dict[EventType, tuple[str, ...]] = {
     EventType.PURGED: ("target_seq",),
     EventType.GROUP_CREATED: ("target_seq", "name"),
     EventType.LOST: ("reason",),
+    EventType.DISCARDED: ("reason",),  # none in logs of before it had one
     EventType.DEDUPLICATED: ("duplicates",),
 }
 MAX_TEXT_BYTES = 4096  # of a reason or holder; longer ones are cut

@@ -3,14 +3,16 @@
 A face has the signatures and the waiting; whatever is decided is decided in the parts.
 """
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from penstock.checking import Time
 from penstock.model import LeasedMessage, Settler
 from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.parts import Parts, half_time_ns
 from penstock.queue.settings import QueueSettings
+from penstock.queue.streaming import Stopper, is_stopped
 
 
 class Face:
@@ -20,6 +22,11 @@ class Face:
         self._core = core
         self._ledger = core.ledger
         self._parts = Parts(core, settler)
+
+    def __repr__(self) -> str:
+        ledger = self._ledger
+        state = ", closed" if ledger.is_closed else ", read-only" if ledger.read_only else ""
+        return f"<{type(self).__name__} {ledger.path!r}{state}>"
 
     @property
     def path(self) -> str:
@@ -38,8 +45,8 @@ class Face:
         kind: EventType,
         ids: str | Iterable[str] | None,
         reason: str | None,
-        since: float | None,
-        until: float | None,
+        since: Time | None,
+        until: Time | None,
         limit: int | None,
         group: str,
     ) -> int:
@@ -49,15 +56,21 @@ class Face:
             kind, group, ids=named, reason=reason, since=since, until=until, limit=limit
         )
 
+    @staticmethod
+    def _waking(stopper: Stopper | None, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        return nullcontext() if stopper is None else stopper.waking(wake)
+
     @contextmanager
-    def _one_by_one(self, leased: list[LeasedMessage]) -> Iterator[Iterator[LeasedMessage]]:
+    def _one_by_one(
+        self, leased: list[LeasedMessage], stopper: Stopper | None
+    ) -> Iterator[Iterator[LeasedMessage]]:
         """Messages of one lease call, to be handed on; those that are not, or would not last, are
         given back."""
         clock, left = self._core.clock, leased[::-1]
         half_ns = half_time_ns(leased[0], clock.now_ns())
 
         def jobs() -> Iterator[LeasedMessage]:
-            while left and clock.now_ns() < half_ns:
+            while left and clock.now_ns() < half_ns and not is_stopped(stopper):
                 yield left.pop()
 
         try:

@@ -64,6 +64,7 @@ class Flight:
         "nonce",
         "priority",
         "reason",
+        "size_bytes",
         "state",
         "timed_out",
     )
@@ -79,4 +80,10 @@ class Flight:
         self.first_failure_ns = 0
         self.last_failure_ns = 0
         self.reason = ""
+        self.size_bytes = 0  # in the log; known of dead letters, where they are bounded by size
         self.cause = 0  # of being dead (events.Cause); a dead letter that is leased keeps it
+
+    @property
+    def is_retried(self) -> bool:
+        """Did it fail, and is not given up?"""
+        return self.first_failure_ns > 0 and not self.cause

@@ -63,7 +63,7 @@ class Group(Places):
 
     def _dead_leased(self, event: Event) -> None:
         for seq in event.seqs:
-            flight = self.dead.pop(seq, None)
+            flight = self._exhume(seq)
             if flight is None:
                 continue
             flight.state = State.LEASED
@@ -141,7 +141,8 @@ class Group(Places):
                 self._finish(seq)
             elif seq in flights and flights[seq].state is State.PARKED:  # late as well
                 done += 1
-                self._leave_line(seq, flights.pop(seq))
+                self._leave_line(seq, flights[seq])
+                self._forget(seq)
         self.totals[EventType.ACKED] += done
 
     def _nacked(self, event: Event) -> None:
@@ -166,7 +167,9 @@ class Group(Places):
         if flight is None:
             flight = self.flights[seq] = Flight(State.LEASED, lease.priority, 0)
         flight.attempt, flight.nonce = lease.attempt, lease.nonce
+        was_retried = flight.is_retried
         flight.first_failure_ns = flight.first_failure_ns or event.timestamp_ns
+        self.retrying += flight.is_retried - was_retried
         flight.last_failure_ns = event.timestamp_ns
         flight.reason = reason
         return flight
@@ -180,9 +183,10 @@ class Group(Places):
                     continue
                 lease = self._new_lease(event, place[0])
             flight = self._note_failure(seq, lease, event, event.reason)
-            flight.state, flight.cause = State.DEAD, event.cause
+            self.retrying -= flight.is_retried
+            flight.cause = event.cause
             flight.timed_out = event.cause == Cause.TIMEOUT
-            self.dead[seq] = flight
+            self._bury(seq, flight)
             self._leave_line(seq, flight)
             self.totals[EventType.DEAD] += 1
 
@@ -207,8 +211,7 @@ class Group(Places):
                 self._add_fresh(lease.priority, seq)
             elif flight.cause:
                 flight.attempt, flight.nonce = lease.attempt - 1, 0
-                flight.state = State.DEAD
-                self.dead[seq] = flight
+                self._bury(seq, flight)
             else:
                 flight.attempt = lease.attempt - 1  # this delivery does not count
                 flight.nonce = 0
@@ -218,7 +221,7 @@ class Group(Places):
 
     def _redriven(self, event: Event) -> None:
         for seq in event.seqs:
-            flight = self.dead.pop(seq, None)
+            flight = self._exhume(seq)
             if flight is None:
                 continue
             fresh = Flight(State.READY, flight.priority, event.timestamp_ns, flight.key)
@@ -247,7 +250,8 @@ class Group(Places):
         # The parked ones first: when those before them go, they would not be parked any more.
         parked = [s for s, f in self.flights.items() if s < target and f.state is State.PARKED]
         for seq in parked:
-            self._leave_line(seq, self.flights.pop(seq))
+            self._leave_line(seq, self.flights[seq])
+            self._forget(seq)
         self.totals[EventType.PURGED] += len(parked)
         for lane in self.lanes:
             purged = lane.fresh.discard(0, target)
@@ -278,6 +282,7 @@ class Group(Places):
         self._empty()
         self.flights = dict(kept)
         self.dead = kept
+        self.dead_bytes = sum(flight.size_bytes for flight in kept.values())
         self.fed_upto = target
         self.totals[EventType.SOUGHT] += 1
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+from penstock.checking import Time
 from penstock.queue.core import QueueCore
 from penstock.queue.operating import Operating
 
@@ -24,7 +25,7 @@ class Groups:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> None:
         """Make a group that starts at the beginning (the default), the end, a seq, id or time.
 

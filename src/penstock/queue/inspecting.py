@@ -10,7 +10,16 @@ from penstock.checking import check_whole
 from penstock.codec import Entry
 from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
-from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message, Stats, Why
+from penstock.model import (
+    NS,
+    DeadLetter,
+    GroupStats,
+    HistoryEvent,
+    Message,
+    RetryInfo,
+    Stats,
+    Why,
+)
 from penstock.queue.core import QueueCore
 from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.flight import Flight, State
@@ -235,7 +244,11 @@ class Inspecting:
                 cancelled=main.cancelled,
                 dead_lettered=main.dead_lettered,
                 redriven=main.redriven,
+                discarded=main.discarded,
+                retrying=main.retrying,
+                read_position=main.read_position,
                 deduplicated=core.state.deduplicated,
+                dedup_entries=len(core.state.dedup),
                 dedup_evicted=core.state.dedup.evicted,
                 oldest_ready_age_s=main.oldest_ready_age_s,
                 paused=core.state.paused,
@@ -266,6 +279,9 @@ class Inspecting:
             cancelled=total[EventType.CANCELLED],
             dead_lettered=total[EventType.DEAD],
             redriven=total[EventType.REDRIVEN],
+            discarded=total[EventType.DISCARDED],
+            retrying=group.retrying,
+            read_position=group.first_fresh or self._core.ledger.messages.next_seq,
             oldest_ready_age_s=max(now_ns - oldest_ns, 0) / NS,
         )
 
@@ -359,6 +375,39 @@ class Inspecting:
             f"It is ready; {higher} of a higher priority and {same}"
             f"{'+' if same == _MOST_COUNTED else ''} of its own are before it.",
             {"higher_priority": higher, "same_priority": same},
+        )
+
+    def retry_info(self, id_: str, group_name: str) -> RetryInfo:
+        """How often a message was tried, and when it is tried next."""
+        core = self._core
+        entry = self.entry(id_)
+        with core.lock, core.change:
+            group = core.group(group_name)
+            state = self._state(group, entry)
+            lease, flight = group.leases.get(entry.seq), group.flights.get(entry.seq)
+            attempts = lease.attempt if lease else flight.attempt if flight else 0
+            next_ns, reason, first_ns, last_ns = 0, "", 0, 0
+            if flight is not None:
+                reason = flight.reason
+                first_ns, last_ns = flight.first_failure_ns, flight.last_failure_ns
+            if state is State.SCHEDULED:
+                next_ns = flight.due_ns if flight else entry.deliver_at_ns
+        if state is State.DONE:  # no longer in memory: ask the event log, without the lock
+            for event in events_of(core.ledger, entry.seq, group.number):
+                attempts = max(attempts, event.attempt)
+                if event.type in (EventType.NACKED, EventType.TIMED_OUT, EventType.DEAD):
+                    first_ns, last_ns = first_ns or event.timestamp_ns, event.timestamp_ns
+                    reason = event.reason
+        return RetryInfo(
+            id_,
+            group.name,
+            state.name.lower(),
+            attempts,
+            core.max_attempts_of(entry.seq),
+            next_ns,
+            reason,
+            first_ns,
+            last_ns,
         )
 
     def history(

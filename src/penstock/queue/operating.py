@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
-from penstock.checking import check_number, check_whole
+from penstock.checking import Time, check_time, check_whole
 from penstock.codec import Entry
 from penstock.errors import InvalidInput, NoSuchMessage, QueueError
 from penstock.ledger import seq_at_time
@@ -39,7 +39,7 @@ class Operating:
         to: str | None = None,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
     ) -> int:
         """Deliver from there on (again): the seq it came down to."""
         core = self._core
@@ -52,9 +52,7 @@ class Operating:
                 core.record([Event(EventType.SOUGHT, group=group.number, target_seq=target)])
             return target
 
-    def _target(
-        self, *, to: str | None, seq: int | None, id: str | None, time: float | None
-    ) -> int:
+    def _target(self, *, to: str | None, seq: int | None, id: str | None, time: Time | None) -> int:
         given = [value for value in (to, seq, id, time) if value is not None]
         if len(given) != 1:
             raise InvalidInput("give one of to ('beginning' or 'end'), seq, id, or time")
@@ -66,7 +64,7 @@ class Operating:
         if id is not None:
             return self._inspecting.entry(id).seq
         if time is not None:
-            return seq_at_time(log, _at_or_before_ns(check_number("time", time, 0, 9e9)))
+            return seq_at_time(log, _at_or_before_ns(check_time("time", time, 0, 9e9)))
         return max(check_whole("seq", seq, 1, log.next_seq), log.first_seq)
 
     # -- messages ----------------------------------------------------------------------------------
@@ -131,8 +129,8 @@ class Operating:
         *,
         ids: Iterable[str] | None,
         reason: str | None,
-        since: float | None,
-        until: float | None,
+        since: Time | None,
+        until: Time | None,
         limit: int | None,
         dry_run: bool = False,
     ) -> int:
@@ -145,13 +143,12 @@ class Operating:
             check_whole("limit", limit, 0, 1 << 60)
         if reason is not None and not isinstance(reason, str):
             raise InvalidInput(f"reason is text, not {type(reason).__name__}")
-        for name, time in (("since", since), ("until", until)):
-            if time is not None:
-                check_number(f"{name} (Unix seconds)", time, 0, 9e9)
+        since_s = None if since is None else check_time("since (Unix seconds)", since, 0, 9e9)
+        until_s = None if until is None else check_time("until (Unix seconds)", until, 0, 9e9)
         with core.lock, core.change:
             core.tick()
             group = core.group(group_name)
-            seqs = self._dead_seqs(group, ids, reason, since, until)[:limit]
+            seqs = self._dead_seqs(group, ids, reason, since_s, until_s)[:limit]
             if seqs and not dry_run:
                 core.record([Event(kind, group=group.number, runs=tuple(as_runs(seqs)))])
             return len(seqs)
@@ -191,7 +188,7 @@ class Operating:
         to: str | None,
         seq: int | None,
         id: str | None,
-        time: float | None,
+        time: Time | None,
     ) -> None:
         """Make a group that starts there; nothing happens if it exists."""
         core = self._core

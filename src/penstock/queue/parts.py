@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from penstock.checking import check_number
+from penstock.checking import Duration, check_seconds
 from penstock.codec import Draft
 from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
@@ -15,17 +15,17 @@ from penstock.queue.operating import Operating
 from penstock.queue.publishing import Publishing, typed_draft
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, Settling
-from penstock.queue.tidying import Tidying
+from penstock.queue.tidying import LONGEST_WAIT_S, Tidying
 
 _ONLY_BYTES = {bytes}
 _ONLY_TYPED = {TypedPayload}
-_LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
 
 
 class Parts:
     """What a face of the queue needs."""
 
-    def __init__(self, core: QueueCore, settler: Settler) -> None:
+    def __init__(self, core: QueueCore, settler: Settler, *, own_timer: bool = True) -> None:
+        """`own_timer=False`: the caller sees to `compact_interval_s`."""
         self.core = core
         self.publishing = Publishing(core)
         self.settling = Settling(core, self.publishing)
@@ -35,8 +35,12 @@ class Parts:
         self.inspecting = Inspecting(core)
         self.operating = Operating(core, self.inspecting)
         self.dead_letters = DeadLetters(core, self.inspecting, self.delivering)
-        if core.settings.auto_compact and not core.ledger.read_only:
-            core.tidying = Tidying(self.operating.compact, core.ledger.path)
+        interval_s = core.settings.compact_interval_s if own_timer else 0.0
+        wanted = (core.settings.auto_compact or interval_s) and not core.ledger.read_only
+        if wanted and core.tidying is None:  # the core may have another face already
+            core.tidying = Tidying(
+                self.operating.compact, core.ledger.path, clock=core.clock, interval_s=interval_s
+            )
         # The longest payload that may go the short way; -1: none may.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
@@ -81,7 +85,7 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
 
 def as_new(messages: Iterable[Payload | NewMessage | TypedPayload]) -> list[NewMessage]:
     """Payloads as messages without options."""
-    if isinstance(messages, str | bytes | bytearray | memoryview):
+    if isinstance(messages, str | bytes | bytearray | memoryview | dict):
         raise InvalidInput("this is one payload: put it into a list, or use enqueue")
     return [m if isinstance(m, NewMessage) else _new(m) for m in messages]
 
@@ -97,6 +101,6 @@ def half_time_ns(leased: LeasedMessage, now_ns: int) -> int:
     return (now_ns + leased.ticket.deadline_ns) // 2
 
 
-def wait_ns_of(wait_s: float) -> int:
+def wait_ns_of(wait_s: Duration) -> int:
     """How long a caller is ready to wait, checked."""
-    return round(min(check_number("wait_s", wait_s, 0, YEARS_S), _LONGEST_WAIT_S) * NS)
+    return round(min(check_seconds("wait_s", wait_s, 0, YEARS_S), LONGEST_WAIT_S) * NS)

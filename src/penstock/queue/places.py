@@ -49,6 +49,8 @@ class Places:
         self.leases: dict[int, Lease] = {}
         self.flights: dict[int, Flight] = {}
         self.dead: dict[int, Flight] = {}  # those of the flights that are dead, oldest first
+        self.dead_bytes = 0  # of those of the dead whose size is known
+        self.retrying = 0  # flights that failed and are not given up
         self.parked = 0
         self.scheduled = 0
         self._timetable = Timetable()  # of what is scheduled
@@ -72,6 +74,11 @@ class Places:
     def undelivered(self) -> int:
         """All that is neither done nor dead: what a bounded queue counts."""
         return self.ready + self.scheduled + self.parked + len(self.leases)
+
+    @property
+    def first_fresh(self) -> int | None:
+        """The lowest seq that waits in line and was never handed out."""
+        return min((lane.fresh.first for lane in self.lanes if lane.fresh.first), default=None)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -218,6 +225,7 @@ class Places:
             if self._lines.join(flight.key or b"", seq):
                 raise ValueError(f"message {seq} is parked, and no other is before it")
         self.parked = len(parked)
+        self.retrying = sum(flight.is_retried for flight in self.flights.values())
         self.scheduled = len(self._timetable)
         self.special = sum(map(len, self.lanes)) - len(self.plain)
 
@@ -274,10 +282,36 @@ class Places:
 
     def _finish(self, seq: int) -> None:
         """Forget a message that is done; the next of its key may go."""
-        flight = self.flights.pop(seq, None)
-        self.dead.pop(seq, None)
+        flight = self._forget(seq)
+        self._exhume(seq)
         if flight is not None and flight.state is not State.DEAD:
             self._leave_line(seq, flight)
+
+    def _forget(self, seq: int) -> Flight | None:
+        flight = self.flights.pop(seq, None)
+        if flight is not None:
+            self.retrying -= flight.is_retried
+        return flight
+
+    def _bury(self, seq: int, flight: Flight) -> None:
+        """Put it among the dead, as the newest."""
+        flight.state = State.DEAD
+        self.dead[seq] = flight
+        self.dead_bytes += flight.size_bytes
+
+    def _exhume(self, seq: int) -> Flight | None:
+        """Take it out of the dead; None if it is not one of them."""
+        flight = self.dead.pop(seq, None)
+        if flight is not None:
+            self.dead_bytes -= flight.size_bytes
+        return flight
+
+    def weigh_dead(self, seq: int, size_bytes: int) -> None:
+        """Note how large a dead letter is, for a bound by size; also of one that is leased."""
+        flight = self.flights.get(seq)
+        if flight is not None:
+            self.dead_bytes += size_bytes - flight.size_bytes if seq in self.dead else 0
+            flight.size_bytes = size_bytes
 
     def _priority_of(self, seq: int, flight: Flight | None) -> int:
         """Of a message that waits with a due time of its own."""

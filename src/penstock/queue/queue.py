@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, Unpack
 
+from penstock.checking import Duration, Time
 from penstock.clock import Clock
 from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
@@ -22,6 +23,7 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    RetryInfo,
     Stats,
     Why,
     new_message,
@@ -30,11 +32,12 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import EventType
 from penstock.queue.face import Face
 from penstock.queue.groups import Groups
+from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.parts import as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
-from penstock.queue.streaming import Streaming
+from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
 __all__ = ["Queue", "open_core", "open_queue"]
 
@@ -51,8 +54,10 @@ def open_queue(
     files: Files | None = None,
     clock: Clock | None = None,
     on_damage: Callable[[Damage], None] | None = None,
+    metrics: MetricsCollector | None = None,
 ) -> "Queue":
     """Open a queue's directory, or make one. Settings given here are stored with the queue."""
+    check_collector(metrics)
     core = open_core(
         path,
         settings,
@@ -63,7 +68,8 @@ def open_queue(
         on_damage=on_damage,
     )
     try:
-        return Queue(core)
+        queue = Queue(core)
+        return queue if metrics is None else measured(queue, metrics, core.clock)
     except BaseException:  # an interrupt
         core.close()
         raise
@@ -125,12 +131,16 @@ class Queue(Face, Streaming):
     def lease(
         self,
         n: int = 1,
-        lease_s: float | None = None,
-        wait_s: float = NO_WAIT,
+        lease_s: Duration | None = None,
+        wait_s: Duration = NO_WAIT,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
+        stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first."""
+        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+
+        `stopper.stop()` ends the wait.
+        """
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # refuses a bad one, also where nobody has to wait
         if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:
@@ -140,14 +150,16 @@ class Queue(Face, Streaming):
                 if self._commits:
                     self._ledger.commit()
                 return [leased]
-        return self._until(wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder))
+        return self._until(
+            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
+        )
 
     @contextmanager
     def lease_one(
         self,
         *,
-        lease_s: float | None = None,
-        wait_s: float = NO_WAIT,
+        lease_s: Duration | None = None,
+        wait_s: Duration = NO_WAIT,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Iterator[LeasedMessage | None]:
@@ -162,7 +174,7 @@ class Queue(Face, Streaming):
         with leased[0] as job:
             yield job
 
-    def dequeue(self, wait_s: float = NO_WAIT, group: str = MAIN_GROUP_NAME) -> Message | None:
+    def dequeue(self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME) -> Message | None:
         """Take the next message for good, without a lease; None if there is none."""
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)
@@ -177,22 +189,25 @@ class Queue(Face, Streaming):
         return taken[0] if taken else None
 
     def dequeue_batch(
-        self, n: int, wait_s: float = NO_WAIT, group: str = MAIN_GROUP_NAME
+        self, n: int, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
         return self._until(wait_s, lambda: self._parts.delivering.take(n, group))
 
-    def _until(self, wait_s: float, attempt: Callable[[], list[_T]]) -> list[_T]:
+    def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[_T]], stopper: Stopper | None = None
+    ) -> list[_T]:
         """Try, and wait for an arrival or a due time, until something came or the time is over."""
         core, wait_ns = self._core, wait_ns_of(wait_s)
         if not wait_ns:
             found = attempt()
         else:
-            with core.lock, core.change, core.expecting():
+            waking = self._waking(stopper, core.arrived)
+            with waking, core.lock, core.change, core.expecting():
                 ends_ns = core.clock.monotonic_ns() + wait_ns
                 while not (found := attempt()):
                     left_ns = ends_ns - core.clock.monotonic_ns()
-                    if left_ns <= 0:
+                    if left_ns <= 0 or is_stopped(stopper):
                         break
                     core.wait(left_ns)
                     self._ledger.check_open()
@@ -215,13 +230,22 @@ class Queue(Face, Streaming):
         return ids
 
     def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: float | None = None
+        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
     ) -> None:
-        """The work failed: it is tried again later, or is a dead letter after too many tries."""
+        """Say that the work failed.
+
+        The message is ready again after the queue's backoff, or after `delay`. When it was
+        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
+        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
+        message back without spending the attempt, use `release`.
+
+        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
+        or was settled; then nothing is changed.
+        """
         self._parts.settling.nack(several(leased), reason, delay)
         self._commit()
 
-    def extend(self, leased: Leased | Iterable[Leased], lease_s: float) -> None:
+    def extend(self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None) -> None:
         """The work takes longer: the lease lasts `lease_s` from now."""
         self._parts.settling.extend(several(leased), lease_s)
         self._commit()
@@ -232,11 +256,19 @@ class Queue(Face, Streaming):
         self._commit()
 
     def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> Iterator[LeasedMessage]:
         wait_s = YEARS_S if idle_s is None else idle_s
-        while leased := self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group):
-            with self._one_by_one(leased) as jobs:
+        while not is_stopped(stopper):
+            leased = self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group, stopper=stopper)
+            if not leased:
+                return
+            with self._one_by_one(leased, stopper) as jobs:
                 yield from jobs
 
     # -- looking -----------------------------------------------------------------------------------
@@ -267,6 +299,10 @@ class Queue(Face, Streaming):
         """Everything that happened to a message."""
         return self._parts.inspecting.history(id, group)
 
+    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
+        """Return how often a message was tried, why it failed last, and when it is tried next."""
+        return self._parts.inspecting.retry_info(id, group)
+
     def stats(self) -> Stats:
         """Counts. They are kept, not counted: it costs the same whatever waits."""
         before = self._ledger.events.next_seq
@@ -283,7 +319,7 @@ class Queue(Face, Streaming):
         *,
         seq: int | None = None,
         id: str | None = None,
-        time: float | None = None,
+        time: Time | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
         """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time.
@@ -325,7 +361,7 @@ class Queue(Face, Streaming):
         self,
         n: int = 1,
         *,
-        lease_s: float | None = None,
+        lease_s: Duration | None = None,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
@@ -340,8 +376,8 @@ class Queue(Face, Streaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:
@@ -355,8 +391,8 @@ class Queue(Face, Streaming):
         ids: str | Iterable[str] | None = None,
         *,
         reason: str | None = None,
-        since: float | None = None,
-        until: float | None = None,
+        since: Time | None = None,
+        until: Time | None = None,
         limit: int | None = None,
         group: str = MAIN_GROUP_NAME,
     ) -> int:

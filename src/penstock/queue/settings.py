@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
-from penstock.checking import check_choice, check_number
+from penstock.checking import as_seconds, check_choice, check_number, did_you_mean
 from penstock.errors import InvalidInput
 from penstock.ledger import LedgerSettings, Retention
 from penstock.ledger.settings import OnCorruption, SyncPolicy
@@ -25,10 +25,11 @@ class QueueSettings:
 
     # delivery
     lease_s: float = 30.0
-    max_attempts: int = 5
-    backoff_base_s: float = 0.1
+    # 20 attempts over 1 h 47 min: what fails while a service is away outlives most outages.
+    max_attempts: int = 20
+    backoff_base_s: float = 1.0
     backoff_factor: float = 2.0
-    backoff_max_s: float = 60.0
+    backoff_max_s: float = 600.0
     backoff_jitter: float = 0.1  # part of the backoff, up and down
     starvation_after_s: float = 60.0  # 0: strict priorities
     # messages
@@ -56,20 +57,29 @@ class QueueSettings:
     retention_min_segments: int = 0
     archive_required: bool = False  # nothing goes before it is archived
     dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
+    dead_max_messages: int = 0  # of a group; beyond it the oldest are discarded; 0: no bound
+    dead_max_bytes: int = 0
     snapshot_every: int = 200_000  # events between snapshots; a plain message counts as 1/25
     auto_compact: bool = True  # compact in the background after a snapshot
+    compact_interval_s: float = 0.0  # and at this interval; 0: no interval
     # files
     sync: SyncPolicy = "interval"
     sync_interval_s: float = 1.0
     sync_batch: int = 1000
     segment_bytes: int = 64 << 20
+    segment_entries: int = 0  # 0: no limit
+    segment_age_s: float = 0.0  # 0: no limit
     min_free_bytes: int = 100 << 20
     on_corruption: OnCorruption = "quarantine"
     allow_network_file_system: bool = False
 
     def __post_init__(self) -> None:
         for item in fields(self):
-            _check(item.name, getattr(self, item.name))
+            value = getattr(self, item.name)
+            if item.name in _DURATIONS:
+                value = as_seconds(value)
+                object.__setattr__(self, item.name, value)
+            _check(item.name, value)
         self.ledger_settings()
 
     @classmethod
@@ -78,9 +88,7 @@ class QueueSettings:
         known = {item.name for item in fields(cls)}
         for name in values:
             if name not in known:
-                raise InvalidInput(
-                    f"there is no setting {name!r}; the settings are {', '.join(sorted(known))}"
-                )
+                raise InvalidInput(f"there is no setting {name!r}; {did_you_mean(name, known)}")
         return replace(base or cls(), **values)
 
     @classmethod
@@ -99,6 +107,8 @@ class QueueSettings:
             sync_interval_s=self.sync_interval_s,
             sync_batch=self.sync_batch,
             segment_bytes=self.segment_bytes,
+            segment_entries=self.segment_entries,
+            segment_age_s=self.segment_age_s,
             max_entry_bytes=self.max_payload_bytes + (4 << 20),
             min_free_bytes=self.min_free_bytes,
             on_corruption=self.on_corruption,
@@ -141,6 +151,9 @@ _RANGES: dict[str, tuple[float, float]] = {
     "retention_segments": (0, 1 << 40),
     "retention_min_segments": (0, 1 << 40),
     "dead_retention_s": (0, YEARS_S),
+    "dead_max_messages": (0, 1 << 60),
+    "dead_max_bytes": (0, 1 << 60),
+    "compact_interval_s": (0, YEARS_S),
     "snapshot_every": (1, 1 << 40),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
@@ -150,6 +163,11 @@ _CHOICES: dict[str, tuple[str, ...]] = {
 
 
 _WHOLE = {item.name for item in fields(QueueSettings) if item.type is int}
+_DURATIONS = {
+    item.name
+    for item in fields(QueueSettings)
+    if item.name.endswith("_s") and not item.name.endswith("_per_s")
+}
 _SWITCHES = {item.name for item in fields(QueueSettings) if item.type is bool}
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, cast
 
-from penstock.checking import check_number
+from penstock.checking import Duration, check_seconds
 from penstock.codec import parse_id
 from penstock.errors import InvalidInput, LedgerError, LedgerStopped, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Ticket
@@ -78,7 +78,7 @@ class Settling:
         self,
         leased: Iterable[Leased],
         reason: str = "",
-        delay: float | None = None,
+        delay: Duration | None = None,
         *,
         final: bool = False,
     ) -> None:
@@ -88,7 +88,7 @@ class Settling:
         """
         core = self._core
         reason = as_written("reason", reason)
-        delay_ns = None if delay is None else round(check_number("delay", delay, 0, YEARS_S) * NS)
+        delay_ns = None if delay is None else round(check_seconds("delay", delay, 0, YEARS_S) * NS)
         with core.lock, core.change:
             now_ns = core.now()
             held = self._held(leased)
@@ -110,10 +110,12 @@ class Settling:
             )
             core.metrics.nacked += sum(len(lot.seqs) for lot in held)
 
-    def extend(self, leased: Iterable[Leased], lease_s: float) -> None:
-        """More time, from now."""
+    def extend(self, leased: Iterable[Leased], lease_s: Duration | None = None) -> None:
+        """More time, from now; as long as the queue's own lease if nothing is said."""
         core = self._core
-        length_ns = round(check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
+        if lease_s is None:
+            lease_s = core.settings.lease_s
+        length_ns = round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
         with core.lock, core.change:
             deadline_ns = core.now() + length_ns
             core.record(

@@ -6,13 +6,60 @@ For every kind of queue that can say how leased messages are had (`_jobs`), here
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
+from threading import Thread
 from typing import overload
 
+from penstock.checking import Duration
 from penstock.errors import ReceiptInvalid
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 
 log = logging.getLogger("penstock.queue")
+
+
+class Stopper:
+    """Stops a `stream`, or a `lease` that waits, from outside; nothing is raised there.
+
+    The message that is being handled is finished first, and what was leased ahead is given back.
+    One stopper may stop several streams.
+
+    >>> stopper = Stopper()
+    >>> stopper.stop()
+    >>> stopper.stopped
+    True
+    """
+
+    def __init__(self) -> None:
+        self._stopped = False
+        self._wakers: list[Callable[[], None]] = []
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def stop(self) -> None:
+        """Stop. From any thread, any task, or a signal handler; does not wait."""
+        self._stopped = True
+        # In a thread: a signal handler may interrupt the stream between its last look at `stopped`
+        # and its wait, while it holds the lock that waking it needs.
+        Thread(target=self._wake, name="penstock stop", daemon=True).start()
+
+    def _wake(self) -> None:
+        for wake in tuple(self._wakers):
+            wake()
+
+    @contextmanager
+    def waking(self, wake: Callable[[], None]) -> Iterator[None]:
+        """Have `wake` called, in another thread, when it stops."""
+        self._wakers.append(wake)
+        try:
+            yield
+        finally:
+            self._wakers.remove(wake)
+
+
+def is_stopped(stopper: Stopper | None) -> bool:
+    return stopper is not None and stopper.stopped
 
 
 class Streaming(ABC):
@@ -24,9 +71,10 @@ class Streaming(ABC):
         handler: None = None,
         *,
         group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
+        lease_s: Duration | None = ...,
+        idle_s: Duration | None = ...,
         batch: int = ...,
+        stopper: Stopper | None = ...,
     ) -> Iterator[LeasedMessage]: ...
 
     @overload
@@ -35,9 +83,10 @@ class Streaming(ABC):
         handler: Callable[[LeasedMessage], object],
         *,
         group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
+        lease_s: Duration | None = ...,
+        idle_s: Duration | None = ...,
         batch: int = ...,
+        stopper: Stopper | None = ...,
     ) -> int: ...
 
     def stream(
@@ -45,16 +94,18 @@ class Streaming(ABC):
         handler: Callable[[LeasedMessage], object] | None = None,
         *,
         group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
+        lease_s: Duration | None = None,
+        idle_s: Duration | None = None,
         batch: int = 32,
+        stopper: Stopper | None = None,
     ) -> Iterator[LeasedMessage] | int:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
+        """Messages as they come, until nothing came for `idle_s` (None: for ever), or until
+        `stopper.stop()`.
 
         With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
         is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
         """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
+        jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         if handler is None:
             return jobs
         succeeded = 0
@@ -69,9 +120,15 @@ class Streaming(ABC):
 
     @abstractmethod
     def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> Iterator[LeasedMessage]:
-        """Leased messages, until none came for `idle_s`; what was leased ahead is given back."""
+        """Leased messages, until none came for `idle_s` or it was stopped. What was leased ahead is
+        given back."""
 
 
 class AsyncStreaming(ABC):
@@ -83,9 +140,10 @@ class AsyncStreaming(ABC):
         handler: None = None,
         *,
         group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
+        lease_s: Duration | None = ...,
+        idle_s: Duration | None = ...,
         batch: int = ...,
+        stopper: Stopper | None = ...,
     ) -> AsyncIterator[LeasedMessage]: ...
 
     @overload
@@ -94,9 +152,10 @@ class AsyncStreaming(ABC):
         handler: Callable[[LeasedMessage], Awaitable[object]],
         *,
         group: str = ...,
-        lease_s: float | None = ...,
-        idle_s: float | None = ...,
+        lease_s: Duration | None = ...,
+        idle_s: Duration | None = ...,
         batch: int = ...,
+        stopper: Stopper | None = ...,
     ) -> Awaitable[int]: ...
 
     def stream(
@@ -104,17 +163,19 @@ class AsyncStreaming(ABC):
         handler: Callable[[LeasedMessage], Awaitable[object]] | None = None,
         *,
         group: str = MAIN_GROUP_NAME,
-        lease_s: float | None = None,
-        idle_s: float | None = None,
+        lease_s: Duration | None = None,
+        idle_s: Duration | None = None,
         batch: int = 32,
+        stopper: Stopper | None = None,
     ) -> AsyncIterator[LeasedMessage] | Awaitable[int]:
-        """Messages as they come, until nothing came for `idle_s` (None: for ever).
+        """Messages as they come, until nothing came for `idle_s` (None: for ever), or until
+        `stopper.stop()`.
 
         With a handler, await it: the handler is called for each message, which is acked if it
         returns and nacked if it raises; the answer is how many succeeded. Without, iterate over it
         (`async for`) and settle each message.
         """
-        jobs = self._jobs(group, lease_s, idle_s, batch)
+        jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         return jobs if handler is None else self._handle(jobs, handler)
 
     async def _handle(
@@ -134,9 +195,15 @@ class AsyncStreaming(ABC):
 
     @abstractmethod
     def _jobs(
-        self, group: str, lease_s: float | None, idle_s: float | None, batch: int
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
     ) -> AsyncIterator[LeasedMessage]:
-        """Leased messages, until none came for `idle_s`; what was leased ahead is given back."""
+        """Leased messages, until none came for `idle_s` or it was stopped. What was leased ahead is
+        given back."""
 
     @asynccontextmanager
     async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:

@@ -1,50 +1,78 @@
-"""Compaction that happens by itself: a thread that is woken when enough was written since."""
+"""Compaction that happens by itself: when enough was written since, and at an interval."""
 
 import logging
 from collections.abc import Callable
-from queue import SimpleQueue
-from threading import Thread
+from threading import Condition, Lock, Thread
 
+from penstock.clock import Clock
 from penstock.errors import PenstockError
+from penstock.model import NS
 
 log = logging.getLogger("penstock.queue")
 
+LONGEST_WAIT_S = 86400.0 * 365  # what a thread can wait in one go
+
 
 class Tidying:
-    """Runs `compact` in the background, at most once at a time, when asked to."""
+    """Run `compact` in the background, once at a time: when asked to, and every `interval_s`."""
 
-    def __init__(self, compact: Callable[[], object], name: str) -> None:
+    def __init__(
+        self, compact: Callable[[], object], name: str, *, clock: Clock, interval_s: float = 0.0
+    ) -> None:
         self._compact = compact
         self._name = name
-        self._asked: SimpleQueue[None] = SimpleQueue()  # made in C, so that no interrupt tears it
+        self._clock = clock
+        self._interval_ns = round(interval_s * NS)  # 0: no interval
+        self._due_ns = clock.monotonic_ns() + self._interval_ns
+        self._lock = Lock()  # made in C: no interrupt keeps it, as it may that of a condition
+        self._changed = Condition(self._lock)
+        self._asked = False
         self._ended = False
         self._thread: Thread | None = None
+        if interval_s:
+            self._start()
 
     def ask(self) -> None:
         """Compact soon; does not wait."""
         if self._thread is None:
-            thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
-            thread.start()
-            self._thread = thread  # if an interrupt comes before, the next call starts another
-        if self._asked.empty():
-            self._asked.put(None)
+            self._start()
+        with self._lock:
+            self._asked = True
+            self._changed.notify_all()
 
     def end(self) -> None:
         """Finish what is running, and stop."""
-        self._ended = True
-        self._asked.put(None)
+        with self._lock:
+            self._ended = True
+            self._changed.notify_all()
         if self._thread is not None:
             self._thread.join()
 
+    def _start(self) -> None:
+        thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
+        thread.start()
+        self._thread = thread  # if an interrupt comes before, the next call starts another
+
     def _run(self) -> None:
-        while True:
-            self._asked.get()
-            if self._ended:
-                self._asked.put(None)  # for another that an interrupted start left
-                return
+        while self._wait():
             try:
                 self._compact()
             except PenstockError as error:
                 log.warning("compaction in the background failed: %s", error)
-            except Exception:  # a defect of ours; the next snapshot is another chance
+            except Exception:  # a defect of ours; the next time is another chance
                 log.exception("compaction in the background failed")
+
+    def _wait(self) -> bool:
+        """Return True when it is time to compact, False when it is time to stop."""
+        with self._lock:
+            while not self._ended and not self._asked:
+                if not self._interval_ns:
+                    self._clock.wait(self._changed, None)
+                    continue
+                left_ns = self._due_ns - self._clock.monotonic_ns()
+                if left_ns <= 0:
+                    break
+                self._clock.wait(self._changed, min(left_ns / NS, LONGEST_WAIT_S))
+            self._asked = False
+            self._due_ns = self._clock.monotonic_ns() + self._interval_ns
+            return not self._ended

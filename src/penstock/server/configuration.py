@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.broker.settings import BrokerSettings
+from penstock.checking import did_you_mean
 from penstock.errors import InvalidInput, PenstockError
 from penstock.server.settings import ServerSettings
 from penstock.units import number_of
@@ -106,7 +107,7 @@ def _refuse_unknown(table: str, values: Mapping[str, Any], place: Any) -> None:
         if name not in known:
             raise InvalidInput(
                 f"{place(name)}: there is no setting {name!r} in [{table}]; "
-                f"the settings are {', '.join(sorted(known))}"
+                f"{did_you_mean(name, known)}"
             )
 
 

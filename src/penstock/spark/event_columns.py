@@ -29,7 +29,7 @@ _HEAD_BYTES = 18  # with one run
 _BY_NUMBER = {int(kind): kind.name.lower() for kind in EventType}
 _NAMES = pa.array([_BY_NUMBER.get(number) for number in range(256)], pa.string())
 # Where a field stands behind the head of an event with one run; text reaches to the body's end.
-_REASON = {EventType.NACKED: 10, EventType.DEAD: 3, EventType.LOST: 2}
+_REASON = {EventType.NACKED: 10, EventType.DEAD: 3, EventType.LOST: 2, EventType.DISCARDED: 2}
 _HOLDER = {EventType.LEASED: 26, EventType.DEAD_LEASED: 26}
 _RETRY_AT = {EventType.NACKED: 0, EventType.TIMED_OUT: 0}
 _DEADLINE = {EventType.LEASED: 8, EventType.DEAD_LEASED: 8, EventType.EXTENDED: 0}

@@ -58,8 +58,4 @@ def name_of(queue: WorkQueue) -> str:
 
 def _other_face(queue: Queue) -> AsyncQueue:
     """A directory has one writer, but its core may have several faces."""
-    core = queue._core
-    tidying = core.tidying
-    face = AsyncQueue(core)
-    core.tidying = tidying  # the one whose thread may be running, and is ended by close
-    return face
+    return AsyncQueue(queue._core)

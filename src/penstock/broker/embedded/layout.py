@@ -23,7 +23,7 @@ from penstock.errors import LedgerError
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.lock import DirectoryLock
-from penstock.ledger.place import is_made
+from penstock.ledger.place import is_made, make_with_parents
 from penstock.names import directory_of, is_name, name_of_directory
 
 _NAMESPACE_FILE = "namespace.json"
@@ -36,22 +36,28 @@ class Layout:
 
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
-        self._root = Folder(files, check_local(path))
+        self._root = Folder(
+            files, check_local(path, "a broker's data is in a directory, such as ./data")
+        )
         self._documents = self._root.child("_broker")
         self._trash = self._root.child("_trash")
         self._lock = DirectoryLock(self._root)
 
     def open(self, clock: Clock) -> None:
         """Become the broker of this directory, and finish what a crash interrupted."""
-        if not self._root.exists():
-            self._root.make()
-            self._root.parent().sync()
+        self._make_root()
         self._lock.take(clock)
         for folder in (self._documents, self._trash):
             folder.make()
             folder.sweep()
         self._root.sync()
         self._empty_trash()
+
+    def _make_root(self) -> None:
+        if not self._root.exists():
+            make_with_parents(self._root)
+        elif not self._documents.exists():
+            self._root.parent().sync()  # a process may have died right after making it
 
     def announce(self, clock: Clock, url: str) -> None:
         """Say in the LOCK where this broker is reached."""
@@ -150,9 +156,7 @@ class Layout:
     @contextmanager
     def documents_turn(self) -> Iterator[None]:
         """For a process that is not the broker and changes a document: one at a time."""
-        if not self._root.exists():
-            self._root.make()
-            self._root.parent().sync()
+        self._make_root()
         self._documents.make()
         self._root.sync()
         turn = DirectoryLock(self._documents)

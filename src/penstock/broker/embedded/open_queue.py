@@ -38,6 +38,7 @@ from penstock.model import (
     LeasedMessage,
     NewMessage,
     Published,
+    RetryInfo,
     Stats,
     Why,
 )
@@ -68,7 +69,7 @@ class OpenQueue:
     ) -> None:
         self.name = name
         self.core = core
-        self._parts = Parts(core, _NotHere())
+        self._parts = Parts(core, _NotHere(), own_timer=False)
         self.files = QueueFiles(core, self.in_thread)
         self._commits = commits
         self._timer = timer
@@ -375,6 +376,9 @@ class OpenQueue:
 
     def why(self, id: str, group: str) -> Future[Why]:
         return self.in_thread(lambda: self._parts.inspecting.why(id, group))
+
+    def retry_info(self, id: str, group: str) -> Future[RetryInfo]:
+        return self.in_thread(lambda: self._parts.inspecting.retry_info(id, group))
 
     def history(
         self, id: str, group: str | None, skip: int, limit: int

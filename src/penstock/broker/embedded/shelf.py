@@ -74,6 +74,7 @@ class Shelf:
         self._watchers: dict[QueueName, int] = {}
         self._turns: dict[QueueName, asyncio.Lock] = {}
         self._tidying: asyncio.TimerHandle | None = None
+        self._compactions: Timer[QueueName] = Timer(self._compact_later)
         self._background: set[asyncio.Future[None]] = set()
         self._closed: dict[QueueName, ClosedStats] = {}
         self._repeats = Repeats()
@@ -121,6 +122,7 @@ class Shelf:
         """Close every queue: each saves its state."""
         if self._tidying is not None:
             self._tidying.cancel()
+        self._compactions.close()
         await asyncio.gather(*self._background)
         await asyncio.gather(*(self._close(queue) for queue in list(self._open)))
 
@@ -210,6 +212,7 @@ class Shelf:
             if found is not None:
                 QueueSettings.of(settings, found.core.settings)  # refuses before anything happens
                 await self._close_now(queue)
+            self._compactions.forget(queue)  # its interval may be another one
             return (await self._open_now(queue, settings)).info
 
     async def delete(self, queue: QueueName, *, if_empty: bool = False) -> None:
@@ -242,6 +245,7 @@ class Shelf:
         if queue in self._open:
             await self._close_now(queue)
         self._closed.pop(queue, None)
+        self._compactions.forget(queue)
         del self._bytes[queue]
         self.sizes.forget(queue)
         self.by_identity = {i: q for i, q in self.by_identity.items() if q != queue}
@@ -269,6 +273,7 @@ class Shelf:
         self.sizes.set(queue, found.bytes())
         self.by_identity[core.identity] = queue
         found.plan()
+        self._plan_compaction(found)
         self._written(queue)  # by its recovery, perhaps
         return found
 
@@ -344,6 +349,26 @@ class Shelf:
         unused = [found for found in self._open.values() if not found.is_in_use]
         for found in sorted(unused, key=lambda one: one.used_at)[:excess]:
             await self._close_unused(found.name)
+
+    # -- compacting at an interval -----------------------------------------------------------------
+
+    def _plan_compaction(self, found: OpenQueue) -> None:
+        """An earlier plan stands: closing a queue and opening it again does not put it off."""
+        interval_s = found.core.settings.compact_interval_s
+        if interval_s:
+            self._compactions.plan(found.name, interval_s)
+
+    def _compact_later(self, queue: QueueName) -> None:
+        self._in_background(self._compact(queue))
+
+    async def _compact(self, queue: QueueName) -> None:
+        """Also of a queue that is closed: what it keeps by age gets old all the same."""
+        try:
+            found = await self.opened(queue)
+            self._plan_compaction(found)
+            await found.compact()
+        except (PenstockError, OSError) as error:
+            log.warning("compaction of queue %s failed: %s", queue, error)
 
     def _make_room_later(self) -> None:
         if len(self._open) > self._max_open:

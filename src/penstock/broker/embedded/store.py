@@ -41,6 +41,7 @@ from penstock.model import (
     HistoryEvent,
     LeasedMessage,
     Published,
+    RetryInfo,
     Stats,
     Why,
 )
@@ -280,6 +281,11 @@ class EmbeddedStore:
 
     def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]:
         return self._do(queue, lambda one: one.why(id, group))
+
+    def retry_info(
+        self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME
+    ) -> Future[RetryInfo]:
+        return self._do(queue, lambda one: one.retry_info(id, group))
 
     def history(
         self,

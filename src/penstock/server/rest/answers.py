@@ -173,6 +173,20 @@ class WhyAnswer(Struct):
     details: Mapping[str, Any]
 
 
+class RetryInfoAnswer(Struct, omit_defaults=True):
+    """How often a message was tried. `next_attempt_at`: only of one that waits for its time."""
+
+    id: str
+    group: str
+    state: str
+    attempts: int
+    max_attempts: int
+    reason: str
+    next_attempt_at: str | UnsetType = UNSET
+    first_failure_at: str | UnsetType = UNSET
+    last_failure_at: str | UnsetType = UNSET
+
+
 class GroupAnswer(Struct, omit_defaults=True):
     """A consumer group and (where it was asked for) its counts."""
 

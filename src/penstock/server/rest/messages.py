@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta
+from msgspec import UNSET, Meta, UnsetType
 
 from penstock.broker import Browse, Row, Verb, check_name
 from penstock.errors import InvalidInput
@@ -19,6 +19,7 @@ from penstock.server.rest.answers import (
     MessageList,
     PublishedMessage,
     PublishedMessages,
+    RetryInfoAnswer,
     WhyAnswer,
 )
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
@@ -151,6 +152,26 @@ async def get_why(call: Call) -> Answer:
     return WhyAnswer(why.id, why.group, why.state, why.code, why.sentence, why.details)
 
 
+async def get_retry_info(call: Call) -> Answer:
+    """Tell how often a message was tried, and when it is tried next."""
+    info = await call.broker.retry_info(call.caller, call.path("id"), group=group_of(call))
+    return RetryInfoAnswer(
+        id=info.id,
+        group=info.group,
+        state=info.state,
+        attempts=info.attempts,
+        max_attempts=info.max_attempts,
+        reason=info.reason,
+        next_attempt_at=_time(info.next_attempt_ns),
+        first_failure_at=_time(info.first_failure_ns),
+        last_failure_at=_time(info.last_failure_ns),
+    )
+
+
+def _time(at_ns: int) -> str | UnsetType:
+    return rfc3339(at_ns) if at_ns else UNSET
+
+
 def group_of(call: Call) -> str:
     """The group that the query names."""
     return check_name("group", call.query.text("group") or MAIN_GROUP_NAME)
@@ -228,6 +249,15 @@ ENDPOINTS = (
         Verb.READ,
         History,
         query=(GROUP, *PAGING),
+        also=(404,),
+    ),
+    Endpoint(
+        "GET",
+        f"{_MESSAGE}/retry_info",
+        get_retry_info,
+        Verb.READ,
+        RetryInfoAnswer,
+        query=(GROUP,),
         also=(404,),
     ),
     Endpoint("GET", f"{_MESSAGE}/why", get_why, Verb.READ, WhyAnswer, query=(GROUP,), also=(404,)),

@@ -12,7 +12,14 @@ from penstock.server.problems import Problem, problem_of
 from penstock.server.rest.answers import Settled, SettledOne
 from penstock.server.rest.message_in import new_message
 from penstock.server.rest.message_out import encode
-from penstock.server.rest.structs import MOST_SETTLED, AckItem, SettleBody
+from penstock.server.rest.structs import (
+    MOST_SETTLED,
+    AckItem,
+    ExtendItem,
+    NackItem,
+    ReleaseItem,
+    SettleBody,
+)
 
 STATUS = 200
 
@@ -30,19 +37,19 @@ def read_settlements(body: bytes) -> list[Settlement]:
         for index, item in enumerate(asked.ack)
     ]
     found += [
-        Settlement("nack", item)
-        if isinstance(item, str)
-        else Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s)
+        Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s)
+        if isinstance(item, NackItem)
+        else Settlement("nack", item)
         for item in asked.nack
     ]
     found += [
-        Settlement("extend", item)
-        if isinstance(item, str)
-        else Settlement("extend", item.receipt, lease_s=item.lease_s or 0.0)
+        Settlement("extend", item.receipt, lease_s=item.lease_s)
+        if isinstance(item, ExtendItem)
+        else Settlement("extend", item)
         for item in asked.extend
     ]
     found += [
-        Settlement("release", item if isinstance(item, str) else item.receipt)
+        Settlement("release", item.receipt if isinstance(item, ReleaseItem) else item)
         for item in asked.release
     ]
     return found

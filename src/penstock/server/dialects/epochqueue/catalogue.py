@@ -22,6 +22,7 @@ QUEUE = f"{NAMESPACE}/queues/{{queue}}"
 
 NEW_QUEUE: Mapping[str, Any] = {
     "backoff_base_s": 0.0,  # what fails is ready again at once
+    "max_attempts": 5,
     "max_payload_bytes": 256 * 1024,
 }
 MOST_RETRIES = 65_535
