@@ -4,6 +4,10 @@ The first line of each docstring is the situation; the message of an instance sa
 why, and what to do.
 """
 
+from typing import TypeVar
+
+E = TypeVar("E", bound=Exception)
+
 
 class PenstockError(Exception):
     """Anything that Penstock itself refuses or reports."""
@@ -181,3 +185,14 @@ class Overloaded(Unavailable):
 
 class Unreachable(Unavailable):
     """No answer came from the broker: no connection, or it broke, or the time was over."""
+
+
+def again(error: E) -> E:
+    """Return a copy of an error, to be raised once more.
+
+    An error that is raised twice keeps the frames of both calls, and their payloads with them.
+    """
+    copy = type(error).__new__(type(error), *error.args)
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy

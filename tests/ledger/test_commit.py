@@ -438,7 +438,7 @@ def test_an_interrupted_leader_leaves_nobody_waiting() -> None:
             come.event.wait(DEADLINE_S)
             raise Broken
 
-    group = GroupCommit(sync, name="test")
+    group = GroupCommit(sync)
     answers: list[str] = []
 
     def lead() -> None:
@@ -475,7 +475,7 @@ def test_tasks_of_the_round_after_the_close_are_answered() -> None:
 
     async def main() -> list[object]:
         loop = asyncio.get_running_loop()
-        group = GroupCommit(sync, name="test")
+        group = GroupCommit(sync)
         first = group.wait_async()
         await loop.run_in_executor(None, syncing.wait, DEADLINE_S)
         second = group.wait_async()

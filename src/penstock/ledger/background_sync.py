@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from threading import Thread
 
+from penstock.background import Background
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.ledger")
@@ -24,14 +24,11 @@ class BackgroundSync:
         self._written: SimpleQueue[None] = SimpleQueue()
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._is_over = False
-        self._thread: Thread | None = None
+        self._thread = Background(self._run)
 
     def wake(self) -> None:
         """Something was written that is not synced."""
-        if self._thread is None:
-            thread = Thread(target=self._run, name=f"penstock sync {self._name}", daemon=True)
-            thread.start()
-            self._thread = thread  # if an interrupt comes before, the next call starts another
+        self._thread.start()
         self._written.put(None)
 
     def end(self) -> None:
@@ -39,8 +36,7 @@ class BackgroundSync:
         self._is_over = True
         self._ended.put(None)
         self._written.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while not self._is_over:
@@ -54,10 +50,8 @@ class BackgroundSync:
             try:
                 self._sync()
             except PenstockError as error:
-                log.error("background sync failed: %s", error)
+                log.error("background sync of %s failed: %s", self._name, error)
                 return
-        self._ended.put(None)  # for another that an interrupted start left
-        self._written.put(None)
 
 
 def _empty(queue: "SimpleQueue[None]") -> None:

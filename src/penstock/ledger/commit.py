@@ -12,20 +12,21 @@ both, and the next of its round leads. Asyncio tasks must not block; a helper th
 import asyncio
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 
-from penstock.errors import LedgerClosed, LedgerError, PenstockError
+from penstock.background import Background
+from penstock.errors import LedgerClosed, LedgerError, PenstockError, again
 
 
 class GroupCommit:
     """Rounds of `sync`, shared by threads and asyncio tasks alike."""
 
-    def __init__(self, sync: Callable[[], None], *, name: str) -> None:
+    def __init__(self, sync: Callable[[], None]) -> None:
         self._sync = sync
         self._lock = Lock()
         self._disk = Lock()
         self._gathering = _Round()  # those who wait for the next sync
-        self._helper = _Helper(self._finish, name)
+        self._helper = _Helper(self._finish)
         self._closed = False
 
     def wait(self) -> None:
@@ -94,24 +95,19 @@ class _Round:
 class _Helper:
     """A thread that waits for rounds on behalf of tasks; started when first needed."""
 
-    def __init__(self, finish: Callable[[_Round], None], name: str) -> None:
+    def __init__(self, finish: Callable[[_Round], None]) -> None:
         self._finish = finish
-        self._name = name
         self._asked: SimpleQueue[_Round | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._thread = Background(self._run)
 
     def ask(self, round_: _Round) -> None:
         """See to it that a round is led, and answer its tasks. In their loop."""
         self._asked.put(round_)
-        if self._thread is None:
-            thread = Thread(target=self._run, name=f"penstock commit {self._name}", daemon=True)
-            thread.start()
-            self._thread = thread  # if an interrupt comes before, the next call starts another
+        self._thread.start()
 
     def end(self) -> None:
         self._asked.put(None)
-        if self._thread is not None:
-            self._thread.join()
+        self._thread.join()
 
     def _run(self) -> None:
         while (round_ := self._asked.get()) is not None:
@@ -122,7 +118,6 @@ class _Helper:
                 error = defect
             for loop, tasks in list(round_.tasks.items()):
                 _answer_later(loop, tasks, error)
-        self._asked.put(None)  # for another that an interrupted start left
 
 
 def _answer_later(
@@ -152,7 +147,7 @@ def _closed() -> LedgerClosed:
 def _again(error: Exception) -> Exception:
     """The same error for another waiter, each with a traceback of its own."""
     if isinstance(error, PenstockError):
-        copy: Exception = type(error)(*error.args)
+        copy: Exception = again(error)
     else:
         copy = LedgerError(f"the sync for this call failed: {error!r}")
     copy.__cause__ = error

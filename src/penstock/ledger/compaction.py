@@ -9,7 +9,6 @@ decides how long entries that are done with stay for replay.
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
 from typing import Protocol
 
 from penstock import codec
@@ -133,7 +132,7 @@ class Compactor:
         return past if upto_seq is None else [one for one in past if one[1] <= upto_seq]
 
     def _past_limits(self) -> list[tuple[Segment, int]]:
-        rule, sealed = self._retention, _sealed(self._log)
+        rule, sealed = self._retention, self._log.sealed()
         count = max(len(sealed) + 1 - rule.min_segments, 0)  # the one being written counts too
         if rule.max_age_s is None and rule.max_bytes is None and rule.max_segments is None:
             return sealed[:count]
@@ -280,7 +279,7 @@ def remove_before(
 ) -> CompactionResult:
     """Remove every sealed segment that lies wholly below `seq`, for good."""
     result = result or CompactionResult()
-    gone = [(segment, end) for segment, end in _sealed(log) if end <= seq]
+    gone = [(segment, end) for segment, end in log.sealed() if end <= seq]
     if not gone:
         return result
     low = gone[-1][1]
@@ -302,12 +301,6 @@ def remove_before(
     result.segments_removed += len(gone)
     result.removed_below_seq = low
     return result
-
-
-def _sealed(log: Log) -> list[tuple[Segment, int]]:
-    """The sealed segments with the seq where each ends."""
-    segments = log.segments.all
-    return [(segment, following.base_seq) for segment, following in pairwise(segments)]
 
 
 def _entries(log: Log, segment: Segment) -> Iterator[Entry]:

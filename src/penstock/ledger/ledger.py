@@ -17,6 +17,7 @@ from penstock.errors import (
     NewerVersion,
     PenstockError,
     ReadOnly,
+    again,
 )
 from penstock.ledger.background_sync import BackgroundSync
 from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed, LogEnd
@@ -80,7 +81,7 @@ class Ledger:
         self._directory_lock = DirectoryLock(root) if own_lock and not read_only else None
         self._space = Space(root, settings)
         self._snapshots = Snapshots(root.child("snapshots"))
-        self._group = GroupCommit(self._sync_logs, name=root.path)
+        self._group = GroupCommit(self._sync_logs)
         self._background: BackgroundSync | None = None
         self._on_dirty = on_dirty or self._sync_later
         self._closing = RLock()
@@ -115,7 +116,8 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        root = Folder(files or OsFiles(), check_local(str(path), _WANTED))
+        # Other files may have names of their own: those of a broker are URLs.
+        root = Folder(files or OsFiles(), str(path) if files else check_local(str(path), _WANTED))
         ledger = cls(
             root,
             settings,
@@ -156,7 +158,7 @@ class Ledger:
     def check_writable(self) -> None:
         """Raise if the ledger takes no writes: read-only, stopped or closed."""
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
         self.messages.check_readable()
 
     def check_open(self) -> None:
@@ -468,7 +470,7 @@ class Ledger:
 
     def _save(self, manifest: Manifest) -> None:
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
         try:
             self._space.essential(
                 lambda: manifest.save(self._root), lambda: manifest.save(self._root)
@@ -503,7 +505,7 @@ class Ledger:
         )
         for log in (self.messages, self.events):
             log.forked(self._lock, reason)
-        self._group = GroupCommit(self._sync_logs, name=self.path)  # the old one may have a leader
+        self._group = GroupCommit(self._sync_logs)  # the old one may have a leader
         self._refusal = reason
         self._closed = True
         self._unlock()

@@ -9,6 +9,7 @@ it; the tail stays while it is held), then `_lock` (the structure, shared by the
 """
 
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 from threading import Condition, Lock, RLock
 
 from penstock import codec
@@ -21,7 +22,14 @@ from penstock.codec.layout import (
     MAX_TIMESTAMP_NS,
     TOMBSTONE,
 )
-from penstock.errors import EntryGone, InvalidInput, LedgerError, LedgerStopped, PenstockError
+from penstock.errors import (
+    EntryGone,
+    InvalidInput,
+    LedgerError,
+    LedgerStopped,
+    PenstockError,
+    again,
+)
 from penstock.ledger.appending import Appending, Item, T
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
@@ -120,6 +128,18 @@ class Log(Appending):
         if self.settings.sync == "always":
             return self._durable_next_seq
         return self._packer.next_seq
+
+    def sealed(self) -> list[tuple[Segment, int]]:
+        """The sealed segments, oldest first, with the seq where each ends.
+
+        While a segment is being made, or its making was interrupted, the one before it may be
+        written to again: it is not among them.
+        """
+        with self._lock:
+            segments = self.segments.all
+            if self._begun_seq:
+                segments = segments[:-1]
+        return [(segment, following.base_seq) for segment, following in pairwise(segments)]
 
     # -- writing -----------------------------------------------------------------------------------
 
@@ -512,12 +532,12 @@ class Log(Appending):
 
     def _check_writable(self) -> None:
         if self._refusal is not None:
-            raise self._refusal
+            raise again(self._refusal)
 
     def check_readable(self) -> None:
         """Raise if even reading makes no sense any more."""
         if self._unreadable is not None:
-            raise self._unreadable
+            raise again(self._unreadable)
 
     def refuse(self, reason: PenstockError) -> None:
         """Take no more writes, for a reason that is given to everyone who tries."""

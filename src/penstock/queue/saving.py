@@ -7,8 +7,9 @@ queue that stood still meanwhile would be late for those that are due.
 import logging
 from collections.abc import Callable
 from queue import SimpleQueue
-from threading import Lock, Thread
+from threading import Lock
 
+from penstock.background import Background
 from penstock.errors import LedgerError
 from penstock.queue.snapshot import Frozen
 
@@ -26,7 +27,7 @@ class SnapshotSaver:
         self._turn = Lock()
         self._saved_event = 0
         self._handed: SimpleQueue[tuple[int, Frozen, Callable[[], None]] | None] = SimpleQueue()
-        self._thread: Thread | None = None
+        self._thread: Background | None = None
         self._saving = False
 
     @property
@@ -44,9 +45,8 @@ class SnapshotSaver:
     def save_beside(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
         """Save it in a thread. By one caller at a time, and not while it `is_busy`."""
         if self._thread is None:
-            thread = Thread(target=self._run, name=f"penstock save {self._name}", daemon=True)
-            thread.start()
-            self._thread = thread  # if an interrupt comes before, the next call starts another
+            self._thread = Background(self._run)
+        self._thread.start()
         self._handed.put((event_seq, frozen, on_saved))
 
     def end(self) -> None:
@@ -60,7 +60,6 @@ class SnapshotSaver:
         while True:
             handed = self._handed.get()
             if handed is None:
-                self._handed.put(None)  # for another that an interrupted start left
                 return
             self._save_handed(*handed)
             del handed  # it may be large, and the next one may be long in coming

@@ -2,8 +2,9 @@
 
 import logging
 from collections.abc import Callable
-from threading import Condition, Lock, Thread
+from threading import Condition, Lock
 
+from penstock.background import Background
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.model import NS
@@ -28,14 +29,13 @@ class Tidying:
         self._changed = Condition(self._lock)
         self._asked = False
         self._ended = False
-        self._thread: Thread | None = None
+        self._thread = Background(self._run)
         if interval_s:
-            self._start()
+            self._thread.start()
 
     def ask(self) -> None:
         """Compact soon; does not wait."""
-        if self._thread is None:
-            self._start()
+        self._thread.start()
         with self._lock:
             self._asked = True
             self._changed.notify_all()
@@ -45,22 +45,16 @@ class Tidying:
         with self._lock:
             self._ended = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _start(self) -> None:
-        thread = Thread(target=self._run, name=f"penstock tidy {self._name}", daemon=True)
-        thread.start()
-        self._thread = thread  # if an interrupt comes before, the next call starts another
+        self._thread.join()
 
     def _run(self) -> None:
         while self._wait():
             try:
                 self._compact()
             except PenstockError as error:
-                log.warning("compaction in the background failed: %s", error)
+                log.warning("compaction of %s in the background failed: %s", self._name, error)
             except Exception:  # a defect of ours; the next time is another chance
-                log.exception("compaction in the background failed")
+                log.exception("compaction of %s in the background failed", self._name)
 
     def _wait(self) -> bool:
         """Return True when it is time to compact, False when it is time to stop."""

@@ -1,0 +1,44 @@
+"""Background threads that are started where a lock may be held.
+
+`threading.Thread.start` waits until the new thread reports that it runs. An exception that is
+raised in the starting thread from outside (`PyThreadState_SetAsyncExc`) may land in the new thread
+before that, and the wait never ends. `Background.start` does not wait.
+"""
+
+from _thread import start_new_thread
+from collections.abc import Callable
+from threading import Lock
+
+
+class Background:
+    """One thread that runs one function, once."""
+
+    def __init__(self, run: Callable[[], None]) -> None:
+        self._run = run
+        self._has_begun = False
+        self._running = Lock()  # held by the thread that runs the function
+
+    def start(self) -> None:
+        """Start the thread, unless it runs or has run. Return at once.
+
+        If the thread ends before it begins, the next call starts another.
+        """
+        if not self._has_begun:
+            start_new_thread(self._work, ())
+
+    def join(self) -> None:
+        """Return when the function has returned. Call it here if no thread has begun to."""
+        if not self._has_begun:
+            self._work()
+        with self._running:
+            pass
+
+    def _work(self) -> None:
+        if not self._running.acquire(blocking=False):
+            return  # another thread was quicker
+        try:
+            if not self._has_begun:
+                self._has_begun = True
+                self._run()
+        finally:
+            self._running.release()
