@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from penstock.spark.offsets import (
 )
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.partitions import Lot, read_lot
+from penstock.spark.patience import wait_for_lock
 from penstock.spark.places import QueueAt
 from penstock.spark.planning import (
     check_named,
@@ -224,8 +226,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.table != "messages":
             raise InvalidInput("group is for streams of messages: a group's position is a message")
         for queue in queues:
-            with open_to_change(queue) as it:
-                it.groups.create(self._options.group, seq=seqs[queue.key])
+            wait_for_lock(partial(self._create_group, queue, seqs[queue.key]))
+
+    def _create_group(self, queue: QueueAt, seq: int) -> None:
+        assert self._options.group is not None
+        with open_to_change(queue) as it:
+            it.groups.create(self._options.group, seq=seq)
 
     def _move_group(self, queue: QueueAt, seq: int) -> None:
         assert self._options.group is not None
