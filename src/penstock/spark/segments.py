@@ -9,7 +9,6 @@ the watermark. Where the writer's own checkpoints promise as much, there is noth
 """
 
 import errno
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
@@ -33,8 +32,6 @@ from penstock.ledger.segment_header import (
 )
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt
-
-log = logging.getLogger("penstock.spark")
 
 KINDS = {"messages": MESSAGES, "events": EVENTS}
 _LOOKS = 10  # at a directory that a writer changes
@@ -75,6 +72,7 @@ class LogView:
     spans: Sequence[Span]
     first_seq: int  # the lowest that is still there
     next_seq: int  # one above the highest that is durable
+    low: int  # entries below it were removed; from it to `first_seq`, they are lost
 
     @property
     def file_bytes(self) -> int:
@@ -84,6 +82,10 @@ class LogView:
 def blank(size: int) -> memoryview:
     """Return that many zeros. The system gives memory only for pages that are written to."""
     return memoryview(mmap(-1, max(size, 1)))[:size]
+
+
+class _Changed(Exception):
+    """A writer removed segments while they were listed."""
 
 
 class LogWatcher:
@@ -103,7 +105,7 @@ class LogWatcher:
         for _ in range(_LOOKS):
             try:
                 return self._look()
-            except FileNotFoundError:
+            except (FileNotFoundError, _Changed):
                 continue  # removed between listing and opening: there is a new list
         return self._look()
 
@@ -142,11 +144,6 @@ class LogWatcher:
             header, sound = self._header(base)
             if header.base_seq == base:  # else a copy under another number
                 headers.append((header, sound))
-        if headers and headers[0][0].base_seq > low:
-            log.warning(
-                "queue %s: seq %d to %d of %s are lost; to see all damage, run: penstock verify %s",
-                *(facts.queue.key, low, headers[0][0].base_seq - 1, self._log, facts.queue.path),
-            )
         spans = [
             self._sealed(header, sound, following[0].base_seq)
             for (header, sound), following in pairwise(headers)
@@ -159,9 +156,11 @@ class LogWatcher:
                 last = replace(last, end_seq=closed.next, sound=False)
             if last is not None:
                 spans.append(last)
-        next_seq = spans[-1].end_seq if spans else low
-        first_seq = max(spans[0].header.base_seq, low) if spans else low
-        return LogView(facts, self._log, tuple(spans), min(first_seq, next_seq), next_seq)
+        next_seq = spans[-1].end_seq if spans else max(low, closed.next)
+        first_seq = min(max(spans[0].header.base_seq, low), next_seq) if spans else next_seq
+        if low < first_seq and self._marks_low() != low:
+            raise _Changed  # retention, between the marks and the listing: nothing is lost
+        return LogView(facts, self._log, tuple(spans), first_seq, next_seq, min(low, first_seq))
 
     def _marks_low(self) -> int:
         manifest = self._manifest()

@@ -119,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         for key, seq in begin.items():
             end[key] = max(end.get(key, seq), seq)
-        known = {key: begin.get(key, views[key].first_seq) for key in end if key in views}
+        known = {key: begin.get(key, views[key].low) for key in end if key in views}
         known |= {key: seq for key, seq in begin.items() if key not in known}
         if self._is_too_little(known, end):
             return start
@@ -182,9 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last > view.next_seq:
                 self._check_all_there({key: last}, views)
                 last = view.next_seq
-            first = begin.get(key, view.first_seq)
-            fail = self._options.fail_on_data_loss
-            first = checked_start(view, first, last, fail=fail)
+            first = begin.get(key, view.low)
+            first = checked_start(view, first, last, self._options)
             claimed = backlog.get(key, first if key in begin else last)
             ranges += claimed_ranges(view, first, last, claimed, self._options)
             if self._options.table == "events" and "group" in self._schema.fieldNames():

@@ -95,7 +95,8 @@ class _BrokerWatcher:
         ]
         first_seq = max(spans[0].header.base_seq, info.low) if spans else info.low
         first_seq = min(first_seq, info.next_seq)
-        return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq)
+        # What is lost, the broker found when it opened the queue; its marks are past that.
+        return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq, first_seq)
 
 
 def _log_of(listing: QueueSegments, log: str) -> LogInfo:
