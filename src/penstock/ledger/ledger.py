@@ -116,7 +116,9 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        root = Folder(files or OsFiles(), check_local(str(path), _WANTED))
+        # Files that are not the system's have paths of their own: a broker's are URLs.
+        place = str(path) if files is not None else check_local(str(path), _WANTED)
+        root = Folder(files or OsFiles(), place)
         ledger = cls(
             root,
             settings,
