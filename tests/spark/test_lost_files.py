@@ -1,6 +1,7 @@
 """Files of a queue that are missing, cut or misplaced: the source tells, and doubles no row."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
@@ -75,7 +76,7 @@ def without_first(queue: Path) -> int:
     ids=str,
 )
 def test_a_lost_first_segment_is_told_by_a_read_that_wants_it(
-    queue: Path, options: dict[str, str]
+    queue: Path, options: dict[str, Any]
 ) -> None:
     left = without_first(queue)
     with pytest.raises(DamagedSegment, match=rf"seq [15] to {left - 1} of messages are lost"):
