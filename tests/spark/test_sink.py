@@ -137,7 +137,10 @@ def _killed(*_: object, **__: object) -> None:
     raise KeyboardInterrupt
 
 
-def test_a_queue_with_another_writer_is_refused_by_name(tmp_path: Path, way: str) -> None:
+def test_a_queue_with_another_writer_is_refused_by_name(
+    tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.patience.LOCK_WAIT_S", 0)
     with penstock.open(str(tmp_path)) as queue:
         queue.enqueue(b"its own")
         made = writer(tmp_path)

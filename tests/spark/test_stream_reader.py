@@ -206,7 +206,10 @@ def test_a_group_follows_the_stream_and_holds_retention_back(tmp_path: Path) -> 
     assert seqs(reader, end, {tmp_path.name: 1001}) == list(range(500, 1001))
 
 
-def test_a_group_of_a_queue_with_another_writer_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_group_of_a_queue_with_another_writer_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.spark.patience.LOCK_WAIT_S", 0)
     with open_small(tmp_path):
         reader = stream(tmp_path, group="spark")
         with pytest.raises(LedgerLocked):

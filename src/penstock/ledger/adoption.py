@@ -102,7 +102,7 @@ def applications(ledger: Ledger, prefix: str) -> list[str]:
 def sweep_staging(ledger: Ledger, names: Sequence[str]) -> None:
     """Remove folders of `staging/`: those of failed or finished writers."""
     staging = _staging(ledger)
-    pending = Memory.load(ledger).pending
+    pending = Memory.load(_root(ledger)).pending
     kept = pending["folder"] if pending is not None else None
     for name in names:
         folder = staging.child(name)
@@ -115,8 +115,12 @@ def sweep_staging(ledger: Ledger, names: Sequence[str]) -> None:
         staging.sync()
 
 
+def _root(ledger: Ledger) -> Folder:
+    return Folder(ledger.messages.folder.files, ledger.path)
+
+
 def _staging(ledger: Ledger) -> Folder:
-    return Folder(ledger.messages.folder.files, ledger.path).child(STAGING)
+    return _root(ledger).child(STAGING)
 
 
 # -- doing it --------------------------------------------------------------------------------------
@@ -132,6 +136,7 @@ class _Adoption:
         self._log = ledger.messages
         self._files = ledger.messages.folder.files
         self._transaction = transaction
+        self._root = _root(ledger)
         self._staging = _staging(ledger)
 
     def repeated(self) -> Adopted | None:
@@ -208,21 +213,19 @@ class _Adoption:
 
     def _announce(self, **where: object) -> None:
         if self._transaction is not None:
-            memory = Memory.load(self._ledger)
+            memory = Memory.load(self._root)
             pending = {"app": self._transaction.app, "version": self._transaction.version, **where}
-            replace(memory, pending=pending).save(self._ledger)
+            replace(memory, pending=pending).save(self._root)
 
     def _remember(self, adopted: Adopted) -> Adopted:
         if self._transaction is not None:
-            memory = Memory.load(self._ledger)
-            memory.with_done(self._transaction, adopted.first_seq, adopted.entries).save(
-                self._ledger
-            )
+            memory = Memory.load(self._root)
+            memory.with_done(self._transaction, adopted.first_seq, adopted.entries).save(self._root)
         return adopted
 
     def settled(self) -> Memory:
         """Return what is remembered. Find out first whether what was announced did happen."""
-        memory = Memory.load(self._ledger)
+        memory = Memory.load(self._root)
         pending = memory.pending
         if pending is None:
             return memory
@@ -236,7 +239,7 @@ class _Adoption:
             settled = replace(memory, pending=None)
         else:
             settled = memory.with_done(transaction, first_seq, pending["entries"])
-        settled.save(self._ledger)
+        settled.save(self._root)
         return settled
 
     def _appended(self, from_seq: int, transaction: Transaction) -> int | None:

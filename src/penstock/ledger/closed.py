@@ -1,9 +1,9 @@
-"""closed.json: where each log ended when the queue was last closed.
+"""closed.json: what there was when the queue was last closed, and where each log ended.
 
 Closing writes it when everything else is on disk. From then on a log never gets shorter: writers
 add to it, and recovery cuts off only what came later. So what the file names and is not there was
 lost, and nothing before that end can be an unfinished write. A log that goes further is sound:
-it was written to since, and perhaps killed.
+it was written to since, and perhaps killed. The same holds for transactions.json.
 
 Opening removes the file only if a log lacks something of it, after that was reported and the lost
 seqs are on record.
@@ -45,9 +45,13 @@ class Closed:
     identity: int
     messages: LogEnd
     events: LogEnd
+    transactions: bool = False  # there was a transactions.json
 
     def pack(self) -> bytes:
-        return pack_checked({"format": FORMAT_VERSION, **asdict(self)})
+        content = {"format": FORMAT_VERSION, **asdict(self)}
+        if not self.transactions:
+            del content["transactions"]
+        return pack_checked(content)
 
     @classmethod
     def unpack(cls, data: bytes) -> "Closed":
@@ -60,6 +64,7 @@ class Closed:
                 whole(content["identity"], 0, (1 << 32) - 1),
                 _log_end(**content["messages"]),
                 _log_end(**content["events"]),
+                content.get("transactions") is True,
             )
         except (ValueError, KeyError, TypeError) as error:
             raise BadEntry(0, f"{CLOSED_NAME} cannot be read: {error}") from None

@@ -36,6 +36,7 @@ from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
 from penstock.ledger.space import Space
 from penstock.ledger.system_errors import as_ledger_error
+from penstock.ledger.transactions import MAX_TRANSACTIONS_BYTES, TRANSACTIONS_NAME, Memory
 
 if TYPE_CHECKING:
     import asyncio
@@ -116,8 +117,9 @@ class Ledger:
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
-        # Other files may have names of their own: those of a broker are URLs.
-        root = Folder(files or OsFiles(), str(path) if files else check_local(str(path), _WANTED))
+        # Files that are not the system's have paths of their own: a broker's are URLs.
+        place = str(path) if files is not None else check_local(str(path), _WANTED)
+        root = Folder(files or OsFiles(), place)
         ledger = cls(
             root,
             settings,
@@ -178,6 +180,7 @@ class Ledger:
             reason = f"belongs to another queue (identity {last_close.identity:08x})"
             self._desk.report(Damage(CLOSED_NAME, 0, len(data), 1, 0, reason), data)
             last_close = None
+        self._check_transactions(last_close)
         for name in ("messages", "events", "snapshots"):
             if not self.read_only:
                 self._root.child(name).make()
@@ -246,6 +249,23 @@ class Ledger:
             damaged = data or b""
             self._desk.report(Damage(CLOSED_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
             return damaged, None
+
+    def _check_transactions(self, last_close: Closed | None) -> None:
+        """Report a transactions.json that is damaged, or gone since the queue was closed."""
+        data = b""
+        try:
+            data = self._root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES)
+            Memory.unpack(data)
+            return
+        except FileNotFoundError:
+            if last_close is None or not last_close.transactions:
+                return
+            reason = "it is missing: a job that was taken in before would be taken in again"
+        except NewerVersion:
+            return  # for those who need it to refuse
+        except (BadEntry, ValueError) as error:
+            reason = str(error)
+        self._desk.report(Damage(TRANSACTIONS_NAME, 0, len(data), 1, 0, reason), data)
 
     def _is_current(self) -> bool:
         """Do queue.json and closed.json still say what was read? Beside a writer they may not."""
@@ -547,7 +567,12 @@ class Ledger:
         """Note where the logs end. Its name is synced with that of metadata.json."""
         if not (self.messages.ended_well and self.events.ended_well):
             return
-        closed = Closed(self.identity, LogEnd.of(self.messages), LogEnd.of(self.events))
+        closed = Closed(
+            self.identity,
+            LogEnd.of(self.messages),
+            LogEnd.of(self.events),
+            self._root.has(TRANSACTIONS_NAME),
+        )
         try:
             self._root.replace(CLOSED_NAME, closed.pack(), sync_name=False)
         except OSError:

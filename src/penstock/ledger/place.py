@@ -39,7 +39,7 @@ def check_place(root: Folder, *, create: bool, network_too: bool) -> None:
         if not create:
             raise NotALedger(f"{root.path} is not a queue: there is no {MANIFEST_NAME} in it")
         strangers = [name for name in root.names() if name not in _EARLY_NAMES]
-        if strangers:
+        if strangers and not is_made(root):  # another process may have made it since
             raise NotALedger(
                 f"{root.path} is not a queue and not empty ({strangers[0]!r} is in it): name an "
                 f"empty directory, or a new one"

@@ -1,7 +1,7 @@
 """Reading a log: one entry, a time, or in order."""
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from operator import itemgetter
 
 from penstock.codec import Entry
@@ -13,6 +13,7 @@ from penstock.ledger.segment_header import HEADER_BYTES
 
 _seq_of = itemgetter(Entry._fields.index("seq"))
 _MOST_BYTES = 8 << 20  # of one read
+_LATEST_NS = 1 << 64  # later than any entry
 _type_of = itemgetter(Entry._fields.index("type"))
 
 
@@ -62,26 +63,33 @@ def seq_at_time(log: Log, timestamp_ns: int) -> int:
     while True:
         segments = log.segments.all
         try:
-            return _seq_at_time(log, segments, timestamp_ns)
+            found = seq_at_time_in(segments, timestamp_ns, log.segments.used)
+            return log.next_seq if found is None else found
         except EntryGone:
             if not any(segment.gone for segment in segments):
                 raise
 
 
-def _seq_at_time(log: Log, segments: Sequence[Segment], timestamp_ns: int) -> int:
+def seq_at_time_in(
+    segments: Sequence[Segment], timestamp_ns: int, used: Callable[[Segment], Segment] | None = None
+) -> int | None:
+    """Return the seq of the first entry at or after that time; None if there is none.
+
+    `used` is called with each segment that is read.
+    """
+
+    def starts_at(segment: Segment) -> int:
+        first = (used(segment) if used else segment).first_timestamp_ns()
+        return _LATEST_NS if first is None else first
+
     # The first segment that starts at or after the time; the entry may be at the end of the one
     # before it. `created_at` would not do: a rewritten segment keeps it, an adopted has its own.
-    at = bisect_left(segments, timestamp_ns, key=lambda segment: _starts_at(log, segment))
+    at = bisect_left(segments, timestamp_ns, key=starts_at)
     for segment in segments[max(at - 1, 0) :]:
-        offset = log.segments.used(segment).offset_at_time(timestamp_ns)
+        offset = (used(segment) if used else segment).offset_at_time(timestamp_ns)
         if offset >= 0:
             return segment.entry_at(offset).seq
-    return log.next_seq
-
-
-def _starts_at(log: Log, segment: Segment) -> int:
-    first = log.segments.used(segment).first_timestamp_ns()
-    return log.last_timestamp_ns + 1 if first is None else first
+    return None
 
 
 def next_seq_after(entry: Entry) -> int:

@@ -4,14 +4,12 @@ For each application the version that was taken in last; and what is about to be
 crash it can be found out whether it was.
 """
 
-import json
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from penstock.codec import crc32c
-from penstock.errors import LedgerError
+from penstock.errors import BadEntry, LedgerError, NewerVersion
+from penstock.ledger.checked_json import pack_checked, unpack_checked
 from penstock.ledger.folder import Folder
-from penstock.ledger.ledger import Ledger
 from penstock.ledger.system_errors import as_ledger_error
 
 TRANSACTIONS_NAME = "transactions.json"
@@ -41,42 +39,42 @@ class Memory:
     pending: dict[str, Any] | None = None
 
     @classmethod
-    def load(cls, ledger: Ledger) -> "Memory":
-        root = Folder(ledger.messages.folder.files, ledger.path)
+    def unpack(cls, data: bytes) -> "Memory":
+        """BadEntry where it is damaged, NewerVersion where we must not guess."""
+        content = unpack_checked(TRANSACTIONS_NAME, data)
         try:
-            data = root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES)
-        except FileNotFoundError:
-            return cls({})
-        except OSError as error:
-            raise as_ledger_error(ledger.path, f"reading {TRANSACTIONS_NAME}", error) from error
-        try:
-            content = json.loads(data)
-            checksum = content.pop("crc")
-            if checksum != crc32c(_canonical(content)) or content["format"] > _FORMAT:
-                raise ValueError("the checksum does not match, or a newer version wrote it")
+            if content["format"] > _FORMAT:
+                raise NewerVersion(0, f"{TRANSACTIONS_NAME} was written by a newer version")
             done = {app: (v, seq, n) for app, (v, seq, n) in content["done"].items()}
             return cls(done, content["pending"])
         except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise BadEntry(0, f"{TRANSACTIONS_NAME} cannot be read: {error}") from None
+
+    @classmethod
+    def load(cls, root: Folder) -> "Memory":
+        """Return what the queue in a directory remembers; LedgerError if it cannot be said."""
+        try:
+            return cls.unpack(root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES))
+        except FileNotFoundError:
+            return cls({})
+        except OSError as error:
+            raise as_ledger_error(root.path, f"reading {TRANSACTIONS_NAME}", error) from error
+        except (BadEntry, ValueError) as error:
             raise LedgerError(
-                f"{ledger.path}/{TRANSACTIONS_NAME} cannot be read ({error}), so it cannot be said "
+                f"{root.path}/{TRANSACTIONS_NAME} cannot be read ({error}), so it cannot be said "
                 f"which transactions are in the queue. Make sure that none will be repeated, then "
                 f"remove the file."
             ) from None
 
-    def save(self, ledger: Ledger) -> None:
+    def save(self, root: Folder) -> None:
         done = dict(list(self.done.items())[-MAX_REMEMBERED:])
-        content = {"format": _FORMAT, "done": done, "pending": self.pending}
-        data = json.dumps({**content, "crc": crc32c(_canonical(content))}).encode()
+        data = pack_checked({"format": _FORMAT, "done": done, "pending": self.pending})
         try:
-            Folder(ledger.messages.folder.files, ledger.path).replace(TRANSACTIONS_NAME, data)
+            root.replace(TRANSACTIONS_NAME, data)
         except OSError as error:
-            raise as_ledger_error(ledger.path, f"saving {TRANSACTIONS_NAME}", error) from error
+            raise as_ledger_error(root.path, f"saving {TRANSACTIONS_NAME}", error) from error
 
     def with_done(self, transaction: Transaction, first_seq: int, entries: int) -> "Memory":
         others = {app: entry for app, entry in self.done.items() if app != transaction.app}
         entry = (transaction.version, first_seq, entries)
         return Memory({**others, transaction.app: entry}, None)
-
-
-def _canonical(content: dict[str, Any]) -> bytes:
-    return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

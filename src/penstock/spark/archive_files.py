@@ -6,15 +6,17 @@
       _delta_log/                     names the same files as a Delta table, where asked for
       _lock                           held by the job that is archiving
 
-(without `namespace=…` for a queue directory that was named by itself). What is not in a manifest is
-not archived: a job that was killed leaves files which the next one
-writes again, under the same names.
+(without `namespace=…` for a queue directory that was named by itself; a queue whose name has other
+characters than small letters, digits and `._-` has a digest of it in its files' names). What is not
+in a manifest is not archived: a job that was killed leaves files which the next one writes again,
+under the same names.
 """
 
 import fcntl
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -28,6 +30,7 @@ from penstock.spark.places import QueueAt
 MANIFESTS = "_manifests"
 _LOCK = "_lock"
 _CHUNK = 1 << 20
+_PLAIN = re.compile(r"[a-z0-9._/-]*", re.ASCII)
 
 
 class ArchiveError(LedgerError):
@@ -118,6 +121,18 @@ def folder_of(queue: QueueAt, date: str) -> str:
     """Where files of a queue and a day lie, relative to the archive."""
     namespace = "" if queue.namespace is None else f"namespace={queue.namespace}/"
     return f"{namespace}queue={queue.name}/date={date}"
+
+
+def file_name(queue: QueueAt, first_seq: int) -> str:
+    """Return the name of a file of a queue, in its folder of a day.
+
+    Some file systems do not tell `queue=Emails` from `queue=emails`, so that both have one folder.
+    A name that is not all in plain lower case is told apart by its digest.
+    """
+    if _PLAIN.fullmatch(queue.key):
+        return f"{first_seq:020d}.parquet"
+    digest = hashlib.sha256(os.fsencode(queue.key)).hexdigest()[:16]
+    return f"{first_seq:020d}-{digest}.parquet"
 
 
 @contextmanager

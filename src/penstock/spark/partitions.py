@@ -8,12 +8,14 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.ledger import Damage
+from penstock.ledger.manifest import MANIFEST_NAME
 from penstock.spark.decoding import Irregular, Table, columns_of, decode
 from penstock.spark.errors import DamagedSegment, DataLoss
 from penstock.spark.event_columns import EventColumns
 from penstock.spark.exact import ExactReader, exact_reader
 from penstock.spark.message_columns import MessageColumns
 from penstock.spark.options import ReadOptions
+from penstock.spark.places import QueueAt
 from penstock.spark.ranges import Range
 from penstock.spark.state_columns import QueueStates, StateColumns
 from penstock.spark.tables import arrow_schema_of
@@ -137,6 +139,20 @@ def report_gap(one: Range, first: int, end: int, *, fail: bool) -> None:
     end = min(end, one.wanted_to)
     if first < end:
         report_loss(one.facts.queue.key, one.log, first, end - 1, fail=fail)
+
+
+def report_missing(queue: QueueAt, what: str, first: int, last: int, *, verify: bool) -> None:
+    """The first segments of a log are lost: an error, or a line of log if that was asked for."""
+    sentence = (
+        f"queue {queue.key}: seq {first} to {last} of {what} are lost: their segments are not "
+        f"there, and {MANIFEST_NAME} does not say that they were removed"
+    )
+    if verify:
+        raise DamagedSegment(
+            f"{sentence}. To read on without what is lost, set the option verify=false; to see "
+            f"all damage, run: penstock verify {queue.path}"
+        )
+    log.warning("%s; reading on (verify=false)", sentence)
 
 
 def report_loss(key: str, what: str, first: int, last: int, *, fail: bool) -> None:

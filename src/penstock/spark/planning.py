@@ -6,7 +6,7 @@ from dataclasses import replace
 from penstock.errors import InvalidInput
 from penstock.spark.groups import group_names
 from penstock.spark.options import EARLIEST, LATEST, Offsets, ReadOptions
-from penstock.spark.partitions import Lot, report_loss
+from penstock.spark.partitions import Lot, report_loss, report_missing
 from penstock.spark.places import QueueAt, queues_at
 from penstock.spark.pushdown import Bounds
 from penstock.spark.ranges import NOTHING_CLAIMED, Range, cut, packed
@@ -139,28 +139,40 @@ def batch_seqs(view: LogView, options: ReadOptions) -> tuple[int, int]:
         raise InvalidInput(
             f"queue {view.facts.queue.key}: the read would start at seq {first} and end at {end}"
         )
-    return checked_start(view, first, end, fail=options.fail_on_data_loss), end
+    return checked_start(view, first, end, options), end
 
 
 def starting_seq(view: LogView, options: ReadOptions, *, default: str) -> int:
     """Where a read starts, as the options say."""
     if options.starting_timestamp_ns is not None:
-        return min(seq_at_time(view, options.starting_timestamp_ns), view.next_seq)
+        found = min(seq_at_time(view, options.starting_timestamp_ns), view.next_seq)
+        # If nothing is older than that time, what is lost before it may be younger.
+        return found if found > view.first_seq else view.low
     return _numbered(view, options.starting_offsets or default)
 
 
-def checked_start(view: LogView, first: int, end: int, *, fail: bool) -> int:
-    """Where a read can start: what was removed is an error, or is passed over."""
-    if first < view.first_seq and first < end:
-        last_gone = min(view.first_seq, end) - 1
-        report_loss(view.facts.queue.key, view.log, first, last_gone, fail=fail)
-        return min(view.first_seq, end)
-    return first
+def checked_start(view: LogView, first: int, end: int, options: ReadOptions | None = None) -> int:
+    """Return where a read can start: at `first`, or behind what is not there.
+
+    Raise DataLoss for what was removed, DamagedSegment for what is lost, unless the options say to
+    pass over it.
+    """
+    if first >= min(view.first_seq, end):
+        return first
+    queue = view.facts.queue
+    if first < view.low:
+        fail = options is None or options.fail_on_data_loss
+        report_loss(queue.key, view.log, first, min(view.low, end) - 1, fail=fail)
+    lost_from, lost_end = max(first, view.low), min(view.first_seq, end)
+    if lost_from < lost_end:
+        verify = options is None or options.verify
+        report_missing(queue, view.log, lost_from, lost_end - 1, verify=verify)
+    return lost_end
 
 
 def _numbered(view: LogView, offsets: Offsets) -> int:
     if offsets == EARLIEST:
-        return view.first_seq
+        return view.low
     if offsets == LATEST:
         return view.next_seq
     if isinstance(offsets, int):
@@ -168,7 +180,7 @@ def _numbered(view: LogView, offsets: Offsets) -> int:
     assert isinstance(offsets, dict)
     number = offsets[view.facts.queue.key]
     if number == _EARLIEST_NUMBER:
-        return view.first_seq
+        return view.low
     return view.next_seq if number == _LATEST_NUMBER else max(number, 1)
 
 

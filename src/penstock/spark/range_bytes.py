@@ -6,6 +6,7 @@ from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, segment_name
 from penstock.spark.http_files import fetched
 from penstock.spark.ranges import Range
+from penstock.spark.segments import blank
 
 
 def range_bytes(one: Range) -> memoryview | None:
@@ -41,8 +42,8 @@ def _is_planned(data: bytes, header: SegmentHeader) -> bool:
 
 
 def _fetched(one: Range) -> memoryview:
-    whole = bytearray(one.end)  # what lies before the range is never touched, and costs nothing
+    whole = blank(one.end)
     base, header = one.header.base_seq, one.header.pack()
     for at, data in fetched(one.facts.queue, one.log, base, header, one.start, one.end):
         whole[at : at + len(data)] = data
-    return memoryview(whole).toreadonly()
+    return whole.toreadonly()

@@ -9,19 +9,20 @@ the watermark. Where the writer's own checkpoints promise as much, there is noth
 """
 
 import errno
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
+from mmap import mmap
 
 from penstock import codec
 from penstock.errors import BadEntry, NewerVersion, NotALedger
-from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed
+from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed, LogEnd
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.ledger.recovery import LastSegment, examine
 from penstock.ledger.segment_header import (
+    COMPACTED,
     EVENTS,
     HEADER_BYTES,
     MESSAGES,
@@ -31,8 +32,6 @@ from penstock.ledger.segment_header import (
 )
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt
-
-log = logging.getLogger("penstock.spark")
 
 KINDS = {"messages": MESSAGES, "events": EVENTS}
 _LOOKS = 10  # at a directory that a writer changes
@@ -73,10 +72,20 @@ class LogView:
     spans: Sequence[Span]
     first_seq: int  # the lowest that is still there
     next_seq: int  # one above the highest that is durable
+    low: int  # entries below it were removed; from it to `first_seq`, they are lost
 
     @property
     def file_bytes(self) -> int:
         return sum(span.end for span in self.spans)
+
+
+def blank(size: int) -> memoryview:
+    """Return that many zeros. The system gives memory only for pages that are written to."""
+    return memoryview(mmap(-1, max(size, 1)))[:size]
+
+
+class _Changed(Exception):
+    """A writer removed segments while they were listed."""
 
 
 class LogWatcher:
@@ -96,7 +105,7 @@ class LogWatcher:
         for _ in range(_LOOKS):
             try:
                 return self._look()
-            except FileNotFoundError:
+            except (FileNotFoundError, _Changed):
                 continue  # removed between listing and opening: there is a new list
         return self._look()
 
@@ -124,7 +133,7 @@ class LogWatcher:
         return Manifest.unpack(data)
 
     def _look(self) -> LogView:
-        facts, low, closed_next = self.facts, self._marks_low(), self._closed_next()
+        facts, low, closed = self.facts, self._marks_low(), self._closed_end()
         bases = [base for name in self._folder.names() if (base := base_seq_of(name)) is not None]
         headers: list[tuple[SegmentHeader, bool]] = []
         for base, following in zip_longest(bases, bases[1:]):
@@ -135,41 +144,38 @@ class LogWatcher:
             header, sound = self._header(base)
             if header.base_seq == base:  # else a copy under another number
                 headers.append((header, sound))
-        if headers and headers[0][0].base_seq > low:
-            log.warning(
-                "queue %s: seq %d to %d of %s are lost; to see all damage, run: penstock verify %s",
-                *(facts.queue.key, low, headers[0][0].base_seq - 1, self._log, facts.queue.path),
-            )
         spans = [
             self._sealed(header, sound, following[0].base_seq)
             for (header, sound), following in pairwise(headers)
         ]
         if headers:
-            last = self._last(*headers[-1])
+            last = self._last(*headers[-1], closed)
             if (
-                last is not None and last.end_seq < closed_next
+                last is not None and last.end_seq < closed.next
             ):  # it went further when it was closed
-                last = replace(last, end_seq=closed_next, sound=False)
+                last = replace(last, end_seq=closed.next, sound=False)
             if last is not None:
                 spans.append(last)
-        next_seq = spans[-1].end_seq if spans else low
-        first_seq = max(spans[0].header.base_seq, low) if spans else low
-        return LogView(facts, self._log, tuple(spans), min(first_seq, next_seq), next_seq)
+        next_seq = spans[-1].end_seq if spans else max(low, closed.next)
+        first_seq = min(max(spans[0].header.base_seq, low), next_seq) if spans else next_seq
+        if low < first_seq and self._marks_low() != low:
+            raise _Changed  # retention, between the marks and the listing: nothing is lost
+        return LogView(facts, self._log, tuple(spans), first_seq, next_seq, min(low, first_seq))
 
     def _marks_low(self) -> int:
         manifest = self._manifest()
         return (manifest.messages if self._log == "messages" else manifest.events).low
 
-    def _closed_next(self) -> int:
-        """The next seq of the log when the queue was last closed, if that is known."""
+    def _closed_end(self) -> LogEnd:
+        """Where the log ended when the queue was last closed, if that is known."""
         try:
             data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
             closed = Closed.unpack(data)
         except (FileNotFoundError, BadEntry, ValueError):
-            return 1
+            return LogEnd()
         if closed.identity != self.facts.identity:
-            return 1
-        return (closed.messages if self._log == "messages" else closed.events).next
+            return LogEnd()
+        return closed.messages if self._log == "messages" else closed.events
 
     def _header(self, base: int) -> tuple[SegmentHeader, bool]:
         fd = self._files.open(self._folder.file(segment_name(base)), "read")
@@ -192,12 +198,12 @@ class LogWatcher:
 
     # -- the segment being written -----------------------------------------------------------------
 
-    def _last(self, header: SegmentHeader, sound: bool) -> Span | None:
+    def _last(self, header: SegmentHeader, sound: bool, closed: LogEnd) -> Span | None:
         fd = self._files.open(self._folder.file(segment_name(header.base_seq)), "read")
         try:
             if not sound and self._is_unborn(fd):
                 return None
-            end, next_seq, promised, whole = self._end_of(fd, header)
+            end, next_seq, promised, whole = self._end_of(fd, header, closed)
             if promised < end:
                 self._sync(fd)
         finally:
@@ -218,11 +224,14 @@ class LogWatcher:
         data = read_fully(self._files, fd, size, 0)
         return codec.first_nonzero(data, min(HEADER_BYTES, size), size) < 0
 
-    def _end_of(self, fd: int, header: SegmentHeader) -> tuple[int, int, int, bool]:
+    def _end_of(self, fd: int, header: SegmentHeader, closed: LogEnd) -> tuple[int, int, int, bool]:
         """Where the entries end, the next seq, what is promised durable, and if all is sound."""
         start, next_seq = HEADER_BYTES, header.base_seq
         if self._known is not None and self._known[0] == header:
             _, start, next_seq = self._known
+        elif self._is_closed_end(fd, header, closed):
+            # Not read here: whoever reads a range of it verifies that, as in a sealed segment.
+            start, next_seq = closed.bytes, closed.next
         data = self._bytes_from(fd, start)
         found = codec.skim(
             data,
@@ -240,15 +249,23 @@ class LogWatcher:
         last = self._examined(fd, header)
         return last.end, max(next_seq, last.next_seq), 0, not last.holes
 
-    def _bytes_from(self, fd: int, start: int) -> bytes | bytearray:
+    def _is_closed_end(self, fd: int, header: SegmentHeader, closed: LogEnd) -> bool:
+        """Did the log end in this segment when it was closed, and is that much still there?"""
+        return (
+            closed.last == header.base_seq
+            and not header.flags & COMPACTED
+            and HEADER_BYTES <= closed.bytes <= self._files.size(fd)
+        )
+
+    def _bytes_from(self, fd: int, start: int) -> bytes | memoryview:
         """At their place in the file, of which checkpoints speak; what is before may be zeros."""
         size = max(self._files.size(fd), start)
         if start == HEADER_BYTES:  # all of it: much, and not to be copied once more
             data = read_fully(self._files, fd, size, 0)
             return data if len(data) >= start else data + bytes(start - len(data))
         new = read_fully(self._files, fd, size - start, start)
-        padded = bytearray(start + len(new))  # zeros that nobody touches cost nothing
-        memoryview(padded)[start:] = new
+        padded = blank(start + len(new))
+        padded[start:] = new
         return padded
 
     def _examined(self, fd: int, header: SegmentHeader) -> LastSegment:

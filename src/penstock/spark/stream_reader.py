@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -31,6 +32,7 @@ from penstock.spark.offsets import (
 )
 from penstock.spark.options import LATEST, ReadOptions
 from penstock.spark.partitions import Lot, read_lot
+from penstock.spark.patience import wait_for_lock
 from penstock.spark.places import QueueAt
 from penstock.spark.planning import (
     check_named,
@@ -117,7 +119,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         for key, seq in begin.items():
             end[key] = max(end.get(key, seq), seq)
-        known = {key: begin.get(key, views[key].first_seq) for key in end if key in views}
+        known = {key: begin.get(key, views[key].low) for key in end if key in views}
         known |= {key: seq for key, seq in begin.items() if key not in known}
         if self._is_too_little(known, end):
             return start
@@ -180,9 +182,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if last > view.next_seq:
                 self._check_all_there({key: last}, views)
                 last = view.next_seq
-            first = begin.get(key, view.first_seq)
-            fail = self._options.fail_on_data_loss
-            first = checked_start(view, first, last, fail=fail)
+            first = begin.get(key, view.low)
+            first = checked_start(view, first, last, self._options)
             claimed = backlog.get(key, first if key in begin else last)
             ranges += claimed_ranges(view, first, last, claimed, self._options)
             if self._options.table == "events" and "group" in self._schema.fieldNames():
@@ -224,8 +225,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.table != "messages":
             raise InvalidInput("group is for streams of messages: a group's position is a message")
         for queue in queues:
-            with open_to_change(queue) as it:
-                it.groups.create(self._options.group, seq=seqs[queue.key])
+            wait_for_lock(partial(self._create_group, queue, seqs[queue.key]))
+
+    def _create_group(self, queue: QueueAt, seq: int) -> None:
+        assert self._options.group is not None
+        with open_to_change(queue) as it:
+            it.groups.create(self._options.group, seq=seq)
 
     def _move_group(self, queue: QueueAt, seq: int) -> None:
         assert self._options.group is not None

@@ -8,6 +8,7 @@ from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
+from penstock.ledger.lock import LOCK_NAME
 from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.names import RULE, directory_of, is_name
 from penstock.queue import QueueSettings
@@ -16,6 +17,7 @@ from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagingInfo
 from penstock.spark.http_files import path_of
 from penstock.spark.options import WriteOptions
+from penstock.spark.patience import wait_for_lock
 from penstock.spark.places import (
     AtBroker,
     Directory,
@@ -26,7 +28,7 @@ from penstock.spark.places import (
     queue_in_data,
 )
 from penstock.spark.staging import Target
-from penstock.spark.writers import writer_of
+from penstock.spark.writers import BROKERS_OWN, writer_of
 
 
 def target_of(options: WriteOptions) -> Target:
@@ -46,7 +48,7 @@ def target_of(options: WriteOptions) -> Target:
         name = QueueName.parse(options.queue) if options.queue else queue_in_data(path)
         holder = AtBroker(options.url, key).queue(name)
     if not Folder(OsFiles(), path).has(MANIFEST_NAME):
-        _make(holder)
+        wait_for_lock(lambda: _make(holder))
     data = Folder(OsFiles(), path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
     manifest = Manifest.unpack(data)
     settings = QueueSettings.of_stored(manifest.settings)
@@ -74,13 +76,18 @@ def _staging(queue: QueueAt) -> StagingInfo:
     return connection_to(queue.url, queue.api_key).do(calls.staging(path_of(queue)))
 
 
+def _may_become_queue(folder: Folder) -> bool:
+    """Is it empty, or being made a queue at this moment? Its lock is the first file of a queue."""
+    return not folder.names() or (folder.has(LOCK_NAME) and not folder.has(BROKERS_OWN))
+
+
 def _path_of(place: str, queue: str | None) -> str:
     where = Directory(place)
     folder = Folder(OsFiles(), place)
     if os.path.isfile(place):
         raise InvalidInput(f"{place} is a file: a queue is a directory")
     if queue is None:
-        if folder.exists() and not where.is_queue and folder.names():
+        if folder.exists() and not where.is_queue and not _may_become_queue(folder):
             raise InvalidInput(
                 f"{place} is not a queue: name an empty or new directory, or, in a broker's data "
                 f"directory, the option 'queue' (namespace/name)"

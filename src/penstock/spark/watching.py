@@ -1,7 +1,13 @@
 """Looking at a log, wherever it is."""
 
+from functools import partial
 from typing import Protocol
 
+from penstock.errors import BadEntry, EntryGone
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.reading import seq_at_time_in
+from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import SegmentHeader
 from penstock.queue import QueueSettings
 from penstock.queue.segments import LogInfo, QueueSegments
@@ -31,8 +37,38 @@ def seq_at_time(view: LogView, timestamp_ns: int) -> int:
         found = _log_of(listing, view.log).seq_at_time
         assert found is not None
         return min(found, view.next_seq)
-    with exact_reader(queue, view.log) as reader:
-        return min(reader.seq_at_time(timestamp_ns), view.next_seq)
+    try:
+        found = seq_at_time_in(_segments(view), max(timestamp_ns, 0))
+    except (_Irregular, BadEntry, EntryGone):
+        with exact_reader(queue, view.log) as reader:
+            found = reader.seq_at_time(timestamp_ns)
+    return view.next_seq if found is None else min(found, view.next_seq)
+
+
+class _Irregular(Exception):
+    """A segment is damaged: only the ledger's own reader can say what is there."""
+
+
+def _segments(view: LogView) -> list[Segment]:
+    """The segments that were looked at. Opening the ledger would read its last segment again."""
+    if not all(span.sound for span in view.spans):
+        raise _Irregular
+    folder = Folder(OsFiles(), view.facts.queue.path).child(view.log)
+    return [
+        Segment(
+            folder,
+            span.header,
+            end=span.end,
+            next_base_seq=partial(int, span.end_seq),
+            on_hole=_refuse,
+            max_entry_bytes=view.facts.max_entry_bytes,
+        )
+        for span in view.spans
+    ]
+
+
+def _refuse(*_: object) -> None:
+    raise _Irregular
 
 
 class _BrokerWatcher:
@@ -59,7 +95,8 @@ class _BrokerWatcher:
         ]
         first_seq = max(spans[0].header.base_seq, info.low) if spans else info.low
         first_seq = min(first_seq, info.next_seq)
-        return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq)
+        # What is lost, the broker found when it opened the queue; its marks are past that.
+        return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq, first_seq)
 
 
 def _log_of(listing: QueueSegments, log: str) -> LogInfo:

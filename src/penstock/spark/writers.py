@@ -24,9 +24,10 @@ from penstock.ledger.transactions import Transaction
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment
+from penstock.spark.patience import wait_for_lock
 from penstock.spark.places import AtBroker, QueueAt, connection_to, queue_in_data
 
-_BROKERS_OWN = "_broker"  # a directory that every data directory of a broker has
+BROKERS_OWN = "_broker"  # a directory that every data directory of a broker has
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def writer_of(queue: QueueAt) -> Iterator[QueueAt | None]:
         yield queue
         return
     data = Folder(OsFiles(), queue.path).parent().parent()
-    if not data.has(_BROKERS_OWN):
+    if not data.has(BROKERS_OWN):
         yield None  # no broker's: its own lock is all there is
         return
     lock = DirectoryLock(data)
@@ -86,7 +87,19 @@ def commit_staged(
     staged: Sequence[Staged],
     transaction: Transaction | None,
 ) -> None:
-    """Have staged segments taken in, all or none, and a transaction once."""
+    """Have staged segments taken in, all or none, and a transaction once.
+
+    Wait for a queue that another process holds, up to a deadline; then raise LedgerLocked.
+    """
+    wait_for_lock(lambda: _commit(queue, settings, staged, transaction))
+
+
+def _commit(
+    queue: QueueAt,
+    settings: QueueSettings,
+    staged: Sequence[Staged],
+    transaction: Transaction | None,
+) -> None:
     with writer_of(queue) as broker:
         if broker is not None:
             app, version = transaction or (None, 0)
@@ -100,6 +113,10 @@ def commit_staged(
 
 def applications_of(queue: QueueAt, settings: QueueSettings, prefix: str) -> list[str]:
     """Return the applications whose transactions a queue remembers, if they begin so."""
+    return wait_for_lock(lambda: _applications(queue, settings, prefix))
+
+
+def _applications(queue: QueueAt, settings: QueueSettings, prefix: str) -> list[str]:
     with writer_of(queue) as broker:
         if broker is not None:
             call = calls.staging(_name(broker).path, applications=prefix)

@@ -24,6 +24,7 @@ from penstock.spark.archive_files import (
     ArchiveError,
     ArchiveManifest,
     checksum_of,
+    file_name,
     folder_of,
     locked,
     make_directory,
@@ -115,7 +116,7 @@ def _archive_one(
     view = watcher_of(queue, "messages").look()
     manifest = _manifest(root, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
-    first = checked_start(view, manifest.next_seq, sealed_end, fail=True)
+    first = checked_start(view, manifest.next_seq, sealed_end)
     ranges = list(cut(view, first, sealed_end, max_bytes=_RANGE_BYTES))
     _remove_strays(root, queue)
     done: list[ArchivedFile] = []
@@ -155,11 +156,11 @@ def _manifest(root: Path, view: LogView) -> ArchiveManifest:
     manifest = ArchiveManifest.load(root, queue.key)
     if manifest is None:
         return ArchiveManifest(
-            queue.key, view.facts.identity, first_seq=view.first_seq, next_seq=view.first_seq
+            queue.key, view.facts.identity, first_seq=view.low, next_seq=view.low
         )
-    if manifest.identity != view.facts.identity:
+    if (manifest.identity, manifest.queue) != (view.facts.identity, queue.key):
         raise ArchiveError(
-            f"{root} has an archive of another queue that was called {queue.key!r} as well: "
+            f"{root} has an archive of another queue that was called {manifest.queue!r}: "
             f"archive this one elsewhere"
         )
     return manifest
@@ -195,7 +196,7 @@ def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
 def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
     folder = folder_of(one.facts.queue, date)
     seqs, times = table.column("seq"), table.column("timestamp_ns")
-    name = f"{seqs[0].as_py():020d}.parquet"
+    name = file_name(one.facts.queue, seqs[0].as_py())
     make_directory(root / folder)
     place, temporary = root / folder / name, root / folder / f".{name}.tmp"
     pq.write_table(

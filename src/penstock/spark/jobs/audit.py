@@ -111,6 +111,11 @@ def _audit_queue(
             result.events += found.entries
         if on_progress is not None:
             on_progress(number, len(tasks))
+    for view in (messages, events):
+        if view.low < view.first_seq:
+            detail = f"seq {view.low} to {view.first_seq - 1} are lost: their segments are missing"
+            lost = view.first_seq - view.low
+            result.problems.append(Problem(queue.key, "damage", view.log, lost, detail))
     if archive is not None:
         _audit_archive(spark, messages, archive, result)
 
