@@ -1,5 +1,6 @@
 """One request, or many that are not finished, cannot take the server's memory or its event loop."""
 
+import asyncio
 import base64
 import binascii
 import json
@@ -298,6 +299,37 @@ def test_a_client_that_sends_no_more_does_not_wait_for_messages(
         assert wire.answer().json == {"messages": []}
         assert wire.is_closed_by_server()
     assert len(server.server.broker.waiting) == 0
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_who_sends_no_more_does_not_wait_for_messages_of_a_new_queue(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, queue: str, is_made: bool
+) -> None:
+    """Neither once the queue is made by the wait, nor while it is being made."""
+    broker = server.server.broker
+    ensure_queue = broker._catalogue.ensure_queue
+    making: list[asyncio.Event] = []
+
+    async def ensure_queue_slowly(*args: Any) -> None:
+        making.append(asyncio.Event())
+        await making[0].wait()
+        await ensure_queue(*args)
+
+    async def go_on() -> None:
+        making[0].set()
+
+    if not is_made:
+        monkeypatch.setattr(broker._catalogue, "ensure_queue", ensure_queue_slowly)
+    with server.wire() as wire:
+        wire.request("POST", queue_path(queue, "lease"), b'{"wait_s":60}', JSON)
+        server.until(lambda: len(broker.waiting) > 0 if is_made else len(making) > 0)
+        wire.socket.shutdown(socket.SHUT_WR)
+        if not is_made:
+            server.until(lambda: any(c._draining for c in server.server._state.connections))
+            server.call(go_on())
+        assert wire.answer().json == {"messages": []}
+        assert wire.is_closed_by_server()
+    assert len(broker.waiting) == 0
 
 
 def test_half_a_request_is_not_waited_for(server: RunningServer) -> None:
