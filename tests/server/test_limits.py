@@ -1,11 +1,13 @@
 """One request, or many that are not finished, cannot take the server's memory or its event loop."""
 
+import asyncio
 import base64
 import binascii
 import json
 import socket
 import threading
 from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,10 @@ import pytest
 from penstock.broker.held import SMALL_BYTES
 from penstock.errors import InvalidInput
 from penstock.server import pieces, strict_json
+from penstock.server.off_loop import OffLoop
+from penstock.server.protocol import PenstockProtocol
 from penstock.server.rest import lease, messages, publish
+from penstock.server.service import Service
 from tests.server.running import RunningServer, queue_path
 from tests.server.wire import Wire
 
@@ -298,6 +303,84 @@ def test_a_client_that_sends_no_more_does_not_wait_for_messages(
         assert wire.answer().json == {"messages": []}
         assert wire.is_closed_by_server()
     assert len(server.server.broker.waiting) == 0
+
+
+def asked_for(service: Service, status: int) -> int:
+    """How many pages were answered so."""
+    totals = service.http_metrics.totals()
+    return sum(n for _, method, code, n, _ in totals if (method, code) == ("GET", status))
+
+
+def test_pages_that_nobody_reads_stay_below_the_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each finds room when it is asked for; together they would not."""
+    limit, readers = 24 << 20, 12
+    held: list[int] = []
+    pause_writing, answer = PenstockProtocol.pause_writing, OffLoop.run
+
+    def pause_and_look(connection: PenstockProtocol) -> None:
+        pause_writing(connection)
+        held.append(connection.service.held.bytes)
+
+    def run_and_look(off_loop: OffLoop, work: Any) -> Any:
+        held.append(off_loop._held.bytes)
+        return answer(off_loop, work)
+
+    monkeypatch.setattr(PenstockProtocol, "pause_writing", pause_and_look)
+    monkeypatch.setattr(OffLoop, "run", run_and_look)
+    with (
+        RunningServer(tmp_path / "data", max_buffered_bytes=limit) as server,
+        ExitStack() as closing,
+    ):
+        service = server.server.service
+        with server.client() as http:
+            for _ in range(12):
+                http.post(queue_path("q", "messages"), content=b"\xff" * (512 * KIB))
+        held.clear()
+        wires = [closing.enter_context(_deaf(server)) for _ in range(readers)]
+        for wire in wires:
+            wire.request("GET", queue_path("q", "messages"))
+        server.until(lambda: sum(asked_for(service, status) for status in (200, 503)) == readers)
+        assert asked_for(service, 200) > 0 and asked_for(service, 503) > 0
+        assert service.held.bytes <= limit
+        assert max(held) <= limit
+        closing.close()
+        server.until(lambda: service.held.bytes == 0)
+
+
+@pytest.mark.parametrize("is_made", [True, False])
+def test_who_sends_no_more_does_not_wait_for_messages_of_a_new_queue(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, queue: str, is_made: bool
+) -> None:
+    """Neither once the queue is made by the wait, nor while it is being made."""
+    broker = server.server.broker
+    ensure_queue = broker._catalogue.ensure_queue
+    making: list[asyncio.Event] = []
+
+    async def ensure_queue_slowly(*args: Any) -> None:
+        making.append(asyncio.Event())
+        await making[0].wait()
+        await ensure_queue(*args)
+
+    async def go_on() -> None:
+        making[0].set()
+
+    def is_draining(connection: Any) -> bool:
+        return bool(connection._draining)
+
+    if not is_made:
+        monkeypatch.setattr(broker._catalogue, "ensure_queue", ensure_queue_slowly)
+    with server.wire() as wire:
+        wire.request("POST", queue_path(queue, "lease"), b'{"wait_s":60}', JSON)
+        server.until(lambda: len(broker.waiting) > 0 if is_made else len(making) > 0)
+        wire.socket.shutdown(socket.SHUT_WR)
+        if not is_made:
+            server.until(lambda: any(map(is_draining, server.server._state.connections)))
+            server.call(go_on())
+        assert wire.answer().json == {"messages": []}
+        assert wire.is_closed_by_server()
+    assert len(broker.waiting) == 0
 
 
 def test_half_a_request_is_not_waited_for(server: RunningServer) -> None:

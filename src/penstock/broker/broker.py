@@ -37,7 +37,7 @@ from penstock.broker.store import (
     Settlement,
     Store,
 )
-from penstock.broker.waiting import WaitingLines
+from penstock.broker.waiting import Later, WaitingLines
 from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
@@ -204,6 +204,7 @@ class Broker:
         self.admit(caller, Verb.CONSUME, queue.namespace)
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
         room = self.answer_room(max_bytes)
+        later = Later() if wait_s else None
 
         def lease() -> Future[list[LeasedMessage]]:
             if not wait_s:
@@ -218,15 +219,19 @@ class Broker:
                 holder=holder,
                 wait_s=wait_s,
                 max_bytes=max_bytes,
+                later=later,
             )
 
         in_queue = self._in_queue
-        return in_queue.do(
+        answer = in_queue.do(
             queue,
             lease,
             lambda: in_queue.check_lease(queue, n, lease_s, group),
             makes=wait_s > 0,
         )
+        if later is not None and isinstance(answer, asyncio.Task):
+            self.waiting.expect(answer, later)
+        return answer
 
     def lease_dead(
         self,

@@ -15,10 +15,11 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
 from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Settlement
-from penstock.checking import check_whole
+from penstock.checking import check_number, check_whole
 from penstock.errors import NoSuchQueue, Overloaded, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
 from penstock.queue.messages import size_of
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MOST_CREDIT = 10_000
 _SHORTEST_WAIT_S = 1.0
@@ -60,6 +61,8 @@ class Consumer:
         self._caller = caller
         self._queue = queue
         self._group = group
+        if lease_s is not None:
+            check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
         self._lease_s = lease_s
         self._holder = holder
         self._credit = check_credit(credit)

@@ -29,8 +29,16 @@ class Held:
         """Return how many bytes are free, at least one. Raise Overloaded if none are."""
         room = self.max_bytes - self.bytes - also_held
         if room <= 0:
-            raise Overloaded(
-                f"requests and answers hold {self.bytes + also_held} bytes, the most is "
-                f"{self.max_bytes} (max_buffered_bytes): try again in a moment"
-            )
+            raise self._overloaded(also_held)
         return room
+
+    def check_room_for(self, size: int) -> None:
+        """Raise Overloaded unless `size` bytes more fit. Alone, one answer of any size does."""
+        if self.bytes > 0 and self.bytes + size > self.max_bytes:
+            raise self._overloaded(size)
+
+    def _overloaded(self, also_held: int) -> Overloaded:
+        return Overloaded(
+            f"requests and answers hold {self.bytes + also_held} bytes, the most is "
+            f"{self.max_bytes} (max_buffered_bytes): try again in a moment"
+        )

@@ -42,6 +42,16 @@ class _Waiter:
         self.timer: asyncio.TimerHandle | None = None
 
 
+class Later:
+    """A wait that begins when its queue was made. It may be ended before."""
+
+    __slots__ = ("is_over", "waiter")
+
+    def __init__(self) -> None:
+        self.is_over = False
+        self.waiter: _Waiter | None = None  # once it has begun
+
+
 class _Line(NamedTuple):
     """The waiters of one group of one queue, in the order they came."""
 
@@ -68,6 +78,7 @@ class WaitingLines:
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
         self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
+        self._later: dict[Future[list[LeasedMessage]], Later] = {}  # by the answer to the call
         self._closed = False
         self._planned: set[QueueName] = set()  # queues whose lines are served in a moment
 
@@ -84,6 +95,7 @@ class WaitingLines:
         holder: str,
         wait_s: float,
         max_bytes: int | None = None,
+        later: Later | None = None,
     ) -> Future[list[LeasedMessage]]:
         """Messages as soon as there are some; none when the time is over."""
         if len(self._by_answer) >= self._most:
@@ -99,19 +111,31 @@ class WaitingLines:
         self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
         # Whoever comes after the close gets what is ready, and does not wait for more.
-        waiter.timer = loop.call_later(0 if self._closed else wait_s, self._time_is_over, waiter)
+        is_over = self._closed
+        if later is not None:
+            later.waiter = waiter
+            is_over = is_over or later.is_over
+        waiter.timer = loop.call_later(0 if is_over else wait_s, self._time_is_over, waiter)
         waiter.answer.add_done_callback(lambda _: self._leave(line, waiter))
         if line.waiters[0] is waiter:
             self._serve(line)
         return waiter.answer
 
+    def expect(self, answer: "asyncio.Task[list[LeasedMessage]]", later: Later) -> None:
+        """Let the wait of a call be ended by its answer, though it has not begun."""
+        self._later[answer] = later
+        answer.add_done_callback(self._later.pop)
+
     def end_wait(self, answer: "Future[list[LeasedMessage]]") -> bool:
         """Answer a call with what it got so far; False if it is being carried out elsewhere."""
-        waiter = self._by_answer.get(answer)
+        later = self._later.get(answer)
+        if later is not None:
+            later.is_over = True
+        waiter = self._by_answer.get(answer) if later is None else later.waiter
         if waiter is not None and waiter.timer is not None:
             waiter.timer.cancel()
             self._time_is_over(waiter)
-        return waiter is not None or not isinstance(answer, asyncio.Task)
+        return bool(later or waiter) or not isinstance(answer, asyncio.Task)
 
     def on_ready(self, queue: QueueName) -> None:
         """Something of the queue may be ready. Those who wait are served in a moment, once."""

@@ -69,9 +69,11 @@ def _answering(path: str, methods: dict[str, Endpoint]):  # type: ignore[no-unty
         call = Call(service_of(request), request, endpoint)
         await call.admit()
         if endpoint.is_large:
-            call.service.held.check_room()
             async with call.service.large_answers:
+                call.service.held.check_room()  # of what is there once it is its turn
                 made = await endpoint.handler(call)
+                if isinstance(made, Reply):  # sent without a pause, and counted by the connection
+                    call.service.held.check_room_for(len(made.body))
         else:
             made = await endpoint.handler(call)
         if made is None:

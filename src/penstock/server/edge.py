@@ -5,6 +5,7 @@ from http import HTTPStatus
 
 from starlette.datastructures import State
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -61,6 +62,8 @@ class _Request:
                 return
             cors.refuse_foreign_change(settings, method, self._headers)
             await self._app(self._scope, receive, self._send_on)
+        except ClientDisconnect:
+            pass  # before its body was read: nothing was done, and nobody takes an answer
         except Exception as error:
             said = _in_our_words(error)
             if not isinstance(said, PenstockError):
@@ -70,7 +73,8 @@ class _Request:
                 raise  # the answer has begun: the connection is closed
             await self._fail(said)
         finally:
-            self._count()
+            if self._status:
+                self._count()
 
     async def _send_on(self, message: Message) -> None:
         if message["type"] == "http.response.start":

@@ -43,6 +43,12 @@ class OffLoop:
         finally:
             self._held.bytes -= size
 
+    async def page(self, size: int, make: Callable[[], bytes]) -> bytes:
+        """As `answer`, of what was only read: refused if there is no room for it."""
+        if size > SMALL_BYTES:
+            self._held.check_room_for(size)
+        return await self.answer(size, make)
+
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 

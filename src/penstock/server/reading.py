@@ -3,6 +3,9 @@
 uvicorn waits for ever for half a header or body, and takes bodies and headers of any size. So the
 parser's callbacks are ours: a request is handed on only when all of it is there. No callback
 raises; what is refused is noted, and answered once the parser has returned.
+
+The parser stops behind the head of a request that asks for an upgrade. Only WebSockets are upgraded
+to; any other upgrade is ignored, and a new parser reads the body and what follows it.
 """
 
 import asyncio
@@ -69,6 +72,7 @@ class ReadingProtocol(HttpToolsProtocol):
         self._head_bytes = 0  # that came after the first of a head which has not ended
         self._body_until = 0.0
         self._refusal: PenstockError | None = None
+        self._at_body = False  # the parser stopped, or is set, behind a head that was read
         self._reading: Exchange | None = None  # whose body is being read
         self._latest: Exchange | None = None  # that was read
         self._waiting: deque[Exchange] = deque()  # for their answers; the first is being answered
@@ -121,10 +125,7 @@ class ReadingProtocol(HttpToolsProtocol):
         before = self._messages
         in_head = phase == _HEAD
         try:
-            self.parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            if self._refusal is None:
-                self._upgrade()
+            self._feed(data)
         except httptools.HttpParserCallbackError as error:
             log.error("a defect in reading", exc_info=error.__context__ or error)
             self._refusal = PenstockError("something went wrong inside the server")
@@ -148,6 +149,33 @@ class ReadingProtocol(HttpToolsProtocol):
             if self._messages != before or in_head:
                 self._body_until = self.loop.time() + self.service.settings.body_timeout_s
             self.deadline = self._body_until + self._reading.size / _BODY_BYTES_PER_S
+
+    def _feed(self, data: bytes) -> None:
+        """Have the parser read it all, unless it is a WebSocket's from here on."""
+        while True:
+            try:
+                self.parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                if self._refusal is not None:
+                    return
+                if not self._at_body:
+                    self._upgrade()
+                    return
+                data = data[stopped.args[0] :]
+                self._read_body_anew()
+            else:
+                return
+
+    def _read_body_anew(self) -> None:
+        """Go on behind the head of a request whose upgrade is ignored, with a new parser."""
+        assert self._reading is not None
+        known = self._reading.head.known
+        framing = b"transfer-encoding" if b"transfer-encoding" in known else b"content-length"
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
+        self.parser.feed_data(
+            b"POST / HTTP/1.1\r\n%s: %s\r\n\r\n" % (framing, known.get(framing, b"0"))
+        )
 
     def deadline_passed(self) -> None:
         """Called by `Deadlines`."""
@@ -212,6 +240,8 @@ class ReadingProtocol(HttpToolsProtocol):
     # -- the parser --------------------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
+        if self._at_body:
+            return
         self._messages += 1
         self._phase = _HEAD
         self._header_bytes = self._head_bytes = 0
@@ -220,12 +250,16 @@ class ReadingProtocol(HttpToolsProtocol):
         self.expect_100_continue = False
 
     def on_url(self, url: bytes) -> None:
+        if self._at_body:
+            return
         self.url += url
         limit = self.service.settings.max_url_bytes
         if len(self.url) > limit and self._refusal is None:
             self._refusal = UrlTooLong(f"a URL has at most {limit} bytes here (max_url_bytes)")
 
     def on_header(self, name: bytes, value: bytes) -> None:
+        if self._at_body:
+            return
         self._header_bytes += len(name) + len(value) + 4
         if self._phase == _HEAD:  # else a trailer, which nobody reads
             self.headers.append((name.lower(), value))
@@ -244,6 +278,9 @@ class ReadingProtocol(HttpToolsProtocol):
             )
 
     def on_headers_complete(self) -> None:
+        if self._at_body:
+            self._at_body = False  # it was set behind this head
+            return
         self._check_header_bytes()
         if self._refusal is not None:
             return
@@ -257,9 +294,11 @@ class ReadingProtocol(HttpToolsProtocol):
             return
         self._phase = _BODY
         keep_alive = http_version == "1.1" and self.parser.should_keep_alive()
-        if self.parser.should_upgrade():
-            # Only WebSockets are upgraded to; the parser reads nothing behind such a request.
-            keep_alive = False
+        if self.parser.should_upgrade() and not self._should_upgrade():
+            if self.parser.get_method() == b"CONNECT":
+                keep_alive = False  # what follows is not HTTP
+            else:
+                self._at_body = True
         self._reading = Exchange(
             Head(self.parser.get_method(), self.url, self.headers, known, http_version, keep_alive)
         )
@@ -292,6 +331,8 @@ class ReadingProtocol(HttpToolsProtocol):
             self._refusal = _no_room()
 
     def on_message_complete(self) -> None:
+        if self._at_body:
+            return  # only the head was read: `_read_body_anew` comes next
         exchange, self._reading = self._reading, None
         self._check_header_bytes()
         if exchange is None or self._refusal is not None or self.transport.is_closing():
@@ -316,7 +357,7 @@ class ReadingProtocol(HttpToolsProtocol):
 
     def _upgrade(self) -> None:
         if not self._should_upgrade():
-            return  # an upgrade may be ignored; it was taken for a plain request
+            return  # CONNECT, which was taken for a plain request
         if self._waiting or self._draining:
             self._refusal = Refused("a WebSocket needs a connection without pending requests")
             return

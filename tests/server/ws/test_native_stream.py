@@ -229,6 +229,15 @@ def test_who_answers_no_ping_is_dropped_and_what_it_held_is_ready(tmp_path: Path
             assert lease_all(http, "orders", 1)[0]["attempt"] == 1
 
 
+def test_who_answers_no_ping_is_told_so(tmp_path: Path) -> None:
+    server = RunningServer(tmp_path / "data", ws_ping_s=0.2, ws_pong_s=0.2)
+    with server, _deaf_client(server, stream_path("orders")) as client:
+        received = b""
+        while piece := client.recv(4096):
+            received += piece
+    assert received.endswith(b"\x88\x18\x03\xf3keepalive ping timeout")  # 1011
+
+
 def test_a_slow_reader_is_dropped_and_what_it_held_is_ready(tmp_path: Path) -> None:
     payload = "x" * 1_000_000
     server = RunningServer(tmp_path / "data", ws_ping_s=60, ws_pong_s=0.2)
@@ -295,6 +304,9 @@ def refused(server: RunningServer, path: str, **options: Any) -> tuple[int, str]
         "?speed=9",
         "?credit=1&credit=2",
         "?lease_s=nan",
+        "?lease_s=0",
+        "?lease_s=-1",
+        "?lease_s=1e12",
         "?payload=xml",
     ],
 )

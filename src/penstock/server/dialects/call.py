@@ -1,6 +1,5 @@
 """What the dialects share: who calls, what was sent, and errors as `{"error": text}`."""
 
-import logging
 import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
@@ -19,8 +18,6 @@ from penstock.server.dialects.json_bodies import Shape
 from penstock.server.off_loop import size_of_many
 from penstock.server.problems import problem_of
 from penstock.server.service import Service, service_of
-
-log = logging.getLogger("penstock.server")
 
 _T = TypeVar("_T")
 _S = TypeVar("_S", bound=Struct)
@@ -91,10 +88,6 @@ def route(method: str, path: str, handler: Handler, *, needs_key: bool = True) -
             caller = await service.caller_of(request) if needs_key else _NOBODY
             return await handler(Call(service, caller, request))
         except PenstockError as error:
-            return _error(error)
-        except Exception as error:
-            fields = {"request_id": getattr(request.state, "request_id", "")}
-            log.error("request failed", exc_info=error, extra={"fields": fields})
             return _error(error)
 
     return Route(path, answer, methods=[method])

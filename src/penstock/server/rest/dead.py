@@ -34,7 +34,7 @@ async def list_dead(call: Call) -> Answer:
     def made() -> bytes:
         return encode(DeadList([dead(letter, b64=b64) for letter in page.letters], cursor))
 
-    return Reply(await call.service.off_loop.answer(size, made))
+    return Reply(await call.service.off_loop.page(size, made))
 
 
 async def redrive(call: Call) -> Answer:

@@ -80,7 +80,7 @@ async def browse_messages(call: Call) -> Answer:
         rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
         return encode(MessageList(rows, page.looked_at, page.exhausted, cursor))
 
-    return Reply(await call.service.off_loop.answer(_size(page.rows), made))
+    return Reply(await call.service.off_loop.page(_size(page.rows), made))
 
 
 async def _peek(call: Call) -> Answer:
@@ -95,7 +95,7 @@ async def _peek(call: Call) -> Answer:
         found = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
         return encode(MessageList(found, len(found)))
 
-    return Reply(await call.service.off_loop.answer(_size(rows), made))
+    return Reply(await call.service.off_loop.page(_size(rows), made))
 
 
 def _size(rows: Sequence[Row]) -> int:
@@ -110,7 +110,7 @@ async def get_message(call: Call) -> Answer:
     def made() -> bytes:
         return encode(listed(row.message, row.state, row.attempts, b64=b64))
 
-    return Reply(await call.service.off_loop.answer(_size([row]), made))
+    return Reply(await call.service.off_loop.page(_size([row]), made))
 
 
 async def cancel_message(call: Call) -> Answer:

@@ -5,12 +5,17 @@ sent before the end are the ones that nobody takes. Its messages would stay leas
 """
 
 import asyncio
+import logging
 from typing import Any
 
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from penstock.broker.held import Held
+
+# uvicorn and websockets log paths at INFO, headers and frames at DEBUG. None of that may be logged.
+_quiet = logging.getLogger("penstock.server.websocket")
+_quiet.setLevel(logging.WARNING)
 
 NOT_UTF8, TRY_LATER = 1007, 1013  # close codes
 
@@ -20,6 +25,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
+        self.logger = self.conn.logger = _quiet
+        self.conn.debug = False  # it asked its former logger
         self._patience: asyncio.TimerHandle | None = None
         self._held: Held = self.app_state["held"]
         self._unsent = self._unread = 0  # our part of it
@@ -78,7 +85,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def keepalive_timeout(self) -> None:
         super().keepalive_timeout()
-        self.transport.abort()  # nobody is there to take a close frame
+        self.transport.abort()  # perhaps nobody is there to take the close frame
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose_patience_no_more()
