@@ -102,3 +102,16 @@ def test_a_seek_makes_a_leased_dead_letter_before_the_place_dead_again(queue: Qu
 def test_a_bad_count_is_refused(queue: Queue) -> None:
     with pytest.raises(InvalidInput):
         queue.lease_dead(0)
+
+
+def test_a_message_counts_as_dead_once_however_often_it_is_leased_after(
+    queue: Queue, clock: ManualClock
+) -> None:
+    queue.nack(queue.lease_dead(2), "still cannot")
+    queue.lease_dead(2, lease_s=5)
+    clock.advance(6)
+    stats = queue.stats()
+    assert (stats.dead, stats.dead_lettered) == (2, 2)
+    queue.redrive()
+    queue.nack(queue.lease(2), "dead again")
+    assert queue.stats().dead_lettered == 4

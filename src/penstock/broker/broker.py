@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from penstock.broker.access import INSIDE, Caller, Verb
+from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.file_door import FileDoor
@@ -77,7 +78,8 @@ class Broker:
         self.waiting = WaitingLines(
             store, self.give_back, self.answer_room, most=self.settings.max_waiters
         )
-        self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
+        self.background = Background()
+        self._catalogue = Catalogue(store, lambda: self.settings, self.clock, self.background)
         self._in_queue = FirstUse(
             store,
             self._catalogue,
@@ -126,6 +128,7 @@ class Broker:
         self._open = False
         self.waiting.close()
         await self._slow.close()
+        await self.background.finished()
         await self.store.close()
 
     def change_settings(self, settings: BrokerSettings) -> None:
@@ -500,8 +503,12 @@ class Broker:
     async def delete_namespace(self, caller: Caller, name: str, *, force: bool = False) -> None:
         """NotEmpty while it has queues, unless forced."""
         self.admit(caller, Verb.MANAGE, name)
-        for queue in await self._catalogue.delete_namespace(name, force=force):
-            await self._gone(queue)
+
+        async def delete() -> None:
+            for queue in await self._catalogue.delete_namespace(name, force=force):
+                await self._gone(queue)
+
+        await self.background.run(delete())
 
     async def delete_empty_namespace(self, caller: Caller, name: str) -> None:
         """Delete a namespace and its queues; NotEmpty while one of them holds a message."""
@@ -516,8 +523,7 @@ class Broker:
                     f"queue, before its namespace"
                 )
         for queue in queues:
-            await self.store.delete(queue, if_empty=True)
-            await self._gone(queue)
+            await self.background.run(self._delete_queue(queue, if_empty=True))
         await self._catalogue.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
@@ -547,7 +553,10 @@ class Broker:
 
     async def delete_queue(self, caller: Caller, queue: QueueName) -> None:
         self.admit(caller, Verb.MANAGE, queue.namespace)
-        await self.store.delete(queue)
+        await self.background.run(self._delete_queue(queue))
+
+    async def _delete_queue(self, queue: QueueName, *, if_empty: bool = False) -> None:
+        await self.store.delete(queue, if_empty=if_empty)
         await self._gone(queue)
 
     async def _gone(self, queue: QueueName) -> None:

@@ -1,9 +1,11 @@
 """Namespaces and queues: making them, their defaults, and how much a namespace may hold."""
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Any
+from asyncio import Future
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar
 
+from penstock.broker.background import Background
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, QueueInfo, Store
@@ -20,14 +22,22 @@ from penstock.model import NS
 from penstock.names import check_name
 from penstock.queue.settings import QueueSettings
 
+_T = TypeVar("_T")
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")
 
 
 class Catalogue:
-    """What there is. Changes are made one at a time; looking costs nothing."""
+    """What there is. Changes are made one at a time, each to its end; looking costs nothing."""
 
-    def __init__(self, store: Store, settings: Callable[[], BrokerSettings], clock: Clock) -> None:
+    def __init__(
+        self,
+        store: Store,
+        settings: Callable[[], BrokerSettings],
+        clock: Clock,
+        background: Background,
+    ) -> None:
         self._store = store
+        self._background = background
         self._settings = settings
         self._clock = clock
         self._namespaces: dict[str, NamespaceInfo] = {}
@@ -52,14 +62,17 @@ class Catalogue:
         self, name: str, defaults: Mapping[str, Any], max_queues: int, max_bytes: int
     ) -> NamespaceInfo:
         check_name("namespace", name)
-        async with self._turn:
+
+        async def create() -> NamespaceInfo:
             if name in self._namespaces:
                 raise AlreadyExists(f"there is a namespace {name!r} already")
             new = NamespaceInfo(name, self._clock.now_ns(), defaults, max_queues, max_bytes)
             return await self._save(new)
 
+        return await self._in_turn(create())
+
     async def change_namespace(self, name: str, changes: Mapping[str, Any]) -> NamespaceInfo:
-        async with self._turn:
+        async def change() -> NamespaceInfo:
             known = self.namespace(name)
             for field in changes:
                 if field not in _CHANGEABLE:
@@ -68,6 +81,17 @@ class Catalogue:
                         f"{', '.join(_CHANGEABLE)}"
                     )
             return await self._save(known._replace(**changes))
+
+        return await self._in_turn(change())
+
+    def _in_turn(self, change: Coroutine[Any, Any, _T]) -> Future[_T]:
+        """Make a change when those before are made, also if the caller is cancelled meanwhile."""
+
+        async def in_turn() -> _T:
+            async with self._turn:
+                return await change
+
+        return self._background.run(in_turn())
 
     async def _save(self, namespace: NamespaceInfo) -> NamespaceInfo:
         if not isinstance(namespace.defaults, Mapping):
@@ -81,7 +105,8 @@ class Catalogue:
 
     async def delete_namespace(self, name: str, *, force: bool) -> list[QueueName]:
         """The queues that went with it."""
-        async with self._turn:
+
+        async def delete() -> list[QueueName]:
             self.namespace(name)
             queues = self._store.queues(name)
             if queues and not force:
@@ -94,19 +119,26 @@ class Catalogue:
             self._recount_at_ns.pop(name, None)
             return queues
 
+        return await self._in_turn(delete())
+
     # -- queues ------------------------------------------------------------------------------------
 
     async def ensure_queue(self, queue: QueueName) -> None:
         """Make it, and its namespace, unless another call did so meanwhile."""
-        async with self._turn:
+
+        async def ensure() -> None:
             if not self._store.has(queue):
                 await self._create(queue, {})
 
+        await self._in_turn(ensure())
+
     async def create_queue(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
-        async with self._turn:
+        async def create() -> QueueInfo:
             if self._store.has(queue):
                 raise AlreadyExists(f"there is a queue {queue} already")
             return await self._create(queue, settings)
+
+        return await self._in_turn(create())
 
     async def _create(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
         QueueName.checked(*queue)

@@ -184,11 +184,12 @@ class Group(Places):
                 lease = self._new_lease(event, place[0])
             flight = self._note_failure(seq, lease, event, event.reason)
             self.retrying -= flight.is_retried
+            if not flight.cause:  # else it was a dead letter already, and leased as one
+                self.totals[EventType.DEAD] += 1
             flight.cause = event.cause
             flight.timed_out = event.cause == Cause.TIMEOUT
             self._bury(seq, flight)
             self._leave_line(seq, flight)
-            self.totals[EventType.DEAD] += 1
 
     def _extended(self, event: Event) -> None:
         for seq in event.seqs:

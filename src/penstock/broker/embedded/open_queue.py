@@ -6,9 +6,10 @@ is done in a thread and then answered.
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
 from penstock.broker.embedded.queue_files import QueueFiles
@@ -47,6 +48,7 @@ from penstock.queue.events import EventType
 from penstock.queue.parts import Parts, as_new
 
 if TYPE_CHECKING:
+    from penstock.broker.background import Background
     from penstock.broker.embedded.commit_loop import CommitLoop
     from penstock.broker.embedded.timer import Timer
 
@@ -66,6 +68,7 @@ class OpenQueue:
         timer: "Timer[QueueName]",
         on_ready: Callable[[QueueName], None],
         repeats: Repeats,
+        background: "Background",
     ) -> None:
         self.name = name
         self.core = core
@@ -79,6 +82,7 @@ class OpenQueue:
         plain = self._parts.publishing.plain_is_enough
         self._blocks = core.settings.when_full == "block" and not plain
         self._repeats = repeats
+        self._background = background
         self._watchers = 0
         self._large_until_s = 0.0  # until then, what is leased is read in a thread
         self._blocked: set[asyncio.Event] = set()  # of publishers that wait for room
@@ -238,7 +242,7 @@ class OpenQueue:
     async def _try_publish(self, new: list[NewMessage]) -> list[Published]:
         try_publish = self._parts.publishing.try_publish
         if is_heavy(new):
-            return await asyncio.shield(self._occupy(lambda: try_publish(new)))
+            return await self._occupy(lambda: try_publish(new))
         async with self.turn:
             return try_publish(new)
 
@@ -491,44 +495,57 @@ class OpenQueue:
         return self._commits.when_durable(self, result, on_lost, size)
 
     def in_thread(
-        self, work: Callable[[], _T], *, writes: bool = False, alone: bool = False
+        self,
+        work: Callable[[], _T],
+        *,
+        writes: bool = False,
+        alone: bool = False,
+        after: Callable[[], None] | None = None,
     ) -> Future[_T]:
         """What takes long; with `writes`, answered when that is durable.
 
         `alone`: it holds the queue's lock for long. Other calls wait until it is over, since the
-        loop would stand still if they waited for the lock.
+        loop would stand still if they waited for the lock. `after` is called in the loop when the
+        thread has ended, also if the caller is cancelled.
         """
-        return asyncio.ensure_future(self._worked(work, writes, alone))
+        return self._background.run(self._worked(work, writes, alone, after))
 
-    async def _worked(self, work: Callable[[], _T], writes: bool, alone: bool) -> _T:
-        self._busy += 1
-        self._at_rest.clear()
-        try:
-            working = self._occupy(work) if alone else asyncio.to_thread(work)
-            result = await (asyncio.shield(working) if alone else working)
+    async def _worked(
+        self, work: Callable[[], _T], writes: bool, alone: bool, after: Callable[[], None] | None
+    ) -> _T:
+        with self._kept_open():
+            try:
+                result = await (self._occupied(work) if alone else asyncio.to_thread(work))
+            finally:
+                if after is not None:
+                    after()
             if writes:
                 self.plan()
             return await self._durable(result) if writes else result
+
+    @contextmanager
+    def _kept_open(self) -> Iterator[None]:
+        """Closing the queue waits until this is over."""
+        self._busy += 1
+        self._at_rest.clear()
+        try:
+            yield
         finally:
             self._busy -= 1
             if not self._busy:
                 self._at_rest.set()
-
-    def _occupy(self, work: Callable[[], _T]) -> "asyncio.Task[_T]":
-        """Do something in a thread, in its turn. It goes on if the caller is cancelled."""
-        task = asyncio.ensure_future(self._occupied(work))
-        task.add_done_callback(_heed)
-        return task
 
     def _freed(self) -> None:
         """Its time may have come meanwhile."""
         if not self.is_closing:
             self.wake()
 
+    def _occupy(self, work: Callable[[], _T]) -> "asyncio.Task[_T]":
+        return self._background.run(self._occupied(work))
+
     async def _occupied(self, work: Callable[[], _T]) -> _T:
-        self._busy += 1
-        self._at_rest.clear()
-        try:
+        """Do something in a thread, in its turn."""
+        with self._kept_open():
             async with self.turn:
                 self.is_occupied = True
                 try:
@@ -536,20 +553,10 @@ class OpenQueue:
                 finally:
                     self.is_occupied = False
                     self._loop.call_soon(self._freed)
-        finally:
-            self._busy -= 1
-            if not self._busy:
-                self._at_rest.set()
 
 
 def _is_small(item: "bytes | Draft") -> bool:
     return len(item if isinstance(item, bytes) else item.payload) <= LARGE_BYTES
-
-
-def _heed(done: "Future[Any]") -> None:
-    """Its caller may be gone; then its error is no news."""
-    if not done.cancelled():
-        done.exception()
 
 
 def _is_delayed(message: Publishable) -> bool:

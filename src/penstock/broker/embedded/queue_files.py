@@ -4,7 +4,7 @@ from asyncio import Future
 from collections import Counter
 from collections.abc import Callable, Sequence
 from threading import Lock
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from penstock.broker.embedded.segment_service import list_segments, read_index, read_segment
 from penstock.broker.segments import (
@@ -34,7 +34,13 @@ _T = TypeVar("_T")
 class InThread(Protocol):
     """Does what takes long beside the event loop."""
 
-    def __call__(self, work: Callable[[], _T], *, writes: bool = False) -> Future[_T]: ...
+    def __call__(
+        self,
+        work: Callable[[], _T],
+        *,
+        writes: bool = False,
+        after: Callable[[], None] | None = None,
+    ) -> Future[_T]: ...
 
 
 class QueueFiles:
@@ -101,9 +107,10 @@ class QueueFiles:
         if self._adopted[folder]:
             raise InvalidInput(f"{folder} is being adopted: nothing can be written to it any more")
         self._written[folder] += 1
-        done = self._in_thread(lambda: self._stage(folder, name, offset, data))
-        done.add_done_callback(lambda _: _less(self._written, folder))
-        return done
+        return self._in_thread(
+            lambda: self._stage(folder, name, offset, data),
+            after=lambda: _less(self._written, folder),
+        )
 
     def _stage(self, folder: str, name: str, offset: int, data: bytes) -> None:
         core = self._core
@@ -156,14 +163,11 @@ class QueueFiles:
                 found = adopt_staged(self._core, [Staged(*one) for one in staged], transaction)
             return Adoption(found.first_seq, found.entries, found.repeated)
 
-        done = self._in_thread(adopt, writes=True)
-
-        def is_over(_: "Future[Any]") -> None:
+        def is_over() -> None:
             for folder in folders:
                 _less(self._adopted, folder)
 
-        done.add_done_callback(is_over)
-        return done
+        return self._in_thread(adopt, writes=True, after=is_over)
 
     def _root(self) -> Folder:
         return Folder(self._core.ledger.messages.folder.files, self._core.ledger.path)

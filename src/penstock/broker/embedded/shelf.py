@@ -2,14 +2,17 @@
 
 A queue is opened when it is first used, and closed when nobody used it for a while or too many are
 open; what is open holds files and a mapping. Opening, closing and removing take place in threads,
-one at a time for each queue: calls that come meanwhile wait.
+one at a time for each queue: calls that come meanwhile wait. They are carried out to their end,
+also if the call that began them is cancelled.
 """
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from asyncio import Future
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
@@ -53,6 +56,7 @@ class Shelf:
         commits: CommitLoop,
         timer: Timer[QueueName],
         on_ready: Callable[[QueueName], None],
+        background: Background,
         *,
         files: Files,
         clock: Clock,
@@ -63,6 +67,7 @@ class Shelf:
         self._commits = commits
         self._timer = timer
         self._on_ready = on_ready
+        self._background = background
         self._files = files
         self._clock = clock
         self._max_open = max_open
@@ -75,7 +80,6 @@ class Shelf:
         self._turns: dict[QueueName, asyncio.Lock] = {}
         self._tidying: asyncio.TimerHandle | None = None
         self._compactions: Timer[QueueName] = Timer(self._compact_later)
-        self._background: set[asyncio.Future[None]] = set()
         self._closed: dict[QueueName, ClosedStats] = {}
         self._repeats = Repeats()
         self._recovered = 0
@@ -101,7 +105,7 @@ class Shelf:
                 except (PenstockError, OSError) as error:
                     log.error("queue %s cannot be opened: %s", queue, error)
                 self._recovered += 1
-                await self._close_some()
+                await self._background.run(self._close_some())
 
         await asyncio.gather(*(recover(queue) for queue in list(self._bytes)))
         self._tidy_later()
@@ -123,7 +127,7 @@ class Shelf:
         if self._tidying is not None:
             self._tidying.cancel()
         self._compactions.close()
-        await asyncio.gather(*self._background)
+        await self._background.finished()
         await asyncio.gather(*(self._close(queue) for queue in list(self._open)))
 
     # -- finding -----------------------------------------------------------------------------------
@@ -158,6 +162,10 @@ class Shelf:
 
     async def opened(self, queue: QueueName) -> OpenQueue:
         """The queue, opened if need be."""
+        found = self.get(queue)
+        return await self._background.run(self._opened(queue)) if found is None else found
+
+    async def _opened(self, queue: QueueName) -> OpenQueue:
         async with self._turn(queue):
             found = self.get(queue)
             if found is not None:
@@ -192,7 +200,10 @@ class Shelf:
 
     # -- making and unmaking -----------------------------------------------------------------------
 
-    async def create(self, queue: QueueName, settings: QueueSettings) -> QueueInfo:
+    def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
+        return self._background.run(self._create(queue, settings))
+
+    async def _create(self, queue: QueueName, settings: QueueSettings) -> QueueInfo:
         async with self._turn(queue):
             if queue in self._bytes:
                 raise AlreadyExists(f"there is a queue {queue} already")
@@ -204,8 +215,11 @@ class Shelf:
                 except IdentityTaken:  # one in 2^32 for each queue there is: throw the dice again
                     await asyncio.to_thread(self._layout.delete_queue, queue)
 
-    async def change(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
+    def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         """By opening it anew: settings are read when a queue is opened."""
+        return self._background.run(self._change(queue, settings))
+
+    async def _change(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
         async with self._turn(queue):
             self._check_there(queue)
             found = self._open.get(queue)
@@ -215,7 +229,10 @@ class Shelf:
             self._compactions.forget(queue)  # its interval may be another one
             return (await self._open_now(queue, settings)).info
 
-    async def delete(self, queue: QueueName, *, if_empty: bool = False) -> None:
+    def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
+        return self._background.run(self._delete(queue, if_empty=if_empty))
+
+    async def _delete(self, queue: QueueName, *, if_empty: bool) -> None:
         async with self._turn(queue):
             self._check_there(queue)
             if if_empty:
@@ -235,9 +252,12 @@ class Shelf:
             await self._open_now(queue, {})  # someone may wait, and leases have to end
             raise NotEmpty(f"queue {queue} holds messages: consume or purge them first")
 
-    async def delete_namespace(self, namespace: str) -> None:
+    def delete_namespace(self, namespace: str) -> Future[None]:
+        return self._background.run(self._delete_namespace(namespace))
+
+    async def _delete_namespace(self, namespace: str) -> None:
         for queue in self.names(namespace):
-            await self.delete(queue)
+            await self._delete(queue, if_empty=False)
         await asyncio.to_thread(self._layout.delete_namespace, namespace)
         self.sizes.drop(namespace)
 
@@ -264,7 +284,15 @@ class Shelf:
                 f"queue {queue} has the identity of {owner}, as after copying its directory: their "
                 f"receipts could not be told apart. Move one of them out of the data directory."
             )
-        found = OpenQueue(queue, core, self._commits, self._timer, self._on_ready, self._repeats)
+        found = OpenQueue(
+            queue,
+            core,
+            self._commits,
+            self._timer,
+            self._on_ready,
+            self._repeats,
+            self._background,
+        )
         for _ in range(self._watchers.get(queue, 0)):
             found.watch()
         self._open[queue] = found
@@ -332,7 +360,7 @@ class Shelf:
         self._tidying = self._loop.call_later(self._idle_close_s / 4, self._tidy)
 
     def _tidy(self) -> None:
-        self._in_background(self._close_idle())
+        self._background.run(self._close_idle())
         self._tidy_later()
 
     async def _close_idle(self) -> None:
@@ -359,7 +387,7 @@ class Shelf:
             self._compactions.plan(found.name, interval_s)
 
     def _compact_later(self, queue: QueueName) -> None:
-        self._in_background(self._compact(queue))
+        self._background.run(self._compact(queue))
 
     async def _compact(self, queue: QueueName) -> None:
         """Also of a queue that is closed: what it keeps by age gets old all the same."""
@@ -372,9 +400,4 @@ class Shelf:
 
     def _make_room_later(self) -> None:
         if len(self._open) > self._max_open:
-            self._in_background(self._close_some())
-
-    def _in_background(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.ensure_future(work)
-        self._background.add(task)  # the loop itself would not keep it alive
-        task.add_done_callback(self._background.discard)
+            self._background.run(self._close_some())

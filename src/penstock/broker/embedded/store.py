@@ -5,6 +5,7 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import OpenQueue
@@ -79,16 +80,31 @@ class EmbeddedStore:
         self._progress: Callable[[], tuple[int, int]] = lambda: (0, 0)
         self._is_claimed = False
         self._is_open = False
+        self._background = Background()  # changes of queues and files
+        self._claims = Background()  # beginning and ending; the latter waits for those changes
+        self._claim_turn = asyncio.Lock()
+        self._file_turn = asyncio.Lock()
 
     # -- life --------------------------------------------------------------------------------------
 
     async def claim(self) -> None:
-        if not self._is_claimed:
-            await self._with_files(self._layout.open, self._clock)
-            self._is_claimed = True
+        await self._claims.run(self._claim())
+
+    async def _claim(self) -> None:
+        async with self._claim_turn:
+            if not self._is_claimed:
+                await self._with_files(self._layout.open, self._clock)
+                self._is_claimed = True
 
     async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
-        await self.claim()
+        try:
+            await self.claim()
+            await self._open(on_ready)
+        except BaseException:
+            await self.close()
+            raise
+
+    async def _open(self, on_ready: Callable[[QueueName], None]) -> None:
         self._commits = CommitLoop(self._clock, self._observe_commit, self._sync_threads)
         self._timer: Timer[QueueName] = Timer(self._wake)
         self._shelf = Shelf(
@@ -96,6 +112,7 @@ class EmbeddedStore:
             self._commits,
             self._timer,
             on_ready,
+            self._background,
             files=self._files,
             clock=self._clock,
             max_open=self._max_open,
@@ -103,24 +120,24 @@ class EmbeddedStore:
         )
         self._progress = lambda: self._shelf.progress
         self._is_open = True
-        try:
-            await self._shelf.recover()
-        except BaseException:
-            await self.close()
-            raise
+        await self._shelf.recover()
 
     async def close(self) -> None:
-        if self._is_open:
-            self._is_open = False
-            self._timer.close()
-            await self._shelf.close()
-            await self._commits.close()
-        if self._is_claimed:
-            self._is_claimed = False
-            await asyncio.to_thread(self._layout.close)
+        await self._claims.run(self._close())
+
+    async def _close(self) -> None:
+        async with self._claim_turn:
+            if self._is_open:
+                self._is_open = False
+                self._timer.close()
+                await self._shelf.close()
+                await self._commits.close()
+            if self._is_claimed:
+                self._is_claimed = False
+                await asyncio.to_thread(self._layout.close)
 
     def announce(self, url: str) -> Future[None]:
-        return asyncio.ensure_future(self._with_files(self._layout.announce, self._clock, url))
+        return self._change_files(self._layout.announce, self._clock, url)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -169,16 +186,25 @@ class EmbeddedStore:
         except OSError as error:
             raise as_ledger_error(self._layout.path, "writing the broker's files", error) from error
 
+    def _change_files(self, work: Callable[..., _T], *arguments: Any) -> Future[_T]:
+        """One change after another, each to its end: the last one that was asked for stands."""
+
+        async def change() -> _T:
+            async with self._file_turn:
+                return await self._with_files(work, *arguments)
+
+        return self._background.run(change())
+
     # -- catalogue ---------------------------------------------------------------------------------
 
     def namespaces(self) -> Future[list[NamespaceInfo]]:
         return asyncio.ensure_future(self._with_files(self._layout.namespaces))
 
     def save_namespace(self, namespace: NamespaceInfo) -> Future[None]:
-        return asyncio.ensure_future(self._with_files(self._layout.save_namespace, namespace))
+        return self._change_files(self._layout.save_namespace, namespace)
 
     def delete_namespace(self, name: str) -> Future[None]:
-        return asyncio.ensure_future(self._shelf.delete_namespace(name))
+        return self._shelf.delete_namespace(name)
 
     def queues(self, namespace: str | None = None) -> list[QueueName]:
         return self._shelf.names(namespace)
@@ -187,7 +213,7 @@ class EmbeddedStore:
         return queue in self._shelf
 
     def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
-        return asyncio.ensure_future(self._shelf.create(queue, settings))
+        return self._shelf.create(queue, settings)
 
     def info(self, queue: QueueName) -> Future[QueueInfo]:
         async def info() -> QueueInfo:
@@ -196,10 +222,10 @@ class EmbeddedStore:
         return asyncio.ensure_future(info())
 
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
-        return asyncio.ensure_future(self._shelf.change(queue, settings))
+        return self._shelf.change(queue, settings)
 
     def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
-        return asyncio.ensure_future(self._shelf.delete(queue, if_empty=if_empty))
+        return self._shelf.delete(queue, if_empty=if_empty)
 
     def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
         return self._shelf.bytes_of(namespace, recount=recount)
@@ -388,7 +414,7 @@ class EmbeddedStore:
         return asyncio.ensure_future(self._with_files(self._layout.load_document, name))
 
     def save_document(self, name: str, data: bytes) -> Future[None]:
-        return asyncio.ensure_future(self._with_files(self._layout.save_document, name, data))
+        return self._change_files(self._layout.save_document, name, data)
 
     def delete_document(self, name: str) -> Future[None]:
-        return asyncio.ensure_future(self._with_files(self._layout.delete_document, name))
+        return self._change_files(self._layout.delete_document, name)

@@ -124,23 +124,26 @@ class Webhooks:
             check_name("group", group)
         waits = _checked_waits(style, retry_s)
         keys = _first_secrets(style, secret)
+        own_group = group is None and style is Style.STANDARD
+        new_id = f"wh-{secrets.token_hex(12)}"
+        subscription = Subscription(
+            id=new_id,
+            queue=queue,
+            url=url,
+            style=style,
+            group=new_id if own_group else group or MAIN_GROUP_NAME,
+            owns_group=own_group,
+            secrets=keys,
+            retry_s=waits,
+            created_at_ns=self._broker.clock.now_ns(),
+        )
+        return await self._broker.background.run(self._create(subscription))
+
+    async def _create(self, subscription: Subscription) -> Subscription:
         async with self._changing:
             self._register.check()
             if len(self._register) >= MOST_SUBSCRIPTIONS:
                 raise QuotaExceeded(f"there are {MOST_SUBSCRIPTIONS} webhooks: delete some first")
-            new_id = f"wh-{secrets.token_hex(12)}"
-            own_group = group is None and style is Style.STANDARD
-            subscription = Subscription(
-                id=new_id,
-                queue=queue,
-                url=url,
-                style=style,
-                group=new_id if own_group else group or MAIN_GROUP_NAME,
-                owns_group=own_group,
-                secrets=keys,
-                retry_s=waits,
-                created_at_ns=self._broker.clock.now_ns(),
-            )
             await self._register.put(subscription)
             try:
                 await self._make_group(subscription)
@@ -179,36 +182,43 @@ class Webhooks:
     ) -> Subscription:
         """Change what is given. A new secret (`secret`, or one made by `rotate_secret`) signs at
         once; the old one signs as well for a day. Deliveries under way end as they began."""
-        async with self._changing:
-            old = self._find(caller, Verb.MANAGE, id)
-            new = old
-            if url is not None:
-                check_url(url, allow_private=self._broker.settings.webhook_allow_private)
-                new = new._replace(url=url)
-            if secret is not None and rotate_secret:
-                raise InvalidInput("give secret, or rotate_secret, not both")
-            if rotate_secret:
-                secret = new_secret()
-            if secret is not None:
-                new = new.with_secret(
-                    _checked_secret(new.style, secret), self._broker.clock.now_ns()
-                )
-            if retry_s is not None:
-                new = new._replace(retry_s=_checked_waits(new.style, retry_s))
-            if enabled is not None:
-                new = new._replace(enabled=enabled, disabled_because="")
-            if new != old:
-                await self._register.put(new)
-                self._stop_pushing(id)
-                self._start_pushing(new)
-            return new
+
+        async def change() -> Subscription:
+            async with self._changing:
+                old = self._find(caller, Verb.MANAGE, id)
+                new = old
+                if url is not None:
+                    check_url(url, allow_private=self._broker.settings.webhook_allow_private)
+                    new = new._replace(url=url)
+                if secret is not None and rotate_secret:
+                    raise InvalidInput("give secret, or rotate_secret, not both")
+                fresh = new_secret() if rotate_secret else secret
+                if fresh is not None:
+                    new = new.with_secret(
+                        _checked_secret(new.style, fresh), self._broker.clock.now_ns()
+                    )
+                if retry_s is not None:
+                    new = new._replace(retry_s=_checked_waits(new.style, retry_s))
+                if enabled is not None:
+                    new = new._replace(enabled=enabled, disabled_because="")
+                if new != old:
+                    await self._register.put(new)
+                    self._stop_pushing(id)
+                    self._start_pushing(new)
+                return new
+
+        return await self._broker.background.run(change())
 
     async def delete(self, caller: Caller, id: str) -> None:
         """Push no more. Messages that were not delivered stay, but for those of a group of its
         own, which goes with it."""
-        async with self._changing:
-            subscription = self._find(caller, Verb.MANAGE, id)
-            await self._forget(subscription)
+
+        async def delete() -> None:
+            async with self._changing:
+                subscription = self._find(caller, Verb.MANAGE, id)
+                await self._forget(subscription)
+
+        await self._broker.background.run(delete())
 
     def deliveries(
         self, caller: Caller, id: str, *, cursor: int = 0, limit: int = 50
