@@ -1,5 +1,7 @@
 """A queue of a broker, for tasks: the methods of `penstock.aio.AsyncQueue`, over HTTP."""
 
+import asyncio
+import logging
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
@@ -14,6 +16,7 @@ from penstock.client.delivering import Lease
 from penstock.client.groups import AsyncRemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
+from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -34,6 +37,8 @@ from penstock.queue.parts import as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
+
+log = logging.getLogger("penstock.client")
 
 
 class _NoSettler:
@@ -64,6 +69,8 @@ class AsyncRemoteQueue(AsyncStreaming):
         self._keys = publishing.OwnKeys(connection.options.keys_known_for_s())
         batching = connection.options.batching
         self._batcher = None if batching is None else AsyncBatcher(batching, self.publish)
+        self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
+        self._giving_back = asyncio.Lock()
         self.groups = AsyncRemoteGroups(address.path, connection)
 
     def __repr__(self) -> str:
@@ -162,26 +169,29 @@ class AsyncRemoteQueue(AsyncStreaming):
             repeatable=True,
         )
         ahead: list[LeasedMessage] = []
+        self._streams.append(ahead)
         try:
             while not is_stopped(stopper):
-                ahead = await self._run(lease.waiting(wait_s, clock, stopper))
+                ahead += reversed(await self._run(lease.waiting(wait_s, clock, stopper)))
                 if not ahead:
                     return
-                ahead.reverse()
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
                 yield ahead.pop()  # one at least, however wrong a clock is
                 while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
                 await self._give_back(ahead)  # they would not last, or are not wanted
-                ahead = []
         finally:
-            if ahead and not self._connection.is_closed:
+            delivering.forget(self._streams, ahead)
+            if not self._connection.is_closed:
                 await self._give_back(ahead)
 
     async def _give_back(self, ahead: list[LeasedMessage]) -> None:
-        if ahead:
-            receipts = settling.receipts_of(ahead)
-            await self._do(settling.give_back(receipts))
+        """Give back all of a list, and empty it. One at a time: `close` waits for the others."""
+        async with self._giving_back:
+            left = ahead[:]
+            ahead.clear()
+            if left:
+                await self._do(settling.give_back(settling.receipts_of(left)))
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -364,10 +374,19 @@ class AsyncRemoteQueue(AsyncStreaming):
         await self._do(operating.sync(self._path))
 
     async def close(self) -> None:
-        """Send what is gathered, close the connections. May be called again."""
+        """Send what is gathered, give back what open streams leased ahead, close the connections.
+
+        May be called again.
+        """
         if self._batcher is not None:
             await self._batcher.finish()
-        await self._connection.close()
+        try:
+            for ahead in [*self._streams, []]:  # the last waits for what is under way
+                await self._give_back(ahead)
+        except PenstockError as error:
+            log.warning("what was leased ahead was not given back: %s", error)
+        finally:
+            await self._connection.close()
 
     async def __aenter__(self) -> "AsyncRemoteQueue":
         return self

@@ -74,6 +74,11 @@ class Lease:
                 return leased
 
 
+def forget(streams: list[list[LeasedMessage]], ahead: list[LeasedMessage]) -> None:
+    """Take a stream's list out of those that are open. By identity: two empty lists are equal."""
+    streams[:] = [one for one in streams if one is not ahead]
+
+
 def take(lease: Lease, wait_s: Duration, clock: Clock) -> Story[list[Message]]:
     """Lease and ack: what is answered is done with."""
     leased = yield from lease.waiting(wait_s, clock)

@@ -1,5 +1,6 @@
 """A queue of a broker, for threads: the methods of the embedded queue, over HTTP."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
@@ -16,6 +17,7 @@ from penstock.client.delivering import Lease
 from penstock.client.groups import RemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
+from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -37,6 +39,8 @@ from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
+log = logging.getLogger("penstock.client")
+
 
 class RemoteQueue(Streaming):
     """A queue of a broker. Thread-safe; a context manager that closes its connections.
@@ -53,6 +57,7 @@ class RemoteQueue(Streaming):
         self._keys = publishing.OwnKeys(connection.options.keys_known_for_s())
         batching = connection.options.batching
         self._batcher = None if batching is None else Batcher(batching, self.publish)
+        self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
         self.groups = RemoteGroups(address.path, connection)
 
     def __repr__(self) -> str:
@@ -148,26 +153,28 @@ class RemoteQueue(Streaming):
             self._path, self, n=batch, lease_s=lease_s, group=group, holder="", repeatable=True
         )
         ahead: list[LeasedMessage] = []
+        self._streams.append(ahead)
         try:
             while not is_stopped(stopper):
-                ahead = self._run(lease.waiting(wait_s, clock, stopper))
+                ahead += reversed(self._run(lease.waiting(wait_s, clock, stopper)))
                 if not ahead:
                     return
-                ahead.reverse()
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
                 yield ahead.pop()  # one at least, however wrong a clock is
                 while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
                 self._give_back(ahead)  # they would not last, or are not wanted
-                ahead = []
         finally:
-            if ahead and not self._connection.is_closed:
+            delivering.forget(self._streams, ahead)
+            if not self._connection.is_closed:
                 self._give_back(ahead)
 
     def _give_back(self, ahead: list[LeasedMessage]) -> None:
-        if ahead:
-            receipts = settling.receipts_of(ahead)
-            self._do(settling.give_back(receipts))
+        """Give back all of a list, and empty it."""
+        left = ahead[:]
+        ahead.clear()
+        if left:
+            self._do(settling.give_back(settling.receipts_of(left)))
 
     # -- settling ----------------------------------------------------------------------------------
 
@@ -351,8 +358,14 @@ class RemoteQueue(Streaming):
         return AsyncRemoteQueue(self.address, connection)
 
     def close(self) -> None:
-        """Close the connections. May be called again."""
-        self._connection.close()
+        """Give back what open streams leased ahead, close the connections. May be called again."""
+        try:
+            for ahead in tuple(self._streams):
+                self._give_back(ahead)
+        except PenstockError as error:
+            log.warning("what was leased ahead was not given back: %s", error)
+        finally:
+            self._connection.close()
 
     def __enter__(self) -> "RemoteQueue":
         return self

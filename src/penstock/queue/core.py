@@ -59,6 +59,7 @@ class QueueCore:
         self.arrival = Condition(self.lock)
         self.waiting_threads = 0
         self.listeners: list[Callable[[], None]] = []  # of asyncio waiters
+        self.before_close: list[Callable[[], None]] = []  # of open streams: to give back
         self.metrics = Metrics()
         self.tidying: Tidying | None = None
         self._a_group_lags = False  # was moved, and has not read everything from there on
@@ -413,13 +414,22 @@ class QueueCore:
         self.saver.end()
         with self.lock:
             try:
+                self._end_streams()
                 if not self.ledger.is_stopped and self._progress() > self._snapshot_at:
                     self._last_snapshot()
             except LedgerError as error:  # the next open takes longer, that is all
                 logger.warning("no snapshot of %s was saved: %s", self.ledger.path, error)
             finally:
                 self.ledger.close()
-                self.arrival.notify_all()
+                self.arrived()
+
+    def _end_streams(self) -> None:
+        """Give back what open streams leased ahead. Hold the lock."""
+        if self.ledger.is_stopped or depth_of(self.lock)() > 1:
+            return  # as in `_last_snapshot`
+        with self.change:
+            for give_back in tuple(self.before_close):
+                give_back()
 
     def _last_snapshot(self) -> None:
         if depth_of(self.lock)() > 1:

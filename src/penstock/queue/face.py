@@ -65,16 +65,30 @@ class Face:
         self, leased: list[LeasedMessage], stopper: Stopper | None
     ) -> Iterator[Iterator[LeasedMessage]]:
         """Messages of one lease call, to be handed on; those that are not, or would not last, are
-        given back."""
-        clock, left = self._core.clock, leased[::-1]
+        given back. So they are if the queue is closed meanwhile."""
+        core, clock, left = self._core, self._core.clock, leased[::-1]
         half_ns = half_time_ns(leased[0], clock.now_ns())
 
         def jobs() -> Iterator[LeasedMessage]:
-            while left and clock.now_ns() < half_ns and not is_stopped(stopper):
-                yield left.pop()
+            while clock.now_ns() < half_ns and not is_stopped(stopper):
+                try:
+                    job = left.pop()
+                except IndexError:  # handed on, or given back by another thread
+                    return
+                yield job
 
+        def give_back() -> None:
+            with core.lock, core.change:
+                ahead = left[:]
+                left.clear()
+                if ahead and not self._ledger.is_stopped:
+                    self._parts.settling.give_back(ahead)
+
+        core.before_close.append(give_back)
         try:
+            self._ledger.check_open()
             yield jobs()
         finally:
-            if left and not self._ledger.is_stopped:
-                self._parts.settling.give_back(left)
+            core.before_close.remove(give_back)
+            if left:
+                give_back()

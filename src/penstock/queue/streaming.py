@@ -13,6 +13,7 @@ from typing import overload
 from penstock.checking import Duration
 from penstock.errors import ReceiptInvalid
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
+from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
 
 log = logging.getLogger("penstock.queue")
 
@@ -103,8 +104,11 @@ class Streaming(ABC):
         `stopper.stop()`.
 
         With a handler, it is called for each: acked if it returns, nacked if it raises; the answer
-        is how many succeeded. Without, an iterator: settle each message, best by `with job:`.
+        is how many succeeded. A coroutine function is refused: see `penstock.aio`. Without a
+        handler, an iterator: settle each message, best by `with job:`.
         """
+        if handler is not None:
+            check_plain_handler(handler)
         jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         if handler is None:
             return jobs
@@ -112,7 +116,7 @@ class Streaming(ABC):
         for job in jobs:
             try:
                 with job:
-                    handler(job)
+                    check_done(handler(job))
                 succeeded += 1
             except Exception as error:
                 tell_failure(job, error)
@@ -149,7 +153,7 @@ class AsyncStreaming(ABC):
     @overload
     def stream(
         self,
-        handler: Callable[[LeasedMessage], Awaitable[object]],
+        handler: Callable[[LeasedMessage], object],
         *,
         group: str = ...,
         lease_s: Duration | None = ...,
@@ -160,7 +164,7 @@ class AsyncStreaming(ABC):
 
     def stream(
         self,
-        handler: Callable[[LeasedMessage], Awaitable[object]] | None = None,
+        handler: Callable[[LeasedMessage], object] | None = None,
         *,
         group: str = MAIN_GROUP_NAME,
         lease_s: Duration | None = None,
@@ -172,22 +176,25 @@ class AsyncStreaming(ABC):
         `stopper.stop()`.
 
         With a handler, await it: the handler is called for each message, which is acked if it
-        returns and nacked if it raises; the answer is how many succeeded. Without, iterate over it
-        (`async for`) and settle each message.
+        returns and nacked if it raises; the answer is how many succeeded. The handler is a
+        coroutine function, or a function that does not block the loop. Without one, iterate over
+        it (`async for`) and settle each message.
         """
+        if handler is not None:
+            check_handler(handler)
         jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         return jobs if handler is None else self._handle(jobs, handler)
 
     async def _handle(
         self,
         jobs: AsyncIterator[LeasedMessage],
-        handler: Callable[[LeasedMessage], Awaitable[object]],
+        handler: Callable[[LeasedMessage], object],
     ) -> int:
         succeeded = 0
         async for job in jobs:
             try:
                 async with self._settled(job):
-                    await handler(job)
+                    await done(handler(job))
                 succeeded += 1
             except Exception as error:
                 tell_failure(job, error)

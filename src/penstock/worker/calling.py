@@ -2,14 +2,16 @@
 
 import asyncio
 import ctypes
-import inspect
 import sys
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Callable, Coroutine
+from inspect import isawaitable
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock, Thread, get_ident
 from types import FrameType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
+
+from penstock.queue.handlers import check_done, done, end, is_coroutine_function
 
 _PENSTOCK = Path(__file__).parent.parent
 # Code in which a thread is not interrupted: a handler may use a queue itself.
@@ -42,10 +44,9 @@ class Caller(Protocol):
 
 def caller_of(handler: Handler, concurrency: int) -> Caller:
     """The way to call this handler, so many at a time."""
-    is_async = inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
-        getattr(handler, "__call__", None)  # noqa: B004 - its type is asked for
-    )
-    return _Tasks(handler) if is_async else _Threads(handler, concurrency)
+    if is_coroutine_function(handler):
+        return _Tasks(handler)
+    return _Threads(handler, concurrency)
 
 
 # -- tasks -----------------------------------------------------------------------------------------
@@ -56,7 +57,7 @@ class _Tasks:
         self._handler = handler
 
     def start(self, argument: object) -> "_RunningTask":
-        return _RunningTask(_awaited(self._handler, argument))
+        return _RunningTask(_called(self._handler, argument))
 
     def close(self) -> None: ...
 
@@ -82,9 +83,13 @@ class _RunningTask:
         self._task.cancel()
 
 
-async def _awaited(handler: Handler, argument: object) -> object:
+async def _called(handler: Handler, argument: object) -> object:
+    return await _awaited(handler(argument))
+
+
+async def _awaited(result: object) -> object:
     try:
-        return await cast(Awaitable[object], handler(argument))
+        return await done(result)
     except SystemExit as error:  # would end the loop, and with it every other call
         raise RuntimeError(f"the handler raised {error!r}") from error
 
@@ -134,6 +139,7 @@ class _RunningCall:
         self._lock = Lock()
         self._thread_id: int | None = None
         self._early: type[BaseException] | None = None
+        self._task: _RunningTask | None = None  # of a coroutine that the handler returned
 
     def run(self) -> None:
         """In a thread of the worker."""
@@ -142,6 +148,8 @@ class _RunningCall:
             try:
                 self._begin()
                 result = self._handler(self._argument)
+                if not isawaitable(result):
+                    check_done(result)
             finally:
                 self._end()
         except BaseException as raised:
@@ -168,14 +176,30 @@ class _RunningCall:
             pass  # the loop is closed: the stop did not wait for this call
 
     def _told(self, result: object, error: BaseException | None) -> None:
-        if self.ended.done():
-            return  # cancelled
-        if error is None:
+        if self.ended.done():  # cancelled
+            if isawaitable(result):
+                end(result)
+        elif error is None and isawaitable(result):
+            self._task = _RunningTask(_awaited(result))
+            self._task.ended.add_done_callback(self._task_ended)
+            if self._early is not None:  # it came when the handler had returned
+                self._task.interrupt(self._early)
+        elif error is None:
             self.ended.set_result(result)
         elif isinstance(error, StopIteration):  # a future cannot hold it
             self.ended.set_exception(RuntimeError(f"the handler raised {error!r}"))
         else:
             self.ended.set_exception(error)
+
+    def _task_ended(self, ended: "asyncio.Future[object]") -> None:
+        if self.ended.done():
+            return
+        if ended.cancelled():
+            self.ended.cancel()
+        elif (error := ended.exception()) is not None:
+            self.ended.set_exception(error)
+        else:
+            self.ended.set_result(ended.result())
 
     def interrupt(self, error: type[BaseException]) -> None:
         """Python raises it when the thread next runs Python code; a call into C goes on first.
@@ -186,6 +210,9 @@ class _RunningCall:
 
     def _try_to_interrupt(self, error: type[BaseException], again_s: float) -> None:
         if self.ended.done():
+            return
+        if self._task is not None:
+            self._task.interrupt(error)
             return
         with self._lock:
             if self._thread_id is None:

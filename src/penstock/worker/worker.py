@@ -5,6 +5,7 @@ import os
 import socket
 import threading
 
+from penstock.queue.handlers import check_handler
 from penstock.worker.calling import Handler
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcomes import Counts
@@ -17,8 +18,8 @@ class Worker:
     """Calls a handler for each message of a queue.
 
     The queue is a path, a URL, or an open queue of any kind. The handler is a function, which is
-    called in a thread, or a coroutine function. A message is acked when the handler returns, and
-    nacked when it raises.
+    called in a thread, or a coroutine function. A coroutine that a function returns is run as well.
+    A message is acked when the handler returns, and nacked when it raises.
 
     >>> import penstock, tempfile
     >>> with penstock.open(tempfile.mkdtemp()) as queue:
@@ -33,6 +34,7 @@ class Worker:
     def __init__(
         self, queue: AnyQueue, handler: Handler, *, options: WorkerOptions | None = None
     ) -> None:
+        check_handler(handler)
         self._queue = queue
         self._handler = handler
         self._options = options or WorkerOptions()
