@@ -202,6 +202,26 @@ def test_changing_needs_a_running_broker(command: CommandLine, server: RunningSe
     assert "needs a running broker" in answer.err
 
 
+def test_change_of_a_webhook_says_what_changed(
+    command: CommandLine, server: RunningServer, queue: Queue
+) -> None:
+    place = (server.url, "shop/orders")
+    made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
+    change = ("webhooks", "change", server.url, made["id"])
+    none = command(*change)
+    assert (none.code, none.out) == (2, b"")
+    assert "--url" in none.err and "--rotate-secret" in none.err and "--disable" in none.err
+    assert command(*change, "--disable").text == f"Webhook {made['id']} is disabled.\n"
+    assert command(*change, "--enable").text == f"Webhook {made['id']} is enabled.\n"
+    both = command(*change, "--url", "http://127.0.0.1:10/", "--disable").text
+    assert both == (
+        f"Webhook {made['id']} pushes shop/orders to http://127.0.0.1:10/.\n"
+        f"Webhook {made['id']} is disabled.\n"
+    )
+    rotated = command(*change, "--rotate-secret").text
+    assert rotated.startswith("Its secret, shown only now: whsec_")
+
+
 def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> None:
     place = [server.url, "shop/orders"]
     assert command("webhooks", *place).code == 1

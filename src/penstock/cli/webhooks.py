@@ -56,7 +56,11 @@ def create_webhook(
     """Push the messages of a queue to a URL from now on, and show the secret that signs them."""
     with remote(broker) as opened:
         made = opened.create_webhook(queue, url, secret=secret, group=group)
-    _tell(made, json=json)
+    if json:
+        write_json(made._asdict())
+        return
+    _say_what_is_pushed(made)
+    _say_secret(made)
 
 
 @webhooks_app.command("change")
@@ -73,9 +77,20 @@ def change_webhook(
     json: AsJson = False,
 ) -> None:
     """Change a subscription; what is not given stays."""
+    if url is None and enable is None and not rotate_secret:
+        raise typer.BadParameter(
+            "give what is to change: --url, --rotate-secret, --enable or --disable"
+        )
     with remote(broker) as opened:
         made = opened.change_webhook(webhook, url=url, rotate_secret=rotate_secret, enabled=enable)
-    _tell(made, json=json)
+    if json:
+        write_json(made._asdict())
+        return
+    if url is not None:
+        _say_what_is_pushed(made)
+    if enable is not None:
+        say(f"Webhook {made.id} is {'enabled' if made.enabled else 'disabled'}.")
+    _say_secret(made)
 
 
 @webhooks_app.command("delete")
@@ -115,10 +130,10 @@ def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> No
     show_table(made)
 
 
-def _tell(webhook: Webhook, *, json: bool) -> None:
-    if json:
-        write_json(webhook._asdict())
-        return
+def _say_what_is_pushed(webhook: Webhook) -> None:
     say(f"Webhook {webhook.id} pushes {webhook.namespace}/{webhook.queue} to {plain(webhook.url)}.")
+
+
+def _say_secret(webhook: Webhook) -> None:
     if webhook.secret:
         say(f"Its secret, shown only now: {webhook.secret}")
