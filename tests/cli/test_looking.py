@@ -54,6 +54,22 @@ def test_looking_at_a_queue_with_logs_that_have_no_segment_yet(
     assert logs == ["messages"] * published
 
 
+@pytest.mark.parametrize("line", ["top {} --once", "queues list {}", "namespaces list {}"])
+@pytest.mark.parametrize("kind", ["missing", "file", "other"])
+def test_place_that_is_no_broker_and_no_queue_is_refused(
+    command: CommandLine, tmp_path: Path, line: str, kind: str
+) -> None:
+    place = tmp_path / kind
+    if kind == "file":
+        place.write_text("not a queue")
+    elif kind == "other":
+        (place / "documents").mkdir(parents=True)
+    answer = command(*(word.format(place) for word in line.split()))
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, b"", 1)
+    assert str(place) in answer.err
+    assert ("does not exist" if kind == "missing" else "is not") in answer.err
+
+
 def test_looking_beside_a_writer(command: CommandLine, lived_in: Path) -> None:
     with penstock.open(lived_in) as writer:
         writer.enqueue(b"now")

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.cli.extras import needing
@@ -110,10 +111,10 @@ class FilesView:
         self._layout = Layout(OsFiles(), path)
 
     def namespaces(self) -> list[NamespaceRow]:
-        try:
-            found = self._layout.namespaces()
-        except FileNotFoundError:
-            raise NotALedger(f"{self._path} does not exist") from None
+        if not Path(self._path).exists():
+            raise NotALedger(f"{self._path} does not exist")
+        if not Path(self._path).is_dir() or not self._layout.is_there():
+            raise NotALedger(f"{self._path} is not a broker's data directory, and not a queue")
         return [
             NamespaceRow(
                 one.name,
@@ -121,7 +122,7 @@ class FilesView:
                 one.max_queues,
                 one.max_bytes,
             )
-            for one in found
+            for one in self._layout.namespaces()
         ]
 
     def queues(self, namespace: str | None) -> list[str]:
