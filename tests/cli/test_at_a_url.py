@@ -406,4 +406,4 @@ def test_a_worker_on_a_directory(command: CommandLine, path: Path) -> None:
 def test_what_is_no_function_is_refused(command: CommandLine, path: Path, wrong: str) -> None:
     answer = command("worker", wrong, "-q", path, "--idle", "0")
     assert answer.code == 2
-    assert "Usage: penstock worker" in answer.err
+    assert "(see penstock worker --help)" in answer.err
