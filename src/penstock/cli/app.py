@@ -44,6 +44,7 @@ from penstock.cli.words import plain
 from penstock.cli.worker import worker
 from penstock.errors import (
     AlreadyExists,
+    NoSuchGroup,
     NoSuchNamespace,
     NoSuchQueue,
     NoSuchWebhook,
@@ -174,6 +175,9 @@ def _run(arguments: Sequence[str] | None) -> int:
         return NO
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
+    except NoSuchGroup as error:
+        complain(plain(f"{error} (penstock groups create PATH NAME)"))
+        return NO
     except _ANSWERS as error:
         complain(plain(str(error)))
         return NO

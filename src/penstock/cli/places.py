@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.cli.extras import needing
-from penstock.cli.opening import looking
+from penstock.cli.opening import look_options, looking
 from penstock.client import (
     AsyncRemoteBroker,
     ClientOptions,
@@ -48,20 +48,20 @@ class BrokerView(Protocol):
     def rows(self, queues: Sequence[str]) -> list[QueueRow]: ...
 
 
-def view_of(place: str, *, retry_s: float = ClientOptions().retry_s) -> BrokerView:
-    """Look at a broker; for so long it may be away."""
+def view_of(place: str, options: ClientOptions | None = None) -> BrokerView:
+    """Look at a broker."""
     if is_url(place):
-        return RemoteView(place, ClientOptions(retry_s=retry_s))
+        return RemoteView(place, options or look_options())
     return FilesView(place)
 
 
-def remote(place: str) -> RemoteBroker:
+def remote(place: str, options: ClientOptions | None = None) -> RemoteBroker:
     """A broker to change something of: only one that runs can do that."""
     if not is_url(place):
         raise InvalidInput(
             f"{place} is not a URL: this needs a running broker, such as http://127.0.0.1:8080"
         )
-    return connect_broker(place)
+    return connect_broker(place, options=options or ClientOptions())
 
 
 class RemoteView:

@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from penstock.cli.default_command import group_settings
+from penstock.cli.opening import look_options
 from penstock.cli.parameters import AsJson, BrokerUrl, QueueAtBroker
 from penstock.cli.places import remote
 from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
@@ -24,7 +25,7 @@ _Id = Annotated[str, typer.Argument(metavar="ID", help="As listed.", show_defaul
 @webhooks_app.command("list")
 def list_webhooks(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False) -> None:
     """List the subscriptions of a queue."""
-    with remote(broker) as opened:
+    with remote(broker, look_options()) as opened:
         found = opened.webhooks(queue)
     if not found:
         complain(f"queue {queue} has no webhooks")
@@ -107,7 +108,7 @@ def delete_webhook(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> Non
 @webhooks_app.command("deliveries")
 def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> None:
     """List what became of the latest deliveries, the latest first."""
-    with remote(broker) as opened:
+    with remote(broker, look_options()) as opened:
         found = opened.webhook_deliveries(webhook)
     if not found:
         complain("nothing was delivered so far")
