@@ -1,5 +1,6 @@
 """The same commands, on a queue of a broker."""
 
+import socket
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,8 +9,9 @@ import pytest
 
 import penstock
 from penstock.broker.access import Verb
+from penstock.cli import opening
 from penstock.cli.keys import VerbName
-from penstock.client import connect_broker
+from penstock.client import ClientOptions, connect_broker
 from penstock.queue import Queue
 from tests.cli.command_line import CommandLine
 from tests.server.running import RunningServer
@@ -202,6 +204,26 @@ def test_changing_needs_a_running_broker(command: CommandLine, server: RunningSe
     assert "needs a running broker" in answer.err
 
 
+def test_change_of_a_webhook_says_what_changed(
+    command: CommandLine, server: RunningServer, queue: Queue
+) -> None:
+    place = (server.url, "shop/orders")
+    made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
+    change = ("webhooks", "change", server.url, made["id"])
+    none = command(*change)
+    assert (none.code, none.out) == (2, b"")
+    assert "--url" in none.err and "--rotate-secret" in none.err and "--disable" in none.err
+    assert command(*change, "--disable").text == f"Webhook {made['id']} is disabled.\n"
+    assert command(*change, "--enable").text == f"Webhook {made['id']} is enabled.\n"
+    both = command(*change, "--url", "http://127.0.0.1:10/", "--disable").text
+    assert both == (
+        f"Webhook {made['id']} pushes shop/orders to http://127.0.0.1:10/.\n"
+        f"Webhook {made['id']} is disabled.\n"
+    )
+    rotated = command(*change, "--rotate-secret").text
+    assert rotated.startswith("Its secret, shown only now: whsec_")
+
+
 def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> None:
     place = [server.url, "shop/orders"]
     assert command("webhooks", *place).code == 1
@@ -307,6 +329,40 @@ def test_taking_from_a_queue_that_is_not_there_says_so_and_makes_none(
     assert "ordrs" not in command("queues", server.url, "--json").text
 
 
+# -- hints -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line", ["stats {}/q", "tail {}/q --once", "queues {}", "namespaces {}", "webhooks {} q"]
+)
+def test_looking_gives_up_soon_where_nobody_answers(
+    command: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    line: str,
+) -> None:
+    assert ClientOptions().retry_s > opening.LOOK_RETRY_S
+    monkeypatch.setattr(opening, "LOOK_RETRY_S", 0.0)
+    with socket.create_server(("127.0.0.1", 0)) as nobody:
+        port = nobody.getsockname()[1]
+    answer = command(*line.format(f"http://127.0.0.1:{port}").split())
+    assert (answer.code, caplog.messages) == (2, [])  # else it says that it tries again
+    assert "no connection to" in answer.err
+
+
+def test_hints_name_commands(command: CommandLine, server: RunningServer, queue: Queue) -> None:
+    url = f"{server.url}/shop/orders"
+    assert "penstock groups create" in command("peek", url, "-g", "audit").err
+    change = ("queues", "create", server.url, "shop/orders", "--set", "max_attempts=7")
+    answer = command(*change)
+    assert answer.code == 1
+    assert "penstock queues change" in answer.err
+    assert "PATCH" not in answer.err
+    answer = command("stats", server.url)
+    assert "names no queue: write" in answer.err
+    assert "queue=" not in answer.err
+
+
 # -- worker ----------------------------------------------------------------------------------------
 
 TASKS = """
@@ -386,4 +442,4 @@ def test_a_worker_on_a_directory(command: CommandLine, path: Path) -> None:
 def test_what_is_no_function_is_refused(command: CommandLine, path: Path, wrong: str) -> None:
     answer = command("worker", wrong, "-q", path, "--idle", "0")
     assert answer.code == 2
-    assert "Usage: penstock worker" in answer.err
+    assert "(see penstock worker --help)" in answer.err

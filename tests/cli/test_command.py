@@ -45,11 +45,31 @@ def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
     assert ran.stderr == "penstock: nobody is there\n"
 
 
-@pytest.mark.parametrize("line", [["nonsense"], ["stats"], ["stats", ".", "--nonsense"]])
-def test_wrong_usage_is_exit_code_2(command: CommandLine, line: list[str]) -> None:
-    answer = command(*line)
-    assert (answer.code, answer.out) == (2, b"")
-    assert "Usage: penstock" in answer.err
+@pytest.mark.parametrize(
+    ("line", "sentence"),
+    [
+        ("nonsense", "no such command 'nonsense' (see penstock --help)"),
+        ("stast", "no such command 'stast'. Did you mean 'stats'? (see penstock --help)"),
+        ("stats", "missing argument 'PATH' (see penstock stats --help)"),
+        ("stats . --nonsense", "no such option: --nonsense (see penstock stats --help)"),
+        ("stats . more", "got unexpected extra argument"),
+        ("peek . -n x", "invalid value for '--count' / '-n': "),
+        ("peek . --state redy", "'redy' is not one of"),
+        ("queues change http://h a", "give what is to change: --set NAME=VALUE (see"),
+        ("worker nonsense -q .", "'nonsense' is not MODULE:FUNCTION, such as tasks:handle (see"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(command: CommandLine, line: str, sentence: str) -> None:
+    answer = command(*line.split())
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, b"", 1)
+    assert answer.err.startswith("penstock: ")
+    assert sentence in answer.err
+
+
+def test_command_without_arguments_shows_its_help(command: CommandLine) -> None:
+    answer = command("queues")
+    assert (answer.code, answer.err) == (2, "")
+    assert "Usage: penstock queues" in answer.text
 
 
 def test_not_a_queue_is_one_sentence(command: CommandLine, tmp_path: Path) -> None:
@@ -57,6 +77,35 @@ def test_not_a_queue_is_one_sentence(command: CommandLine, tmp_path: Path) -> No
     answer = command("stats", tmp_path)
     assert (answer.code, answer.err.count("\n")) == (2, 1)
     assert "is not a queue" in answer.err
+
+
+@pytest.mark.parametrize(
+    ("content", "line", "wrong"),
+    [
+        ("x = 1\n\ndef handle(:\n", 3, "SyntaxError"),
+        ("\nimport not_there_at_all\n", 2, "ModuleNotFoundError: No module named"),
+        ("def f():\n    return 1 / 0\n\nf()\n", 2, "ZeroDivisionError"),
+        ("raise RuntimeError('a\\nb')\n", 1, "RuntimeError: a b"),
+    ],
+    ids=["syntax", "import", "nested", "lines"],
+)
+def test_worker_says_why_a_module_cannot_be_imported(
+    command: CommandLine,
+    monkeypatch: pytest.MonkeyPatch,
+    path: Path,
+    content: str,
+    line: int,
+    wrong: str,
+) -> None:
+    monkeypatch.chdir(path.parent)
+    monkeypatch.syspath_prepend(str(path.parent))
+    (path.parent / "broken_module.py").write_text(content)
+    answer = command("worker", "broken_module:handle", "-q", path, "--idle", 0)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "broken_module" in answer.err
+    assert wrong in answer.err
+    assert f"broken_module.py, line {line}" in answer.err
+    assert "Traceback" in command("worker", "broken_module:handle", "-q", path, "-v").err
 
 
 @pytest.mark.parametrize("missing", ["typer", "rich"])

@@ -37,6 +37,39 @@ def test_looking_changes_nothing_on_disk(command: CommandLine, lived_in: Path) -
     assert listing(lived_in) == before
 
 
+@pytest.mark.parametrize("published", [0, 1])
+@pytest.mark.parametrize("closed", [False, True])
+def test_looking_at_a_queue_with_logs_that_have_no_segment_yet(
+    command: CommandLine, tmp_path: Path, published: int, closed: bool
+) -> None:
+    with penstock.open(tmp_path / "q") as queue:
+        for _ in range(published):
+            queue.enqueue("a")
+        if closed:
+            queue.close()
+        for name in ("stats", "inspect", "verify", "groups", "top --once", "tail --once"):
+            first, *rest = name.split()
+            assert command(first, tmp_path / "q", *rest).code == 0, name
+        logs = [one["log"] for one in command("inspect", tmp_path / "q", "--json").json["segments"]]
+    assert logs == ["messages"] * published
+
+
+@pytest.mark.parametrize("line", ["top {} --once", "queues list {}", "namespaces list {}"])
+@pytest.mark.parametrize("kind", ["missing", "file", "other"])
+def test_place_that_is_no_broker_and_no_queue_is_refused(
+    command: CommandLine, tmp_path: Path, line: str, kind: str
+) -> None:
+    place = tmp_path / kind
+    if kind == "file":
+        place.write_text("not a queue")
+    elif kind == "other":
+        (place / "documents").mkdir(parents=True)
+    answer = command(*(word.format(place) for word in line.split()))
+    assert (answer.code, answer.out, answer.err.count("\n")) == (2, b"", 1)
+    assert str(place) in answer.err
+    assert ("does not exist" if kind == "missing" else "is not") in answer.err
+
+
 def test_looking_beside_a_writer(command: CommandLine, lived_in: Path) -> None:
     with penstock.open(lived_in) as writer:
         writer.enqueue(b"now")

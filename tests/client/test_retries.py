@@ -13,7 +13,14 @@ import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.client import Batching, ClientOptions
 from penstock.client.publishing import OwnKeys, publish
-from penstock.errors import KeyRefused, NotAllowed, ReceiptInvalid, Unavailable, Unreachable
+from penstock.errors import (
+    BrokerError,
+    KeyRefused,
+    NotAllowed,
+    ReceiptInvalid,
+    Unavailable,
+    Unreachable,
+)
 from penstock.model import LeasedMessage, NewMessage
 from penstock.queue import Queue
 from tests.client.cutting_proxy import Cut, CuttingProxy
@@ -217,6 +224,30 @@ def test_nobody_there_is_unreachable_and_nothing_was_changed() -> None:
         pytest.raises(Unreachable, match="nothing was changed"),
     ):
         queue.enqueue(b"x")
+
+
+def test_tls_to_a_plain_port_fails_at_once(server: RunningServer) -> None:
+    url = server.url.replace("http:", "https:")
+    with (
+        penstock.open(f"{url}/shop/orders", retry_s=86400) as queue,
+        pytest.raises(Unreachable, match="write http://"),
+    ):
+        queue.stats()
+
+    async def asked() -> None:
+        async with await penstock.aio.open(f"{url}/shop/orders", retry_s=86400) as queue:
+            with pytest.raises(Unreachable, match="write http://"):
+                await queue.stats()
+
+    asyncio.run(asked())
+
+
+def test_url_with_a_part_too_many_is_named_in_the_error(server: RunningServer) -> None:
+    with (
+        penstock.open(f"{server.url}/more/shop/orders") as queue,
+        pytest.raises(BrokerError, match=f"{server.url}/more/api.*check the URL"),
+    ):
+        queue.stats()
 
 
 def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:

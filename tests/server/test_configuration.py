@@ -1,13 +1,15 @@
 """Settings from the file, the environment and flags."""
 
+import re
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import penstock
 from penstock.errors import InvalidInput
-from penstock.server.configuration import load_configuration
+from penstock.server.configuration import OTHER_VARIABLES, load_configuration
 from penstock.server.settings import RELOADABLE, ServerSettings
 
 
@@ -61,14 +63,54 @@ def test_what_is_wrong_is_said_with_its_line(
         load_configuration(write(tmp_path, text))
 
 
-@pytest.mark.parametrize("name", ["SERVER_PROT", "BROKER_X", "QUEUES_LEASE"])
+@pytest.mark.parametrize("name", ["SERVER_PROT", "BROKER_X", "QUEUES_LEASE", "URL", "PORT"])
 def test_an_unknown_variable_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"PENSTOCK_{name}"):
         load_configuration(None, {f"PENSTOCK_{name}": "1"})
 
 
+@pytest.mark.parametrize(
+    ("name", "nearest"),
+    [
+        ("PENSTOCK_SERVR_PORT", "PENSTOCK_SERVER_PORT"),
+        ("PENSTOCK_BROKR_CREATE_ON_USE", "PENSTOCK_BROKER_CREATE_ON_USE"),
+        ("PENSTOCK_QUEUE_SYNC", "PENSTOCK_QUEUES_SYNC"),
+        ("PENSTOCK_KEYS", "PENSTOCK_KEY"),
+    ],
+)
+def test_a_variable_of_an_unknown_table_is_refused_with_a_hint(name: str, nearest: str) -> None:
+    with pytest.raises(InvalidInput, match=f"^{name}: .*{nearest}"):
+        load_configuration(None, {name: "1"})
+
+
 def test_other_variables_are_left_alone() -> None:
-    load_configuration(None, {"PENSTOCK_CODEC": "python", "PENSTOCK_URL": "x", "PATH": "/bin"})
+    load_configuration(None, {"PENSTOCK_CODEC": "python", "PENSTOCK_KEY": "x", "PATH": "/bin"})
+
+
+def test_all_variables_of_the_product_are_known_to_the_server() -> None:
+    source = Path(penstock.__file__).parent
+    named = {
+        name
+        for file in source.rglob("*.py")
+        for name in re.findall(r"\"(PENSTOCK_[A-Z_]*[A-Z])\"", file.read_text())
+    }
+    assert named == OTHER_VARIABLES
+
+
+@pytest.mark.parametrize("service", ["PENSTOCK", "PENSTOCK_SERVER", "PENSTOCK_MAIN"])
+def test_variables_of_a_kubernetes_service_are_left_alone(service: str) -> None:
+    found = load_configuration(
+        None,
+        {
+            f"{service}_SERVICE_HOST": "10.0.0.11",
+            f"{service}_SERVICE_PORT": "8080",
+            f"{service}_SERVICE_PORT_HTTP": "8080",
+            f"{service}_PORT": "tcp://10.0.0.11:8080",
+            f"{service}_PORT_8080_TCP": "tcp://10.0.0.11:8080",
+            f"{service}_PORT_8080_TCP_ADDR": "10.0.0.11",
+        },
+    )
+    assert found == load_configuration()
 
 
 def test_an_unknown_flag_is_refused() -> None:

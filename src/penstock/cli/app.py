@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -44,6 +44,7 @@ from penstock.cli.words import plain
 from penstock.cli.worker import worker
 from penstock.errors import (
     AlreadyExists,
+    NoSuchGroup,
     NoSuchNamespace,
     NoSuchQueue,
     NoSuchWebhook,
@@ -53,6 +54,9 @@ from penstock.errors import (
     QuotaExceeded,
     TooManyRequests,
 )
+
+# Typer exports only this one of its usage errors; its parent is the parent of all.
+_UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _Command = Callable[..., None]
 
@@ -161,9 +165,19 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: Sequence[str] | None) -> int:
     try:
-        app(arguments, prog_name="penstock")
+        code = app(arguments, prog_name="penstock", standalone_mode=False)
+    except _UsageError as error:
+        if sentence := _usage_sentence(error):
+            complain(sentence)
+        return CANNOT
+    except typer.Abort:
+        complain("aborted")
+        return NO
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
+    except NoSuchGroup as error:
+        complain(plain(f"{error} (penstock groups create PATH NAME)"))
+        return NO
     except _ANSWERS as error:
         complain(plain(str(error)))
         return NO
@@ -173,4 +187,13 @@ def _run(arguments: Sequence[str] | None) -> int:
     except OSError as error:
         complain(plain(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
         return CANNOT
-    return 0
+    return code if isinstance(code, int) else 0
+
+
+def _usage_sentence(error: Any) -> str:
+    """Return what is wrong with a command line, in one line; "" if its help was shown instead."""
+    text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
+    if not text:
+        return ""
+    hint = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
+    return plain(f"{text[0].lower()}{text[1:]}{hint}")

@@ -71,8 +71,8 @@ def _segments(files: Ledger) -> list[Json]:
     found = []
     for name, log in (("messages", files.messages), ("events", files.events)):
         segments = log.segments.all
-        ends = [segment.base_seq for segment in segments[1:]] + [log.next_seq]
-        for segment, end_seq in zip(segments, ends, strict=True):
+        next_bases = [*(segment.base_seq for segment in segments), log.next_seq][1:]
+        for segment, end_seq in zip(segments, next_bases, strict=True):
             found.append(
                 {
                     "log": name,

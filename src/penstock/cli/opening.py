@@ -5,17 +5,24 @@ from collections.abc import Callable
 import penstock
 from penstock.cli.terminal import complain
 from penstock.cli.words import plain
-from penstock.client import is_url
+from penstock.client import ClientOptions, is_url
 from penstock.errors import InvalidInput, NotAllowed
 from penstock.ledger import Damage, Ledger
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 
+LOOK_RETRY_S = 3.0  # whoever looks waits at a terminal, and can look again
+
+
+def look_options() -> ClientOptions:
+    """Return how commands that only look reach a broker."""
+    return ClientOptions(retry_s=LOOK_RETRY_S)
+
 
 def looking(path: str) -> Queue:
     """The queue, read-only: nothing on disk changes, and a writer may be at work."""
     if is_url(path):
-        return penstock.open(path)
+        return penstock.open(path, retry_s=LOOK_RETRY_S)
     return open_queue(path, {}, read_only=True, create=False, on_damage=warn)
 
 

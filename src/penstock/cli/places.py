@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from penstock.cli.extras import needing
-from penstock.cli.opening import looking
+from penstock.cli.opening import look_options, looking
 from penstock.client import (
     AsyncRemoteBroker,
     ClientOptions,
@@ -47,20 +48,20 @@ class BrokerView(Protocol):
     def rows(self, queues: Sequence[str]) -> list[QueueRow]: ...
 
 
-def view_of(place: str, *, retry_s: float = ClientOptions().retry_s) -> BrokerView:
-    """Look at a broker; for so long it may be away."""
+def view_of(place: str, options: ClientOptions | None = None) -> BrokerView:
+    """Look at a broker."""
     if is_url(place):
-        return RemoteView(place, ClientOptions(retry_s=retry_s))
+        return RemoteView(place, options or look_options())
     return FilesView(place)
 
 
-def remote(place: str) -> RemoteBroker:
+def remote(place: str, options: ClientOptions | None = None) -> RemoteBroker:
     """A broker to change something of: only one that runs can do that."""
     if not is_url(place):
         raise InvalidInput(
             f"{place} is not a URL: this needs a running broker, such as http://127.0.0.1:8080"
         )
-    return connect_broker(place)
+    return connect_broker(place, options=options or ClientOptions())
 
 
 class RemoteView:
@@ -110,10 +111,10 @@ class FilesView:
         self._layout = Layout(OsFiles(), path)
 
     def namespaces(self) -> list[NamespaceRow]:
-        try:
-            found = self._layout.namespaces()
-        except FileNotFoundError:
-            raise NotALedger(f"{self._path} does not exist") from None
+        if not Path(self._path).exists():
+            raise NotALedger(f"{self._path} does not exist")
+        if not Path(self._path).is_dir() or not self._layout.is_there():
+            raise NotALedger(f"{self._path} is not a broker's data directory, and not a queue")
         return [
             NamespaceRow(
                 one.name,
@@ -121,7 +122,7 @@ class FilesView:
                 one.max_queues,
                 one.max_bytes,
             )
-            for one in found
+            for one in self._layout.namespaces()
         ]
 
     def queues(self, namespace: str | None) -> list[str]:

@@ -14,6 +14,7 @@ from penstock.cli.setting_options import Settings, settings_of
 from penstock.cli.stats import stats_json
 from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
 from penstock.cli.words import number, plain, span
+from penstock.errors import AlreadyExists
 
 queues_app = typer.Typer(**group_settings("queues", "The queues of a broker."))
 
@@ -47,7 +48,12 @@ def create_queue(
 ) -> None:
     """Make a queue. One that is there with these settings is left as it is."""
     with remote(broker) as opened:
-        made = opened.create_queue(queue, **settings_of(setting))
+        try:
+            made = opened.create_queue(queue, **settings_of(setting))
+        except AlreadyExists as error:
+            raise AlreadyExists(
+                f"{error} (penstock queues change BROKER QUEUE --set NAME=VALUE)"
+            ) from None
     if json:
         write_json({"queue": f"{made.namespace}/{made.name}", "settings": made.settings.as_dict()})
     else:

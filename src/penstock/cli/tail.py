@@ -10,12 +10,12 @@ import typer
 from rich.text import Text
 
 from penstock.cli.as_json import message_json
-from penstock.cli.opening import looking_at_files, stored_settings, warn
+from penstock.cli.opening import look_options, looking_at_files, stored_settings, warn
 from penstock.cli.parameters import AsJson, QueuePath
 from penstock.cli.tail_at_url import UrlFollower
 from penstock.cli.terminal import out, write_json_line
 from penstock.cli.words import clock_time, plain, preview, seconds_of
-from penstock.client import connect, is_url
+from penstock.client import ClientOptions, connect, is_url
 from penstock.codec import Entry
 from penstock.errors import PayloadUnreadable
 from penstock.ledger import Cursor, Damage
@@ -70,7 +70,8 @@ def _in_files(follower: "Follower", interval_s: float, *, once: bool) -> Generat
 
 
 def _at_url(url: str, lines: int, *, once: bool) -> Generator[Message]:
-    with connect(url) as queue:
+    options = look_options() if once else ClientOptions()
+    with connect(url, options=options) as queue:
         follower = UrlFollower(queue, lines)
         try:
             while True:

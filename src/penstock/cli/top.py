@@ -16,7 +16,7 @@ from penstock.cli.terminal import out, table, write_json_line
 from penstock.cli.watching import rows_of
 from penstock.cli.words import moment, number, plain, seconds_of, span
 from penstock.clock import SystemClock
-from penstock.errors import PenstockError
+from penstock.errors import NotALedger, PenstockError
 from penstock.model import NS
 
 
@@ -70,6 +70,8 @@ def _screen(place: str, rates: Rates, rows: int) -> Group:
     now = moment(SystemClock().now_ns() / NS)
     try:
         found = rates.of(rows_of(place))
+    except NotALedger:
+        raise  # a directory that was misspelt: there is nothing to wait for
     except PenstockError as error:
         return Group(Text(f"{place}   {now}"), Text(plain(str(error)), style="red"))
     shown = f", the busiest {rows} shown" if len(found) > rows else ""

@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 
 from penstock.cli.opening import looking
 from penstock.cli.places import QueueRow, view_of
-from penstock.client import is_url
+from penstock.client import ClientOptions, is_url
 from penstock.errors import PenstockError
 from penstock.ledger.manifest import MANIFEST_NAME
 
@@ -18,7 +18,7 @@ def rows_of(place: str) -> list[QueueRow]:
                 return [QueueRow(place, queue.stats())]
         except PenstockError as error:
             return [QueueRow(place, None, str(error))]
-    view = view_of(place, retry_s=0)  # whoever watches looks again anyway
+    view = view_of(place, ClientOptions(retry_s=0))  # whoever watches looks again anyway
     return view.rows(view.queues(None))
 
 

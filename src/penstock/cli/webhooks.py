@@ -6,6 +6,7 @@ import typer
 from rich.text import Text
 
 from penstock.cli.default_command import group_settings
+from penstock.cli.opening import look_options
 from penstock.cli.parameters import AsJson, BrokerUrl, QueueAtBroker
 from penstock.cli.places import remote
 from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
@@ -24,7 +25,7 @@ _Id = Annotated[str, typer.Argument(metavar="ID", help="As listed.", show_defaul
 @webhooks_app.command("list")
 def list_webhooks(broker: BrokerUrl, queue: QueueAtBroker, json: AsJson = False) -> None:
     """List the subscriptions of a queue."""
-    with remote(broker) as opened:
+    with remote(broker, look_options()) as opened:
         found = opened.webhooks(queue)
     if not found:
         complain(f"queue {queue} has no webhooks")
@@ -56,7 +57,11 @@ def create_webhook(
     """Push the messages of a queue to a URL from now on, and show the secret that signs them."""
     with remote(broker) as opened:
         made = opened.create_webhook(queue, url, secret=secret, group=group)
-    _tell(made, json=json)
+    if json:
+        write_json(made._asdict())
+        return
+    _say_what_is_pushed(made)
+    _say_secret(made)
 
 
 @webhooks_app.command("change")
@@ -73,9 +78,20 @@ def change_webhook(
     json: AsJson = False,
 ) -> None:
     """Change a subscription; what is not given stays."""
+    if url is None and enable is None and not rotate_secret:
+        raise typer.BadParameter(
+            "give what is to change: --url, --rotate-secret, --enable or --disable"
+        )
     with remote(broker) as opened:
         made = opened.change_webhook(webhook, url=url, rotate_secret=rotate_secret, enabled=enable)
-    _tell(made, json=json)
+    if json:
+        write_json(made._asdict())
+        return
+    if url is not None:
+        _say_what_is_pushed(made)
+    if enable is not None:
+        say(f"Webhook {made.id} is {'enabled' if made.enabled else 'disabled'}.")
+    _say_secret(made)
 
 
 @webhooks_app.command("delete")
@@ -92,7 +108,7 @@ def delete_webhook(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> Non
 @webhooks_app.command("deliveries")
 def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> None:
     """List what became of the latest deliveries, the latest first."""
-    with remote(broker) as opened:
+    with remote(broker, look_options()) as opened:
         found = opened.webhook_deliveries(webhook)
     if not found:
         complain("nothing was delivered so far")
@@ -115,10 +131,10 @@ def list_deliveries(broker: BrokerUrl, webhook: _Id, json: AsJson = False) -> No
     show_table(made)
 
 
-def _tell(webhook: Webhook, *, json: bool) -> None:
-    if json:
-        write_json(webhook._asdict())
-        return
+def _say_what_is_pushed(webhook: Webhook) -> None:
     say(f"Webhook {webhook.id} pushes {webhook.namespace}/{webhook.queue} to {plain(webhook.url)}.")
+
+
+def _say_secret(webhook: Webhook) -> None:
     if webhook.secret:
         say(f"Its secret, shown only now: {webhook.secret}")

@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -15,6 +16,7 @@ from penstock.cli.opening import writing
 from penstock.cli.parameters import MAIN, AsJson, InGroup
 from penstock.cli.terminal import err, say, write_json
 from penstock.cli.words import number, seconds_of
+from penstock.errors import InvalidInput
 from penstock.worker import Worker, WorkerOptions
 
 
@@ -53,7 +55,8 @@ def worker(
     ] = None,
     group: InGroup = MAIN,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="A line for each message on stderr.")
+        bool,
+        typer.Option("--verbose", "-v", help="A line for each message, and tracebacks, on stderr."),
     ] = False,
     json: AsJson = False,
 ) -> None:
@@ -71,7 +74,7 @@ def worker(
         idle_s=idle,
         group=group,
     )
-    function = function_of(handler)
+    function = function_of(handler, verbose=verbose)
     level = logging.DEBUG if verbose else logging.INFO
     with _logging_to_stderr(level), writing(queue) as opened:
         counts = Worker(opened, function, options=options).run()
@@ -82,7 +85,7 @@ def worker(
     say(f"{', '.join(said)}.")
 
 
-def function_of(text: str) -> Callable[[Any], object]:
+def function_of(text: str, *, verbose: bool = False) -> Callable[[Any], object]:
     """The function that MODULE:FUNCTION names; modules are also looked for here."""
     module_name, colon, path = text.partition(":")
     if not colon or not module_name or not path:
@@ -93,8 +96,10 @@ def function_of(text: str) -> Callable[[Any], object]:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise  # the module is there, and lacks another
+            raise _not_imported(module_name, error, verbose=verbose) from None
         raise typer.BadParameter(f"there is no module {module_name!r}") from None
+    except Exception as error:
+        raise _not_imported(module_name, error, verbose=verbose) from None
     for name in path.split("."):
         try:
             found = getattr(found, name)
@@ -104,6 +109,22 @@ def function_of(text: str) -> Callable[[Any], object]:
         raise typer.BadParameter(f"{text!r} is not a function")
     function: Callable[[Any], object] = found
     return function
+
+
+def _not_imported(module_name: str, error: Exception, *, verbose: bool) -> InvalidInput:
+    """Return the error for a module that fails while it is imported, with the line that failed."""
+    if verbose:
+        traceback.print_exception(error, file=err.file)
+    if isinstance(error, SyntaxError):
+        file, line, what = error.filename, error.lineno, error.msg
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        last = [frame for frame in frames if not frame.filename.startswith("<frozen")][-1]
+        file, line, what = last.filename, last.lineno, " ".join(str(error).split())
+    return InvalidInput(
+        f"module {module_name!r} cannot be imported: {type(error).__name__}: {what} "
+        f"({file}, line {line})" + ("" if verbose else "; -v shows the traceback")
+    )
 
 
 @contextmanager

@@ -48,7 +48,10 @@ def broker_address(url: str) -> str:
     if parts.scheme not in ("http", "https") or not host:
         raise InvalidInput(f"{url!r} is not the URL of a broker: write http://host:port")
     if "@" in parts.netloc:
-        raise InvalidInput("a broker's URL has no user or password in it: give the key as key=")
+        raise InvalidInput(
+            "a broker's URL has no user or password in it: give the API key as the option key, or "
+            "in the environment as PENSTOCK_KEY"
+        )
     if parts.query or parts.fragment:
         raise InvalidInput(f"{url!r} has a ? or # in it: options are given by name, not in the URL")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
@@ -70,8 +73,6 @@ def queue_address(url: str, queue: str | None = None) -> QueueAddress:
     parts = urlsplit(address)
     steps = [unquote(step) for step in parts.path.split("/")[1:]]
     if not steps:
-        raise InvalidInput(
-            f"{url!r} names no queue: write {address}/namespace/queue, or give queue="
-        )
+        raise InvalidInput(f"{url!r} names no queue: write {address}/namespace/queue")
     name = QueueName.parse("/".join(steps[-2:]))
     return QueueAddress("/".join([f"{parts.scheme}://{parts.netloc}", *steps[:-2]]), name)

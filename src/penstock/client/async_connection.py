@@ -31,7 +31,7 @@ class AsyncConnection:
 
     async def do(self, call: Call[T]) -> T:
         """The call's value, tried again as long as that is safe and allowed."""
-        tries = Tries(call, self._retrying, self.clock)
+        tries = Tries(call, self._retrying, self.clock, base=self.base)
         while True:
             outcome = await self._try(call, tries)
             if isinstance(outcome, Done):

@@ -38,7 +38,7 @@ class Connection:
 
     def do(self, call: Call[T]) -> T:
         """The call's value, tried again as long as that is safe and allowed."""
-        tries = Tries(call, self._retrying, self.clock)
+        tries = Tries(call, self._retrying, self.clock, base=self.base)
         while True:
             outcome = self._try(call, tries)
             if isinstance(outcome, Done):

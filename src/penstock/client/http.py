@@ -1,5 +1,6 @@
 """httpx2, as both connections use it: what is set, and what its errors mean."""
 
+import ssl
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from penstock.errors import PenstockError
 # Below what servers and proxies allow (60 s and more): the side that sends closes first, so that a
 # request hardly ever meets a connection that is being closed.
 _IDLE_S = 30.0
+_ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # of a TLS stream
 
 
 def httpx() -> ModuleType:
@@ -67,6 +69,9 @@ def failure_of(error: Exception, base: str) -> Failure:
     """What an error of httpx2 means."""
     library = httpx()
     text = str(error) or type(error).__name__
+    if isinstance(error, library.ConnectError) and (refusal := _tls_refusal(error)) is not None:
+        hint = ": it speaks no TLS, write http://" if "WRONG_VERSION" in str(refusal.reason) else ""
+        return Failure(f"no TLS connection to {base}: {text}{hint}", sent=False, hopeless=True)
     if isinstance(error, library.ConnectError | library.ConnectTimeout):
         return Failure(f"no connection to {base}: {text}", sent=False)
     if isinstance(error, library.PoolTimeout):
@@ -76,3 +81,15 @@ def failure_of(error: Exception, base: str) -> Failure:
     if isinstance(error, library.TimeoutException):
         return Failure(f"{base} did not answer in time", sent=True)
     return Failure(f"the connection to {base} broke: {text}", sent=True)
+
+
+def _tls_refusal(error: BaseException | None) -> ssl.SSLError | None:
+    """Return the TLS error below an error, if the next handshake fails in the same way.
+
+    An end of the stream is no such error: a broker that restarts behind a proxy causes it.
+    """
+    while error is not None:
+        if isinstance(error, ssl.SSLError) and not isinstance(error, _ENDS):
+            return error
+        error = error.__cause__ or error.__context__
+    return None

@@ -64,11 +64,13 @@ class Tries(Generic[T]):
         retrying: Retrying,
         clock: Clock,
         *,
+        base: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._call = call
         self._retrying = retrying
         self._clock = clock
+        self._url = f"{base}{call.path}"
         self._chance = chance
         self._until_ns = clock.monotonic_ns() + round(retrying.retry_s * NS)
         self._may_be_done = False
@@ -82,6 +84,8 @@ class Tries(Generic[T]):
         error = error_of(status, body, after_s)
         self._may_be_done |= status in _MAY_BE_DONE
         again = status in _REFUSED_FOR_NOW and not isinstance(error, _FINAL)
+        if status == 404 and type(error) is BrokerError:
+            raise BrokerError(f"{error} ({self._call.method} {self._url}): check the URL")
         if not again or (self._may_be_done and not self._call.repeatable):
             raise error
         return self._pause(error, after_s or 0.0)

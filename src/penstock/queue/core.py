@@ -321,7 +321,7 @@ class QueueCore:
             return self.state.groups[0]
         group = self.state.group_named(name)
         if group is None:
-            raise NoSuchGroup(f"there is no group {name!r}; make it with groups.create({name!r})")
+            raise NoSuchGroup(f"there is no group {name!r}; create it first")
         return group
 
     def published_ns(self, seq: int) -> int:

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import fields
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,6 +21,13 @@ from penstock.server.settings import ServerSettings
 from penstock.units import number_of
 
 TABLES = ("server", "broker", "queues")
+# Variables that other parts of the product read; a test compares.
+OTHER_VARIABLES = frozenset({"PENSTOCK_CODEC", "PENSTOCK_KEY"})
+# Kubernetes sets these in every pod beside a service whose name begins with penstock.
+_OF_A_SERVICE = re.compile(
+    r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)=.*"
+    r"|PENSTOCK_(\w+_)?PORT=(tcp|udp|sctp)://.*"
+)
 _TEXTS = frozenset(item.name for item in fields(ServerSettings) if item.type is str)
 _LISTS = frozenset({"trusted_proxies", "cors_origins"})
 
@@ -88,17 +96,34 @@ def _from_file(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
-    for table in TABLES:
-        prefix = f"PENSTOCK_{table.upper()}_"
-        values: dict[str, Any] = {}
-        for variable, text in environment.items():
-            if variable.startswith(prefix):
-                name = variable.removeprefix(prefix).lower()
-                values[name] = text if name in _TEXTS else _typed(text)
-        _refuse_unknown(table, values, lambda name, prefix=prefix: f"{prefix}{name.upper()}")
-        found[table] = values
+    found: dict[str, dict[str, Any]] = {table: {} for table in TABLES}
+    for variable, text in environment.items():
+        if (
+            not variable.startswith("PENSTOCK_")
+            or variable in OTHER_VARIABLES
+            or _OF_A_SERVICE.fullmatch(f"{variable}={text}")
+        ):
+            continue
+        table, _, name = variable.removeprefix("PENSTOCK_").lower().partition("_")
+        if table not in TABLES:
+            raise InvalidInput(
+                f"{variable}: there is no such variable; {_nearest_variable(variable)}"
+            )
+        found[table][name] = text if name in _TEXTS else _typed(text)
+    for table, values in found.items():
+        _refuse_unknown(table, values, lambda name, table=table: _variable(table, name))
     return found
+
+
+def _variable(table: str, name: str) -> str:
+    return f"PENSTOCK_{table.upper()}_{name.upper()}"
+
+
+def _nearest_variable(variable: str) -> str:
+    known = {_variable(table, name) for table in TABLES for name in _names_of(table)}
+    close = get_close_matches(variable, known | OTHER_VARIABLES, 1)
+    tables = ", ".join(_variable(table, "…") for table in TABLES)
+    return f"did you mean {close[0]}?" if close else f"settings are {tables}"
 
 
 def _refuse_unknown(table: str, values: Mapping[str, Any], place: Any) -> None:
@@ -172,7 +197,7 @@ class _Asked(NamedTuple):
         if "server" in tables and name in self.flags:
             return f"--{name.replace('_', '-')}: "
         for table in tables:
-            variable = f"PENSTOCK_{table.upper()}_{name.upper()}"
+            variable = _variable(table, name)
             if variable in self.environment:
                 return f"{variable}: "
         if self.file is not None:

@@ -59,6 +59,13 @@ class Layout:
         elif not self._documents.exists():
             self._root.parent().sync()  # a process may have died right after making it
 
+    def is_there(self) -> bool:
+        """Return whether a broker used the directory, or queues were put into it by hand."""
+        if self._documents.exists():
+            return True
+        spaces = self._names_in(self._root, "namespace")
+        return any(self._folder(one).has(_NAMESPACE_FILE) or self.queues(one) for one in spaces)
+
     def announce(self, clock: Clock, url: str) -> None:
         """Say in the LOCK where this broker is reached."""
         self._lock.announce(clock, url)

@@ -49,7 +49,7 @@ async def put_queue(call: Call) -> Answer:
         if other:
             raise AlreadyExists(
                 f"there is a queue {queue} with other settings ({', '.join(other)}): "
-                f"change them with PATCH"
+                f"change the queue instead of creating it"
             ) from None
         return _answer(info)
     return Reply(encode(_answer(info)), 201)
