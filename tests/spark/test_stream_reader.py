@@ -242,3 +242,20 @@ def test_events_can_be_streamed(tmp_path: Path) -> None:
         queue.sync()
         end = reader.latestOffset(start, ReadAllAvailable())
         assert seqs(reader, start, end) == [1]
+
+
+@pytest.mark.parametrize("limit", ["maxBytesPerTrigger", "maxOffsetsPerTrigger"])
+def test_available_now_leaves_out_a_queue_that_is_made_meanwhile(
+    tmp_path: Path, limit: str
+) -> None:
+    with open_small(tmp_path / "shop" / "orders") as queue:
+        queue.enqueue_batch([b"x" * 3000] * 5)
+    options = {"subscribePattern": "shop/.*", "startingOffsets": "earliest", limit: "4096"}
+    reader = stream(tmp_path, **options)
+    start = reader.initialOffset()
+    reader.prepareForTriggerAvailableNow()
+    with open_small(tmp_path / "shop" / "mails") as queue:
+        queue.enqueue(b"new")
+    batches, end = drained(reader, start, reader.getDefaultReadLimit())
+    assert flat(batches) == [1, 2, 3, 4, 5]
+    assert "shop/mails" not in end

@@ -145,7 +145,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> OffsetDict:
         options = self._options
         if options.max_bytes_per_trigger is not None:
-            growing = [view for key, view in views.items() if end[key] > begin.get(key, end[key])]
+            # `end` leaves out queues that are newer than the target of Trigger.AvailableNow.
+            growing = [
+                views[key] for key, seq in end.items() if key in views and seq > begin.get(key, seq)
+            ]
             end = within_bytes(growing, begin, end, options.max_bytes_per_trigger)
         if options.max_offsets_per_trigger is not None:
             end = within_rows(begin, end, options.max_offsets_per_trigger)
