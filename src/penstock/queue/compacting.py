@@ -49,6 +49,7 @@ class Compacting:
     def _compact(self, on_progress: OnProgress) -> CompactionResult:
         core, result = self._core, CompactionResult()
         core.ledger.seal_old_segments()  # what is sealed can go
+        self._seal_what_is_done()
         for _ in range(_MOST_LOOKS):
             if self._remove_what_is_done(result, on_progress):
                 break
@@ -58,6 +59,22 @@ class Compacting:
             core.messages.forget()
             core.arrived()  # some may wait for bytes
         return result
+
+    def _seal_what_is_done(self) -> None:
+        """Seal the last segments if no message of them is needed, and no retention keeps them.
+
+        Otherwise a queue smaller than `segment_bytes` would never give back its space.
+        """
+        core, retention = self._core, self._retention()
+        messages = core.ledger.messages
+        with core.lock, core.change:
+            core.tick()
+            last, next_seq = messages.segments.last, messages.next_seq
+            if last is None or LiveView(core.state).count(last.base_seq, next_seq):
+                return
+        if retention.removes_all_below(next_seq):
+            messages.seal()
+            core.ledger.events.seal()
 
     def _remove_what_is_done(self, result: CompactionResult, on_progress: OnProgress) -> bool:
         """Compact the message log; False: a group was moved meanwhile, so look again."""
