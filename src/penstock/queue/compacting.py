@@ -30,14 +30,17 @@ class Compacting:
         self.stepping = Lock()
         self._moves = 0
 
-    def compact(self, on_progress: OnProgress = None) -> CompactionResult:
-        """Compact now, or when the one that runs already is over."""
+    def compact(self, on_progress: OnProgress = None, *, seals: bool) -> CompactionResult:
+        """Compact now, or when the one that runs already is over.
+
+        With `seals`, the last segment goes as well if nothing of it is needed.
+        """
         if self._thread == get_ident():
             raise QueueError("a compaction is running already, and this call comes from within it")
         with self._running:
             self._thread = get_ident()
             try:
-                return self._compact(on_progress)
+                return self._compact(on_progress, seals)
             finally:
                 self._thread = 0
 
@@ -46,10 +49,11 @@ class Compacting:
         looks again at what may go. Hold the core's lock and `stepping`, until it is done."""
         self._moves += 1
 
-    def _compact(self, on_progress: OnProgress) -> CompactionResult:
+    def _compact(self, on_progress: OnProgress, seals: bool) -> CompactionResult:
         core, result = self._core, CompactionResult()
         core.ledger.seal_old_segments()  # what is sealed can go
-        self._seal_what_is_done()
+        if seals:
+            self._seal_what_is_done()
         for _ in range(_MOST_LOOKS):
             if self._remove_what_is_done(result, on_progress):
                 break
