@@ -147,3 +147,21 @@ async def test_room_that_was_made_in_the_background_is_found_within_a_second(
         await asyncio.sleep(1.1)
         await _publish(broker, other)
         assert recounts == ["n"]
+
+
+@pytest.mark.parametrize("max_bytes", [20_000, 5_000_000])
+async def test_a_full_namespace_has_room_again_after_consuming_and_compacting(
+    open_broker: OpenBroker, max_bytes: int
+) -> None:
+    queue = QueueName("shop", "a")
+    async with open_broker() as broker:
+        await broker.create_namespace(INSIDE, "shop", max_bytes=max_bytes)
+        for _ in range(3):
+            await broker.publish(INSIDE, queue, [b"there is room"])
+            with pytest.raises(QuotaExceeded):
+                while True:
+                    await broker.publish(INSIDE, queue, [bytes(max_bytes // 50)] * 5)
+            while leased := await broker.lease(INSIDE, queue, n=5):
+                await broker.settle(INSIDE, [Settlement("ack", one.receipt) for one in leased])
+            await broker.compact(INSIDE, queue)
+            await asyncio.sleep(2)  # a recount is made once a second

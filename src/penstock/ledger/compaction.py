@@ -69,6 +69,15 @@ class Retention:
         if not 0 <= self.rewrite_below <= 1:
             raise InvalidInput(f"rewrite_below is {self.rewrite_below}; it is a part, 0 to 1")
 
+    def removes_all_below(self, seq: int) -> bool:
+        """Return whether all that is done with, of the seqs below this one, goes at once."""
+        limits = (self.max_age_s, self.max_bytes, self.max_segments)
+        return (
+            all(limit is None for limit in limits)
+            and not self.min_segments
+            and (self.upto_seq is None or seq <= self.upto_seq)
+        )
+
 
 @dataclass(slots=True)
 class CompactionResult:

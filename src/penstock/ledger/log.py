@@ -308,19 +308,25 @@ class Log(Appending):
 
         An append does so as well, but may not come.
         """
-        if not self.settings.segment_age_s:
-            return
+        if self.settings.segment_age_s:
+            self._seal_last(only_if_old=True)
+
+    def seal(self) -> None:
+        """Seal the last segment, unless it is empty."""
+        self._seal_last(only_if_old=False)
+
+    def _seal_last(self, *, only_if_old: bool) -> None:
         with self._sync_lock, self._lock:
             self._check_writable()
             if self.segments.last is None or self.segments.last.base_seq == self.next_seq:
                 return
             try:
-                self._seal_old_tail()
+                self._seal_tail(only_if_old=only_if_old)
             except OSError as error:
                 passing = as_passing_error(self.folder.path, error)
                 raise passing or self._stop(error, "sealing a segment") from error
 
-    def _seal_old_tail(self) -> None:
+    def _seal_tail(self, *, only_if_old: bool) -> None:
         self._complete(may_rotate=True)
         if self._tail is None:
             self._wake_tail(())
@@ -329,7 +335,7 @@ class Log(Appending):
         self._packer.limit = 0
         if tail.staged_bytes:
             self._flush()
-        if self._must_rotate(tail, 0, 0):
+        if not only_if_old or self._must_rotate(tail, 0, 0):
             self._seal_and_begin(CHECKPOINT_BYTES)
 
     def _seal_and_begin(self, needed: int) -> None:

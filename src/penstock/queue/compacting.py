@@ -30,14 +30,17 @@ class Compacting:
         self.stepping = Lock()
         self._moves = 0
 
-    def compact(self, on_progress: OnProgress = None) -> CompactionResult:
-        """Compact now, or when the one that runs already is over."""
+    def compact(self, on_progress: OnProgress = None, *, seals: bool) -> CompactionResult:
+        """Compact now, or when the one that runs already is over.
+
+        With `seals`, the last segment goes as well if nothing of it is needed.
+        """
         if self._thread == get_ident():
             raise QueueError("a compaction is running already, and this call comes from within it")
         with self._running:
             self._thread = get_ident()
             try:
-                return self._compact(on_progress)
+                return self._compact(on_progress, seals)
             finally:
                 self._thread = 0
 
@@ -46,9 +49,11 @@ class Compacting:
         looks again at what may go. Hold the core's lock and `stepping`, until it is done."""
         self._moves += 1
 
-    def _compact(self, on_progress: OnProgress) -> CompactionResult:
+    def _compact(self, on_progress: OnProgress, seals: bool) -> CompactionResult:
         core, result = self._core, CompactionResult()
         core.ledger.seal_old_segments()  # what is sealed can go
+        if seals:
+            self._seal_what_is_done()
         for _ in range(_MOST_LOOKS):
             if self._remove_what_is_done(result, on_progress):
                 break
@@ -58,6 +63,22 @@ class Compacting:
             core.messages.forget()
             core.arrived()  # some may wait for bytes
         return result
+
+    def _seal_what_is_done(self) -> None:
+        """Seal the last segments if no message of them is needed, and no retention keeps them.
+
+        Otherwise a queue smaller than `segment_bytes` would never give back its space.
+        """
+        core, retention = self._core, self._retention()
+        messages = core.ledger.messages
+        with core.lock, core.change:
+            core.tick()
+            last, next_seq = messages.segments.last, messages.next_seq
+            if last is None or LiveView(core.state).count(last.base_seq, next_seq):
+                return
+        if retention.removes_all_below(next_seq):
+            messages.seal()
+            core.ledger.events.seal()
 
     def _remove_what_is_done(self, result: CompactionResult, on_progress: OnProgress) -> bool:
         """Compact the message log; False: a group was moved meanwhile, so look again."""

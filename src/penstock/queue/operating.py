@@ -224,7 +224,11 @@ class Operating:
         self, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
         """Give back the disk space of messages that every group is done with, past retention."""
-        return self._compacting.compact(on_progress)
+        return self._compacting.compact(on_progress, seals=True)
+
+    def compact_sealed(self) -> CompactionResult:
+        """The same in the background: what was done with last stays for replay and history."""
+        return self._compacting.compact(seals=False)
 
 
 def _at_or_before_ns(time: float) -> int:

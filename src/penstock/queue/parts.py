@@ -39,7 +39,10 @@ class Parts:
         wanted = (core.settings.auto_compact or interval_s) and not core.ledger.read_only
         if wanted and core.tidying is None:  # the core may have another face already
             core.tidying = Tidying(
-                self.operating.compact, core.ledger.path, clock=core.clock, interval_s=interval_s
+                self.operating.compact_sealed,
+                core.ledger.path,
+                clock=core.clock,
+                interval_s=interval_s,
             )
         # The longest payload that may go the short way; -1: none may.
         plain = self.publishing.plain_is_enough

@@ -617,3 +617,17 @@ def test_queues_made_by_use_keep_the_promises_of_the_dialect(
     lease(http, at)
     found = http.get(queue_path(queue, namespace="shop")).json()["settings"]
     assert (found["backoff_base_s"], found["max_payload_bytes"]) == (0.0, 256 * 1024)
+
+
+def test_a_batch_size_is_bounded_by_that_of_a_queue_that_gives_none(
+    http: Client, at: str, queue: str
+) -> None:
+    http.post(at, json={"max_batch_size": 20_000})
+    settings = http.get(queue_path(queue, namespace="shop")).json()["settings"]
+    assert settings["max_batch"] == 20_000
+
+
+def test_half_a_surrogate_pair_in_a_body_is_told(http: Client, at: str) -> None:
+    answer = http.post(f"{at}/messages", content=b'{"body": "\\ud800"}')
+    assert answer.status_code == 400
+    assert "surrogate" in answer.text

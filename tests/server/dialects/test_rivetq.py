@@ -257,6 +257,9 @@ def test_a_field_that_is_not_known_is_passed_over_as_rivetq_does(http: Client, q
         b'{"payload": 1, "priority": "5"}',
         b'{"payload": 1, "priority": 5.5}',
         b'{"payload": 1, "delay_ms": 1e308}',
+        b'{"payload": 1, "delay_ms": 9223372036854775808}',
+        b'{"payload": 1, "delay_ms": -9223372036854775809}',
+        b'{"payload": 1, "delay_ms": 100000000000000000000000000}',
         b'{"payload": 1, "max_retries": -1}',
         b'{"payload": 1, "max_retries": 4294967296}',
         b'{"paylod": 1}',
@@ -282,6 +285,7 @@ PAYLOADS = [
     b'"\\ud800 <&> \\u2028"',
     b"[" * 9_000 + b"]" * 9_000,
     b'{"a":' * 9_998 + b"1.50" + b"}" * 9_998,
+    b"[" * 10_000 + b"]" * 10_000,
     b'"' + b"x" * 100_000 + b'"',
     b"[" * 5_000 + b'"' + b"x" * 100_000 + b'"' + b"]" * 5_000,
 ]
@@ -296,7 +300,7 @@ def test_a_payload_comes_back_byte_for_byte(http: Client, queue: str, payload: b
 
 
 def test_a_payload_nested_deeper_than_go_reads_is_refused(http: Client, queue: str) -> None:
-    payload = b"[" * 10_000 + b"]" * 10_000
+    payload = b"[" * 10_001 + b"]" * 10_001
     answer = http.post(f"/v1/queues/{queue}/enqueue", content=b'{"payload":' + payload + b"}")
     assert (answer.status_code, set(answer.json())) == (400, {"error"})
     assert http.get(f"/v1/queues/{queue}/stats").status_code == 404
@@ -347,6 +351,21 @@ def test_numbers_of_a_lease_are_defaulted_or_bounded(
     enqueue(http, queue)
     assert len(lease(http, queue, max_jobs=max_jobs, visibility_ms=visibility_ms)) == 1
     assert lease(http, queue) == []
+
+
+@pytest.mark.parametrize("number", [1 << 63, -(1 << 63) - 1, 10**20, 10**26])
+@pytest.mark.parametrize("field", ["max_jobs", "visibility_ms"])
+def test_numbers_of_a_lease_that_rivetq_cannot_hold_are_refused(
+    http: Client, queue: str, field: str, number: int
+) -> None:
+    answer = http.post(f"/v1/queues/{queue}/lease", json={field: number})
+    assert (answer.status_code, set(answer.json())) == (400, {"error"})
+
+
+def test_a_header_that_is_null_is_empty(http: Client, queue: str) -> None:
+    enqueue(http, queue, headers={"a": None, "b": "x"})
+    (job,) = lease(http, queue)
+    assert job["headers"] == {"a": "", "b": "x"}
 
 
 def test_a_rate_limit_of_any_size_is_taken(http: Client, queue: str) -> None:

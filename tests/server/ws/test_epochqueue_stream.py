@@ -46,6 +46,9 @@ def test_messages_are_pushed_and_acked(
         stream.send(type="ack", receipt_handle="nonsense")
         answer = stream.next()  # nothing is said to the ack that was good
         assert (answer["type"], answer["receipt_handle"]) == ("error", "nonsense")
+        stream.send(type="ack", receipt_handle=receipt)  # the second time it settles nothing
+        answer = stream.next()
+        assert (answer["type"], answer["receipt_handle"]) == ("error", receipt)
         stats = http.get(queue_path(queue, namespace="shop")).json()["stats"]
         assert (stats["acked"], stats["leased"], stats["ready"]) == (1, 0, 0)
 

@@ -429,6 +429,10 @@ class OpenQueue:
     def compact(self) -> Future[int]:
         return self.in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
 
+    def compact_sealed(self) -> Future[int]:
+        operating = self._parts.operating
+        return self.in_thread(lambda: operating.compact_sealed().bytes_freed, writes=True)
+
     def synced(self) -> Future[None]:
         """When everything so far is on disk, whatever the sync policy."""
         return self._commits.when_durable(self, None)

@@ -79,6 +79,8 @@ class Shape(Generic[_T]):
             return decoder.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             said = re.sub(r" - at `\$?(.*)`", "", str(error))
+            if "truncated" in said:  # no value ends too early here, so it is this
+                said = "half of a surrogate pair is no character"
             raise InvalidInput(f"{said} - at `{path}.{name}`") from None
 
 
@@ -95,7 +97,7 @@ def is_json(data: bytes) -> bool:
         pass
     try:
         data.decode()
-        _scan(data)
+        _scan(data, MAX_DEPTH)
     except (UnicodeDecodeError, InvalidInput):
         return False
     return True
@@ -112,13 +114,13 @@ def _members(body: bytes) -> Mapping[str, Raw | bytes]:
         body.decode()
         found = _object.decode(body)
         is_plain = len({key.casefold() for key in found}) == len(found)
-        return found if is_plain else _scan(body)
+        return found if is_plain else _scan(body, MAX_DEPTH + 1)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{error} - at `$`") from None
     except (msgspec.MsgspecError, RecursionError):
-        return _scan(body)  # says what is wrong, if something is
+        return _scan(body, MAX_DEPTH + 1)  # says what is wrong, if something is
 
 
 # -- deep nesting ----------------------------------------------------------------------------------
@@ -136,7 +138,7 @@ _VALUE, _FIRST_VALUE, _KEY, _FIRST_KEY, _COLON, _NEXT = range(6)  # what may com
 _MAY_CLOSE = (_FIRST_VALUE, _FIRST_KEY, _NEXT)
 
 
-def _scan(body: bytes) -> dict[str, bytes]:
+def _scan(body: bytes, max_depth: int) -> dict[str, bytes]:
     """Check a JSON value without recursion. Return its members, if it is an object.
 
     A loop with a stack of the brackets that have to be closed. Slower than the decoder, so only
@@ -171,8 +173,8 @@ def _scan(body: bytes) -> dict[str, bytes]:
             is_whole = True
         else:
             raise _malformed(at)
-        if len(stack) > MAX_DEPTH:
-            raise InvalidInput(f"the JSON is nested deeper than {MAX_DEPTH}")
+        if len(stack) > max_depth:
+            raise InvalidInput(f"a value is nested deeper than {MAX_DEPTH}")
         at = token.end()
         if not is_whole:
             continue

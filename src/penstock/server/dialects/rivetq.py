@@ -32,21 +32,22 @@ IDEMPOTENCY_S = 7 * 86_400.0  # how long a key answers with its job
 
 UInt8 = Annotated[int, Meta(ge=0, lt=1 << 8)]
 UInt32 = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
 class EnqueueBody(Struct):
     payload: Raw = _NULL
-    headers: dict[str, str] | None = None
+    headers: dict[str, str | None] = {}
     priority: UInt8 = 0
-    delay_ms: int = 0
+    delay_ms: Int64 = 0
     max_retries: UInt32 = 0
     idempotency_key: str = ""
 
 
 class LeaseBody(Struct):
-    max_jobs: int = 0
-    visibility_ms: int = 0
+    max_jobs: Int64 = 0
+    visibility_ms: Int64 = 0
 
 
 class SettleBody(Struct):
@@ -71,7 +72,7 @@ async def enqueue(call: Call) -> Response:
     message = NewMessage(
         payload=bytes(body.payload),
         content_type=_JSON,
-        headers=body.headers,
+        headers={name: value or "" for name, value in body.headers.items()},
         priority=min(body.priority, _HIGHEST_PRIORITY),
         delay=min(body.delay_ms, _LONGEST_DELAY_MS) / 1000 if body.delay_ms > 0 else None,
         max_attempts=min(body.max_retries or _MAX_RETRIES, _MOST_RETRIES),

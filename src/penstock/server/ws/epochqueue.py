@@ -65,7 +65,7 @@ class EpochQueueFrames:
 
 
 def _settled(outcome: Outcome) -> str | None:
-    if outcome.ok:
+    if outcome.status == "done":  # one that was acked before settles nothing
         return None
     return _encoded({"type": "error", "error": outcome.detail, "receipt_handle": outcome.receipt})
 

@@ -28,7 +28,7 @@ NEW_QUEUE: Mapping[str, Any] = {
 MOST_RETRIES = 65_535
 LONGEST_LEASE_MS = 7 * 86_400_000
 _MOST_MESSAGES = 1 << 60
-_MOST_IN_BATCH = 10_000
+_MOST_IN_BATCH = 100_000
 _OWN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
