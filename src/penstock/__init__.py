@@ -7,9 +7,10 @@
 b'hello'
 """
 
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, cast
 
+from penstock.checking import path_of
 from penstock.errors import InvalidInput, PenstockError
 from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
@@ -30,7 +31,8 @@ def open(  # noqa: A001
     """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
 
     Settings are those of `QueueSettings`; they are stored with the queue, so that they need to be
-    given only once. With `read_only` nothing on disk changes, and a writer may be at work.
+    given only once. With `read_only` nothing on disk changes, and a writer may be at work; it takes
+    no settings.
     `metrics` is told of each operation of this handle: its duration, outcome and messages.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
@@ -46,8 +48,13 @@ def open(  # noqa: A001
         return cast(
             Queue, connect(path, queue=queue, options=options_of(settings), metrics=metrics)
         )
+    if read_only and settings:
+        raise InvalidInput(
+            f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
+            f"settings to the writer"
+        )
     return open_queue(
-        fspath(path), settings, read_only=read_only, create=not read_only, metrics=metrics
+        path_of(path), settings, read_only=read_only, create=not read_only, metrics=metrics
     )
 
 

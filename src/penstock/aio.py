@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
-from os import PathLike, fspath
+from os import PathLike
 from typing import Any, TypeVar, Unpack, cast
 
-from penstock.checking import Duration, Time
+from penstock.checking import Duration, Time, path_of
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -40,7 +40,7 @@ from penstock.queue.events import EventType
 from penstock.queue.face import Face
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
-from penstock.queue.parts import as_new, several, wait_ns_of
+from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
@@ -67,7 +67,12 @@ async def open(  # noqa: A001
             connect_async(path, queue=queue, options=options_of(settings), metrics=metrics),
         )
     check_collector(metrics)
-    opened = partial(open_core, fspath(path), settings, read_only=read_only, create=not read_only)
+    if read_only and settings:
+        raise InvalidInput(
+            f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
+            f"settings to the writer"
+        )
+    opened = partial(open_core, path_of(path), settings, read_only=read_only, create=not read_only)
     opening = asyncio.get_running_loop().run_in_executor(None, opened)
     try:
         core = await asyncio.shield(opening)
@@ -115,16 +120,18 @@ class AsyncQueue(Face, AsyncStreaming):
         message = new_message(payload, options)
         return (await self.publish([message]))[0].id
 
-    async def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+    async def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
         """Publish several messages, all or none; their ids in the same order."""
+        messages = as_list(messages)
         if self._parts.all_plain(messages):
             return await self._durable(
                 self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             )
         return [published.id for published in await self.publish(as_new(messages))]
 
-    async def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+    async def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
+        messages = as_list(messages)
         publishing = self._parts.publishing
         if self.settings.when_full != "block":
             return await self._durable(publishing.publish(messages))
@@ -148,8 +155,10 @@ class AsyncQueue(Face, AsyncStreaming):
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first.
 
-        `stopper.stop()` ends the wait.
+        `stopper.stop()` ends the wait; with one that is stopped already, nothing is leased.
         """
+        if stopper is not None and is_stopped(stopper):
+            return []
         leased = await self._until(
             wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
         )

@@ -1,6 +1,6 @@
 """Checks of what callers give: one wording, one exception."""
 
-import math
+import os
 import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
@@ -15,28 +15,53 @@ Time = float | datetime  # a number is Unix seconds
 
 
 def check_number(name: str, value: object, low: float, high: float) -> float:
-    """A finite number between two others, both included; not a bool, not text."""
+    """A number between two others, both included; not NaN, not a bool, not text."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
-        or not math.isfinite(value)
-        or not low <= value <= high
+        or not low <= value <= high  # NaN is neither
     ):
-        raise InvalidInput(f"{name} is {value!r}; it must be a number from {low:g} to {high:g}")
+        raise InvalidInput(
+            f"{name} is {_shown(value)}; it must be a number from {low:g} to {high:g}"
+        )
     return value
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> int:
     """A whole number between two others, both included."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
-        raise InvalidInput(f"{name} is {value!r}; it must be a whole number from {low} to {high}")
+        raise InvalidInput(
+            f"{name} is {_shown(value)}; it must be a whole number from {low} to {high}"
+        )
     return value
+
+
+def _shown(value: object) -> str:
+    """Return a value as text; Python does not write the digits of a huge number."""
+    try:
+        return repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
     if value not in choices:
         raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+
+
+def path_of(path: object) -> str:
+    """Return a path as text. It was given as text, bytes or a path object.
+
+    >>> path_of(b"./orders")
+    './orders'
+    """
+    if not isinstance(path, str | bytes | os.PathLike):
+        raise InvalidInput(f"path is {path!r}; it must be text or a path object")
+    text = os.fsdecode(path)
+    if "\0" in text:
+        raise InvalidInput(f"path is {text!r}; a path has no NUL in it")
+    return text
 
 
 def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:

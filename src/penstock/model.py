@@ -63,6 +63,10 @@ class NewMessage:
         if self.delay is not None or self.ttl is not None or self.dedup_window_s is not None:
             for name in ("delay", "ttl", "dedup_window_s"):
                 object.__setattr__(self, name, as_seconds(getattr(self, name)))
+            if self.dedup_window_s is not None and self.dedup_id is None:
+                raise InvalidInput(
+                    "dedup_window_s says how long a dedup_id is remembered: give one, or neither"
+                )
         if self.deliver_at is not None:
             object.__setattr__(self, "deliver_at", as_unix_s("deliver_at", self.deliver_at))
 

@@ -10,7 +10,7 @@ import pytest
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.client import connect_broker_async
-from penstock.errors import LedgerClosed, NoSuchGroup
+from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup
 from penstock.model import LeasedMessage
 from tests.server.running import RunningServer
 
@@ -142,3 +142,23 @@ def test_a_closed_queue_says_so(server: RunningServer) -> None:
             await queue.enqueue(b"x")
 
     asyncio.run(main())
+
+
+def test_a_queue_is_refused_in_a_second_event_loop_before_anything_is_sent(
+    server: RunningServer,
+) -> None:
+    async def use(queue: AsyncQueue) -> int:
+        await queue.enqueue(b"x")
+        return (await queue.stats()).published
+
+    async def opened() -> AsyncQueue:
+        queue = await penstock.aio.open(server.url, queue="second-loop")
+        assert await use(queue) == 1
+        return queue
+
+    queue = asyncio.run(opened())
+    with pytest.raises(InvalidInput, match="one event loop"):
+        asyncio.run(use(queue))
+    asyncio.run(queue.close())
+    with penstock.open(server.url, queue="second-loop") as other:
+        assert other.stats().published == 1

@@ -2,6 +2,7 @@
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +11,7 @@ import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.errors import LedgerClosed
 
-SETTINGS = {"max_attempts": 1, "min_free_bytes": 0}
+SETTINGS: dict[str, Any] = {"max_attempts": 1, "min_free_bytes": 0}
 
 
 def test_what_a_kept_iterator_leased_ahead_is_given_back_at_the_close(tmp_path: Path) -> None:
@@ -85,7 +86,12 @@ def assert_two_are_ready(path: Path) -> None:
 
 @pytest.mark.parametrize("call", ["lease", "dequeue", "stream", "enqueue"])
 def test_a_task_that_waits_ends_at_once_when_the_queue_is_closed(tmp_path: Path, call: str) -> None:
-    settings = {"max_messages": 1, "when_full": "block", "block_s": 3600, **SETTINGS}
+    settings: dict[str, Any] = {
+        "max_messages": 1,
+        "when_full": "block",
+        "block_s": 3600,
+        **SETTINGS,
+    }
 
     async def wait(queue: AsyncQueue) -> object:
         if call == "lease":

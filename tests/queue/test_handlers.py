@@ -131,7 +131,7 @@ def in_a_task(
     """How many calls succeeded, how many messages were acked, and why others died."""
 
     async def main() -> tuple[int, int, list[str]]:
-        settings = {"max_attempts": 1, "min_free_bytes": 0}
+        settings: dict[str, Any] = {"max_attempts": 1, "min_free_bytes": 0}
         async with await penstock.aio.open(path / "queue", **settings) as queue:
             await queue.enqueue(b"a")
             succeeded = await queue.stream(handler, idle_s=0)

@@ -9,7 +9,7 @@ from penstock.client.http import client_settings, failure_of, httpx, request_set
 from penstock.client.options import ClientOptions
 from penstock.client.tries import Done, Pause, Tries
 from penstock.clock import Clock, SystemClock
-from penstock.errors import LedgerClosed, PenstockError
+from penstock.errors import InvalidInput, LedgerClosed, PenstockError
 
 
 class AsyncConnection:
@@ -22,6 +22,7 @@ class AsyncConnection:
         self.counts = Counts()
         self._library = httpx()
         self._closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # of the first call
         self._retrying = options.retrying()
         self._http = self._library.AsyncClient(**client_settings(base, options))
 
@@ -42,6 +43,7 @@ class AsyncConnection:
     async def _try(self, call: Call[T], tries: Tries[T]) -> Done[T] | Pause:
         if self._closed:
             raise LedgerClosed("this client was closed; open the queue again")
+        self._check_loop()
         started_ns = self.clock.monotonic_ns()
         try:
             answer = await self._http.request(**request_settings(call, self.options))
@@ -49,6 +51,17 @@ class AsyncConnection:
             return tries.failed(**failure_of(error, self.base)._asdict())
         self.counts.answered(self.clock.monotonic_ns() - started_ns)
         return tries.answered(answer.status_code, answer.headers, answer.content)
+
+    def _check_loop(self) -> None:
+        """Refuse a second event loop: connections that are kept belong to the first."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise InvalidInput(
+                "a queue at a URL belongs to one event loop, and was used in another before: open "
+                "it again in this one"
+            )
 
     async def run(self, story: Story[T]) -> T:
         """The value of a story, call by call."""
@@ -68,4 +81,6 @@ class AsyncConnection:
     async def close(self) -> None:
         """May be called again."""
         self._closed = True
-        await self._http.aclose()
+        if self._loop in (None, asyncio.get_running_loop()):
+            await self._http.aclose()
+        # In another loop they cannot be closed; they end with what is left of theirs.

@@ -33,7 +33,7 @@ from penstock.model import (
     Why,
     new_message,
 )
-from penstock.queue.parts import as_new, half_time_ns, several
+from penstock.queue.parts import as_list, as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
@@ -93,13 +93,13 @@ class AsyncRemoteQueue(AsyncStreaming):
             return (await self._batcher.publish(message)).id
         return (await self.publish([message]))[0].id
 
-    async def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+    async def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
         """Publish several messages, all or none; their ids in the same order."""
         return [published.id for published in await self.publish(as_new(messages))]
 
-    async def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+    async def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
-        return await self._do(publishing.publish(self._path, messages, self._keys))
+        return await self._do(publishing.publish(self._path, as_list(messages), self._keys))
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -114,7 +114,8 @@ class AsyncRemoteQueue(AsyncStreaming):
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first.
 
-        `stopper.stop()` ends the wait, within two seconds.
+        `stopper.stop()` ends the wait, within two seconds; with one that is stopped already,
+        nothing is leased.
         """
         lease = Lease(self._path, _NO_SETTLER, n=n, lease_s=lease_s, group=group, holder=holder)
         return await self._run(lease.waiting(wait_s, self._connection.clock, stopper))

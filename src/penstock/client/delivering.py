@@ -1,13 +1,13 @@
 """Calls that lease. Sent again only if nothing can have been leased, unless the caller says so."""
 
-from penstock.checking import Duration, as_seconds, check_seconds, check_whole
+from penstock.checking import Duration, check_seconds, check_whole
 from penstock.client.call import Call, Reply, Story, post
 from penstock.client.reading import leased_of
 from penstock.client.settling import ack
 from penstock.clock import Clock
 from penstock.model import NS, LeasedMessage, Message, Settler
 from penstock.queue.events import as_written
-from penstock.queue.settings import YEARS_S
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
 from penstock.queue.streaming import Stopper, is_stopped
 
 # One request waits no longer: what lies between client and broker cuts idle connections sooner or
@@ -40,7 +40,9 @@ class Lease:
         self._repeatable = repeatable
         self._body = {
             "max": min(n, _MOST_AT_ONCE),
-            "lease_s": as_seconds(lease_s),
+            "lease_s": None
+            if lease_s is None
+            else check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S),
             "group": group,
             "holder": as_written("holder", holder)[:_LONGEST_HOLDER],
             "dead": dead or None,
@@ -66,12 +68,13 @@ class Lease:
         wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
         poll_s = LONGEST_POLL_S if stopper is None else STOPPABLE_POLL_S
         ends_ns = clock.monotonic_ns() + round(wait_s * NS)
-        while True:
+        leased: list[LeasedMessage] = []
+        while not is_stopped(stopper):
             left_s = max(ends_ns - clock.monotonic_ns(), 0) / NS
-            now = is_stopped(stopper)
-            leased: list[LeasedMessage] = yield self.once(0.0 if now else min(left_s, poll_s))
-            if leased or left_s <= poll_s or is_stopped(stopper):
-                return leased
+            leased = yield self.once(min(left_s, poll_s))
+            if leased or left_s <= poll_s:
+                break
+        return leased
 
 
 def forget(streams: list[list[LeasedMessage]], ahead: list[LeasedMessage]) -> None:

@@ -27,8 +27,19 @@ class ClientOptions:
     def __post_init__(self) -> None:
         check_number("timeout_s", self.timeout_s, 0.001, 3600)
         check_whole("max_connections", self.max_connections, 1, 100_000)
-        if self.key is not None and not (self.key.isascii() and self.key.isprintable()):
-            raise InvalidInput("the key has characters that no key has")
+        if self.key is not None:
+            if not isinstance(self.key, str):
+                raise InvalidInput(f"key is a {type(self.key).__name__}; it must be text")
+            if not (self.key.isascii() and self.key.isprintable()):
+                raise InvalidInput("the key has characters that no key has")
+        if not isinstance(self.verify, bool | ssl.SSLContext):
+            raise InvalidInput(
+                f"verify is {self.verify!r}; it must be True, False or an ssl.SSLContext"
+            )
+        if self.batching is not None and not isinstance(self.batching, Batching):
+            raise InvalidInput(
+                f"batching is {self.batching!r}; it must be a penstock.client.Batching"
+            )
         self.retrying()
 
     def retrying(self) -> Retrying:

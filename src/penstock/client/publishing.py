@@ -7,11 +7,14 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
-from penstock.checking import Time, check_time
+from penstock.checking import Time, check_seconds, check_time, check_whole
 from penstock.client.call import JSON, Call, Reply, post
 from penstock.client.reading import published_of
+from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Payload, Published
+from penstock.queue.drafting import check_message
+from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 
 _LARGE_BYTES = 32 << 10
 _CONTENT_TYPE = re.compile(r"[!-~]+/[!-~]+(; ?[!-~]+)*", re.ASCII)
@@ -44,6 +47,10 @@ def publish(path: str, messages: Sequence[NewMessage], keys: OwnKeys) -> Call[li
     """Publish all or none. Those that the call gave a key of its own are no duplicates."""
     if not messages:
         raise InvalidInput("nothing to publish: give at least one message")
+    if len(messages) > MOST_IN_BATCH:
+        raise InvalidInput(f"a batch has at most {MOST_IN_BATCH} messages")
+    for message in messages:
+        check_message(message)
     options = keys.given_to(messages)
     if len(messages) == 1 and _goes_as_it_is(messages[0], options[0]):
         return _publish_as_it_is(path, messages[0], options[0])
@@ -65,6 +72,11 @@ def message_body(message: NewMessage) -> dict[str, Any]:
 
 
 def _options(message: NewMessage) -> dict[str, Any]:
+    if message.priority is not None:
+        check_whole("priority", message.priority, 0, MAX_PRIORITY)
+    for name in ("delay", "ttl", "dedup_window_s"):
+        if (seconds := getattr(message, name)) is not None:
+            check_seconds(name, seconds, 0, YEARS_S)
     options = {
         "priority": message.priority,
         "delay_s": message.delay,

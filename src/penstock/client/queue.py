@@ -34,7 +34,7 @@ from penstock.model import (
     Why,
     new_message,
 )
-from penstock.queue.parts import as_new, half_time_ns, several
+from penstock.queue.parts import as_list, as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
@@ -80,13 +80,13 @@ class RemoteQueue(Streaming):
             return self._batcher.publish(message).id
         return self.publish([message])[0].id
 
-    def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+    def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
         """Publish several messages, all or none; their ids in the same order."""
         return [published.id for published in self.publish(as_new(messages))]
 
-    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+    def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
-        return self._do(publishing.publish(self._path, messages, self._keys))
+        return self._do(publishing.publish(self._path, as_list(messages), self._keys))
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -101,7 +101,8 @@ class RemoteQueue(Streaming):
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first.
 
-        `stopper.stop()` ends the wait, within two seconds.
+        `stopper.stop()` ends the wait, within two seconds; with one that is stopped already,
+        nothing is leased.
         """
         lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder)
         return self._run(lease.waiting(wait_s, self._connection.clock, stopper))

@@ -33,9 +33,18 @@ def check_batch(messages: Sequence[NewMessage], settings: QueueSettings) -> None
         raise InvalidInput(f"a batch has 1 to {most} messages, not {len(messages)}")
 
 
+def check_message(message: object) -> None:
+    if not isinstance(message, NewMessage):
+        raise InvalidInput(
+            f"publish takes NewMessage objects, not {type(message).__name__}: use enqueue_batch "
+            f"for payloads"
+        )
+
+
 def draft_of(message: NewMessage, settings: QueueSettings, now_ns: int, number: int) -> Draft:
     """What is to be written; `number` is its place in the batch, for the error."""
     try:
+        check_message(message)
         payload = _payload(message.payload, settings.max_payload_bytes)
         priority = _priority(message.priority, settings.default_priority)
         deliver_at_ns = _deliver_at_ns(message, now_ns)

@@ -1,6 +1,8 @@
 """The behaviours of a queue over one core; the faces for threads and tasks share them."""
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import TypeVar
 
 from penstock.checking import Duration, check_seconds
 from penstock.codec import Draft
@@ -13,10 +15,11 @@ from penstock.queue.hot import ShortWays
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
 from penstock.queue.publishing import Publishing, typed_draft
-from penstock.queue.settings import YEARS_S
+from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 from penstock.queue.settling import Leased, Settling
 from penstock.queue.tidying import LONGEST_WAIT_S, Tidying
 
+_T = TypeVar("_T")
 _ONLY_BYTES = {bytes}
 _ONLY_TYPED = {TypedPayload}
 
@@ -88,9 +91,18 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
 
 def as_new(messages: Iterable[Payload | NewMessage | TypedPayload]) -> list[NewMessage]:
     """Payloads as messages without options."""
-    if isinstance(messages, str | bytes | bytearray | memoryview | dict):
-        raise InvalidInput("this is one payload: put it into a list, or use enqueue")
-    return [m if isinstance(m, NewMessage) else _new(m) for m in messages]
+    return [m if isinstance(m, NewMessage) else _new(m) for m in as_list(messages)]
+
+
+def as_list(messages: Iterable[_T]) -> list[_T]:
+    """Return a batch as a list; of an endless one, a message more than any queue takes."""
+    if isinstance(messages, list):
+        return messages
+    if isinstance(messages, str | bytes | bytearray | memoryview | dict | NewMessage):
+        raise InvalidInput("this is one message: put it into a list, or use enqueue")
+    if not isinstance(messages, Iterable):
+        raise InvalidInput(f"a batch is a list of messages, not {type(messages).__name__}")
+    return list(islice(messages, MOST_IN_BATCH + 1))
 
 
 def _new(payload: Payload | TypedPayload) -> NewMessage:

@@ -34,7 +34,7 @@ from penstock.queue.face import Face
 from penstock.queue.groups import Groups
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
-from penstock.queue.parts import as_new, several, wait_ns_of
+from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
@@ -112,16 +112,20 @@ class Queue(Face, Streaming):
         message = new_message(payload, options)
         return self.publish([message])[0].id
 
-    def enqueue_batch(self, messages: Sequence[Payload | NewMessage]) -> list[str]:
+    def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
         """Publish several messages, all or none; their ids in the same order."""
+        if type(messages) is not list:
+            messages = as_list(messages)
         if self._parts.all_plain(messages):
             ids = self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             self._commit()
             return ids
         return [published.id for published in self.publish(as_new(messages))]
 
-    def publish(self, messages: Sequence[NewMessage]) -> list[Published]:
+    def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
+        if type(messages) is not list:
+            messages = as_list(messages)
         published = self._parts.publishing.publish(messages)
         self._commit()
         return published
@@ -139,8 +143,10 @@ class Queue(Face, Streaming):
     ) -> list[LeasedMessage]:
         """Up to `n` messages, each to be settled before its deadline; waits for the first.
 
-        `stopper.stop()` ends the wait.
+        `stopper.stop()` ends the wait; with one that is stopped already, nothing is leased.
         """
+        if stopper is not None and is_stopped(stopper):
+            return []
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # refuses a bad one, also where nobody has to wait
         if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import overload
 
 from penstock.checking import Duration
-from penstock.errors import ReceiptInvalid
+from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
 
@@ -60,7 +60,11 @@ class Stopper:
 
 
 def is_stopped(stopper: Stopper | None) -> bool:
-    return stopper is not None and stopper.stopped
+    if stopper is None:
+        return False
+    if not isinstance(stopper, Stopper):
+        raise InvalidInput(f"stopper is {stopper!r}; it must be a penstock.Stopper")
+    return stopper.stopped
 
 
 class Streaming(ABC):
@@ -109,6 +113,7 @@ class Streaming(ABC):
         """
         if handler is not None:
             check_plain_handler(handler)
+        is_stopped(stopper)  # refuses a bad one
         jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         if handler is None:
             return jobs
@@ -182,6 +187,7 @@ class AsyncStreaming(ABC):
         """
         if handler is not None:
             check_handler(handler)
+        is_stopped(stopper)  # refuses a bad one
         jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         return jobs if handler is None else self._handle(jobs, handler)
 

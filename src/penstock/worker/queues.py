@@ -6,6 +6,7 @@ from typing import Protocol, cast
 
 import penstock.aio
 from penstock.aio import AsyncQueue
+from penstock.checking import path_of
 from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.queue import RemoteQueue
 from penstock.model import LeasedMessage, Stats
@@ -38,6 +39,11 @@ class WorkQueue(Protocol):
     async def stats(self) -> Stats: ...
 
     async def close(self) -> None: ...
+
+
+def check_queue(queue: AnyQueue) -> AnyQueue:
+    """Return an open queue as it is, and a path or URL as text."""
+    return queue if hasattr(queue, "lease") else path_of(queue)
 
 
 async def open_for_tasks(queue: AnyQueue) -> tuple[WorkQueue, bool]:

@@ -5,11 +5,12 @@ import os
 import socket
 import threading
 
+from penstock.errors import InvalidInput
 from penstock.queue.handlers import check_handler
 from penstock.worker.calling import Handler
 from penstock.worker.options import WorkerOptions
 from penstock.worker.outcomes import Counts
-from penstock.worker.queues import AnyQueue, open_for_tasks
+from penstock.worker.queues import AnyQueue, check_queue, open_for_tasks
 from penstock.worker.shift import Shift
 from penstock.worker.stopping import StopButton
 
@@ -35,7 +36,9 @@ class Worker:
         self, queue: AnyQueue, handler: Handler, *, options: WorkerOptions | None = None
     ) -> None:
         check_handler(handler)
-        self._queue = queue
+        if options is not None and not isinstance(options, WorkerOptions):
+            raise InvalidInput(f"options is {options!r}; it must be a WorkerOptions")
+        self._queue = check_queue(queue)
         self._handler = handler
         self._options = options or WorkerOptions()
         self._holder = self._options.holder or f"{socket.gethostname()}:{os.getpid()}"

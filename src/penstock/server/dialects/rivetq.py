@@ -77,7 +77,7 @@ async def enqueue(call: Call) -> Response:
         delay=min(body.delay_ms, _LONGEST_DELAY_MS) / 1000 if body.delay_ms > 0 else None,
         max_attempts=min(body.max_retries or _MAX_RETRIES, _MOST_RETRIES),
         dedup_id=body.idempotency_key or None,
-        dedup_window_s=IDEMPOTENCY_S,
+        dedup_window_s=IDEMPOTENCY_S if body.idempotency_key else None,
     )
     (published,) = await call.broker.publish(call.caller, _queue(call), [message])
     return answer({"job_id": published.id})
