@@ -99,7 +99,7 @@ def as_list(messages: Iterable[_T]) -> list[_T]:
     if isinstance(messages, list):
         return messages
     if isinstance(messages, str | bytes | bytearray | memoryview | dict | NewMessage):
-        raise InvalidInput("this is one message: put it into a list, or use enqueue")
+        raise InvalidInput("this is one payload or message: put it into a list, or use enqueue")
     if not isinstance(messages, Iterable):
         raise InvalidInput(f"a batch is a list of messages, not {type(messages).__name__}")
     return list(islice(messages, MOST_IN_BATCH + 1))
