@@ -42,6 +42,6 @@ def test_a_directory_that_a_dead_process_made_is_synced(tmp_path: Path) -> None:
 
 def test_a_url_is_no_data_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InvalidInput, match=r"begins with 'redis://'.*directory"):
+    with pytest.raises(InvalidInput, match="is a URL, not a directory: a broker's data"):
         Layout(OsFiles(), "redis://localhost/0").open(ManualClock())
     assert os.listdir(tmp_path) == []

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 
-from penstock.background import Background
+from penstock.background_thread import BackgroundThread
 from penstock.errors import PenstockError
 
 log = logging.getLogger("penstock.ledger")
@@ -24,7 +24,7 @@ class BackgroundSync:
         self._written: SimpleQueue[None] = SimpleQueue()
         self._ended: SimpleQueue[None] = SimpleQueue()
         self._is_over = False
-        self._thread = Background(self._run)
+        self._thread = BackgroundThread(self._run)
 
     def wake(self) -> None:
         """Something was written that is not synced."""

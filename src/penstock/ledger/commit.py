@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock
 
-from penstock.background import Background
+from penstock.background_thread import BackgroundThread
 from penstock.errors import LedgerClosed, LedgerError, PenstockError, again
 
 
@@ -98,7 +98,7 @@ class _Helper:
     def __init__(self, finish: Callable[[_Round], None]) -> None:
         self._finish = finish
         self._asked: SimpleQueue[_Round | None] = SimpleQueue()
-        self._thread = Background(self._run)
+        self._thread = BackgroundThread(self._run)
 
     def ask(self, round_: _Round) -> None:
         """See to it that a round is led, and answer its tasks. In their loop."""

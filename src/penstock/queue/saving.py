@@ -9,7 +9,7 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from threading import Lock
 
-from penstock.background import Background
+from penstock.background_thread import BackgroundThread
 from penstock.errors import LedgerError
 from penstock.queue.snapshot import Frozen
 
@@ -27,7 +27,7 @@ class SnapshotSaver:
         self._turn = Lock()
         self._saved_event = 0
         self._handed: SimpleQueue[tuple[int, Frozen, Callable[[], None]] | None] = SimpleQueue()
-        self._thread: Background | None = None
+        self._thread: BackgroundThread | None = None
         self._saving = False
 
     @property
@@ -45,7 +45,7 @@ class SnapshotSaver:
     def save_beside(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
         """Save it in a thread. By one caller at a time, and not while it `is_busy`."""
         if self._thread is None:
-            self._thread = Background(self._run)
+            self._thread = BackgroundThread(self._run)
         self._thread.start()
         self._handed.put((event_seq, frozen, on_saved))
 

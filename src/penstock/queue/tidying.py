@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 from threading import Condition, Lock
 
-from penstock.background import Background
+from penstock.background_thread import BackgroundThread
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.model import NS
@@ -29,7 +29,7 @@ class Tidying:
         self._changed = Condition(self._lock)
         self._asked = False
         self._ended = False
-        self._thread = Background(self._run)
+        self._thread = BackgroundThread(self._run)
         if interval_s:
             self._thread.start()
 

@@ -7,8 +7,8 @@ from threading import Event
 
 import pytest
 
-from penstock import background
-from penstock.background import Background
+from penstock import background_thread
+from penstock.background_thread import BackgroundThread
 
 
 def test_the_function_runs_once_however_often_the_thread_is_started() -> None:
@@ -19,7 +19,7 @@ def test_the_function_runs_once_however_often_the_thread_is_started() -> None:
         runs.put(1)
         go_on.wait(60)
 
-    thread = Background(run)
+    thread = BackgroundThread(run)
     for _ in range(5):
         thread.start()
     go_on.set()
@@ -33,11 +33,11 @@ def test_a_thread_that_ended_before_it_began_is_started_by_the_next_call(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ran = Event()
-    thread = Background(ran.set)
+    thread = BackgroundThread(ran.set)
     starts: list[Callable[[], None]] = []
-    monkeypatch.setattr(background, "start_new_thread", lambda work, _: starts.append(work))
+    monkeypatch.setattr(background_thread, "start_new_thread", lambda work, _: starts.append(work))
     thread.start()  # an interrupt meant for us ends the new thread at once
-    monkeypatch.setattr(background, "start_new_thread", start_new_thread)
+    monkeypatch.setattr(background_thread, "start_new_thread", start_new_thread)
     thread.start()
     assert ran.wait(60)
     assert starts
@@ -45,8 +45,8 @@ def test_a_thread_that_ended_before_it_began_is_started_by_the_next_call(
 
 def test_what_no_thread_began_is_done_by_who_joins(monkeypatch: pytest.MonkeyPatch) -> None:
     ran = Event()
-    thread = Background(ran.set)
-    monkeypatch.setattr(background, "start_new_thread", lambda *_: None)
+    thread = BackgroundThread(ran.set)
+    monkeypatch.setattr(background_thread, "start_new_thread", lambda *_: None)
     thread.start()
     thread.join()
     assert ran.is_set()

@@ -2,7 +2,7 @@
 
 `threading.Thread.start` waits until the new thread reports that it runs. An exception that is
 raised in the starting thread from outside (`PyThreadState_SetAsyncExc`) may land in the new thread
-before that, and the wait never ends. `Background.start` does not wait.
+before that, and the wait never ends. `BackgroundThread.start` does not wait.
 """
 
 from _thread import start_new_thread
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from threading import Lock
 
 
-class Background:
+class BackgroundThread:
     """One thread that runs one function, once."""
 
     def __init__(self, run: Callable[[], None]) -> None:
