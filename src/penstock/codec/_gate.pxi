@@ -4,8 +4,7 @@
 # microseconds on a virtual machine) than what the thread then does under the interpreter lock. So
 # one waiter at a time stays awake for a moment and offers its core to others again and again: it
 # keeps the core from sleeping while a sync is under way. Without the interpreter lock, which plain
-# Python cannot let go of for that. 64 threads that share syncs get a quarter more done by it, with
-# less processor time in all, as fewer sleep and wake.
+# Python cannot let go of for that. The broker's sync threads wait at gates.
 
 cdef extern from "pythread.h" nogil:
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock, long long, int)
