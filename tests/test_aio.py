@@ -265,7 +265,8 @@ def test_a_task_waits_for_room_as_long_as_was_set_and_not_where_there_can_be_non
 def test_an_opening_that_is_cancelled_leaves_the_directory_free(tmp_path: Path) -> None:
     async def main() -> None:
         for patience in range(6):
-            opening = asyncio.create_task(penstock.aio.open(tmp_path / "queue"))
+            # One directory each: the thread of an opening that was cancelled goes on for a while.
+            opening = asyncio.create_task(penstock.aio.open(tmp_path / str(patience)))
             for _ in range(patience):
                 await asyncio.sleep(0)
             opening.cancel()
@@ -274,8 +275,9 @@ def test_an_opening_that_is_cancelled_leaves_the_directory_free(tmp_path: Path) 
                 await opening.result().close()
 
     asyncio.run(main())  # waits for the threads
-    with penstock.open(tmp_path / "queue") as queue:
-        queue.enqueue(b"x")
+    for patience in range(6):
+        with penstock.open(tmp_path / str(patience)) as queue:
+            queue.enqueue(b"x")
 
 
 def test_operations_are_told_to_a_collector(tmp_path: Path) -> None:

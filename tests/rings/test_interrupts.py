@@ -34,6 +34,9 @@ POINTS = 3  # of each verb in each policy
 SIGNALS, LONG_SIGNALS = 80, 5_000
 ROOT = Path(__file__).parents[2]
 
+# An interrupt that falls into a callback of Python's own weak references is printed, not raised.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+
 
 @pytest.fixture(params=["compiled", "python"])
 def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
