@@ -312,7 +312,7 @@ class Store(Protocol):
     def purge(self, queue: QueueName, group: str | None = None) -> Future[int]: ...
 
     def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
-        """Cancel up to so many that group main has ready, parked or leased: how many there were."""
+        """Cancel at most `limit` messages that group main has ready, parked or leased; how many."""
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
 

@@ -18,7 +18,9 @@ All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
 Reason = Annotated[
     str | None, typer.Option(metavar="TEXT", help="Only those with this in their reason.")
 ]
-Limit = Annotated[int | None, typer.Option(min=1, help="At most so many, the first to die first.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of dead letters, oldest first.")
+]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Only show which ones; nothing is changed.")
 ]
