@@ -156,9 +156,10 @@ def test_a_queue_is_refused_in_a_second_event_loop_before_anything_is_sent(
         assert await use(queue) == 1
         return queue
 
-    queue = asyncio.run(opened())
-    with pytest.raises(InvalidInput, match="one event loop"):
-        asyncio.run(use(queue))
-    asyncio.run(queue.close())
+    with asyncio.Runner() as first:
+        queue = first.run(opened())
+        with pytest.raises(InvalidInput, match="one event loop"):
+            asyncio.run(use(queue))
+        first.run(queue.close())
     with penstock.open(server.url, queue="second-loop") as other:
         assert other.stats().published == 1

@@ -41,6 +41,7 @@ def test_a_kill_before_the_first_flush_leaves_a_queue_that_opens(any_store: Stor
     any_store.die()
     segment = any_store.segment(1)
     for content in (segment.read_bytes()[:HEADER_BYTES], b"", bytes(4096)):
+        any_store.file("closed.json").unlink(missing_ok=True)  # as if it had never been closed
         segment.write_bytes(content)
         any_store.open()
         assert any_store.ledger.identity == identity

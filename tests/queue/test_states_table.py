@@ -231,7 +231,9 @@ def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
         assert group.totals[kind] == counted, "what is ignored is not counted"
         assert counts(group) == counts(in_state(name))
     elif kind is not EventType.PURGED:
-        assert group.totals[kind] == counted + 1
+        # A dead letter that was leased and fails again has died before.
+        died_before = name == "dead, handed out" and kind is EventType.DEAD
+        assert group.totals[kind] == counted + (not died_before)
     only = dict.fromkeys(counts(group), 0)
     if (expected or before) != "done":
         only[expected or before] += 1

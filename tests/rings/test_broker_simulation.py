@@ -36,7 +36,7 @@ def test_the_same_seed_is_the_same_story() -> None:
 def test_the_ring_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer before the sync does not get through."""
 
-    def answers_early(queue: OpenQueue, result: Any, on_lost: object = None) -> Any:
+    def answers_early(queue: OpenQueue, result: Any, *_: object) -> Any:
         return queue._done(result)
 
     monkeypatch.setattr(OpenQueue, "_durable", answers_early)

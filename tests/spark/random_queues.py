@@ -11,7 +11,13 @@ from penstock.queue.queue import open_queue
 from penstock.spark.exact import exact_reader
 from penstock.spark.places import QueueAt
 
-SMALL = {"segment_bytes": 4096, "min_free_bytes": 0, "auto_compact": False, "sync": "never"}
+SMALL = {
+    "segment_bytes": 4096,
+    "min_free_bytes": 0,
+    "auto_compact": False,
+    "sync": "never",
+    "backoff_base_s": 0,  # what timed out is due at once, whatever the time of a look
+}
 
 
 def open_small(path: Path | str, clock: ManualClock | None = None) -> Queue:

@@ -413,7 +413,9 @@ class Broker:
 
     def compact(self, caller: Caller, queue: QueueName) -> Future[int]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
-        return self.store.compact(queue)
+        # A namespace with a quota needs the room; elsewhere the last messages stay for replay.
+        seals = self._catalogue.has_byte_quota(queue.namespace)
+        return self.store.compact(queue, seals=seals)
 
     def sync(self, caller: Caller, queue: QueueName) -> Future[None]:
         """Done when everything so far is on disk, whatever the queue's sync policy."""

@@ -173,6 +173,11 @@ class Catalogue:
         self._recount_at_ns[name] = now_ns + NS
         return True
 
+    def has_byte_quota(self, name: str) -> bool:
+        """Is there a limit to the bytes of a namespace?"""
+        namespace = self._namespaces.get(name)
+        return namespace is not None and namespace.max_bytes > 0
+
     def check_bytes(self, name: str) -> None:
         """Refuse to publish where the namespace holds as much as it may."""
         namespace = self._namespaces.get(name)

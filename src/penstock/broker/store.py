@@ -316,8 +316,9 @@ class Store(Protocol):
 
     def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
 
-    def compact(self, queue: QueueName) -> Future[int]:
-        """How many bytes were given back."""
+    def compact(self, queue: QueueName, *, seals: bool = False) -> Future[int]:
+        """Return how many bytes were given back. With `seals`, the last segment goes as well if
+        nothing of it is needed."""
 
     def sync(self, queue: QueueName) -> Future[None]:
         """Done when everything so far is on disk, whatever the queue's sync policy."""

@@ -221,14 +221,16 @@ class Operating:
             core.record([Event(EventType.GROUP_DELETED, group=group.number)])
 
     def compact(
-        self, on_progress: Callable[[CompactionResult], None] | None = None
+        self,
+        on_progress: Callable[[CompactionResult], None] | None = None,
+        *,
+        seals: bool = False,
     ) -> CompactionResult:
-        """Give back the disk space of messages that every group is done with, past retention."""
-        return self._compacting.compact(on_progress, seals=True)
+        """Give back the disk space of messages that every group is done with, past retention.
 
-    def compact_sealed(self) -> CompactionResult:
-        """The same in the background: what was done with last stays for replay and history."""
-        return self._compacting.compact(seals=False)
+        What was done with last stays for replay and history, unless `seals` asks for all of it.
+        """
+        return self._compacting.compact(on_progress, seals=seals)
 
 
 def _at_or_before_ns(time: float) -> int:

@@ -42,7 +42,7 @@ class Parts:
         wanted = (core.settings.auto_compact or interval_s) and not core.ledger.read_only
         if wanted and core.tidying is None:  # the core may have another face already
             core.tidying = Tidying(
-                self.operating.compact_sealed,
+                self.operating.compact,
                 core.ledger.path,
                 clock=core.clock,
                 interval_s=interval_s,

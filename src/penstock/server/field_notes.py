@@ -105,6 +105,7 @@ NOTES: dict[str, Note] = {
     "cause": Note("nack, timeout, or what else ended it.", "nack"),
     "first_failure_at": Note("When it failed first.", _AT),
     "last_failure_at": Note("When it failed last.", _AT),
+    "next_attempt_at": Note("When it is due again, if it waits for that.", _AT),
     "RedriveBody.ids": Note("These dead letters; all that match if left out.", [_ID]),
     "RedriveBody.reason": Note("Only those with this text in their reason.", "refused"),
     "DeadFilterBody.ids": Note("These dead letters; all that match if left out.", [_ID]),

@@ -426,12 +426,9 @@ class OpenQueue:
         self._parts.operating.pause(paused)
         return self._durable(None)
 
-    def compact(self) -> Future[int]:
-        return self.in_thread(lambda: self._parts.operating.compact().bytes_freed, writes=True)
-
-    def compact_sealed(self) -> Future[int]:
+    def compact(self, *, seals: bool = False) -> Future[int]:
         operating = self._parts.operating
-        return self.in_thread(lambda: operating.compact_sealed().bytes_freed, writes=True)
+        return self.in_thread(lambda: operating.compact(seals=seals).bytes_freed, writes=True)
 
     def synced(self) -> Future[None]:
         """When everything so far is on disk, whatever the sync policy."""

@@ -394,7 +394,7 @@ class Shelf:
         try:
             found = await self.opened(queue)
             self._plan_compaction(found)
-            await found.compact_sealed()
+            await found.compact()
         except (PenstockError, OSError) as error:
             log.warning("compaction of queue %s failed: %s", queue, error)
 

@@ -349,8 +349,8 @@ class EmbeddedStore:
     def pause(self, queue: QueueName, paused: bool) -> Future[None]:
         return self._do(queue, lambda one: one.pause(paused))
 
-    def compact(self, queue: QueueName) -> Future[int]:
-        return self._do(queue, lambda one: one.compact())
+    def compact(self, queue: QueueName, *, seals: bool = False) -> Future[int]:
+        return self._do(queue, lambda one: one.compact(seals=seals))
 
     def sync(self, queue: QueueName) -> Future[None]:
         return self._do(queue, lambda one: one.synced())
