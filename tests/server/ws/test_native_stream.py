@@ -251,7 +251,9 @@ def test_a_slow_reader_is_dropped_and_what_it_held_is_ready(tmp_path: Path) -> N
 
 def _deaf_client(server: RunningServer, path: str) -> socket.socket:
     """A client that shakes hands and then neither reads nor answers."""
-    client = socket.create_connection(("127.0.0.1", server.port))
+    client = socket.socket()
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)  # before it connects: else in vain
+    client.connect(("127.0.0.1", server.port))
     client.sendall(
         f"GET {path} HTTP/1.1\r\nHost: test\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
         f"Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\nSec-WebSocket-Version: 13\r\n\r\n".encode()
