@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.broker.access import Verb
-from penstock.cli import opening
+from penstock.cli import targets
 from penstock.cli.keys import VerbName
 from penstock.client import ClientOptions, connect_broker
 from penstock.queue import Queue
@@ -118,7 +118,7 @@ def test_tail_shows_what_came_and_leaves_no_group(
 def test_what_reads_files_wants_a_directory(command: CommandLine, url: str, name: str) -> None:
     answer = command(name, url)
     assert answer.code == 2
-    assert "give its directory" in answer.err
+    assert "give a directory" in answer.err
 
 
 # -- what is in the way ----------------------------------------------------------------------------
@@ -341,8 +341,8 @@ def test_looking_gives_up_soon_where_nobody_answers(
     caplog: pytest.LogCaptureFixture,
     line: str,
 ) -> None:
-    assert ClientOptions().retry_s > opening.LOOK_RETRY_S
-    monkeypatch.setattr(opening, "LOOK_RETRY_S", 0.0)
+    assert ClientOptions().retry_s > targets.READ_RETRY_S
+    monkeypatch.setattr(targets, "READ_RETRY_S", 0.0)
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     answer = command(*line.format(f"http://127.0.0.1:{port}").split())

@@ -106,7 +106,7 @@ def test_seek_to_an_id(command: CommandLine, path: Path) -> None:
     with penstock.open(path) as queue:
         _, second, _ = queue.enqueue_batch([b"a", b"b", b"c"])
     answer = command("seek", path, "--id", second)
-    assert answer.text == "Group 'main' goes on at message 2; 2 are ready.\n"
+    assert answer.text == "Group 'main' continues at message 2; 2 ready.\n"
     assert command("dequeue", path).out == b"b\n"
 
 

@@ -63,9 +63,9 @@ def test_purge_asks_and_empties(command: CommandLine, place: str) -> None:
 def test_what_is_typed_at_a_terminal_decides(
     command: CommandLine, place: str, monkeypatch: pytest.MonkeyPatch, typed: str, ready: int
 ) -> None:
-    monkeypatch.setattr("penstock.cli.confirming.can_ask", lambda: True)
+    monkeypatch.setattr("penstock.cli.terminal.can_ask", lambda: True)
     answer = command("purge", place, stdin=typed.encode())
-    assert "Throw away all messages" in answer.err
+    assert "Remove all waiting messages" in answer.err
     assert answer.code == (0 if ready == 0 else 1)
     assert command("stats", place, "--json").json["ready"] == ready
 

@@ -10,24 +10,13 @@ import pytest
 import typer
 
 import penstock
-from penstock.cli.ack import ack
 from penstock.cli.app import app
-from penstock.cli.as_json import dead_letter_json, event_json, message_json
-from penstock.cli.cancel import cancel
-from penstock.cli.compact import compact
-from penstock.cli.discard import discard
-from penstock.cli.enqueue import enqueue
-from penstock.cli.inspect import inspect
-from penstock.cli.lease import leased_json
-from penstock.cli.nack import nack
-from penstock.cli.pause import pause, resume
-from penstock.cli.purge import purge
-from penstock.cli.redrive import redrive
-from penstock.cli.retries import retries
-from penstock.cli.seek import seek
-from penstock.cli.stats import stats
-from penstock.cli.verify import verify
-from penstock.cli.why import why
+from penstock.cli.dead_letters import discard, redrive
+from penstock.cli.files import inspect, verify
+from penstock.cli.json_forms import dead_letter_json, event_json, leased_json, message_json
+from penstock.cli.look import retries, stats, why
+from penstock.cli.messages import ack, enqueue, nack
+from penstock.cli.operate import cancel, compact, pause, purge, resume, seek
 from tests.docs.pages import DOCS, rows_with
 
 PAGE = "cli.md"

@@ -1,4 +1,4 @@
-"""The `penstock` command. What it needs beyond the library is the extra `cli`."""
+"""The `penstock` command. It needs the extra `cli`."""
 
 import sys
 from collections.abc import Sequence
@@ -11,10 +11,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         from penstock.cli.app import run
     except ModuleNotFoundError as error:
-        if error.name not in _NEEDED:
+        package = (error.name or "").partition(".")[0]
+        if package not in _NEEDED:
             raise
         sys.stderr.write(
-            f"penstock: the command line needs the package {error.name!r}, which is not installed; "
+            f"penstock: the command line needs the package {package!r}, which is not installed; "
             f"run: pip install 'penstock[cli]'\n"
         )
         sys.exit(2)

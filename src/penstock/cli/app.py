@@ -1,4 +1,4 @@
-"""All commands, put together. To add one: a file beside this one, and its name in a line below."""
+"""All commands. To add one: a function in a module beside this one, and a line in `_COMMANDS`."""
 
 import logging
 import os
@@ -9,38 +9,15 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli.ack import ack
+from penstock.cli import admin, dead_letters, files, look, messages, operate
 from penstock.cli.bench import bench
-from penstock.cli.cancel import cancel
-from penstock.cli.compact import compact
-from penstock.cli.dequeue import dequeue
-from penstock.cli.discard import discard
-from penstock.cli.enqueue import enqueue
-from penstock.cli.groups import groups_app
-from penstock.cli.history import history
-from penstock.cli.inspect import inspect
+from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
-from penstock.cli.lease import lease
-from penstock.cli.nack import nack
-from penstock.cli.namespaces import namespaces_app
-from penstock.cli.pause import pause, resume
-from penstock.cli.peek import peek
-from penstock.cli.purge import purge
-from penstock.cli.queues import queues_app
-from penstock.cli.receipts import WithReceipts
-from penstock.cli.redrive import redrive
-from penstock.cli.retries import retries
-from penstock.cli.seek import seek
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
-from penstock.cli.stats import stats
 from penstock.cli.tail import tail
-from penstock.cli.terminal import complain
+from penstock.cli.terminal import print_stderr
 from penstock.cli.top import top
-from penstock.cli.verify import verify
-from penstock.cli.webhooks import webhooks_app
-from penstock.cli.why import why
-from penstock.cli.words import plain
 from penstock.cli.worker import worker
 from penstock.errors import (
     AlreadyExists,
@@ -58,12 +35,10 @@ from penstock.errors import (
 # Typer exports only this one of its usage errors; its parent is the parent of all.
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-_Command = Callable[..., None]
+EXIT_NO = 1  # nothing found, a problem found, or the queue or broker answers no
+EXIT_ERROR = 2  # wrong usage, or the files or the broker cannot be used
 
-NO = 1  # nothing there, a problem found, or the queue's answer is no
-CANNOT = 2  # wrong usage, or the files cannot be opened or written
-
-# What a queue or broker answers with no; all else is in the way of asking.
+# Errors that are an answer of the queue or broker; all others are failures to ask.
 _ANSWERS = (
     QueueError,
     AlreadyExists,
@@ -75,25 +50,20 @@ _ANSWERS = (
     TooManyRequests,
 )
 
-_LOOKING: tuple[_Command, ...] = (stats, inspect, peek, tail, why, retries, history, verify, top)
-_CHANGING: tuple[_Command, ...] = (
-    enqueue,
-    dequeue,
-    lease,
-    ack,
-    nack,
-    redrive,
-    discard,
-    cancel,
-    seek,
-    pause,
-    resume,
-    purge,
-    compact,
-    worker,
-    bench,
-)
-_BROKER = (queues_app, namespaces_app, webhooks_app, keys_app)
+_COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by panel of --help
+    "Look (changes nothing)": (
+        *(look.stats, files.inspect, look.peek, tail, look.why),
+        *(look.retries, look.history, files.verify, top),
+    ),
+    "Change": (
+        *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),
+        *(dead_letters.redrive, dead_letters.discard, operate.cancel, operate.seek),
+        *(operate.pause, operate.resume, operate.purge, operate.groups_app, operate.compact),
+        *(worker, bench),
+    ),
+    "Broker": (*(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app),),
+    "Data pipeline (on Spark)": (spark_app,),
+}
 
 app = typer.Typer(
     name="penstock",
@@ -101,17 +71,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["--help", "-h"]},
     pretty_exceptions_enable=False,
 )
-for _command in _LOOKING:
-    app.command(rich_help_panel="Look (nothing is changed)")(_command)
-for _command in _CHANGING:
-    _kind = WithReceipts if _command in (ack, nack) else None
-    app.command(cls=_kind, rich_help_panel="Change")(_command)
-app.add_typer(groups_app, rich_help_panel="Change")
-app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(enqueue)
-app.command(rich_help_panel="Broker")(serve)
-for _group in _BROKER:
-    app.add_typer(_group, rich_help_panel="Broker")
-app.add_typer(spark_app, rich_help_panel="Data pipeline (on Spark)")
+for _panel, _commands in _COMMANDS.items():
+    for _command in _commands:
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, rich_help_panel=_panel)
+            continue
+        _takes_receipts = _command in (messages.ack, messages.nack)
+        _class = messages.SettleCommand if _takes_receipts else None
+        app.command(cls=_class, rich_help_panel=_panel)(_command)
+app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(messages.enqueue)
 
 
 def _show_version(wanted: bool) -> None:
@@ -129,37 +97,37 @@ def penstock_command(
         ),
     ] = False,
 ) -> None:
-    """Look into a queue, and work on it, from the shell; in its directory, or at a broker's URL.
+    """Use a queue from the shell, by its directory or its URL at a broker.
 
-    Exit codes: 0 done; 1 nothing there, a problem found, or the queue says no;
-    2 wrong usage, or the files or the broker cannot be reached or refuse.
+    Exit codes: 0 success; 1 nothing found, a problem found, or the queue or broker answers no;
+    2 wrong usage, or the files or the broker cannot be used.
     """
 
 
-class _Complaining(logging.Handler):
-    """What a client tells while it tries again, so that nobody wonders why nothing happens."""
+class _RetryMessages(logging.Handler):
+    """Print what a client logs while it retries, so that the user knows why a command waits."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if not logging.root.handlers:  # else it is logged there
-            complain(plain(record.getMessage()))
+            print_stderr(printable(record.getMessage()))
 
 
 _QUIET = logging.NullHandler()
-_WHILE_IT_TRIES = _Complaining()
+_RETRIES = _RetryMessages()
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run one command line; its exit code."""
-    logging.getLogger("penstock").addHandler(_QUIET)  # commands say it themselves
+    """Run one command line and return its exit code."""
+    logging.getLogger("penstock").addHandler(_QUIET)  # commands print errors themselves
     client = logging.getLogger("penstock.client")
-    client.addHandler(_WHILE_IT_TRIES)
+    client.addHandler(_RETRIES)
     client.setLevel(logging.INFO)
     try:
         code = _run(arguments)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read our output has had enough
+    except BrokenPipeError:  # the reader of our output has closed it
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return NO
+        return EXIT_NO
     return code
 
 
@@ -168,32 +136,34 @@ def _run(arguments: Sequence[str] | None) -> int:
         code = app(arguments, prog_name="penstock", standalone_mode=False)
     except _UsageError as error:
         if sentence := _usage_sentence(error):
-            complain(sentence)
-        return CANNOT
+            print_stderr(sentence)
+        return EXIT_ERROR
     except typer.Abort:
-        complain("aborted")
-        return NO
+        print_stderr("aborted")
+        return EXIT_NO
     except SystemExit as leaving:
         return leaving.code if isinstance(leaving.code, int) else 0
     except NoSuchGroup as error:
-        complain(plain(f"{error} (penstock groups create PATH NAME)"))
-        return NO
+        print_stderr(printable(f"{error} (penstock groups create PATH NAME)"))
+        return EXIT_NO
     except _ANSWERS as error:
-        complain(plain(str(error)))
-        return NO
+        print_stderr(printable(str(error)))
+        return EXIT_NO
     except PenstockError as error:
-        complain(plain(str(error)))
-        return CANNOT
+        print_stderr(printable(str(error)))
+        return EXIT_ERROR
     except OSError as error:
-        complain(plain(f"{error.filename}: {error.strerror}" if error.filename else str(error)))
-        return CANNOT
+        print_stderr(
+            printable(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+        )
+        return EXIT_ERROR
     return code if isinstance(code, int) else 0
 
 
 def _usage_sentence(error: Any) -> str:
-    """Return what is wrong with a command line, in one line; "" if its help was shown instead."""
+    """Return what is wrong with a command line in one line, or "" if its help was shown."""
     text = " ".join(error.format_message().split()).removeprefix("Invalid value: ").rstrip(".")
     if not text:
         return ""
     hint = f" (see {error.ctx.command_path} --help)" if error.ctx is not None else ""
-    return plain(f"{text[0].lower()}{text[1:]}{hint}")
+    return printable(f"{text[0].lower()}{text[1:]}{hint}")

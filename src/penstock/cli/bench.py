@@ -1,4 +1,4 @@
-"""`penstock bench`: how fast a queue is, here and now."""
+"""`penstock bench`: measure the speed of a queue."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -13,10 +13,10 @@ from typing import Annotated, Any, NamedTuple
 import typer
 
 import penstock
-from penstock.cli.parameters import AsJson
-from penstock.cli.places import remote
-from penstock.cli.terminal import open_progress, show_table, table, write_json
-from penstock.cli.words import span
+from penstock.cli.formatting import duration
+from penstock.cli.options import AsJson, argument
+from penstock.cli.targets import open_broker
+from penstock.cli.terminal import out, print_json, progress_bar, table
 from penstock.client import is_url
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
@@ -25,8 +25,8 @@ from penstock.queue import Queue
 from penstock.queue.metrics import Histogram
 
 
-class Leg(NamedTuple):
-    """One part of a run."""
+class Phase(NamedTuple):
+    """The result of one part of a run."""
 
     name: str
     messages_per_s: float
@@ -35,72 +35,64 @@ class Leg(NamedTuple):
 
 
 def bench(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="A broker's URL, or a directory to make a queue in.",
-            show_default=False,
-        ),
+    target: Annotated[
+        str, argument("TARGET", "URL of a broker, or a directory to create a queue in.")
     ],
-    messages: Annotated[int, typer.Option("--messages", "-n", min=1, help="How many.")] = 10_000,
-    size: Annotated[int, typer.Option(min=0, help="Bytes of each payload.")] = 100,
+    messages: Annotated[
+        int, typer.Option("--messages", "-n", min=1, help="Number of messages.")
+    ] = 10_000,
+    size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 100,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Threads.")
+        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Number of threads.")
     ] = 8,
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages a call.")] = 1,
+    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages per call.")] = 1,
     json: AsJson = False,
 ) -> None:
-    """Publish messages, then lease and ack them, in a queue of its own that is removed at the end.
+    """Measure how fast messages are published, leased and acked, in a temporary queue.
 
-    Measures this client as much as the queue: one process, threads, one call after the other in
-    each.
+    This measures the client as much as the queue: one process with several threads, each of which
+    makes one call after the other.
     """
-    with _scratch_queue(place) as queue, open_progress() as progress:
+    with _temporary_queue(target) as queue, progress_bar() as progress:
         task = progress.add_task("publishing", total=None)
-        legs = [_publish(queue, messages, size, concurrency, batch)]
+        phases = [_publish(queue, messages, size, concurrency, batch)]
         progress.update(task, description="leasing and acking")
-        legs.append(_consume(queue, messages, concurrency, batch))
+        phases.append(_consume(queue, messages, concurrency, batch))
     if json:
-        document: dict[str, Any] = {"place": place, "messages": messages, "size": size}
+        document: dict[str, Any] = {"place": target, "messages": messages, "size": size}
         document |= {"concurrency": concurrency, "batch": batch}
-        write_json(document | {leg.name: leg._asdict() for leg in legs})
+        print_json(document | {phase.name: phase._asdict() for phase in phases})
         return
     heads = ["messages/s", "call p50", "call p99"]
-    made = table("what", *heads, right=heads)
-    for leg in legs:
-        made.add_row(
-            leg.name.replace("_", " "),
-            f"{leg.messages_per_s:,.0f}",
-            span(leg.p50_s),
-            span(leg.p99_s),
-        )
-    show_table(made)
+    made = table("phase", *heads, right=heads)
+    for name, per_s, p50_s, p99_s in phases:
+        made.add_row(name.replace("_", " "), f"{per_s:,.0f}", duration(p50_s), duration(p99_s))
+    out.print(made)
 
 
 @contextmanager
-def _scratch_queue(place: str) -> Iterator[Queue]:
-    """As durable as a broker's queues are by default, so that both are compared alike."""
-    if not is_url(place):
-        if not Path(place).is_dir():
-            raise InvalidInput(f"{place} is not a directory: name one that is there, or a URL")
+def _temporary_queue(target: str) -> Iterator[Queue]:
+    """Create a queue and remove it afterwards. A local one syncs as a broker's does by default."""
+    if not is_url(target):
+        if not Path(target).is_dir():
+            raise InvalidInput(f"{target} is not a directory; give an existing one, or a URL")
         with (
-            TemporaryDirectory(dir=place, prefix="penstock-bench-") as path,
+            TemporaryDirectory(dir=target, prefix="penstock-bench-") as path,
             penstock.open(path, sync="always") as queue,
         ):
             yield queue
         return
     name = f"bench-{secrets.token_hex(4)}"
-    with remote(place) as broker:
+    with open_broker(target) as broker:
         broker.create_queue(name)
         try:
-            with penstock.open(place, queue=name) as queue:
+            with penstock.open(target, queue=name) as queue:
                 yield queue
         finally:
             broker.delete_queue(name)
 
 
-def _publish(queue: Queue, messages: int, size: int, threads: int, batch: int) -> Leg:
+def _publish(queue: Queue, messages: int, size: int, threads: int, batch: int) -> Phase:
     payload = bytes(size)
 
     def publish(n: int) -> int:
@@ -110,7 +102,7 @@ def _publish(queue: Queue, messages: int, size: int, threads: int, batch: int) -
     return _timed("publish", messages, threads, batch, publish)
 
 
-def _consume(queue: Queue, messages: int, threads: int, batch: int) -> Leg:
+def _consume(queue: Queue, messages: int, threads: int, batch: int) -> Phase:
     def consume(n: int) -> int:
         leased = queue.lease(n)
         if leased:
@@ -120,8 +112,8 @@ def _consume(queue: Queue, messages: int, threads: int, batch: int) -> Leg:
     return _timed("lease_and_ack", messages, threads, batch, consume)
 
 
-def _timed(name: str, messages: int, threads: int, batch: int, work: Callable[[int], int]) -> Leg:
-    """The work in several threads, until it was done for so many messages."""
+def _timed(name: str, messages: int, threads: int, batch: int, work: Callable[[int], int]) -> Phase:
+    """Run `work` in several threads until it has handled all messages."""
     clock = SystemClock()
     turns = count(0, batch)
     took, lock = Histogram(), Lock()
@@ -140,4 +132,4 @@ def _timed(name: str, messages: int, threads: int, batch: int, work: Callable[[i
         done = sum(pool.map(run, range(threads)))
     seconds = (clock.monotonic_ns() - began_ns) / NS
     calls = took.percentiles()
-    return Leg(name, done / seconds, calls.p50, calls.p99)
+    return Phase(name, done / seconds, calls.p50, calls.p99)

@@ -2,33 +2,37 @@
 
 import sys
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.default_command import group_settings
-from penstock.cli.extras import needing
-from penstock.cli.opening import files_of
-from penstock.cli.parameters import AsJson
-from penstock.cli.terminal import complain, say, show_table, table, write_json, write_json_line
-from penstock.cli.words import moment, plain
+from penstock.cli.formatting import local_time, printable
+from penstock.cli.json_forms import Json
+from penstock.cli.options import AsJson, argument, command_group
+from penstock.cli.targets import local_path, requires_extra
+from penstock.cli.terminal import (
+    exit_no,
+    print_json,
+    print_line,
+    print_list,
+    print_result,
+    print_stderr,
+    table,
+)
 from penstock.model import NS
 
 if TYPE_CHECKING:
     from penstock.broker.keys import Key, KeyFile
 
-keys_app = typer.Typer(**group_settings("keys", "The API keys of a broker."))
+keys_app = command_group("keys", "List, create and revoke the API keys of a broker.")
 
-_SHORT = 20  # characters: a shorter key is taken with a warning
+_SHORT = 20  # characters: a shorter key is accepted with a warning
 
-_Data = Annotated[
-    str,
-    typer.Argument(metavar="DIR", help="The broker's data directory.", show_default=False),
-]
+_DataDirectory = Annotated[str, argument("DIR", "Data directory of the broker.")]
 
 
 class VerbName(StrEnum):
-    """What a key may be good for; those of the broker, which may not be installed here."""
+    """The verbs of a key; a copy, because the broker may not be installed here."""
 
     PUBLISH = "publish"
     CONSUME = "consume"
@@ -37,36 +41,33 @@ class VerbName(StrEnum):
 
 
 @keys_app.command("list")
-def list_keys(data: _Data, json: AsJson = False) -> None:
-    """List the keys, and what each is good for. Their secrets are not kept, and so not shown."""
+def list_keys(data: _DataDirectory, json: AsJson = False) -> None:
+    """List the keys and what each may do, without their secrets. Exits with 1 if there are none."""
     keys = _key_file(data).list()
     if not keys:
-        complain("there are no keys: whoever reaches the broker may do everything")
-        raise typer.Exit(1)
-    if json:
-        for key in keys:
-            write_json_line(_key_json(key))
-        return
-    made = table("id", "label", "verbs", "namespaces", "created", "revoked")
-    for key in keys:
-        made.add_row(
+        exit_no("there are no keys: every client that reaches the broker may do everything")
+
+    def row(key: "Key") -> list[str]:
+        return [
             key.id,
-            plain(key.label),
+            printable(key.label),
             " ".join(sorted(key.verbs)),
             "all" if key.namespaces is None else " ".join(sorted(key.namespaces)),
-            moment(key.created_at_ns / NS),
-            moment(key.revoked_at_ns / NS) if key.revoked_at_ns else "",
-        )
-    show_table(made)
+            local_time(key.created_at_ns / NS),
+            local_time(key.revoked_at_ns / NS) if key.revoked_at_ns else "",
+        ]
+
+    made = table("id", "label", "verbs", "namespaces", "created", "revoked")
+    print_list(keys, json, _key_json, made, row)
 
 
 @keys_app.command("create")
 def create_key(
-    data: _Data,
-    label: Annotated[str, typer.Option("--label", "-l", help="What it is for.")] = "",
+    data: _DataDirectory,
+    label: Annotated[str, typer.Option("--label", "-l", help="What the key is for.")] = "",
     verb: Annotated[
         list[VerbName] | None,
-        typer.Option("--verb", "-v", help="What it may do; may be repeated. All if none is given."),
+        typer.Option("--verb", "-v", help="What the key may do; may be repeated. Default: all."),
     ] = None,
     namespace: Annotated[
         list[str] | None,
@@ -74,21 +75,21 @@ def create_key(
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Where; may be repeated. Else everywhere.",
+            help="Namespace it may use; may be repeated. Default: all.",
         ),
     ] = None,
     value: Annotated[
         str | None,
         typer.Option(
             metavar="KEY",
-            help="Take this key, which clients have already; - reads it from standard input.",
+            help="Use this key instead of a new one; - reads it from standard input.",
         ),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Make a key, and show it: now and never again.
+    """Create a key and print it. It cannot be shown again.
 
-    A broker that runs on the directory asks for keys from the first one on.
+    As soon as there is a key, the broker refuses requests without one.
     """
     verbs = [one.value for one in verb or VerbName]
     if value == "-":
@@ -96,40 +97,36 @@ def create_key(
     key, token = _key_file(data).create(label, verbs, namespace or None, value)
     if value is not None:
         if len(value) < _SHORT:
-            complain(f"a key of fewer than {_SHORT} characters can be guessed")
-        if json:
-            write_json(_key_json(key))
-        else:
-            say(f"Key {key.id} is there.")
-        return
-    if json:
-        write_json({**_key_json(key), "key": token})
-        return
-    typer.echo(token)
-    complain("this is shown only now: keep it; clients send it as X-Api-Key, or as PENSTOCK_KEY")
+            print_stderr(f"a key of fewer than {_SHORT} characters can be guessed")
+        print_result(json, _key_json(key), f"Key {key.id} created.")
+    elif json:
+        print_json({**_key_json(key), "key": token})
+    else:
+        print_line(token)
+        print_stderr(
+            "this key is shown only now: keep it; clients send it as X-Api-Key, "
+            "or read it from PENSTOCK_KEY"
+        )
 
 
 @keys_app.command("revoke")
 def revoke_key(
-    data: _Data,
-    key_id: Annotated[str, typer.Argument(metavar="ID", help="As listed.", show_default=False)],
+    data: _DataDirectory,
+    key_id: Annotated[str, argument("ID", "Id of the key, as listed.")],
     json: AsJson = False,
 ) -> None:
-    """Make a key good for nothing, at once."""
+    """Revoke a key at once."""
     key = _key_file(data).revoke(key_id)
-    if json:
-        write_json(_key_json(key))
-    else:
-        say(f"Key {key.id} is revoked.")
+    print_result(json, _key_json(key), f"Key {key.id} revoked.")
 
 
 def _key_file(data: str) -> "KeyFile":
-    with needing("server"):
+    with requires_extra("server"):
         from penstock.broker.keys import KeyFile
-    return KeyFile(files_of(data))
+    return KeyFile(local_path(data))
 
 
-def _key_json(key: "Key") -> dict[str, Any]:
+def _key_json(key: "Key") -> Json:
     return {
         "id": key.id,
         "label": key.label,

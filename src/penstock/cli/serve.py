@@ -1,15 +1,16 @@
-"""`penstock serve`: the broker."""
+"""`penstock serve`: run the broker."""
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from penstock.cli.extras import needing
-from penstock.cli.terminal import complain, write_json_line
+from penstock.cli.options import argument
+from penstock.cli.targets import is_queue_directory, requires_extra
+from penstock.cli.terminal import print_json_line, print_stderr
 from penstock.errors import InvalidInput
-from penstock.ledger.manifest import MANIFEST_NAME
 
 if TYPE_CHECKING:
     from penstock.server.configuration import Configuration
@@ -18,27 +19,31 @@ if TYPE_CHECKING:
 
 def serve(
     data: Annotated[
-        str | None,
-        typer.Argument(metavar="DIR", help="The data directory; ./data.", show_default=False),
+        str | None, argument("DIR", "Data directory. Default: ./data, or the configuration.")
     ] = None,
-    host: Annotated[str | None, typer.Option(help="Where to listen; 127.0.0.1.")] = None,
-    port: Annotated[int | None, typer.Option(help="8080; 0: any that is free.")] = None,
+    host: Annotated[
+        str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")
+    ] = None,
+    port: Annotated[
+        int | None, typer.Option(help="Port to listen on; 0: any free one. Default: 8080.")
+    ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Settings, such as penstock.toml.")
+        Path | None, typer.Option(metavar="FILE", help="Configuration file: penstock.toml.")
     ] = None,
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Listen beyond this machine without keys.")
+        bool,
+        typer.Option("--insecure", help="Allow other machines to connect although no key exists."),
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Say as JSON where it listens, when it does.")
+        bool, typer.Option("--json", help="Print the URL as JSON once the broker listens.")
     ] = False,
 ) -> None:
     """Serve the queues of a directory over HTTP, until SIGTERM or Ctrl-C.
 
-    Settings come from the file, then from the environment (PENSTOCK_SERVER_PORT), then from here:
-    the later wins. SIGHUP reads them again.
+    Settings come from the file, the environment (such as PENSTOCK_SERVER_PORT) and these options;
+    later ones win. SIGHUP reads them again.
     """
-    with needing("server"):
+    with requires_extra("server"):
         from penstock.server.configuration import load_configuration
         from penstock.server.serve import serve as serve_until_stopped
 
@@ -47,23 +52,21 @@ def serve(
         return load_configuration(config, os.environ, flags)
 
     def on_listening(server: "Server") -> None:
-        url = f"{scheme}://{_bracketed(settings.host)}:{server.port}"
+        url_host = f"[{settings.host}]" if ":" in settings.host else settings.host
+        url = f"{'https' if settings.tls_cert else 'http'}://{url_host}:{server.port}"
         if json:
-            write_json_line({"url": url, "data": settings.data, "pid": os.getpid()})
-            typer.get_text_stream("stdout").flush()
+            print_json_line({"url": url, "data": settings.data, "pid": os.getpid()})
+            sys.stdout.flush()
         else:
-            complain(f"serving {settings.data} at {url} (open it in a browser); Ctrl-C stops it")
+            print_stderr(
+                f"serving {settings.data} at {url} (open it in a browser); Ctrl-C stops it"
+            )
 
     configuration = read()
     settings = configuration.server
-    if (Path(settings.data) / MANIFEST_NAME).exists():
+    if is_queue_directory(settings.data):
         raise InvalidInput(
             f"{settings.data} is a queue itself: serve another directory, and move this one to "
             f"NAMESPACE/QUEUE in it"
         )
-    scheme = "https" if settings.tls_cert else "http"
     serve_until_stopped(configuration, read_again=read, on_listening=on_listening)
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host

@@ -1,16 +1,17 @@
-"""`penstock spark …`: the jobs over queues, run on Spark. Needs the extra `spark`."""
+"""`penstock spark …`: jobs over queues, run on Spark. Needs the extra `spark`."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
+from types import ModuleType
 from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.extras import needing
-from penstock.cli.parameters import MAIN, AsJson, InGroup, QueuePath
-from penstock.cli.spark_runs import Metrics, job_run
-from penstock.cli.terminal import say, show_table, table, write_json
-from penstock.cli.words import number, plain, size, time_of
+from penstock.cli.formatting import number, printable, size
+from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, argument, time_option
+from penstock.cli.spark_run import Metrics, job_run
+from penstock.cli.targets import requires_extra
+from penstock.cli.terminal import out, print_json, print_result, print_text, table
 
 app = typer.Typer(
     name="spark",
@@ -18,6 +19,7 @@ app = typer.Typer(
     help="Jobs on Spark: archive, restore, report, audit, redrive, stream.",
 )
 
+LOCAL = "local[*]"
 Master = Annotated[
     str,
     typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …"),
@@ -28,20 +30,24 @@ OneQueue = Annotated[
         "--queue", "-q", metavar="NAMESPACE/NAME", help="One queue of a broker's data directory."
     ),
 ]
-Archive = Annotated[
-    str, typer.Argument(metavar="ARCHIVE", help="The archive's directory.", show_default=False)
+TargetQueue = Annotated[
+    str | None,
+    typer.Option(metavar="NAMESPACE/NAME", help="Queue of the broker that is written to."),
 ]
-Target = Annotated[str, typer.Argument(metavar="TARGET", help="Where it goes.", show_default=False)]
-From = Annotated[
-    float | None, typer.Option("--since", metavar="TIME", parser=time_of, help="From then on.")
-]
-To = Annotated[
-    float | None, typer.Option("--until", metavar="TIME", parser=time_of, help="Before then.")
-]
-LOCAL = "local[*]"
+Archive = Annotated[str, argument("ARCHIVE", "Directory of the archive.")]
+Since = Annotated[float | None, time_option("Only messages published at or after this time.")]
+Until = Annotated[float | None, time_option("Only messages published before this time.")]
 
 
-def _moment(time: float | None) -> datetime | None:
+def _spark_jobs() -> tuple[ModuleType, ModuleType]:
+    """Import the jobs, and the checks of their arguments; PySpark is not imported before."""
+    with requires_extra("spark"):
+        from penstock.spark import jobs
+        from penstock.spark.jobs import inputs
+    return jobs, inputs
+
+
+def _utc(time: float | None) -> datetime | None:
     return None if time is None else datetime.fromtimestamp(time, UTC)
 
 
@@ -51,19 +57,16 @@ def archive(
     target: Archive,
     queue: OneQueue = None,
     delta: Annotated[
-        bool, typer.Option("--delta", help="Keep a Delta log of the archive, too.")
+        bool, typer.Option("--delta", help="Also keep a Delta log of the archive.")
     ] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
-    """Archive sealed segments as Parquet, verified by content; only what is not archived yet."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Archive new sealed segments as Parquet, and verify the content of the archive."""
+    jobs, inputs = _spark_jobs()
     if delta:
-        with needing("delta"):  # before Spark is started
+        with requires_extra("delta"):  # before Spark is started
             import deltalake  # noqa: F401
     with job_run(
         "archive", master, metrics, lambda: inputs.check_archive(path, target, queue)
@@ -73,12 +76,12 @@ def archive(
         )
         run.result = [asdict(result) for result in results]
     if json:
-        write_json([asdict(result) for result in results])
+        print_json(run.result)
         return
     for result in results:
-        say(
-            f"{plain(result.queue)}: {number(result.rows, 'message')} archived in "
-            f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive reaches to "
+        print_text(
+            f"{printable(result.queue)}: {number(result.rows, 'message')} archived in "
+            f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive ends at "
             f"seq {number(result.next_seq - 1)}."
         )
 
@@ -86,34 +89,29 @@ def archive(
 @app.command()
 def restore(
     target_archive: Archive,
-    target: Target,
+    target: Annotated[str, argument("TARGET", "Directory or URL to restore to.")],
     queue: OneQueue = None,
-    target_queue: Annotated[
-        str | None, typer.Option(metavar="NAMESPACE/NAME", help="The queue to restore to.")
-    ] = None,
-    first_seq: Annotated[int | None, typer.Option(min=1, help="From this seq on.")] = None,
-    end_seq: Annotated[int | None, typer.Option(min=1, help="Before this seq.")] = None,
+    target_queue: TargetQueue = None,
+    first_seq: Annotated[int | None, typer.Option(min=1, help="First seq.")] = None,
+    end_seq: Annotated[int | None, typer.Option(min=1, help="Stop before this seq.")] = None,
     first_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="From the message with this id on.")
+        str | None, typer.Option(metavar="ID", help="Start at the message with this id.")
     ] = None,
-    since: From = None,
-    until: To = None,
+    since: Since = None,
+    until: Until = None,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
-    """Put archived messages into a queue, by seq, id or time; the same range only once."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Publish archived messages to a queue, by seq, id or time. A range is restored only once."""
+    jobs, inputs = _spark_jobs()
     wanted: dict[str, Any] = {
         "queue": queue,
         "first_seq": first_seq,
         "end_seq": end_seq,
         "first_id": first_id,
-        "since": _moment(since),
-        "until": _moment(until),
+        "since": _utc(since),
+        "until": _utc(until),
     }
 
     def check() -> None:
@@ -123,16 +121,13 @@ def restore(
     with job_run("restore", master, metrics, check) as run:
         count = jobs.restore(run.spark, target_archive, target, target_queue=target_queue, **wanted)
         run.result = {"restored": count}
-    if json:
-        write_json({"restored": count})
-    else:
-        say(f"{number(count, 'message')} restored.")
+    print_result(json, run.result, f"{number(count, 'message')} restored.")
 
 
 @app.command()
 def report(
     path: QueuePath,
-    target: Target,
+    target: Annotated[str, argument("TARGET", "Directory of the report.")],
     queue: OneQueue = None,
     group: InGroup = MAIN,
     sla: Annotated[
@@ -142,25 +137,22 @@ def report(
     metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
-    """Write a report on how queues were worked: an HTML page that opens offline, JSON, Parquet."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Write a report on waiting times, failures and throughput: HTML, JSON and Parquet."""
+    jobs, inputs = _spark_jobs()
     with job_run(
         "report", master, metrics, lambda: inputs.check_report(path, target, queue, group)
     ) as run:
         reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
         run.result = {one.queue: one.totals for one in reports}
     if json:
-        write_json([asdict(one) for one in reports])
+        print_json([asdict(one) for one in reports])
         return
     for one in reports:
-        say(
-            f"{plain(one.queue)}: {number(one.totals['published'])} published, "
+        print_text(
+            f"{printable(one.queue)}: {number(one.totals['published'])} published, "
             f"{number(one.totals['acked'])} done, {number(one.totals['dead'])} dead."
         )
-    say(f"The report is {target}/report.html.")
+    print_text(f"The report is {target}/report.html.")
 
 
 @app.command()
@@ -168,37 +160,35 @@ def audit(
     path: QueuePath,
     queue: OneQueue = None,
     archive: Annotated[
-        str | None, typer.Option(metavar="ARCHIVE", help="Its archive too, and against the queue.")
+        str | None,
+        typer.Option(metavar="ARCHIVE", help="Also audit this archive, and compare the two."),
     ] = None,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
-    """Read everything again: checksums, gaps, order, events, the archive. Exits with 1 if wrong."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Check all checksums, gaps, order, events and the archive. Exits with 1 if any is wrong."""
+    jobs, inputs = _spark_jobs()
     with job_run("audit", master, metrics, lambda: inputs.check_audit(path, queue, archive)) as run:
         result = jobs.audit(
             run.spark, path, queue=queue, archive=archive, on_progress=run.on_progress
         )
         run.result = {"sound": result.is_sound, **asdict(result)}
     if json:
-        write_json({"sound": result.is_sound, **asdict(result)})
+        print_json(run.result)
     else:
-        _show_audit(result)
+        _print_audit(result)
     if not result.is_sound:
         raise typer.Exit(1)
 
 
-def _show_audit(result: Any) -> None:
+def _print_audit(result: Any) -> None:
     if result.problems:
         made = table("queue", "what", "where", "count", "detail", right=["count"], rest="detail")
         for one in result.problems:
-            made.add_row(one.queue, one.what, one.where, number(one.count), plain(one.detail))
-        show_table(made)
-    say(
+            made.add_row(one.queue, one.what, one.where, number(one.count), printable(one.detail))
+        out.print(made)
+    print_text(
         f"{'Sound' if result.is_sound else number(len(result.problems), 'problem')}: "
         f"{number(result.messages, 'message')}, {number(result.events, 'event')}, "
         f"{number(result.archived_rows, 'archived message')}, {size(result.bytes_read)} read."
@@ -210,26 +200,21 @@ def redrive(
     path: QueuePath,
     where: Annotated[
         str | None,
-        typer.Option(
-            metavar="SQL", help="Which ones: a condition, as \"reason like '%timeout%'\"."
-        ),
+        typer.Option(metavar="SQL", help="Condition, such as \"reason like '%timeout%'\"."),
     ] = None,
     payload: Annotated[
         str | None,
-        typer.Option(metavar="SQL", help="Publish changed ones instead: the new payload."),
+        typer.Option(metavar="SQL", help="Publish new messages instead, with this payload."),
     ] = None,
     queue: OneQueue = None,
     group: InGroup = MAIN,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; change nothing.")] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
 ) -> None:
-    """Put dead letters back, chosen and perhaps changed by SQL."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Make dead letters ready again: select them, and optionally change them, with SQL."""
+    jobs, inputs = _spark_jobs()
     with job_run(
         "redrive", master, metrics, lambda: inputs.check_redrive(path, queue, group)
     ) as run:
@@ -243,40 +228,35 @@ def redrive(
             dry_run=dry_run,
         )
         run.result = asdict(result)
-    if json:
-        write_json(asdict(result))
-        return
-    say(
-        f"{number(result.chosen)} of {number(result.dead_before, 'dead letter')} chosen: "
+    sentence = (
+        f"{number(result.chosen)} of {number(result.dead_before, 'dead letter')} selected: "
         f"{number(result.redriven)} redriven, {number(result.replaced)} replaced; "
         f"{number(result.dead_after)} left."
     )
+    print_result(json, run.result, sentence)
 
 
 @app.command()
 def stream(
     path: QueuePath,
-    target: Target,
+    target: Annotated[str, argument("TARGET", "Directory, or directory or URL of a queue.")],
     checkpoint: Annotated[
-        str, typer.Option(metavar="PLACE", help="Where the query keeps how far it is.")
+        str, typer.Option(metavar="DIR", help="Directory where Spark stores its progress.")
     ],
     to: Annotated[str, typer.Option(help="parquet, console or queue.")] = "parquet",
     queue: OneQueue = None,
-    target_queue: Annotated[
-        str | None, typer.Option(metavar="NAMESPACE/NAME", help="The queue to write to.")
-    ] = None,
-    once: Annotated[bool, typer.Option("--once", help="Only what is there now, then end.")] = False,
+    target_queue: TargetQueue = None,
+    once: Annotated[
+        bool, typer.Option("--once", help="Copy the messages that exist now, then exit.")
+    ] = False,
     interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="How often a batch is made.")
+        float, typer.Option(metavar="SECONDS", min=0, help="Time between two batches.")
     ] = 1.0,
     master: Master = LOCAL,
     metrics: Metrics = None,
 ) -> None:
-    """Copy a queue to Parquet, the console or another queue, as it grows; stop with Ctrl-C."""
-    with needing("spark"):
-        from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-
+    """Copy new messages to Parquet, the console or another queue, until Ctrl-C."""
+    jobs, inputs = _spark_jobs()
     with job_run(
         "stream",
         master,

@@ -1,7 +1,8 @@
-"""`penstock top`: queues as they change, in a table that stays."""
+"""`penstock top`: the busiest queues, in a table that is updated."""
 
+from collections.abc import Sequence
 from threading import Event
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 from rich.console import Group
@@ -9,90 +10,111 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.parameters import AsJson
-from penstock.cli.queues import COUNTS, queue_json
-from penstock.cli.rates import Rates, RowWithRates
-from penstock.cli.terminal import out, table, write_json_line
-from penstock.cli.watching import rows_of
-from penstock.cli.words import moment, number, plain, seconds_of, span
-from penstock.clock import SystemClock
+from penstock.cli.admin import queue_cells, queue_json, queue_table
+from penstock.cli.formatting import local_time, number, printable
+from penstock.cli.options import AsJson, argument, duration_option
+from penstock.cli.targets import QueueRow, queue_rows
+from penstock.cli.terminal import out, print_json_line
+from penstock.clock import Clock, SystemClock
 from penstock.errors import NotALedger, PenstockError
-from penstock.model import NS
+from penstock.model import NS, Stats
 
 
 def top(
-    place: Annotated[
-        str,
-        typer.Argument(
-            metavar="PLACE",
-            help="The URL or data directory of a broker, or a queue.",
-            show_default=False,
-        ),
+    target: Annotated[
+        str, argument("TARGET", "URL or data directory of a broker, or one queue's.")
     ],
-    interval: Annotated[
-        float, typer.Option(metavar="DURATION", parser=seconds_of, help="How often to look.")
-    ] = 2.0,
-    rows: Annotated[int, typer.Option("--rows", "-n", min=1, help="At most so many queues.")] = 30,
-    once: Annotated[bool, typer.Option("--once", help="Look once, and end.")] = False,
+    interval: Annotated[float, duration_option("Time between two updates.")] = 2.0,
+    rows: Annotated[
+        int, typer.Option("--rows", "-n", min=1, help="Maximum number of queues.")
+    ] = 30,
+    once: Annotated[bool, typer.Option("--once", help="Show the queues once, then exit.")] = False,
     json: AsJson = False,
 ) -> None:
-    """Show the busiest queues, with what is published and acked a second, until Ctrl-C."""
+    """Show the busiest queues with their rates of publishing and acking, until Ctrl-C."""
     rates = Rates(SystemClock())
     try:
         if json or once:
             while True:
-                found = rates.of(rows_of(place))
+                found = rates.update(queue_rows(target))[:rows]
                 if json:
-                    for row in found[:rows]:
-                        write_json_line(
-                            {
-                                **queue_json(row.row),
-                                "published_per_s": row.published_per_s,
-                                "acked_per_s": row.acked_per_s,
-                            }
-                        )
+                    for one in found:
+                        published, acked = one.published_per_s, one.acked_per_s
+                        per_s = {"published_per_s": published, "acked_per_s": acked}
+                        print_json_line(queue_json(one.row) | per_s)
                     out.file.flush()
                 else:
-                    out.print(_table(found[:rows]))
+                    out.print(_table(found))
                 if once:
                     return
                 Event().wait(interval)
         with Live(console=out, auto_refresh=False, screen=out.is_terminal) as live:
             while True:
-                live.update(_screen(place, rates, rows), refresh=True)
+                live.update(screen(target, rates, rows), refresh=True)
                 Event().wait(interval)
     except KeyboardInterrupt:
         return
 
 
-def _screen(place: str, rates: Rates, rows: int) -> Group:
-    """What stands there until the next look; a broker that is away is waited for."""
-    now = moment(SystemClock().now_ns() / NS)
+def screen(target: str, rates: "Rates", rows: int) -> Group:
+    """Return what is shown until the next update: the table, or why a broker does not answer."""
+    now = local_time(SystemClock().now_ns() / NS)
     try:
-        found = rates.of(rows_of(place))
+        found = rates.update(queue_rows(target))
     except NotALedger:
-        raise  # a directory that was misspelt: there is nothing to wait for
+        raise  # probably a misspelt directory: do not wait for it
     except PenstockError as error:
-        return Group(Text(f"{place}   {now}"), Text(plain(str(error)), style="red"))
+        return Group(Text(f"{target}   {now}"), Text(printable(str(error)), style="red"))
     shown = f", the busiest {rows} shown" if len(found) > rows else ""
-    return Group(
-        Text(f"{place}   {now}   {number(len(found), 'queue')}{shown}"), _table(found[:rows])
-    )
+    head = Text(f"{target}   {now}   {number(len(found), 'queue')}{shown}")
+    return Group(head, _table(found[:rows]))
+
+
+class RowWithRates(NamedTuple):
+    """A queue and its rates since the last update; None at the first."""
+
+    row: QueueRow
+    published_per_s: float | None
+    acked_per_s: float | None
+
+
+class Rates:
+    """The rates of queues between two updates."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last: dict[str, tuple[int, Stats]] = {}
+
+    def update(self, rows: Sequence[QueueRow]) -> list[RowWithRates]:
+        """Return the rows with their rates since the last update, busiest first."""
+        now_ns = self._clock.monotonic_ns()
+        found = [self._with_rates(row, now_ns) for row in rows]
+        self._last = {row.queue: (now_ns, row.stats) for row in rows if row.stats is not None}
+        return sorted(found, key=_busyness)
+
+    def _with_rates(self, row: QueueRow, now_ns: int) -> RowWithRates:
+        before = self._last.get(row.queue)
+        if before is None or row.stats is None or now_ns == before[0]:
+            return RowWithRates(row, None, None)
+        seconds, stats = (now_ns - before[0]) / NS, before[1]
+        return RowWithRates(
+            row,
+            max(row.stats.published - stats.published, 0) / seconds,
+            max(row.stats.acked - stats.acked, 0) / seconds,
+        )
+
+
+def _busyness(one: RowWithRates) -> tuple[float, int, str]:
+    stats = one.row.stats
+    waiting = 0 if stats is None else stats.ready + stats.leased
+    return -((one.published_per_s or 0) + (one.acked_per_s or 0)), -waiting, one.row.queue
 
 
 def _table(rows: list[RowWithRates]) -> Table:
-    heads = ["in/s", "done/s", *COUNTS, "oldest ready"]
-    made = table("queue", *heads, right=heads, rest="queue")
+    made = queue_table("in/s", "done/s")
     for one in rows:
-        stats = one.row.stats
-        if stats is None:
-            made.add_row(Text(plain(f"{one.row.queue}: {one.row.problem}"), style="red"))
-            continue
-        counts = [number(getattr(stats, count)) for count in COUNTS]
-        oldest = span(stats.oldest_ready_age_s) if stats.ready else ""
-        made.add_row(
-            one.row.queue, _rate(one.published_per_s), _rate(one.acked_per_s), *counts, oldest
-        )
+        rates = _rate(one.published_per_s), _rate(one.acked_per_s)
+        made.add_row(*queue_cells(one.row, *rates))
     return made
 
 

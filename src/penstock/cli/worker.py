@@ -1,4 +1,4 @@
-"""`penstock worker`: call a function of a module for each message of a queue."""
+"""`penstock worker`: call a function for each message of a queue."""
 
 import importlib
 import logging
@@ -12,58 +12,46 @@ from typing import Annotated, Any
 
 import typer
 
-from penstock.cli.opening import writing
-from penstock.cli.parameters import MAIN, AsJson, InGroup
-from penstock.cli.terminal import err, say, write_json
-from penstock.cli.words import number, seconds_of
+from penstock.cli.formatting import number
+from penstock.cli.options import MAIN, AsJson, InGroup, argument, duration_option
+from penstock.cli.targets import open_to_write
+from penstock.cli.terminal import err, print_result
 from penstock.errors import InvalidInput
 from penstock.worker import Worker, WorkerOptions
 
 
 def worker(
-    handler: Annotated[
-        str,
-        typer.Argument(
-            metavar="MODULE:FUNCTION", help="What is called for each.", show_default=False
-        ),
-    ],
+    handler: Annotated[str, argument("MODULE:FUNCTION", "Function to call for each message.")],
     queue: Annotated[
-        str,
-        typer.Option("--queue", "-q", metavar="PATH", help="Its directory, or its URL."),
+        str, typer.Option("--queue", "-q", metavar="PATH", help="Directory or URL of the queue.")
     ],
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="Calls at a time.")
+        int, typer.Option("--concurrency", "-c", min=1, help="Number of calls at the same time.")
     ] = 1,
     batch: Annotated[
-        int, typer.Option(min=1, help="Messages a call; above 1 the function gets a list.")
+        int, typer.Option(min=1, help="Messages per call; above 1 the function gets a list.")
     ] = 1,
     lease_s: Annotated[
-        float,
-        typer.Option("--lease", metavar="DURATION", parser=seconds_of, help="Renewed by itself."),
+        float, duration_option("Lease of a message; renewed while the function runs.", "--lease")
     ] = 30.0,
-    time_limit: Annotated[
-        float | None,
-        typer.Option(metavar="DURATION", parser=seconds_of, help="For one call."),
-    ] = None,
+    time_limit: Annotated[float | None, duration_option("Time limit of one call.")] = None,
     stop_within: Annotated[
-        float,
-        typer.Option(metavar="DURATION", parser=seconds_of, help="Then work is handed back."),
+        float, duration_option("Time to finish on a stop; then messages are released.")
     ] = 20.0,
     idle: Annotated[
-        float | None,
-        typer.Option(metavar="DURATION", parser=seconds_of, help="Stop if nothing comes so long."),
+        float | None, duration_option("Stop if no message arrives for this long.")
     ] = None,
     group: InGroup = MAIN,
     verbose: Annotated[
-        bool,
-        typer.Option("--verbose", "-v", help="A line for each message, and tracebacks, on stderr."),
+        bool, typer.Option("--verbose", "-v", help="Log each message, and tracebacks, on stderr.")
     ] = False,
     json: AsJson = False,
 ) -> None:
-    """Call a function for each message: acked when it returns, nacked when it raises.
+    """Call a function for each message. Ack it when the function returns, nack it when it raises.
 
-    A coroutine function is run as a task, any other in a thread. SIGTERM and Ctrl-C stop it in good
-    order: what is not done in time is handed back, and no attempt is spent. Again, at once.
+    A coroutine function runs as a task, any other in a thread. SIGTERM and Ctrl-C stop the worker
+    in good order: messages that are not done in time are released, which uses no attempt. A second
+    signal stops it at once.
     """
     options = WorkerOptions(
         concurrency=concurrency,
@@ -74,19 +62,16 @@ def worker(
         idle_s=idle,
         group=group,
     )
-    function = function_of(handler, verbose=verbose)
+    function = load_function(handler, verbose=verbose)
     level = logging.DEBUG if verbose else logging.INFO
-    with _logging_to_stderr(level), writing(queue) as opened:
-        counts = Worker(opened, function, options=options).run()
-    if json:
-        write_json(asdict(counts))
-        return
-    said = [f"{number(count)} {name.replace('_', ' ')}" for name, count in asdict(counts).items()]
-    say(f"{', '.join(said)}.")
+    with _logging_to_stderr(level), open_to_write(queue) as opened:
+        counts = asdict(Worker(opened, function, options=options).run())
+    parts = [f"{number(count)} {name.replace('_', ' ')}" for name, count in counts.items()]
+    print_result(json, counts, f"{', '.join(parts)}.")
 
 
-def function_of(text: str, *, verbose: bool = False) -> Callable[[Any], object]:
-    """The function that MODULE:FUNCTION names; modules are also looked for here."""
+def load_function(text: str, *, verbose: bool = False) -> Callable[[Any], object]:
+    """Return the function that MODULE:FUNCTION names. The working directory is searched too."""
     module_name, colon, path = text.partition(":")
     if not colon or not module_name or not path:
         raise typer.BadParameter(f"{text!r} is not MODULE:FUNCTION, such as tasks:handle")
@@ -96,10 +81,10 @@ def function_of(text: str, *, verbose: bool = False) -> Callable[[Any], object]:
         found: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not module_name.startswith(error.name):
-            raise _not_imported(module_name, error, verbose=verbose) from None
+            raise _import_error(module_name, error, verbose=verbose) from None
         raise typer.BadParameter(f"there is no module {module_name!r}") from None
     except Exception as error:
-        raise _not_imported(module_name, error, verbose=verbose) from None
+        raise _import_error(module_name, error, verbose=verbose) from None
     for name in path.split("."):
         try:
             found = getattr(found, name)
@@ -111,8 +96,8 @@ def function_of(text: str, *, verbose: bool = False) -> Callable[[Any], object]:
     return function
 
 
-def _not_imported(module_name: str, error: Exception, *, verbose: bool) -> InvalidInput:
-    """Return the error for a module that fails while it is imported, with the line that failed."""
+def _import_error(module_name: str, error: Exception, *, verbose: bool) -> InvalidInput:
+    """Return the error for a module that fails on import, with the line that failed."""
     if verbose:
         traceback.print_exception(error, file=err.file)
     if isinstance(error, SyntaxError):
@@ -129,7 +114,7 @@ def _not_imported(module_name: str, error: Exception, *, verbose: bool) -> Inval
 
 @contextmanager
 def _logging_to_stderr(level: int) -> Iterator[None]:
-    """Log what happens as it happens: a worker runs unattended."""
+    """Log to stderr while the worker runs, instead of printing sentences."""
     handler = logging.StreamHandler(err.file)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     worker, client = logging.getLogger("penstock.worker"), logging.getLogger("penstock.client")

@@ -1,16 +1,22 @@
-"""The JSON forms. Keys are only ever added; a test compares them with the page that lists them."""
+"""The JSON forms that several commands print.
+
+Keys may be added, never renamed or removed. A test compares them with docs/cli.md.
+"""
 
 import base64
 from typing import Any
 
-from penstock.model import NS, DeadLetter, HistoryEvent, Message
+from penstock.model import NS, DeadLetter, HistoryEvent, LeasedMessage, Message, Stats
 
 Json = dict[str, Any]
 
 
 def message_json(message: Message) -> Json:
-    """A message. Times are Unix seconds, null where there is none."""
-    payload, encoding = _payload(message.payload)
+    """Return a message. Times are Unix seconds, or null."""
+    try:
+        payload, encoding = message.payload.decode(), "utf-8"
+    except UnicodeDecodeError:
+        payload, encoding = base64.b64encode(message.payload).decode(), "base64"
     return {
         "id": message.id,
         "seq": message.seq,
@@ -27,8 +33,19 @@ def message_json(message: Message) -> Json:
     }
 
 
+def leased_json(job: LeasedMessage) -> Json:
+    """Return a leased message with its receipt."""
+    return {
+        **message_json(job.message),
+        "receipt": job.receipt,
+        "attempt": job.attempt,
+        "deadline": job.deadline,
+        "group": job.group,
+    }
+
+
 def dead_letter_json(letter: DeadLetter) -> Json:
-    """A message, and how it died."""
+    """Return a message with the reason why it is a dead letter."""
     return {
         **message_json(letter.message),
         "attempts": letter.attempts,
@@ -40,7 +57,7 @@ def dead_letter_json(letter: DeadLetter) -> Json:
 
 
 def event_json(event: HistoryEvent) -> Json:
-    """One line of a message's history."""
+    """Return one event of a message's history."""
     return {
         "event": event.event,
         "at": event.at,
@@ -53,9 +70,9 @@ def event_json(event: HistoryEvent) -> Json:
     }
 
 
-def _payload(payload: bytes) -> tuple[str, str]:
-    """The payload as text, and how: as it is, or in base64."""
-    try:
-        return payload.decode(), "utf-8"
-    except UnicodeDecodeError:
-        return base64.b64encode(payload).decode(), "base64"
+def stats_json(stats: Stats) -> Json:
+    """Return the counts that are stored; not `damaged`, which counts what this process found."""
+    document = stats._asdict()
+    del document["damaged"]
+    document["groups"] = {name: group._asdict() for name, group in stats.groups.items()}
+    return document

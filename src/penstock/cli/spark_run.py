@@ -1,4 +1,4 @@
-"""One run of a job on Spark: its session, a bar that shows how far it is, and its figures."""
+"""One run of a job on Spark: its session, its progress bar, and its figures."""
 
 import json
 import re
@@ -13,50 +13,52 @@ import typer
 from rich.progress import Progress, TaskID
 
 from penstock.checking import check_local
-from penstock.cli.extras import needing
-from penstock.cli.terminal import open_progress
+from penstock.cli.targets import requires_extra
+from penstock.cli.terminal import progress_bar
 from penstock.clock import SystemClock
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LOOK_EVERY_S = 0.25  # at Spark, which tells nobody in Python by itself
+_POLL_S = 0.25  # Spark does not notify Python of its progress
 _FIGURES = ("spark_jobs", "stages", "tasks", "failed_tasks")
-_OURS = re.compile(r"penstock\.[\w.]+: ")  # a line of a stack trace that is one of our errors
+_OWN_ERROR = re.compile(r"penstock\.[\w.]+: ")  # in a line of a stack trace
 
 Metrics = Annotated[
     Path | None,
-    typer.Option("--metrics", metavar="FILE", help="Write the figures of this run there, as JSON."),
+    typer.Option(
+        "--metrics", metavar="FILE", help="Write the figures of this run to a file, as JSON."
+    ),
 ]
 
 
 class JobRun:
-    """What a command has of its run. `result` is what the figures show of its outcome."""
+    """A run as its command sees it. `result` becomes part of the figures."""
 
     def __init__(self, spark: "SparkSession", progress: Progress, bar: TaskID) -> None:
         self.spark = spark
         self.result: Any = None
         self._progress = progress
         self._bar = bar
-        self._counts_itself = False
+        self._job_reports = False
 
     def on_progress(self, done: int, total: int) -> None:
-        """For jobs that know best how far they are."""
-        self._counts_itself = True
+        """Show the progress that the job itself reports."""
+        self._job_reports = True
         self._progress.update(self._bar, completed=done, total=total)
 
-    def look(self) -> None:
-        """Show the tasks of the stages that Spark is at."""
+    def poll(self) -> None:
+        """Show the progress of Spark's active stages, unless the job reports its own."""
         tracker = self.spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
         total = sum(stage.numTasks for stage in stages if stage is not None)
         done = sum(stage.numCompletedTasks for stage in stages if stage is not None)
-        if total and not self._counts_itself:
+        if total and not self._job_reports:
             self._progress.update(self._bar, completed=done, total=total)
 
     def figures(self) -> dict[str, int]:
-        """What Spark did for it, as far as it remembers."""
+        """Return the counts of Spark jobs, stages and tasks, as far as Spark remembers them."""
         tracker = self.spark.sparkContext.statusTracker()
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(None)]
         ids = {stage for job in jobs if job is not None for stage in job.stageIds}
@@ -70,9 +72,9 @@ class JobRun:
 def job_run(
     job: str, master: str, metrics: Path | None, check: Callable[[], object]
 ) -> Iterator[JobRun]:
-    """Run a job: within it there is a session, and at its end its figures are written.
+    """Run a job in a Spark session, and write its figures at the end.
 
-    `check` looks at what the job was given, before Spark is started.
+    `check` checks the arguments of the job before Spark is started.
     """
     if metrics is not None:
         check_local(str(metrics))
@@ -82,10 +84,10 @@ def job_run(
     error: BaseException | None = None
     try:
         check()
-        with _session(master) as spark, open_progress() as progress:
+        with _session(master) as spark, progress_bar() as progress:
             run = JobRun(spark, progress, progress.add_task(job, total=None))
             try:
-                with _looking(run, shown=not progress.disable), _in_short():
+                with _polling(run, shown=not progress.disable), _short_errors():
                     yield run
             finally:
                 figures = {**run.figures(), "result": run.result}
@@ -99,30 +101,30 @@ def job_run(
 
 
 @contextmanager
-def _in_short() -> Iterator[None]:
-    """Raise Spark's errors as one sentence: its own are pages of two stack traces."""
+def _short_errors() -> Iterator[None]:
+    """Raise Spark's errors as one sentence, without pages of stack traces."""
     from pyspark.errors import PySparkException
 
     try:
         yield
     except PySparkException as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        ours = [line.partition(": ")[2] for line in lines if _OURS.match(line)]
-        raise PenstockError([*ours, *lines, "Spark failed, and did not say why"][0]) from None
+        own = [line.partition(": ")[2] for line in lines if _OWN_ERROR.match(line)]
+        raise PenstockError([*own, *lines, "Spark failed without a message"][0]) from None
 
 
 @contextmanager
-def _looking(run: JobRun, *, shown: bool) -> Iterator[None]:
+def _polling(run: JobRun, *, shown: bool) -> Iterator[None]:
     if not shown:
         yield
         return
     ended = Event()
 
-    def look() -> None:
-        while not ended.wait(_LOOK_EVERY_S):
-            run.look()
+    def poll() -> None:
+        while not ended.wait(_POLL_S):
+            run.poll()
 
-    thread = Thread(target=look, name="progress", daemon=True)
+    thread = Thread(target=poll, name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -152,7 +154,7 @@ def _write(
 
 @contextmanager
 def _session(master: str) -> "Iterator[SparkSession]":
-    with needing("spark"):
+    with requires_extra("spark"):
         from penstock.spark import session
 
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}

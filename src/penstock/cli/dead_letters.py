@@ -1,0 +1,145 @@
+"""Commands for dead letters: redrive, discard."""
+
+from collections.abc import Iterable
+from itertools import islice
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from penstock.cli.formatting import number
+from penstock.cli.look import print_dead_letters
+from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, Yes, argument, time_option
+from penstock.cli.targets import open_to_read, open_to_write
+from penstock.cli.terminal import confirm, exit_no, print_json, print_text
+from penstock.errors import NoSuchMessage
+from penstock.model import NS, DeadLetter
+from penstock.queue import Queue
+
+Ids = Annotated[list[str] | None, argument("ID", "Ids of dead letters.")]
+All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+Reason = Annotated[
+    str | None, typer.Option(metavar="TEXT", help="Only those whose reason contains this text.")
+]
+Since = Annotated[float | None, time_option("Only those whose last failure is at or after this.")]
+Until = Annotated[float | None, time_option("Only those whose last failure is before this.")]
+Limit = Annotated[
+    int | None, typer.Option(min=1, help="Maximum number of dead letters, oldest first.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show them; change nothing.")]
+
+
+class Selection(NamedTuple):
+    """Which dead letters of a group."""
+
+    ids: list[str] | None
+    reason: str | None
+    since: float | None
+    until: float | None
+    limit: int | None
+    group: str
+
+    def check(self, *, everything: bool, dry_run: bool) -> None:
+        """Refuse what could be a slip: nothing selected, or both all and some."""
+        filtered = bool(self.ids) or any(
+            one is not None for one in (self.reason, self.since, self.until)
+        )
+        if everything and filtered:
+            raise typer.BadParameter("--all cannot be combined with ids or filters")
+        if not (filtered or everything or dry_run):  # a dry run without a selection shows all
+            raise typer.BadParameter("name dead letters by id, or filter them, or give --all")
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of `Queue.redrive` and `Queue.discard`."""
+        return {**self._asdict(), "ids": self.ids or None}
+
+    def matching(self, queue: Queue) -> list[DeadLetter]:
+        """Return the dead letters that `Queue.redrive` and `Queue.discard` would take."""
+        letters: Iterable[DeadLetter] = queue.dead(group=self.group)
+        if self.ids:
+            by_id = {letter.id: letter for letter in letters}
+            for id_ in self.ids:
+                if id_ not in by_id:
+                    raise NoSuchMessage(f"message {id_} is not a dead letter of {self.group!r}")
+            letters = [by_id[id_] for id_ in self.ids]
+        matching = (
+            letter
+            for letter in letters
+            if (self.reason is None or self.reason in letter.reason)
+            and (self.since is None or letter.last_failure_ns / NS >= self.since)
+            and (self.until is None or letter.last_failure_ns / NS < self.until)
+        )
+        return list(islice(matching, self.limit))
+
+
+def redrive(
+    path: QueuePath,
+    ids: Ids = None,
+    everything: All = False,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    group: InGroup = MAIN,
+    dry_run: DryRun = False,
+    json: AsJson = False,
+) -> None:
+    """Make dead letters ready again, with all their attempts.
+
+    Name them by id, filter them by --reason, --since and --until, or give --all. Exits with 1 if
+    none matches.
+    """
+    selection = Selection(ids, reason, since, until, limit, group)
+    selection.check(everything=everything, dry_run=dry_run)
+    if dry_run:
+        _dry_run(path, selection, json)
+        return
+    with open_to_write(path) as queue:
+        count = queue.redrive(**selection.arguments())
+    _print_count(count, "redriven", f"ready again in group {group!r}", group, json)
+
+
+def discard(
+    path: QueuePath,
+    ids: Ids = None,
+    everything: All = False,
+    reason: Reason = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Limit = None,
+    group: InGroup = MAIN,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    json: AsJson = False,
+) -> None:
+    """Remove dead letters for good. Asks first.
+
+    Name them by id, filter them by --reason, --since and --until, or give --all. Exits with 1 if
+    none matches.
+    """
+    selection = Selection(ids, reason, since, until, limit, group)
+    selection.check(everything=everything, dry_run=dry_run)
+    if dry_run:
+        _dry_run(path, selection, json)
+        return
+    with open_to_write(path) as queue:
+        which = "all" if everything else "the selected"
+        confirm(f"Discard {which} dead letters of group {group!r} of {path}?", yes=yes)
+        count = queue.discard(**selection.arguments())
+    _print_count(count, "discarded", f"removed from group {group!r}", group, json)
+
+
+def _dry_run(path: str, selection: Selection, as_json: bool) -> None:
+    with open_to_read(path) as queue:
+        letters = selection.matching(queue)
+    print_dead_letters(letters, as_json)
+    if not letters:
+        exit_no(f"no dead letter of group {selection.group!r} matches")
+
+
+def _print_count(count: int, verb: str, result: str, group: str, as_json: bool) -> None:
+    if as_json:
+        print_json({"group": group, verb: count})
+    elif count:
+        print_text(f"{number(count)} {verb}: {result}.")
+    if not count:
+        exit_no(f"no dead letter of group {group!r} matches")

@@ -1,0 +1,169 @@
+"""Arguments and options that several commands share, and the parsers of their values."""
+
+import json
+import re
+from dataclasses import fields
+from datetime import datetime
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from penstock.checking import did_you_mean
+from penstock.model import MAIN_GROUP_NAME
+from penstock.queue.settings import QueueSettings
+from penstock.units import A_DURATION, A_SIZE, duration_s, number_of, size_bytes
+
+MAIN = MAIN_GROUP_NAME
+_SETTING_NAMES = [field.name for field in fields(QueueSettings)]
+
+
+# -- parsing values --------------------------------------------------------------------------------
+
+
+def parse_duration(text: str | float) -> float:
+    """Return the seconds of a duration: seconds, or a number with one of ms, s, m, h, d.
+
+    >>> [parse_duration(text) for text in ("30", "0.5", "250ms", "10m", "2h", "7d")]
+    [30.0, 0.5, 0.25, 600.0, 7200.0, 604800.0]
+    """
+    found = duration_s(str(text))  # typer also parses the default, which is a number
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a duration; write {A_DURATION}")
+    return found
+
+
+def parse_size(text: str | int) -> int:
+    """Return the bytes of a size: bytes, or a number with a unit.
+
+    >>> [parse_size(text) for text in ("4096", "64MB", "1GiB")]
+    [4096, 64000000, 1073741824]
+    """
+    found = size_bytes(str(text))
+    if found is None:
+        raise typer.BadParameter(f"{text!r} is not a size; write {A_SIZE}")
+    return found
+
+
+def parse_time(text: str) -> float:
+    """Return a time in Unix seconds. ISO 8601 without a time zone is local time.
+
+    >>> parse_time("1700000000.5"), parse_time("2023-11-14T22:13:20Z")
+    (1700000000.5, 1700000000.0)
+    """
+    try:
+        if re.fullmatch(r"\d+(\.\d+)?", text, re.ASCII):
+            return float(text)
+        return datetime.fromisoformat(text).timestamp()
+    except (ValueError, OverflowError, OSError):
+        raise typer.BadParameter(
+            f"{text!r} is not a time; write Unix seconds, or ISO 8601: 2030-01-31T09:00"
+        ) from None
+
+
+def parse_pairs(pairs: list[str] | None, noun: str) -> dict[str, str]:
+    """Return the names and values of repeated NAME=VALUE options."""
+    found = {}
+    for pair in pairs or []:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise typer.BadParameter(f"{pair!r} is not a {noun}; write NAME=VALUE")
+        found[name] = value
+    return found
+
+
+def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
+    """Return queue settings. A value is JSON, a duration or size with its unit, or else text.
+
+    >>> parse_settings(["lease_s=1m", "sync=never", "auto_compact=false"])
+    {'lease_s': 60.0, 'sync': 'never', 'auto_compact': False}
+    """
+    found: dict[str, Any] = {}
+    for name, text in parse_pairs(pairs, "setting").items():
+        if name not in _SETTING_NAMES:
+            raise typer.BadParameter(
+                f"a queue has no setting {name!r}; {did_you_mean(name, _SETTING_NAMES)}"
+            )
+        try:
+            found[name] = json.loads(text)
+        except ValueError:
+            found[name] = number_of(name, text)
+    return found
+
+
+# -- making arguments and options ------------------------------------------------------------------
+
+
+def argument(metavar: str, help: str) -> Any:
+    """Return a positional argument."""
+    return typer.Argument(metavar=metavar, help=help, show_default=False)
+
+
+def duration_option(help: str, *names: str) -> Any:
+    """Return an option whose value is a duration."""
+    return typer.Option(*names, metavar="DURATION", parser=parse_duration, help=help)
+
+
+def time_option(help: str, *names: str) -> Any:
+    """Return an option whose value is a time."""
+    return typer.Option(*names, metavar="TIME", parser=parse_time, help=help)
+
+
+def group_option(help: str) -> Any:
+    """Return the option that names a consumer group."""
+    return typer.Option("--group", "-g", metavar="NAME", help=help)
+
+
+# -- shared by several commands --------------------------------------------------------------------
+
+QueuePath = Annotated[str, argument("PATH", "Directory or URL of the queue.")]
+QueueDirectory = Annotated[str, argument("PATH", "Directory of the queue.")]
+BrokerTarget = Annotated[str, argument("BROKER", "URL or data directory of the broker.")]
+BrokerUrl = Annotated[str, argument("BROKER", "URL of the broker.")]
+QueueName = Annotated[
+    str, argument("QUEUE", "namespace/queue, or a queue of the namespace `default`.")
+]
+MessageId = Annotated[str, argument("ID", "Id of the message.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+InGroup = Annotated[str, group_option("Consumer group.")]
+Count = Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Queue setting; may be repeated."),
+]
+
+
+class End(StrEnum):
+    """The two ends of a queue."""
+
+    BEGINNING = "beginning"
+    END = "end"
+
+
+ToEnd = Annotated[End | None, typer.Option(help="Start at one end of the queue.")]
+AtSeq = Annotated[int | None, typer.Option(help="Start at the message with this seq.")]
+AtId = Annotated[
+    str | None, typer.Option("--id", metavar="ID", help="Start at the message with this id.")
+]
+AtTime = Annotated[
+    float | None, time_option("Start at the first message published at or after this time.")
+]
+
+
+# -- groups of commands ----------------------------------------------------------------------------
+
+
+class _ListByDefault(TyperGroup):
+    """A group of commands in which `list` may be left out: `penstock queues URL` lists queues."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        if args and args[0] not in self.commands and not args[0].startswith("-"):
+            args = ["list", *args]
+        return super().parse_args(ctx, args)
+
+
+def command_group(name: str, help: str) -> typer.Typer:
+    """Return an empty group of commands whose default command is `list`."""
+    return typer.Typer(name=name, help=help, cls=_ListByDefault, no_args_is_help=True)
