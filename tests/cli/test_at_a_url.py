@@ -180,6 +180,17 @@ def test_queues_and_namespaces(command: CommandLine, server: RunningServer) -> N
     assert command("namespaces", "delete", server.url, "shop", "--force", "-y").code == 0
 
 
+def test_queues_with_escaped_directories_are_read_from_the_data_directory(
+    command: CommandLine, server: RunningServer
+) -> None:
+    with connect_broker(server.url) as broker:
+        broker.queue("Shop/my.Orders").enqueue(b"x")
+    for line in (["queues", "list"], ["top", "--once"]):
+        (row,) = command(*line, server.data, "--json").json_lines
+        assert (row["queue"], row["problem"]) == ("Shop/my.Orders", None)
+        assert row["stats"]["ready"] == 1
+
+
 def test_a_setting_that_is_none_is_refused_with_the_one_that_was_meant(
     command: CommandLine, server: RunningServer
 ) -> None:

@@ -28,6 +28,7 @@ from penstock.errors import (
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.manifest import MANIFEST_NAME
 from penstock.model import NS, Stats
+from penstock.names import directory_of
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 
@@ -238,4 +239,7 @@ class FilesView:
         return [str(queue) for name in names for queue in self._layout.queues(name)]
 
     def rows(self, queues: Sequence[str]) -> list[QueueRow]:
-        return [_queue_row(queue, f"{self._path}/{queue}") for queue in queues]
+        return [
+            _queue_row(queue, "/".join([self._path, *map(directory_of, queue.split("/"))]))
+            for queue in queues
+        ]
