@@ -10,11 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from penstock.broker import Broker, Browse, EmbeddedStore, QueueName, Settlement
+from penstock.broker import Broker, EmbeddedStore, QueueName, Settlement
 from penstock.broker.access import INSIDE
 from penstock.broker.consumers import Consumer
 from penstock.errors import Overloaded
 from penstock.model import NewMessage
+from penstock.operations import Browse, GetStats, ListDead, Peek
 from penstock.queue.messages import size_of
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
@@ -52,7 +53,9 @@ def test_a_lease_has_as_many_as_fit_and_leaves_the_rest_ready(
             for one in new:
                 await broker.publish(INSIDE, ORDERS, [one])
             expected = (
-                [row.message for row in await broker.peek(INSIDE, ORDERS, n=100)] if new else []
+                [row.message for row in await broker.run(INSIDE, Peek(n=100), ORDERS)]
+                if new
+                else []
             )
             got = []
             while expected:
@@ -62,7 +65,7 @@ def test_a_lease_has_as_many_as_fit_and_leaves_the_rest_ready(
                 assert found == expected[: len(found)]
                 assert len(found) == _fitting(expected, max_bytes, count)
                 del expected[: len(found)]
-                stats = await broker.stats(INSIDE, ORDERS)
+                stats = await broker.run(INSIDE, GetStats(), ORDERS)
                 assert (stats.ready, stats.leased) == (len(expected), len(got))
 
     run_virtually(main)
@@ -105,17 +108,17 @@ async def test_pages_end_where_the_next_message_does_not_fit(open_broker: OpenBr
         await _publish(broker, 1, 90 * KIB)
         seqs, after = [], 0
         while True:
-            page = await broker.browse(INSIDE, ORDERS, Browse(after_seq=after, limit=1000))
+            page = await broker.run(INSIDE, Browse(after_seq=after, limit=1000), ORDERS)
             seqs.append([row.message.seq for row in page.rows])
             after = page.next_seq
             if not after:
                 break
         assert seqs == [[1, 2], [3, 4], [5]]
-        assert len(await broker.peek(INSIDE, ORDERS, n=100)) == 2
+        assert len(await broker.run(INSIDE, Peek(n=100), ORDERS)) == 2
         await _kill_all(broker)
         seqs, after = [], 0
         while True:
-            found = await broker.dead(INSIDE, ORDERS, after_seq=after, limit=1000)
+            found = await broker.run(INSIDE, ListDead(after_seq=after, limit=1000), ORDERS)
             seqs.append([letter.message.seq for letter in found.letters])
             after = found.next_seq
             if not after:

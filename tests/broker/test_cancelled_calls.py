@@ -14,11 +14,11 @@ from penstock.broker import (
     BrokerSettings,
     Caller,
     EmbeddedStore,
-    Place,
     QueueName,
     Settlement,
 )
 from penstock.broker.webhooks import Webhooks
+from penstock.operations import Compact, CreateGroup, GetMessage, GetStats, ListGroups
 from tests.harness.journal import RecordedFiles
 from tests.harness.virtual_loop import LoopClock, LoopThreads, VirtualLoop
 
@@ -105,7 +105,7 @@ async def _check_usable(broker: Broker, queue: QueueName) -> None:
     assert b"after" in [one.payload for one in leased]
     await broker.settle(ANN, [Settlement("ack", one.receipt) for one in leased])
     assert (await broker.queue_info(ANN, queue)).queue == queue
-    assert (await broker.stats(ANN, queue)).groups["main"].ready == 0
+    assert (await broker.run(ANN, GetStats(), queue)).groups["main"].ready == 0
 
 
 _CALLS: dict[str, Callable[[Broker, str], Awaitable[Any]]] = {
@@ -118,10 +118,10 @@ _CALLS: dict[str, Callable[[Broker, str], Awaitable[Any]]] = {
     "delete_queue": lambda b, _: b.delete_queue(ANN, OLD),
     "delete_namespace": lambda b, _: b.delete_namespace(ANN, "shop", force=True),
     "delete_empty_namespace": lambda b, _: b.delete_empty_namespace(ANN, "shop"),
-    "get": lambda b, id_: b.get(ANN, id_),
-    "compact": lambda b, _: b.compact(ANN, OLD),
-    "create_group": lambda b, _: b.create_group(ANN, OLD, "late", Place(to="end")),
-    "stats": lambda b, _: b.stats(ANN, OLD),
+    "get": lambda b, id_: b.run(ANN, GetMessage(id_)),
+    "compact": lambda b, _: b.run(ANN, Compact(), OLD),
+    "create_group": lambda b, _: b.run(ANN, CreateGroup("late", to="end"), OLD),
+    "stats": lambda b, _: b.run(ANN, GetStats(), OLD),
 }
 
 
@@ -200,7 +200,10 @@ def test_webhooks_changed_by_calls_that_are_cancelled_are_as_they_stand_on_disk(
             webhooks = Webhooks(broker)
             await webhooks.start()
             assert webhooks.list(ANN, OLD) == seen
-            assert set(await broker.groups(ANN, OLD)) == {"main", *(one.group for one in seen)}
+            assert set(await broker.run(ANN, ListGroups(), OLD)) == {
+                "main",
+                *(one.group for one in seen),
+            }
             await webhooks.stop()
         return was_cancelled
 

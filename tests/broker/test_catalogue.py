@@ -16,6 +16,7 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
+from penstock.operations import Cancel, GetStats
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
 
@@ -54,7 +55,7 @@ async def test_many_first_uses_at_once_make_one_queue(open_broker: OpenBroker) -
         calls = [broker.publish(ANN, ORDERS, [b"%d" % n]) for n in range(20)]
         for call in calls:
             await call
-        assert (await broker.stats(ANN, ORDERS)).ready == 20
+        assert (await broker.run(ANN, GetStats(), ORDERS)).ready == 20
 
 
 async def test_where_queues_are_made_explicitly_a_wrong_name_is_told(
@@ -156,7 +157,7 @@ async def test_a_client_that_calls_too_often_is_told_when_to_come_again(
         await broker.publish(Caller("ip:bob"), ORDERS, [b"x"])
         clock.passed_ns += round(caught.value.retry_after_s * 1e9)
         await broker.publish(ANN, ORDERS, [b"x"])
-        assert (await broker.stats(Caller("ip:carl"), ORDERS)).published == 5
+        assert (await broker.run(Caller("ip:carl"), GetStats(), ORDERS)).published == 5
 
 
 async def test_rights_are_checked_at_the_door(open_broker: OpenBroker) -> None:
@@ -209,7 +210,7 @@ async def test_an_empty_namespace_is_deleted_with_its_queues(open_broker: OpenBr
         with pytest.raises(NotEmpty, match="shop/orders holds 1 messages"):
             await broker.delete_empty_namespace(ANN, "shop")
         assert len(broker.queues(ANN, "shop")) == 2
-        await broker.cancel(ANN, published.id)
+        await broker.run(ANN, Cancel(published.id))
         await broker.delete_empty_namespace(ANN, "shop")
         with pytest.raises(NoSuchNamespace):
             await broker.delete_empty_namespace(ANN, "shop")

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from penstock.broker import Broker, Caller, QueueName, Settlement
+from penstock.operations import GetStats
 from tests.broker.conftest import OpenBroker
 
 ANN = Caller("ip:ann")
@@ -23,7 +24,7 @@ async def use_up(broker: Broker, count: int) -> None:
 
 
 async def first_seq(broker: Broker) -> int:
-    return (await broker.stats(ANN, QUEUE)).first_seq
+    return (await broker.run(ANN, GetStats(), QUEUE)).first_seq
 
 
 async def test_an_idle_queue_is_compacted_though_it_was_closed(open_broker: OpenBroker) -> None:

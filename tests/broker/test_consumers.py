@@ -12,6 +12,7 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.consumers import MOST_CREDIT, Consumer
 from penstock.errors import InvalidInput, NoSuchGroup, NoSuchQueue
 from penstock.model import LeasedMessage
+from penstock.operations import GetStats
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 ORDERS = QueueName("default", "orders")
@@ -50,7 +51,7 @@ async def take(one: Consumer, count: int) -> list[LeasedMessage]:
 
 
 async def ready(broker: Broker) -> int:
-    return (await broker.stats(INSIDE, ORDERS)).ready
+    return (await broker.run(INSIDE, GetStats(), ORDERS)).ready
 
 
 def acks(*leased: LeasedMessage) -> list[Settlement]:
@@ -135,7 +136,7 @@ def test_a_settlement_on_its_way_when_it_is_closed_is_not_undone(tmp_path: Path)
         settled = one.settle(acks(held[0]))
         one.close()
         assert (await settled)[0].status == "done"
-        stats = await broker.stats(INSIDE, ORDERS)
+        stats = await broker.run(INSIDE, GetStats(), ORDERS)
         assert (stats.acked, stats.ready) == (1, 1)
 
     play(tmp_path, story)

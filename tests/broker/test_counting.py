@@ -19,6 +19,7 @@ from penstock.errors import (
     TooManyRequests,
 )
 from penstock.model import LeasedMessage, NewMessage
+from penstock.operations import Cancel, Pause, Redrive
 from tests.broker.conftest import OpenBroker
 
 ANN = Caller("ann")
@@ -82,7 +83,7 @@ async def live(broker: Broker) -> None:
     await publish(NewMessage(payload=b"fails twice", dedup_id="b"))
     await settle("nack", await lease())
     await settle("nack", await lease())
-    await broker.redrive(ANN, QUEUE)
+    await broker.run(ANN, Redrive(), QUEUE)
     await lease()
     await asyncio.sleep(11)  # it times out
     await settle("ack", await lease())
@@ -92,14 +93,14 @@ async def live(broker: Broker) -> None:
     await asyncio.sleep(2)
     assert not await broker.lease(ANN, QUEUE)
     (cancelled,) = await publish(NewMessage(payload=b"cancelled"))
-    await broker.cancel(ANN, cancelled)
+    await broker.run(ANN, Cancel(cancelled))
     await publish(
         NewMessage(payload=b"leased", key="k", priority=9), NewMessage(payload=b"parked", key="k")
     )
     await lease()
     await publish(NewMessage(payload=b"scheduled", delay=100), NewMessage(payload=b"ready"))
     await asyncio.sleep(3)
-    await broker.pause(ANN, QUEUE, True)
+    await broker.run(ANN, Pause(), QUEUE)
 
 
 async def page(broker: Broker) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:

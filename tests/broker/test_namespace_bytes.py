@@ -12,6 +12,7 @@ from penstock.broker.access import INSIDE
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.errors import PenstockError, QuotaExceeded
 from penstock.model import NewMessage
+from penstock.operations import Compact, GetStats, Purge
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
@@ -37,11 +38,11 @@ async def _consume(broker: Broker, queue: QueueName) -> None:
 
 
 async def _compact(broker: Broker, queue: QueueName) -> None:
-    await broker.compact(INSIDE, queue)
+    await broker.run(INSIDE, Compact(), queue)
 
 
 async def _purge(broker: Broker, queue: QueueName) -> None:
-    await broker.purge(INSIDE, queue)
+    await broker.run(INSIDE, Purge(), queue)
 
 
 async def _change(broker: Broker, queue: QueueName) -> None:
@@ -92,7 +93,9 @@ def test_the_running_count_is_what_adding_up_gives(
                 for queue in broker.queues(INSIDE, "n"):
                     await broker.queue_info(INSIDE, queue)  # opens it
                 counted = broker.store.bytes_of("n")
-                counts = [await broker.stats(INSIDE, one) for one in broker.queues(INSIDE, "n")]
+                counts = [
+                    await broker.run(INSIDE, GetStats(), one) for one in broker.queues(INSIDE, "n")
+                ]
                 held = sum(one.message_log_bytes + one.event_log_bytes for one in counts)
                 assert abs(counted - held) <= len(counts) * CLOSING_BYTES
         finally:
@@ -163,5 +166,5 @@ async def test_a_full_namespace_has_room_again_after_consuming_and_compacting(
                     await broker.publish(INSIDE, queue, [bytes(max_bytes // 50)] * 5)
             while leased := await broker.lease(INSIDE, queue, n=5):
                 await broker.settle(INSIDE, [Settlement("ack", one.receipt) for one in leased])
-            await broker.compact(INSIDE, queue)
+            await broker.run(INSIDE, Compact(), queue)
             await asyncio.sleep(2)  # a recount is made once a second

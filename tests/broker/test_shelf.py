@@ -12,6 +12,7 @@ from penstock.broker import Broker, BrokerSettings, Caller, EmbeddedStore, Queue
 from penstock.broker.embedded.shelf import Shelf
 from penstock.errors import LedgerError, LedgerLocked, PenstockError
 from penstock.model import NewMessage
+from penstock.operations import GetStats
 from penstock.queue.queue import open_queue
 from tests.broker.conftest import OpenBroker
 from tests.harness.disk import Disk
@@ -82,7 +83,7 @@ async def test_the_counts_of_a_closed_queue_are_known_without_opening_it(
     async with open_broker(idle_close_s=100) as broker:
         await broker.publish(ANN, name(1), [b"x", b"y"])
         await asyncio.sleep(1000)
-        stats = await broker.stats(ANN, name(1))
+        stats = await broker.run(ANN, GetStats(), name(1))
         assert open_queues(broker) == 0
         assert (stats.ready, stats.published) == (2, 2)
         assert stats.oldest_ready_age_s == pytest.approx(1000, abs=1)

@@ -5,9 +5,10 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import Broker, Caller, Place, QueueName, Settlement
+from penstock.broker import Broker, Caller, QueueName, Settlement
 from penstock.errors import InvalidInput, NoSuchGroup, NoSuchQueue, TooManyRequests
 from penstock.model import LeasedMessage, NewMessage
+from penstock.operations import CreateGroup
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
 
@@ -156,7 +157,7 @@ async def test_an_answer_that_nobody_takes_is_given_back(open_broker: OpenBroker
 
 async def test_groups_wait_in_lines_of_their_own(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
-        await broker.create_group(ANN, ORDERS, "audit", Place(to="end"))
+        await broker.run(ANN, CreateGroup("audit", to="end"), ORDERS)
         main = waiting(broker)
         audit = broker.lease(ANN, ORDERS, group="audit", wait_s=60)
         await settled()

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.broker.access import Verb
 from penstock.cli import targets
 from penstock.cli.keys import VerbName
 from penstock.client import ClientOptions, connect_broker
+from penstock.operations import Verb
 from penstock.queue import Queue
 from tests.cli.command_line import CommandLine
 from tests.server.running import RunningServer

@@ -6,6 +6,7 @@ from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo
 from penstock.errors import AlreadyExists, InvalidInput, NoSuchQueue
+from penstock.operations import GetStats
 from tests.conformance.conftest import ORDERS, StoreLife
 
 SETTINGS = BrokerSettings().queue_settings()
@@ -63,11 +64,15 @@ async def test_a_deleted_queue_is_gone_with_its_messages(life: StoreLife) -> Non
     await store.delete(ORDERS)
     assert not store.has(ORDERS)
     assert store.queue_of(identity) is None
-    for call in (store.stats(ORDERS), store.publish(ORDERS, [b"x"]), store.delete(ORDERS)):
+    for call in (
+        store.run(ORDERS, GetStats()),
+        store.publish(ORDERS, [b"x"]),
+        store.delete(ORDERS),
+    ):
         with pytest.raises(NoSuchQueue, match="shop/orders"):
             await call
     store = await life.reopen()  # which makes it anew
-    assert (await store.stats(ORDERS)).published == 0
+    assert (await store.run(ORDERS, GetStats())).published == 0
     await store.close()
 
 
@@ -85,7 +90,7 @@ async def test_what_a_namespace_holds_grows_with_it(life: StoreLife) -> None:
     store = await life.open()
     before = store.bytes_of("shop")
     await life.publish(b"x" * 100_000)
-    await store.stats(ORDERS)
+    await store.run(ORDERS, GetStats())
     assert store.bytes_of("shop") >= before + 100_000
     assert store.bytes_of("none") == 0
     await store.close()

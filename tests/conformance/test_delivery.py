@@ -4,9 +4,18 @@ import asyncio
 
 import pytest
 
-from penstock.broker.store import Browse, Place, Settlement
+from penstock.broker.store import Settlement
 from penstock.errors import InvalidInput, NoSuchGroup, QueueFull, RateLimited, Unavailable
 from penstock.model import NewMessage, TypedPayload
+from penstock.operations import (
+    Browse,
+    CreateGroup,
+    DeleteGroup,
+    GetMessage,
+    GetStats,
+    ListGroups,
+    ReleaseHolder,
+)
 from tests.conformance.conftest import ORDERS, StoreLife
 
 
@@ -33,11 +42,11 @@ async def test_what_a_holder_had_who_is_gone_is_ready_again_and_spends_no_attemp
     for holder in ("gone", "there", "gone"):
         await life.lease(1, holder=holder)
     store = await life.reopen()
-    assert await store.release_of(ORDERS, "gone", "main") == 2
-    assert await store.release_of(ORDERS, "gone", "main") == 0
+    assert await store.run(ORDERS, ReleaseHolder("gone")) == 2
+    assert await store.run(ORDERS, ReleaseHolder("gone")) == 0
     assert [(one.payload, one.attempt) for one in await life.lease()] == [(b"1", 1), (b"3", 1)]
     with pytest.raises(NoSuchGroup):
-        await store.release_of(ORDERS, "gone", "none")
+        await store.run(ORDERS, ReleaseHolder("gone", group="none"))
     await store.close()
 
 
@@ -47,7 +56,7 @@ async def test_a_batch_is_published_whole_or_not_at_all(life: StoreLife) -> None
         await life.publish(b"good", NewMessage(payload=b"bad", priority=10))
     with pytest.raises(InvalidInput):
         await life.publish()
-    assert (await store.stats(ORDERS)).published == 0
+    assert (await store.run(ORDERS, GetStats())).published == 0
     await store.close()
 
 
@@ -65,7 +74,7 @@ async def test_priority_delay_ttl_and_key_hold(life: StoreLife) -> None:
     assert await life.payloads() == [b"high", b"k1", b"low"]
     life.clock.passed_ns += 4 * 10**9
     assert await life.payloads() == [b"later"]
-    stats = await store.stats(ORDERS)
+    stats = await store.run(ORDERS, GetStats())
     assert (stats.parked, stats.expired, stats.leased) == (1, 1, 4)
     await store.close()
 
@@ -106,9 +115,9 @@ async def test_each_settlement_stands_for_itself(life: StoreLife) -> None:
         "done",
         "invalid",
     ]
-    assert (await store.get(ORDERS, outcomes[0].ids[0])).message.payload == b"follow-up"
+    assert (await store.run(ORDERS, GetMessage(outcomes[0].ids[0]))).message.payload == b"follow-up"
     assert await life.payloads() == [b"release", b"follow-up"]
-    stats = await store.stats(ORDERS)
+    stats = await store.run(ORDERS, GetStats())
     assert (stats.scheduled, stats.leased, stats.dead, stats.acked) == (1, 3, 1, 1)
     life.clock.passed_ns += 1 * 10**9
     (again,) = await life.lease(1)
@@ -135,7 +144,7 @@ async def test_a_late_ack_counts_if_nobody_has_the_message(life: StoreLife) -> N
     await life.publish(b"slow")
     leased = await life.lease(lease_s=10.0)
     life.clock.passed_ns += 11 * 10**9
-    await store.stats(ORDERS)
+    await store.run(ORDERS, GetStats())
     assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["done"]
     assert [o.status for o in await store.settle(ORDERS, acks(leased))] == ["repeated"]
     await store.close()
@@ -200,14 +209,14 @@ async def test_watchers_are_told_of_what_is_published_due_released_and_timed_out
 async def test_groups_are_independent_and_start_where_they_are_told(life: StoreLife) -> None:
     store = await life.open()
     ids = await life.publish(b"1", b"2", b"3")
-    assert await store.create_group(ORDERS, "audit", Place(to="beginning"))
-    assert not await store.create_group(ORDERS, "audit", Place(to="end"))
-    assert await store.create_group(ORDERS, "tail", Place(id=ids[2]))
-    assert await store.groups(ORDERS) == ["audit", "main", "tail"]
+    assert await store.run(ORDERS, CreateGroup("audit", to="beginning"))
+    assert not await store.run(ORDERS, CreateGroup("audit", to="end"))
+    assert await store.run(ORDERS, CreateGroup("tail", id=ids[2]))
+    assert await store.run(ORDERS, ListGroups()) == ["audit", "main", "tail"]
     assert await life.payloads(1) == [b"1"]
     assert await life.payloads(group="audit") == [b"1", b"2", b"3"]
     assert await life.payloads(group="tail") == [b"3"]
-    await store.delete_group(ORDERS, "audit")
+    await store.run(ORDERS, DeleteGroup("audit"))
     with pytest.raises(NoSuchGroup):
         await life.lease(group="audit")
     await store.close()
@@ -259,7 +268,7 @@ async def test_any_number_may_wait_for_room_and_nobody_waits_for_them(life: Stor
     await life.publish(b"first")
     waiting = [store.publish(ORDERS, [b"more"]) for _ in range(20)]
     await asyncio.sleep(1)
-    assert len((await store.browse(ORDERS, Browse())).rows) == 1
+    assert len((await store.run(ORDERS, Browse())).rows) == 1
     for _ in range(20):
         leased = await life.lease()
         await store.settle(ORDERS, acks(leased))

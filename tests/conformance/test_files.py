@@ -11,6 +11,7 @@ from penstock.broker.store import Settlement, Store
 from penstock.codec import Draft
 from penstock.errors import InvalidInput, NoSuchQueue, NoSuchSegment, PayloadTooLarge, TooLarge
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
+from penstock.operations import Compact, GetStats, Purge
 from penstock.queue.tags import DEDUP, MAX_ATTEMPTS, SETTLES
 from tests.conformance.conftest import ORDERS, StoreLife
 from tests.harness.staged_segments import staged_segment
@@ -135,13 +136,13 @@ async def test_what_must_be_archived_first_goes_when_it_is(life: StoreLife) -> N
     store = await life.open(archive_required=True, segment_bytes=65536, auto_compact=False)
     for _ in range(30):
         await life.publish(b"x" * 5000)
-    await store.purge(ORDERS)
-    assert await store.compact(ORDERS) == 0
+    await store.run(ORDERS, Purge())
+    assert await store.run(ORDERS, Compact()) == 0
     first, *_ = (await store.segments(ORDERS)).messages.segments
     with pytest.raises(InvalidInput, match="are said to be archived"):
         await store.note_archived(ORDERS, 32)
     await store.note_archived(ORDERS, first.end_seq)
-    assert await store.compact(ORDERS) > 0
+    assert await store.run(ORDERS, Compact()) > 0
     assert (await store.segments(ORDERS)).messages.low == first.end_seq
     await store.close()
 
@@ -172,11 +173,11 @@ async def test_staged_segments_are_messages_once_they_are_adopted(
     assert (adopted.first_seq, adopted.entries, adopted.repeated) == (2, 4, False)
     await life.publish(b"behind")
     assert await payloads_of(store) == [b"before", b"a", b"urgent", b"b", b"later", b"behind"]
-    assert (await store.stats(ORDERS)).scheduled == 1
+    assert (await store.run(ORDERS, GetStats())).scheduled == 1
     assert await life.payloads() == [b"urgent", b"before", b"a", b"b", b"behind"]
     store = await life.reopen()
     assert len(await payloads_of(store)) == 6
-    assert (await store.stats(ORDERS)).leased == 5
+    assert (await store.run(ORDERS, GetStats())).leased == 5
     with pytest.raises(InvalidInput, match="no staged segment"):
         await store.adopt(ORDERS, [first], None, 0)  # its folder is gone
     await store.close()

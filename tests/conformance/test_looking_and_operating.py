@@ -3,15 +3,33 @@
 import pytest
 
 from penstock.broker.names import QueueName
-from penstock.broker.store import Browse, DeadFilter, Place, Settlement, Store
+from penstock.broker.store import Settlement, Store
 from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue, NotEmpty
-from penstock.model import NewMessage
+from penstock.model import NS, NewMessage
+from penstock.operations import (
+    Browse,
+    Cancel,
+    CancelDeliverable,
+    Compact,
+    Discard,
+    ExplainWait,
+    GetMessage,
+    GetStats,
+    ListDead,
+    ListHistory,
+    Pause,
+    Peek,
+    Purge,
+    Redrive,
+    Resume,
+    Seek,
+    Sync,
+)
 from tests.conformance.conftest import ORDERS, StoreLife
 
 
 async def dead(store: Store, **options: object) -> list[bytes]:
-    asked = {"group": "main", "after_seq": 0, "limit": 100, "filter": DeadFilter(), **options}
-    page = await store.dead(ORDERS, **asked)  # type: ignore[arg-type]
+    page = await store.run(ORDERS, ListDead(limit=100, **options))  # type: ignore[arg-type]
     return [letter.payload for letter in page.letters]
 
 
@@ -34,10 +52,10 @@ async def test_a_message_is_shown_with_where_it_stands(life: StoreLife) -> None:
         (leased, "leased", 1),
         (later, "scheduled", 0),
     ):
-        row = await store.get(ORDERS, id_)
+        row = await store.run(ORDERS, GetMessage(id_))
         assert (row.message.id, row.state, row.attempts) == (id_, state, attempts)
     with pytest.raises(NoSuchMessage):
-        await store.get(ORDERS, ready[:-1] + ("0" if ready[-1] != "0" else "1"))
+        await store.run(ORDERS, GetMessage(ready[:-1] + ("0" if ready[-1] != "0" else "1")))
     await store.close()
 
 
@@ -46,7 +64,7 @@ async def test_pages_have_each_row_once_and_say_where_they_end(life: StoreLife) 
     await life.publish(*(b"%d" % n for n in range(25)))
     seen, after = [], 0
     while True:
-        page = await store.browse(ORDERS, Browse(limit=10, after_seq=after))
+        page = await store.run(ORDERS, Browse(limit=10, after_seq=after))
         seen += [row.message.payload for row in page.rows]
         assert not page.exhausted
         if not page.next_seq:
@@ -64,13 +82,13 @@ async def test_browsing_selects_by_state_key_time_and_text(life: StoreLife) -> N
     await life.publish(b"pineapple", NewMessage(payload=b"later", delay=60))
 
     async def found(**query: object) -> list[bytes]:
-        page = await store.browse(ORDERS, Browse(**query))  # type: ignore[arg-type]
+        page = await store.run(ORDERS, Browse(**query))  # type: ignore[arg-type]
         return [row.message.payload for row in page.rows]
 
     assert await found(key="k") == [b"apple"]
     assert await found(text="apple") == [b"apple", b"pineapple"]
-    assert await found(since_ns=middle) == [b"pineapple", b"later"]
-    assert await found(until_ns=middle) == [b"apple", b"pear"]
+    assert await found(since=middle / NS) == [b"pineapple", b"later"]
+    assert await found(until=middle / NS) == [b"apple", b"pear"]
     assert await found(state="scheduled") == [b"later"]
     with pytest.raises(InvalidInput):
         await found(state="sleepy")
@@ -82,9 +100,9 @@ async def test_browsing_selects_by_state_key_time_and_text(life: StoreLife) -> N
 async def test_a_search_looks_at_no_more_than_its_budget(life: StoreLife) -> None:
     store = await life.open()
     await life.publish(*(b"hay" for _ in range(50)), b"needle")
-    page = await store.browse(ORDERS, Browse(text="needle", budget=20))
+    page = await store.run(ORDERS, Browse(text="needle", budget=20))
     assert (page.rows, page.looked_at, page.exhausted) == ([], 20, True)
-    page = await store.browse(ORDERS, Browse(text="needle", after_seq=page.next_seq))
+    page = await store.run(ORDERS, Browse(text="needle", after_seq=page.next_seq))
     assert [row.message.payload for row in page.rows] == [b"needle"]
     await store.close()
 
@@ -92,7 +110,7 @@ async def test_a_search_looks_at_no_more_than_its_budget(life: StoreLife) -> Non
 async def test_peeking_shows_the_order_of_delivery_and_changes_nothing(life: StoreLife) -> None:
     store = await life.open()
     await life.publish(b"low", NewMessage(payload=b"high", priority=9))
-    assert [r.message.payload for r in await store.peek(ORDERS, 5)] == [b"high", b"low"]
+    assert [r.message.payload for r in await store.run(ORDERS, Peek(5))] == [b"high", b"low"]
     assert await life.payloads() == [b"high", b"low"]
     await store.close()
 
@@ -101,16 +119,15 @@ async def test_dead_letters_are_paged_filtered_redriven_and_discarded(life: Stor
     store = await life.open()
     await kill(life, b"a", b"b", reason="timeout of the bank")
     await kill(life, b"c", reason="no such customer")
-    page = await store.dead(ORDERS, group="main", after_seq=0, limit=2, filter=DeadFilter())
+    page = await store.run(ORDERS, ListDead(after_seq=0, limit=2))
     assert [letter.payload for letter in page.letters] == [b"a", b"b"]
     assert await dead(store, after_seq=page.next_seq) == [b"c"]
-    assert await dead(store, filter=DeadFilter(reason="bank")) == [b"a", b"b"]
-    bank = DeadFilter(reason="bank")
-    assert await store.redrive(ORDERS, bank, dry_run=True) == 2
-    assert (await store.stats(ORDERS)).dead == 3
-    assert await store.redrive(ORDERS, bank._replace(limit=1), dry_run=False) == 1
+    assert await dead(store, reason="bank") == [b"a", b"b"]
+    assert await store.run(ORDERS, Redrive(reason="bank", dry_run=True)) == 2
+    assert (await store.run(ORDERS, GetStats())).dead == 3
+    assert await store.run(ORDERS, Redrive(reason="bank", limit=1)) == 1
     assert await life.payloads() == [b"a"]
-    assert await store.discard(ORDERS, DeadFilter()) == 2
+    assert await store.run(ORDERS, Discard()) == 2
     assert await dead(store) == []
     await store.close()
 
@@ -130,37 +147,41 @@ async def test_why_and_history_tell_what_happened(life: StoreLife) -> None:
     store = await life.open()
     (id_,) = await life.publish(b"x")
     (leased,) = await life.lease(holder="ann")
-    assert "ann" in (await store.why(ORDERS, id_)).sentence
+    assert "ann" in (await store.run(ORDERS, ExplainWait(id_))).sentence
     await store.settle(ORDERS, [Settlement("ack", leased.receipt)])
-    assert [e.event for e in await store.history(ORDERS, id_)] == ["published", "leased", "acked"]
+    assert [e.event for e in await store.run(ORDERS, ListHistory(id_))] == [
+        "published",
+        "leased",
+        "acked",
+    ]
     await store.close()
 
 
 async def test_cancel_purge_pause_and_seek(life: StoreLife) -> None:
     store = await life.open()
     first, *_ = await life.publish(b"1", b"2", b"3")
-    assert await store.cancel(ORDERS, first)
-    assert not await store.cancel(ORDERS, first)
-    await store.pause(ORDERS, True)
+    assert await store.run(ORDERS, Cancel(first))
+    assert not await store.run(ORDERS, Cancel(first))
+    await store.run(ORDERS, Pause())
     store = await life.reopen()
     assert await life.payloads() == []
-    await store.pause(ORDERS, False)
+    await store.run(ORDERS, Resume())
     assert await life.payloads(1) == [b"2"]
-    assert await store.purge(ORDERS) == 1
+    assert await store.run(ORDERS, Purge()) == 1
     assert await life.payloads() == []
-    assert await store.seek(ORDERS, Place(to="beginning")) == 1
+    assert await store.run(ORDERS, Seek(to="beginning")) == 1
     assert await life.payloads() == [b"1", b"2", b"3"]
     with pytest.raises(InvalidInput):
-        await store.seek(ORDERS, Place(to="middle"))
+        await store.run(ORDERS, Seek(to="middle"))
     await store.close()
 
 
 async def test_sync_is_done_in_every_policy_and_needs_the_queue(life: StoreLife) -> None:
     store = await life.open(sync="never")
     await life.publish(b"1")
-    await store.sync(ORDERS)
+    await store.run(ORDERS, Sync())
     with pytest.raises(NoSuchQueue):
-        await store.sync(QueueName("shop", "none"))
+        await store.run(QueueName("shop", "none"), Sync())
 
 
 async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:
@@ -169,7 +190,7 @@ async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:
         await life.publish(b"x" * 10_000)
     leased = await life.lease(40)
     await store.settle(ORDERS, [Settlement("ack", one.receipt) for one in leased])
-    assert await store.compact(ORDERS) > 200_000
+    assert await store.run(ORDERS, Compact()) > 200_000
     await store.close()
 
 
@@ -190,11 +211,11 @@ async def test_what_is_ready_parked_or_leased_is_cancelled_and_the_rest_stays(
         NewMessage(payload=b"urgent", priority=9),
         NewMessage(payload=b"later", delay=60.0),
     )
-    assert await store.cancel_deliverable(ORDERS, 2) == 2
-    assert await store.cancel_deliverable(ORDERS, 100) == 3
-    assert await store.cancel_deliverable(ORDERS, 100) == 0
+    assert await store.run(ORDERS, CancelDeliverable(2)) == 2
+    assert await store.run(ORDERS, CancelDeliverable(100)) == 3
+    assert await store.run(ORDERS, CancelDeliverable(100)) == 0
     store = await life.reopen()
-    found = await store.stats(ORDERS)
+    found = await store.run(ORDERS, GetStats())
     assert (found.ready, found.parked, found.scheduled, found.cancelled) == (0, 0, 1, 5)
     assert found.dead + found.leased == 2
     assert await store.settle(ORDERS, [Settlement("ack", dead.receipt)])

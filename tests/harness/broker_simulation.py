@@ -17,6 +17,7 @@ from typing import Any
 from penstock.broker import Broker, BrokerSettings, Caller, EmbeddedStore, QueueName, Settlement
 from penstock.errors import PenstockError
 from penstock.model import LeasedMessage, NewMessage
+from penstock.operations import Compact, GetStats, ListDead
 from tests.harness.disk import Disk
 from tests.harness.journal import Mark, RecordedFiles
 from tests.harness.power_cuts import Shredded
@@ -207,9 +208,9 @@ class Simulation:
         async def keep() -> None:
             queue = random.choice(QUEUES)
             if random.random() < 0.5:
-                await broker.compact(ANN, queue)
+                await broker.run(ANN, Compact(), queue)
             else:
-                await broker.stats(ANN, queue)
+                await broker.run(ANN, GetStats(), queue)
 
         await self._again_and_again(keep, random, every_s=20.0)
 
@@ -240,9 +241,9 @@ class Simulation:
                         facts.note(("leased", one.id))
                         seen[one.id] = one.payload
                     await broker.settle(ANN, [Settlement("ack", one.receipt) for one in leased])
-                page = await broker.dead(ANN, queue, limit=1000)
+                page = await broker.run(ANN, ListDead(limit=1000), queue)
                 seen.update({letter.id: letter.payload for letter in page.letters})
-                stats = await broker.stats(ANN, queue)
+                stats = await broker.run(ANN, GetStats(), queue)
                 left = stats.ready + stats.scheduled + stats.leased + stats.parked
                 ends = stats.acked + stats.dead + stats.expired + stats.cancelled
                 assert left == 0, f"{queue}: {stats}"

@@ -1,19 +1,9 @@
 """Who calls, and what they may do."""
 
-from enum import StrEnum
 from typing import NamedTuple
 
 from penstock.errors import NotAllowed
-
-
-class Verb(StrEnum):
-    """What a key may be good for."""
-
-    PUBLISH = "publish"
-    CONSUME = "consume"  # lease, settle, seek
-    MANAGE = "manage"  # namespaces, queues, settings, webhooks, dead letters, keys
-    READ = "read"  # look, without changing anything
-
+from penstock.operations import Verb
 
 EVERY_VERB = frozenset(Verb)
 

@@ -8,9 +8,11 @@ import asyncio
 import secrets
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
 
-from penstock.broker.access import INSIDE, Caller, Verb
+from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
@@ -20,21 +22,14 @@ from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.names import QueueName
+from penstock.broker.paced_redrive import PacedRedrives
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
-from penstock.broker.slow_redrives import SlowRedrives
 from penstock.broker.store import (
-    EVERY_DEAD,
-    Browse,
-    DeadFilter,
-    DeadPage,
     NamespaceInfo,
     Outcome,
-    Page,
-    Place,
     Publishable,
     QueueInfo,
-    Row,
     Settlement,
     Store,
 )
@@ -43,15 +38,10 @@ from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
 from penstock.errors import NoSuchMessage, NotEmpty, PenstockError, Unavailable
-from penstock.model import (
-    MAIN_GROUP_NAME,
-    HistoryEvent,
-    LeasedMessage,
-    Published,
-    RetryInfo,
-    Stats,
-    Why,
-)
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published, Stats
+from penstock.operations import CancelDeliverable, Compact, GetStats, Operation, Redrive, Verb
+
+A = TypeVar("A")
 
 _NODE_DOCUMENT = "node"
 _AT_ONCE = 50  # queues looked at without a break
@@ -89,7 +79,7 @@ class Broker:
         )
         self.files = FileDoor(store, self._catalogue, self.admit, self._in_queue.do)
         self._limits = self._buckets()
-        self._slow = SlowRedrives(store)
+        self._paced = PacedRedrives(store)
         self._open = False
         self.node_id = ""  # known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
@@ -127,7 +117,7 @@ class Broker:
         """Take no more calls, answer who waits with nothing, and close the store."""
         self._open = False
         self.waiting.close()
-        await self._slow.close()
+        await self._paced.close()
         await self.background.finished()
         await self.store.close()
 
@@ -278,10 +268,6 @@ class Broker:
         if settlements and self._open:
             settle_by_queue(self.store, INSIDE, settlements)
 
-    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
-        """Give back all that a holder of the broker's own has from before a crash."""
-        return self.store.release_of(queue, holder, group)
-
     @property
     def progress(self) -> tuple[int, int]:
         """Queues recovered, and queues in all, while it starts."""
@@ -305,63 +291,46 @@ class Broker:
             raise NoSuchMessage(f"there is no message {id} here")
         return queue
 
-    def _of_message(self, caller: Caller, verb: Verb, id: str) -> QueueName:
-        queue = self.queue_of_message(id)
-        self.admit(caller, verb, queue.namespace)
-        return queue
+    def run(
+        self, caller: Caller, operation: Operation[A], queue: QueueName | None = None
+    ) -> Future[A]:
+        """Run an operation in a queue. A message's own operations find the queue by its id."""
+        if queue is None:
+            queue = self.queue_of_message(operation.id)  # type: ignore[attr-defined]
+        self.admit(caller, operation.verb, queue.namespace)
+        if operation.bounded:
+            operation = replace(operation, max_bytes=self.answer_room())  # type: ignore[type-var]
+        elif isinstance(operation, Compact):
+            # A namespace with a quota needs the room; elsewhere the last messages stay for replay.
+            seal = self._catalogue.has_byte_quota(queue.namespace)
+            operation = cast(Operation[A], replace(operation, seal=seal))
+        if operation.creates_queue:
+            return self._in_queue.do(queue, partial(self.store.run, queue, operation))
+        return self.store.run(queue, operation)
 
-    def get(self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME) -> Future[Row]:
-        return self.store.get(self._of_message(caller, Verb.READ, id), id, group)
+    def redrive_paced(
+        self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
+    ) -> Future[int]:
+        """Redrive at most `max_rate` dead letters a second, in the background. Return how many."""
+        self.admit(caller, redrive.verb, queue.namespace)
+        check_number("max_rate", max_rate, 0, 1e9)
+        return self._paced.redrive(queue, redrive, rate_per_s=max_rate)
 
-    def why(self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME) -> Future[Why]:
-        return self.store.why(self._of_message(caller, Verb.READ, id), id, group)
+    async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
+        """Cancel what group main has ready, parked or leased. Return the number of messages.
 
-    def retry_info(
-        self, caller: Caller, id: str, *, group: str = MAIN_GROUP_NAME
-    ) -> Future[RetryInfo]:
-        return self.store.retry_info(self._of_message(caller, Verb.READ, id), id, group)
-
-    def history(
-        self, caller: Caller, id: str, *, group: str | None = None, skip: int = 0, limit: int = 1000
-    ) -> Future[list[HistoryEvent]]:
-        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
-        queue = self._of_message(caller, Verb.READ, id)
-        return self.store.history(queue, id, group, skip=skip, limit=limit)
-
-    def browse(self, caller: Caller, queue: QueueName, query: Browse) -> Future[Page]:
-        self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.browse(queue, query._replace(max_bytes=self.answer_room()))
-
-    def peek(
-        self, caller: Caller, queue: QueueName, *, n: int = 1, group: str = MAIN_GROUP_NAME
-    ) -> Future[list[Row]]:
-        """Those that would be delivered next, in that order; nothing changes."""
-        self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.peek(queue, n, group, max_bytes=self.answer_room())
-
-    def dead(
-        self,
-        caller: Caller,
-        queue: QueueName,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        after_seq: int = 0,
-        limit: int = 50,
-        filter: DeadFilter = EVERY_DEAD,
-    ) -> Future[DeadPage]:
-        self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.dead(
-            queue,
-            group=group,
-            after_seq=after_seq,
-            limit=limit,
-            filter=filter,
-            max_bytes=self.answer_room(),
-        )
-
-    def stats(self, caller: Caller, queue: QueueName) -> Future[Stats]:
-        self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.stats(queue)
+        Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
+        """
+        found = await self.run(caller, GetStats(), queue)
+        left = found.ready + found.parked + found.leased
+        cancelled = 0
+        while cancelled < left:  # in steps, so that other calls have their turn
+            step = CancelDeliverable(min(left - cancelled, _STEP))
+            done = await self.run(caller, step, queue)
+            if not done:
+                break
+            cancelled += done
+        return cancelled
 
     async def metrics_page(self) -> bytes:
         """Every series, for Prometheus."""
@@ -369,106 +338,12 @@ class Broker:
         found: list[tuple[QueueName, Stats]] = []
         for number, queue in enumerate(queues, start=1):
             try:
-                found.append((queue, await self.store.stats(queue)))
+                found.append((queue, await self.store.run(queue, GetStats())))
             except (PenstockError, OSError):
                 continue
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
         return await asyncio.to_thread(self.metrics.page, found)
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def seek(
-        self, caller: Caller, queue: QueueName, place: Place, *, group: str = MAIN_GROUP_NAME
-    ) -> Future[int]:
-        self.admit(caller, Verb.CONSUME, queue.namespace)
-        return self.store.seek(queue, place, group)
-
-    def cancel(self, caller: Caller, id: str) -> Future[bool]:
-        return self.store.cancel(self._of_message(caller, Verb.MANAGE, id), id)
-
-    def purge(self, caller: Caller, queue: QueueName, *, group: str | None = None) -> Future[int]:
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        return self.store.purge(queue, group)
-
-    async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
-        """Cancel what group main has ready, parked or leased. Return how many messages that were.
-
-        Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
-        """
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        found = await self.store.stats(queue)
-        left = found.ready + found.parked + found.leased
-        cancelled = 0
-        while cancelled < left:  # in steps, so that other calls have their turn
-            step = await self.store.cancel_deliverable(queue, min(left - cancelled, _STEP))
-            if not step:
-                break
-            cancelled += step
-        return cancelled
-
-    def pause(self, caller: Caller, queue: QueueName, paused: bool) -> Future[None]:
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        return self.store.pause(queue, paused)
-
-    def compact(self, caller: Caller, queue: QueueName) -> Future[int]:
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        # A namespace with a quota needs the room; elsewhere the last messages stay for replay.
-        seals = self._catalogue.has_byte_quota(queue.namespace)
-        return self.store.compact(queue, seals=seals)
-
-    def sync(self, caller: Caller, queue: QueueName) -> Future[None]:
-        """Done when everything so far is on disk, whatever the queue's sync policy."""
-        self.admit(caller, Verb.PUBLISH, queue.namespace)
-        return self.store.sync(queue)
-
-    def redrive(
-        self,
-        caller: Caller,
-        queue: QueueName,
-        filter: DeadFilter = EVERY_DEAD,
-        *,
-        group: str = MAIN_GROUP_NAME,
-        dry_run: bool = False,
-        max_rate: float = 0.0,
-    ) -> Future[int]:
-        """Dead letters are ready again, attempts reset; how many that are.
-
-        With `max_rate`, so many a second: the answer comes at once, the work goes on behind it.
-        """
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        check_number("max_rate", max_rate, 0, 1e9)
-        if max_rate and not dry_run:
-            return self._slow.redrive(queue, filter, group=group, rate_per_s=max_rate)
-        return self.store.redrive(queue, filter, group=group, dry_run=dry_run)
-
-    def discard(
-        self,
-        caller: Caller,
-        queue: QueueName,
-        filter: DeadFilter = EVERY_DEAD,
-        *,
-        group: str = MAIN_GROUP_NAME,
-    ) -> Future[int]:
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        return self.store.discard(queue, filter, group=group)
-
-    # -- groups ------------------------------------------------------------------------------------
-
-    def groups(self, caller: Caller, queue: QueueName) -> Future[list[str]]:
-        self.admit(caller, Verb.READ, queue.namespace)
-        return self.store.groups(queue)
-
-    def create_group(
-        self, caller: Caller, queue: QueueName, group: str, place: Place
-    ) -> Future[bool]:
-        """False if there is one of that name; it is left as it is."""
-        self.admit(caller, Verb.CONSUME, queue.namespace)
-        return self._in_queue.do(queue, lambda: self.store.create_group(queue, group, place))
-
-    def delete_group(self, caller: Caller, queue: QueueName, group: str) -> Future[None]:
-        self.admit(caller, Verb.MANAGE, queue.namespace)
-        return self.store.delete_group(queue, group)
 
     # -- catalogue ---------------------------------------------------------------------------------
 
@@ -518,7 +393,7 @@ class Broker:
         self._catalogue.namespace(name)
         queues = self.store.queues(name)
         for queue in queues:
-            held = (await self.store.stats(queue)).unfinished
+            held = (await self.store.run(queue, GetStats())).unfinished
             if held:
                 raise NotEmpty(
                     f"queue {queue} holds {held} messages: consume or purge them, or delete the "

@@ -4,7 +4,7 @@ from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
-from penstock.broker.access import Caller, Verb
+from penstock.broker.access import Caller
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.names import QueueName
 from penstock.broker.segments import (
@@ -16,6 +16,7 @@ from penstock.broker.segments import (
     StagingInfo,
 )
 from penstock.broker.store import Store
+from penstock.operations import Verb
 
 _T = TypeVar("_T")
 

@@ -14,7 +14,7 @@ import secrets
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from penstock.broker.access import Caller, Verb
+from penstock.broker.access import Caller
 from penstock.broker.client_limits import ClientBuckets
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.store import Store
@@ -22,6 +22,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import AlreadyExists, InvalidInput, KeyRefused, LedgerError, PenstockError
 from penstock.ledger.files import OsFiles
 from penstock.names import check_name
+from penstock.operations import Verb
 
 log = logging.getLogger("penstock.broker")
 

@@ -5,11 +5,12 @@ import asyncio
 from asyncio import Future
 from collections.abc import Sequence
 
-from penstock.broker.access import Caller, Verb
+from penstock.broker.access import Caller
 from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Settlement, Store
 from penstock.errors import NoSuchQueue, ReceiptInvalid
 from penstock.model import Receipt
+from penstock.operations import Verb
 
 _AT_ONCE = 200  # receipts; others have their turn before the next
 _NOBODYS = "the receipt is of no queue that is here"

@@ -10,7 +10,7 @@ once or by the future: whoever awaits sees no difference. Everything runs in one
 
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
 from penstock.broker.names import QueueName
 from penstock.broker.segments import (
@@ -23,21 +23,16 @@ from penstock.broker.segments import (
 )
 from penstock.model import (
     MAIN_GROUP_NAME,
-    DeadLetter,
-    HistoryEvent,
     LeasedMessage,
-    Message,
     NewMessage,
     Payload,
     Published,
-    RetryInfo,
-    Stats,
     TypedPayload,
-    Why,
 )
-from penstock.queue.messages import NO_BYTE_LIMIT
+from penstock.operations import NO_BYTE_LIMIT, Operation
 from penstock.queue.settings import QueueSettings
 
+A = TypeVar("A")
 Publishable = NewMessage | TypedPayload | Payload
 Verdict = Literal["ack", "nack", "extend", "release"]
 
@@ -85,67 +80,6 @@ class Outcome(NamedTuple):
     def ok(self) -> bool:
         """Is it as the caller wants it? An ack that was repeated is."""
         return self.status in ("done", "repeated")
-
-
-class Browse(NamedTuple):
-    """Which messages to look at, and how far."""
-
-    group: str = MAIN_GROUP_NAME
-    state: str | None = None  # None: all that are not done
-    key: str | None = None
-    since_ns: int = 0  # published at or after
-    until_ns: int = 0  # published before; 0: no end
-    text: str | None = None  # in the payload, as UTF-8
-    after_seq: int = 0  # the page begins behind this one
-    limit: int = 50
-    budget: int = 10_000  # messages looked at, at most
-    max_bytes: int = NO_BYTE_LIMIT  # of the page; it has at least one row
-
-
-class Row(NamedTuple):
-    """A message as a page of a listing shows it."""
-
-    message: Message
-    state: str
-    attempts: int
-
-
-class Page(NamedTuple):
-    """A page of a listing."""
-
-    rows: Sequence[Row]
-    next_seq: int  # where the next page begins (as `after_seq`); 0: this was the last
-    looked_at: int  # messages that were looked at for it
-    exhausted: bool  # the budget ended it, not the limit: the next page may have more
-
-
-class DeadFilter(NamedTuple):
-    """Which dead letters: those named, or those that match; without anything, all."""
-
-    ids: Sequence[str] | None = None
-    reason: str | None = None  # a part of it
-    since: float | None = None  # of the last failure, Unix seconds
-    until: float | None = None
-    limit: int | None = None
-
-
-EVERY_DEAD = DeadFilter()
-
-
-class DeadPage(NamedTuple):
-    """A page of dead letters, in the order they were published."""
-
-    letters: Sequence[DeadLetter]
-    next_seq: int  # where the next page begins (as `after_seq`); 0: this was the last
-
-
-class Place(NamedTuple):
-    """Where in a queue: exactly one of them is given."""
-
-    to: str | None = None  # "beginning" or "end"
-    seq: int | None = None
-    id: str | None = None
-    time: float | None = None
 
 
 class Store(Protocol):
@@ -251,94 +185,8 @@ class Store(Protocol):
         again, and is told that all is well.
         """
 
-    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
-        """Give back all that a holder has, who is known to be gone: ready again, and no attempt is
-        spent. How many that is."""
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]: ...
-
-    def browse(self, queue: QueueName, query: Browse) -> Future[Page]: ...
-
-    def peek(
-        self,
-        queue: QueueName,
-        n: int,
-        group: str = MAIN_GROUP_NAME,
-        *,
-        max_bytes: int = NO_BYTE_LIMIT,
-    ) -> Future[list[Row]]:
-        """Those that would be delivered next, in that order; nothing changes."""
-
-    def dead(
-        self,
-        queue: QueueName,
-        *,
-        group: str,
-        after_seq: int,
-        limit: int,
-        filter: DeadFilter,
-        max_bytes: int = NO_BYTE_LIMIT,
-    ) -> Future[DeadPage]: ...
-
-    def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]: ...
-
-    def retry_info(
-        self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME
-    ) -> Future[RetryInfo]: ...
-
-    def history(
-        self,
-        queue: QueueName,
-        id: str,
-        group: str | None = None,
-        *,
-        skip: int = 0,
-        limit: int = 1000,
-    ) -> Future[list[HistoryEvent]]:
-        """What happened to a message, oldest first: at most `limit`, behind the first `skip`."""
-
-    def stats(self, queue: QueueName) -> Future[Stats]: ...
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def seek(self, queue: QueueName, place: Place, group: str = MAIN_GROUP_NAME) -> Future[int]:
-        """The seq that is delivered next."""
-
-    def cancel(self, queue: QueueName, id: str) -> Future[bool]:
-        """False if it was done already."""
-
-    def purge(self, queue: QueueName, group: str | None = None) -> Future[int]: ...
-
-    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
-        """Cancel at most `limit` messages that group main has ready, parked or leased; how many."""
-
-    def pause(self, queue: QueueName, paused: bool) -> Future[None]: ...
-
-    def compact(self, queue: QueueName, *, seals: bool = False) -> Future[int]:
-        """Return how many bytes were given back. With `seals`, the last segment goes as well if
-        nothing of it is needed."""
-
-    def sync(self, queue: QueueName) -> Future[None]:
-        """Done when everything so far is on disk, whatever the queue's sync policy."""
-
-    def redrive(
-        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
-    ) -> Future[int]:
-        """How many dead letters are ready again (or, with `dry_run`, would be)."""
-
-    def discard(
-        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME
-    ) -> Future[int]:
-        """How many dead letters were thrown away."""
-
-    def groups(self, queue: QueueName) -> Future[list[str]]: ...
-
-    def create_group(self, queue: QueueName, group: str, place: Place) -> Future[bool]:
-        """False if there is one of that name; it is left as it is."""
-
-    def delete_group(self, queue: QueueName, group: str) -> Future[None]: ...
+    def run(self, queue: QueueName, operation: Operation[A]) -> Future[A]:
+        """Run any other operation; see `penstock.operations`."""
 
     # -- files -------------------------------------------------------------------------------------
 

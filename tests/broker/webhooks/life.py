@@ -15,6 +15,7 @@ from penstock.broker.webhooks import Webhooks
 from penstock.broker.webhooks.sending import Answer, Sender
 from penstock.clock import Clock
 from penstock.model import NewMessage, Stats
+from penstock.operations import GetStats
 from tests.broker.webhooks.scripted import Scripted
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
@@ -33,7 +34,7 @@ class Life:
         return [one.id for one in await self.broker.publish(INSIDE, ORDERS, new)]
 
     async def stats(self) -> Stats:
-        return await self.broker.stats(INSIDE, ORDERS)
+        return await self.broker.run(INSIDE, GetStats(), ORDERS)
 
     async def until(self, check: Callable[[Stats], bool]) -> Stats:
         """The counts, as soon as they are so. A loop turn at a time: no time is guessed."""

@@ -11,11 +11,12 @@ import pytest
 from standardwebhooks import Webhook
 
 from penstock.broker.access import INSIDE
-from penstock.broker.store import Place, Settlement
+from penstock.broker.store import Settlement
 from penstock.broker.webhooks.sending import HttpSender
 from penstock.clock import SystemClock
 from penstock.errors import NoSuchQueue
 from penstock.model import NewMessage
+from penstock.operations import CreateGroup, ListDead
 from tests.broker.webhooks.endpoint import answer, receiver
 from tests.broker.webhooks.life import ORDERS, Life, play
 
@@ -86,7 +87,7 @@ def test_a_standard_subscription_has_its_own_group_and_leaves_main_alone(tmp_pat
 def test_a_named_group_is_shared_and_may_be_main(tmp_path: Path) -> None:
     async def story(life: Life) -> None:
         async with receiver() as end:
-            await life.broker.create_group(INSIDE, ORDERS, "audit", Place(to="beginning"))
+            await life.broker.run(INSIDE, CreateGroup("audit", to="beginning"), ORDERS)
             await life.publish(b"there already")
             await life.webhooks.create(INSIDE, ORDERS, end.url("/audit"), group="audit")
             await life.webhooks.create(INSIDE, ORDERS, end.url("/main"), group="main")
@@ -201,7 +202,7 @@ def test_epochqueue_a_4xx_makes_the_message_dead_at_once(tmp_path: Path) -> None
             await life.webhooks.create(INSIDE, ORDERS, end.url(), style="epochqueue")
             await life.publish(b"x")
             await life.until(lambda stats: stats.dead == 1)
-            page = await life.broker.dead(INSIDE, ORDERS)
+            page = await life.broker.run(INSIDE, ListDead(), ORDERS)
             assert page.letters[0].reason == "the endpoint answered 422"
             assert page.letters[0].attempts == 1
 

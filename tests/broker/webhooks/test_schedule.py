@@ -10,6 +10,7 @@ from standardwebhooks import Webhook
 from penstock.broker.access import INSIDE
 from penstock.broker.webhooks import Circuit
 from penstock.broker.webhooks.sending import Answer
+from penstock.operations import ListDead
 from tests.broker.webhooks.life import ORDERS, Life, play_virtually
 from tests.broker.webhooks.scripted import DOWN, OK, Scripted
 from tests.harness.virtual_loop import LoopClock
@@ -26,7 +27,7 @@ def test_epochqueue_retries_after_1_5_and_30_s_and_then_the_message_is_dead(
         await life.publish(b"x")
         await asyncio.sleep(100)
         assert end.times_s == [0, 1, 6, 36]
-        (letter,) = (await life.broker.dead(INSIDE, ORDERS)).letters
+        (letter,) = (await life.broker.run(INSIDE, ListDead(), ORDERS)).letters
         assert (letter.attempts, letter.reason) == (4, "the endpoint answered 500")
 
     play_virtually(tmp_path, story, *[Answer(500)] * 4)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.broker.access import INSIDE, Caller, Verb
+from penstock.broker.access import INSIDE, Caller
 from penstock.broker.names import QueueName
 from penstock.broker.webhooks import webhooks as module
 from penstock.errors import (
@@ -17,6 +17,7 @@ from penstock.errors import (
     NotAllowed,
     QuotaExceeded,
 )
+from penstock.operations import DeleteGroup, ListGroups, Verb
 from tests.broker.webhooks.life import ORDERS, Life, play_virtually
 from tests.broker.webhooks.scripted import Scripted
 from tests.harness.virtual_loop import LoopClock
@@ -122,13 +123,13 @@ def test_a_deleted_one_is_quiet_and_its_group_and_log_are_gone(tmp_path: Path) -
         webhook = await life.webhooks.create(INSIDE, ORDERS, URL)
         await life.publish(b"x")
         await asyncio.sleep(10)
-        assert await life.broker.groups(INSIDE, ORDERS) == ["main", webhook.group]
+        assert await life.broker.run(INSIDE, ListGroups(), ORDERS) == ["main", webhook.group]
         assert list(tmp_path.rglob("*webhook-log*"))
         await life.webhooks.delete(INSIDE, webhook.id)
         await life.publish(b"y")
         await asyncio.sleep(10)
         assert len(end.calls) == 1
-        assert await life.broker.groups(INSIDE, ORDERS) == ["main"]
+        assert await life.broker.run(INSIDE, ListGroups(), ORDERS) == ["main"]
         assert not list(tmp_path.rglob("*webhook-log*"))
         with pytest.raises(NoSuchWebhook):
             life.webhooks.deliveries(INSIDE, webhook.id)
@@ -140,7 +141,7 @@ def test_a_group_that_was_named_stays(tmp_path: Path) -> None:
     async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
         webhook = await life.webhooks.create(INSIDE, ORDERS, URL, group="audit")
         await life.webhooks.delete(INSIDE, webhook.id)
-        assert "audit" in await life.broker.groups(INSIDE, ORDERS)
+        assert "audit" in await life.broker.run(INSIDE, ListGroups(), ORDERS)
 
     play_virtually(tmp_path, story)
 
@@ -170,7 +171,7 @@ def test_a_group_deleted_under_it_disables_it_and_says_so(tmp_path: Path) -> Non
     async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
         webhook = await life.webhooks.create(INSIDE, ORDERS, URL, group="audit")
         await asyncio.sleep(1)
-        await life.broker.delete_group(INSIDE, ORDERS, "audit")
+        await life.broker.run(INSIDE, DeleteGroup("audit"), ORDERS)
         await life.publish(b"x")
         await asyncio.sleep(100)
         found = life.webhooks.get(INSIDE, webhook.id)

@@ -9,42 +9,27 @@ from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
-from penstock.broker.embedded.looking import MAX_PAGE, browse_page, dead_page, row_of
 from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.heavy import LARGE_BYTES, is_heavy
 from penstock.broker.names import QueueName
-from penstock.broker.store import (
-    Browse,
-    DeadFilter,
-    DeadPage,
-    Outcome,
-    Page,
-    Place,
-    Publishable,
-    QueueInfo,
-    Row,
-    Settlement,
-)
-from penstock.checking import check_whole
+from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement
 from penstock.codec import Draft
 from penstock.errors import ReceiptInvalid, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
-    HistoryEvent,
     LeasedMessage,
     NewMessage,
     Published,
-    RetryInfo,
     Stats,
-    Why,
 )
+from penstock.operations import Operation, Runs, Sync
 from penstock.queue.core import QueueCore
-from penstock.queue.events import EventType
+from penstock.queue.operation_handlers import run
 from penstock.queue.parts import Parts, as_new
 
 if TYPE_CHECKING:
@@ -349,129 +334,25 @@ class OpenQueue:
             self.plan()  # a nack is due again at some time
         return self._durable(outcomes)
 
-    def release_of(self, holder: str, group: str) -> Future[int]:
-        return self._durable(self._parts.settling.release_of(holder, group))
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def get(self, id: str, group: str) -> Future[Row]:
-        return self.in_thread(lambda: row_of(self.core, self._parts.inspecting.get(id), group))
-
-    def browse(self, query: Browse) -> Future[Page]:
-        return self.in_thread(lambda: browse_page(self.core, self._parts.inspecting, query))
-
-    def peek(self, n: int, group: str, max_bytes: int) -> Future[list[Row]]:
-        def peek() -> list[Row]:
-            check_whole("n", n, 1, MAX_PAGE)
-            found = self._parts.inspecting.peek(n, group, max_bytes)
-            return [row_of(self.core, message, group) for message in found]
-
-        return self.in_thread(peek)
-
-    def dead(
-        self, *, group: str, after_seq: int, limit: int, filter: DeadFilter, max_bytes: int
-    ) -> Future[DeadPage]:
-        def page() -> DeadPage:
-            return dead_page(
-                self.core, self._parts.inspecting, group, after_seq, limit, filter, max_bytes
-            )
-
-        return self.in_thread(page)
-
-    def why(self, id: str, group: str) -> Future[Why]:
-        return self.in_thread(lambda: self._parts.inspecting.why(id, group))
-
-    def retry_info(self, id: str, group: str) -> Future[RetryInfo]:
-        return self.in_thread(lambda: self._parts.inspecting.retry_info(id, group))
-
-    def history(
-        self, id: str, group: str | None, skip: int, limit: int
-    ) -> Future[list[HistoryEvent]]:
-        def history() -> list[HistoryEvent]:
-            check_whole("limit", limit, 1, MAX_PAGE + 1)
-            return self._parts.inspecting.history(id, group, skip=skip, limit=limit)
-
-        return self.in_thread(history)
-
-    def stats(self) -> Future[Stats]:
-        before = self.core.ledger.events.next_seq
-        stats = self._parts.inspecting.stats()
-        if self.core.ledger.events.next_seq != before:
-            return self._durable(stats)  # leases that were found to be over are over for good
-        return self._done(stats)
+    def run(self, operation: Operation[_T]) -> Future[_T]:
+        """Run any other operation; where, and whether its answer waits for the disk, it says."""
+        if isinstance(operation, Sync):
+            return self._commits.when_durable(self, cast(_T, None))
+        work = partial(run, self._parts, operation)
+        if operation.runs is not Runs.LOOP:
+            alone = operation.runs is Runs.ALONE
+            return self.in_thread(work, writes=operation.writes, alone=alone)
+        events = self.core.ledger.events
+        before = events.next_seq
+        answer = work()
+        if operation.writes or events.next_seq != before:  # leases may have been found to be over
+            return self._durable(answer)
+        return self._done(answer)
 
     def bytes(self) -> int:
         """What the logs hold."""
         ledger = self.core.ledger
         return ledger.messages.size_bytes() + ledger.events.size_bytes()
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def seek(self, place: Place, group: str) -> Future[int]:
-        def seek() -> int:
-            return self._parts.operating.seek(group, **place._asdict())
-
-        return self.in_thread(seek, writes=True, alone=True)
-
-    def cancel(self, id: str) -> Future[bool]:
-        return self._durable(self._parts.operating.cancel(id))
-
-    def purge(self, group: str | None) -> Future[int]:
-        return self._durable(self._parts.operating.purge(group))
-
-    def cancel_deliverable(self, limit: int) -> Future[int]:
-        return self._durable(self._parts.operating.cancel_deliverable(MAIN_GROUP_NAME, limit))
-
-    def pause(self, paused: bool) -> Future[None]:
-        self._parts.operating.pause(paused)
-        return self._durable(None)
-
-    def compact(self, *, seals: bool = False) -> Future[int]:
-        operating = self._parts.operating
-        return self.in_thread(lambda: operating.compact(seals=seals).bytes_freed, writes=True)
-
-    def synced(self) -> Future[None]:
-        """When everything so far is on disk, whatever the sync policy."""
-        return self._commits.when_durable(self, None)
-
-    def redrive(self, filter: DeadFilter, group: str, *, dry_run: bool) -> Future[int]:
-        return self._settle_dead(EventType.REDRIVEN, filter, group, dry_run=dry_run)
-
-    def discard(self, filter: DeadFilter, group: str) -> Future[int]:
-        return self._settle_dead(EventType.DISCARDED, filter, group)
-
-    def _settle_dead(
-        self, kind: EventType, filter: DeadFilter, group: str, *, dry_run: bool = False
-    ) -> Future[int]:
-        def settle() -> int:
-            return self._parts.operating.settle_dead(
-                kind,
-                group,
-                ids=filter.ids,
-                reason=filter.reason,
-                since=filter.since,
-                until=filter.until,
-                limit=filter.limit,
-                dry_run=dry_run,
-            )
-
-        return self.in_thread(settle, writes=not dry_run, alone=True)
-
-    def groups(self) -> Future[list[str]]:
-        with self.core.lock, self.core.change:
-            return self._done(sorted(group.name for group in self.core.state.groups.values()))
-
-    def create_group(self, group: str, place: Place) -> Future[bool]:
-        def create() -> bool:
-            is_new = self.core.state.group_named(group) is None
-            self._parts.operating.create_group(group, **place._asdict())
-            return is_new
-
-        return self.in_thread(create, writes=True)
-
-    def delete_group(self, group: str) -> Future[None]:
-        self._parts.operating.delete_group(group)
-        return self._durable(None)
 
     # -- answering ---------------------------------------------------------------------------------
 

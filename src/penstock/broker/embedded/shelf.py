@@ -32,6 +32,7 @@ from penstock.errors import (
 )
 from penstock.ledger.files import Files
 from penstock.model import Stats
+from penstock.operations import Compact
 from penstock.queue.core import QueueCore
 from penstock.queue.opening import open_core
 from penstock.queue.settings import QueueSettings
@@ -394,7 +395,7 @@ class Shelf:
         try:
             found = await self.opened(queue)
             self._plan_compaction(found)
-            await found.compact()
+            await found.run(Compact())
         except (PenstockError, OSError) as error:
             log.warning("compaction of queue %s failed: %s", queue, error)
 

@@ -21,32 +21,12 @@ from penstock.broker.segments import (
     StagedSegment,
     StagingInfo,
 )
-from penstock.broker.store import (
-    Browse,
-    DeadFilter,
-    DeadPage,
-    NamespaceInfo,
-    Outcome,
-    Page,
-    Place,
-    Publishable,
-    QueueInfo,
-    Row,
-    Settlement,
-)
+from penstock.broker.store import NamespaceInfo, Outcome, Publishable, QueueInfo, Settlement
 from penstock.clock import Clock, SystemClock
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.system_errors import as_ledger_error
-from penstock.model import (
-    MAIN_GROUP_NAME,
-    HistoryEvent,
-    LeasedMessage,
-    Published,
-    RetryInfo,
-    Stats,
-    Why,
-)
-from penstock.queue.messages import NO_BYTE_LIMIT
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
+from penstock.operations import NO_BYTE_LIMIT, GetStats, Operation
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")
@@ -267,112 +247,14 @@ class EmbeddedStore:
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self._do(queue, lambda one: one.settle(settlements))
 
-    def release_of(self, queue: QueueName, holder: str, group: str) -> Future[int]:
-        return self._do(queue, lambda one: one.release_of(holder, group))
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def get(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Row]:
-        return self._do(queue, lambda one: one.get(id, group))
-
-    def browse(self, queue: QueueName, query: Browse) -> Future[Page]:
-        return self._do(queue, lambda one: one.browse(query))
-
-    def peek(
-        self,
-        queue: QueueName,
-        n: int,
-        group: str = MAIN_GROUP_NAME,
-        *,
-        max_bytes: int = NO_BYTE_LIMIT,
-    ) -> Future[list[Row]]:
-        return self._do(queue, lambda one: one.peek(n, group, max_bytes))
-
-    def dead(
-        self,
-        queue: QueueName,
-        *,
-        group: str,
-        after_seq: int,
-        limit: int,
-        filter: DeadFilter,
-        max_bytes: int = NO_BYTE_LIMIT,
-    ) -> Future[DeadPage]:
-        return self._do(
-            queue,
-            lambda one: one.dead(
-                group=group, after_seq=after_seq, limit=limit, filter=filter, max_bytes=max_bytes
-            ),
-        )
-
-    def why(self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME) -> Future[Why]:
-        return self._do(queue, lambda one: one.why(id, group))
-
-    def retry_info(
-        self, queue: QueueName, id: str, group: str = MAIN_GROUP_NAME
-    ) -> Future[RetryInfo]:
-        return self._do(queue, lambda one: one.retry_info(id, group))
-
-    def history(
-        self,
-        queue: QueueName,
-        id: str,
-        group: str | None = None,
-        *,
-        skip: int = 0,
-        limit: int = 1000,
-    ) -> Future[list[HistoryEvent]]:
-        return self._do(queue, lambda one: one.history(id, group, skip, limit))
-
-    def stats(self, queue: QueueName) -> Future[Stats]:
-        closed = self._shelf.stats_of_closed(queue)
-        if closed is not None:  # looking at all queues does not open them all
-            answer: Future[Stats] = asyncio.get_running_loop().create_future()
-            answer.set_result(closed)
-            return answer
-        return self._do(queue, lambda one: one.stats())
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def seek(self, queue: QueueName, place: Place, group: str = MAIN_GROUP_NAME) -> Future[int]:
-        return self._do(queue, lambda one: one.seek(place, group))
-
-    def cancel(self, queue: QueueName, id: str) -> Future[bool]:
-        return self._do(queue, lambda one: one.cancel(id))
-
-    def purge(self, queue: QueueName, group: str | None = None) -> Future[int]:
-        return self._do(queue, lambda one: one.purge(group))
-
-    def cancel_deliverable(self, queue: QueueName, limit: int) -> Future[int]:
-        return self._do(queue, lambda one: one.cancel_deliverable(limit))
-
-    def pause(self, queue: QueueName, paused: bool) -> Future[None]:
-        return self._do(queue, lambda one: one.pause(paused))
-
-    def compact(self, queue: QueueName, *, seals: bool = False) -> Future[int]:
-        return self._do(queue, lambda one: one.compact(seals=seals))
-
-    def sync(self, queue: QueueName) -> Future[None]:
-        return self._do(queue, lambda one: one.synced())
-
-    def redrive(
-        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME, dry_run: bool
-    ) -> Future[int]:
-        return self._do(queue, lambda one: one.redrive(filter, group, dry_run=dry_run))
-
-    def discard(
-        self, queue: QueueName, filter: DeadFilter, *, group: str = MAIN_GROUP_NAME
-    ) -> Future[int]:
-        return self._do(queue, lambda one: one.discard(filter, group))
-
-    def groups(self, queue: QueueName) -> Future[list[str]]:
-        return self._do(queue, lambda one: one.groups())
-
-    def create_group(self, queue: QueueName, group: str, place: Place) -> Future[bool]:
-        return self._do(queue, lambda one: one.create_group(group, place))
-
-    def delete_group(self, queue: QueueName, group: str) -> Future[None]:
-        return self._do(queue, lambda one: one.delete_group(group))
+    def run(self, queue: QueueName, operation: Operation[_T]) -> Future[_T]:
+        if isinstance(operation, GetStats):
+            closed = self._shelf.stats_of_closed(queue)
+            if closed is not None:  # looking at all queues does not open them all
+                answer: Future[Any] = asyncio.get_running_loop().create_future()
+                answer.set_result(closed)
+                return answer
+        return self._do(queue, lambda one: one.run(operation))
 
     # -- files -------------------------------------------------------------------------------------
 

@@ -5,10 +5,9 @@ import secrets
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from penstock.broker.access import INSIDE, Caller, Verb
+from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
 from penstock.broker.names import QueueName
-from penstock.broker.store import Place
 from penstock.broker.webhooks.breaker import Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryPage
 from penstock.broker.webhooks.events import warn
@@ -35,12 +34,12 @@ from penstock.errors import (
 )
 from penstock.model import MAIN_GROUP_NAME
 from penstock.names import check_name
+from penstock.operations import CreateGroup, DeleteGroup, ReleaseHolder, Verb
 
 MOST_SUBSCRIPTIONS = 1000
 MOST_RETRY_WAITS = 20
 _LONGEST_RETRY_WAIT_S = 7 * 86400.0
 _GRACE_S = 5.0  # for deliveries that are under way when the broker stops
-_END = Place(to="end")
 
 
 class Webhooks:
@@ -76,9 +75,8 @@ class Webhooks:
             if subscription.owns_group:
                 await self._make_group(subscription)  # a crash may have come between the two
             # What was under way at a crash is nobody's: it need not wait for the end of its lease.
-            await self._broker.release_of(
-                subscription.queue, subscription.holder, subscription.group
-            )
+            release = ReleaseHolder(subscription.holder, group=subscription.group)
+            await self._broker.run(INSIDE, release, subscription.queue)
         except PenstockError as error:  # the queue is in trouble: its pusher waits until it is not
             warn("webhook waits for its queue", subscription.id, error)
         self._start_pushing(subscription)
@@ -242,7 +240,7 @@ class Webhooks:
     async def _make_group(self, subscription: Subscription) -> None:
         queue, group = subscription.queue, subscription.group
         if group != MAIN_GROUP_NAME:
-            await self._broker.create_group(INSIDE, queue, group, _END)
+            await self._broker.run(INSIDE, CreateGroup(group, to="end"), queue)
         elif not self._broker.has_queue(queue):
             if not self._broker.settings.create_on_use:
                 raise NoSuchQueue(f"there is no queue {queue}: create it first")
@@ -253,7 +251,7 @@ class Webhooks:
         # Its group first: one that was left behind by a crash would keep messages for ever.
         if subscription.owns_group and self._broker.has_queue(subscription.queue):
             try:
-                await self._broker.delete_group(INSIDE, subscription.queue, subscription.group)
+                await self._broker.run(INSIDE, DeleteGroup(subscription.group), subscription.queue)
             except (NoSuchGroup, NoSuchQueue):
                 pass
         await self._register.remove(subscription.id)

@@ -14,6 +14,7 @@ from penstock.broker import DEFAULT_NAMESPACE, QueueName, Settlement, Verb
 from penstock.broker.receipts import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
 from penstock.model import LeasedMessage, NewMessage, Receipt
+from penstock.operations import GetStats
 from penstock.server.dialects.call import Call, answer, answer_leased, route
 from penstock.server.dialects.json_bodies import Shape, is_json
 from penstock.server.pieces import to_base64
@@ -110,7 +111,7 @@ async def nack(call: Call) -> Response:
 
 
 async def stats(call: Call) -> Response:
-    found = await call.broker.stats(call.caller, _queue(call))
+    found = await call.broker.run(call.caller, GetStats(), _queue(call))
     ready = found.ready + found.scheduled + found.parked
     return answer({"ready": ready, "inflight": found.leased, "dlq": found.dead})
 

@@ -1,6 +1,9 @@
 """Dead letters: look at them, deliver them again, throw them away."""
 
-from penstock.broker import DeadFilter, Verb, check_name
+from dataclasses import replace
+from typing import Any
+
+from penstock.operations import Discard, ListDead, Redrive, Verb
 from penstock.server.off_loop import size_of_many
 from penstock.server.rest.answers import DeadList, Discarded, Redriven
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter, Reply
@@ -14,17 +17,16 @@ from penstock.server.times import unix_seconds
 async def list_dead(call: Call) -> Answer:
     """List dead letters, in the order they were published."""
     query, b64, group = call.query, wants_b64(call), group_of(call)
-    wanted = DeadFilter(
-        reason=query.text("reason"), since=query.time_s("since"), until=query.time_s("until")
-    )
-    listing = listing_of(call, group, *wanted)
-    page = await call.broker.dead(
-        call.caller,
-        call.queue,
+    wanted = ListDead(
+        reason=query.text("reason"),
+        since=query.time_s("since"),
+        until=query.time_s("until"),
         group=group,
-        after_seq=call.service.cursors.read_number(listing, query.text("cursor")),
-        limit=limit_of(call),
-        filter=wanted,
+    )
+    listing = listing_of(call, wanted)
+    after = call.service.cursors.read_number(listing, query.text("cursor"))
+    page = await call.broker.run(
+        call.caller, replace(wanted, after_seq=after, limit=limit_of(call)), call.queue
     )
     cursor = cursor_of(call, listing, page.next_seq)
     size = size_of_many(
@@ -40,33 +42,28 @@ async def list_dead(call: Call) -> Answer:
 async def redrive(call: Call) -> Answer:
     """Deliver dead letters again: those named, those that match, or all."""
     asked = await call.read(RedriveBody, RedriveBody())
-    count = await call.broker.redrive(
-        call.caller,
-        call.queue,
-        _filter(asked),
-        group=asked.group,
-        dry_run=asked.dry_run,
-        max_rate=asked.max_rate,
-    )
-    return Redriven(count)
+    redrive = Redrive(**_filter(asked), dry_run=asked.dry_run)
+    if asked.max_rate and not asked.dry_run:
+        paced = call.broker.redrive_paced(call.caller, call.queue, redrive, asked.max_rate)
+        return Redriven(await paced)
+    return Redriven(await call.broker.run(call.caller, redrive, call.queue))
 
 
 async def discard(call: Call) -> Answer:
     """Throw dead letters away: those named, those that match, or all."""
     asked = await call.read(DeadFilterBody, DeadFilterBody())
-    count = await call.broker.discard(call.caller, call.queue, _filter(asked), group=asked.group)
-    return Discarded(count)
+    return Discarded(await call.broker.run(call.caller, Discard(**_filter(asked)), call.queue))
 
 
-def _filter(asked: DeadFilterBody) -> DeadFilter:
-    check_name("group", asked.group)
-    return DeadFilter(
-        ids=asked.ids,
-        reason=asked.reason,
-        since=None if asked.since is None else unix_seconds("$.since", asked.since),
-        until=None if asked.until is None else unix_seconds("$.until", asked.until),
-        limit=asked.limit,
-    )
+def _filter(asked: DeadFilterBody) -> dict[str, Any]:
+    return {
+        "ids": asked.ids,
+        "reason": asked.reason,
+        "since": None if asked.since is None else unix_seconds("$.since", asked.since),
+        "until": None if asked.until is None else unix_seconds("$.until", asked.until),
+        "limit": asked.limit,
+        "group": asked.group,
+    }
 
 
 _FILTERS = (

@@ -1,18 +1,18 @@
 """Consumer groups, and where they are."""
 
-from penstock.broker import Verb, check_name
 from penstock.errors import NoSuchGroup
+from penstock.operations import CreateGroup, DeleteGroup, GetStats, ListGroups, Seek, Verb
 from penstock.server.rest.answers import GroupAnswer, GroupList, SoughtTo
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Reply
 from penstock.server.rest.message_out import encode
-from penstock.server.rest.places import place_of
+from penstock.server.rest.positions import position_of
 from penstock.server.rest.queues import group_fields
 from penstock.server.rest.structs import GroupBody, SeekBody
 
 
 async def list_groups(call: Call) -> Answer:
     """List the consumer groups of a queue."""
-    return GroupList(await call.broker.groups(call.caller, call.queue))
+    return GroupList(await call.broker.run(call.caller, ListGroups(), call.queue))
 
 
 async def get_group(call: Call) -> Answer:
@@ -24,29 +24,27 @@ async def put_group(call: Call) -> Answer:
     """Make a consumer group. One that is there is left as it is."""
     asked = await call.read(GroupBody, GroupBody())
     group = call.group
-    is_new = await call.broker.create_group(
-        call.caller, call.queue, group, place_of(asked.at, "$.at")
-    )
+    create = CreateGroup(group, **position_of(asked.at, "$.at"))
+    is_new = await call.broker.run(call.caller, create, call.queue)
     return Reply(encode(GroupAnswer(group)), 201) if is_new else GroupAnswer(group)
 
 
 async def delete_group(call: Call) -> Answer:
     """Delete a consumer group."""
-    await call.broker.delete_group(call.caller, call.queue, call.group)
+    await call.broker.run(call.caller, DeleteGroup(call.group), call.queue)
     return None
 
 
 async def seek(call: Call) -> Answer:
     """Let a group go on elsewhere in the queue."""
     asked = await call.read(SeekBody)
-    check_name("group", asked.group)
-    place = place_of(asked.to, "$.to")
-    return SoughtTo(await call.broker.seek(call.caller, call.queue, place, group=asked.group))
+    seek = Seek(**position_of(asked.to, "$.to"), group=asked.group)
+    return SoughtTo(await call.broker.run(call.caller, seek, call.queue))
 
 
 async def _answer(call: Call) -> GroupAnswer:
     group = call.group
-    stats = await call.broker.stats(call.caller, call.queue)
+    stats = await call.broker.run(call.caller, GetStats(), call.queue)
     if group not in stats.groups:
         raise NoSuchGroup(f"queue {call.queue} has no group {group!r}")
     return GroupAnswer(group, group_fields(stats.groups[group]))

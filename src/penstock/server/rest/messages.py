@@ -1,14 +1,27 @@
 """Messages: publish, browse, look at one, cancel it."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, UnsetType
 
-from penstock.broker import Browse, Row, Verb, check_name
+from penstock.broker import check_name
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
+from penstock.operations import (
+    STATES,
+    Browse,
+    Cancel,
+    ExplainWait,
+    GetMessage,
+    GetRetryInfo,
+    ListHistory,
+    Peek,
+    Row,
+    Verb,
+)
 from penstock.server.off_loop import size_of_many
 from penstock.server.rest import publish
 from penstock.server.rest.answers import (
@@ -31,7 +44,6 @@ from penstock.server.times import rfc3339
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
-STATES = ("ready", "scheduled", "leased", "parked", "dead", "done", "expired", "cancelled")
 
 
 async def publish_messages(call: Call) -> Answer:
@@ -66,14 +78,14 @@ async def browse_messages(call: Call) -> Answer:
         group=group_of(call),
         state=query.choice("state", STATES),
         key=query.text("key"),
-        since_ns=query.time_ns("since"),
-        until_ns=query.time_ns("until"),
+        since=query.time_s("since"),
+        until=query.time_s("until"),
         text=query.text("text"),
-        limit=limit_of(call),
     )
-    listing = listing_of(call, *asked._replace(limit=0))
+    listing = listing_of(call, asked)
     after = call.service.cursors.read_number(listing, query.text("cursor"))
-    page = await call.broker.browse(call.caller, call.queue, asked._replace(after_seq=after))
+    asked = replace(asked, after_seq=after, limit=limit_of(call))
+    page = await call.broker.run(call.caller, asked, call.queue)
     cursor = cursor_of(call, listing, page.next_seq)
 
     def made() -> bytes:
@@ -88,7 +100,8 @@ async def _peek(call: Call) -> Answer:
     for name in ("state", "key", "since", "until", "text", "cursor"):
         if call.query.text(name) is not None:
             raise InvalidInput(f"order=delivery shows what comes next: {name} does not go with it")
-    rows = await call.broker.peek(call.caller, call.queue, n=limit_of(call), group=group_of(call))
+    peek = Peek(limit_of(call), group=group_of(call))
+    rows = await call.broker.run(call.caller, peek, call.queue)
     b64 = wants_b64(call)
 
     def made() -> bytes:
@@ -104,7 +117,7 @@ def _size(rows: Sequence[Row]) -> int:
 
 async def get_message(call: Call) -> Answer:
     """Show a message and its state in a group."""
-    row = await call.broker.get(call.caller, call.path("id"), group=group_of(call))
+    row = await call.broker.run(call.caller, GetMessage(call.path("id"), group=group_of(call)))
     b64 = wants_b64(call)
 
     def made() -> bytes:
@@ -115,7 +128,7 @@ async def get_message(call: Call) -> Answer:
 
 async def cancel_message(call: Call) -> Answer:
     """Cancel a message: it is not delivered any more."""
-    return Cancelled(await call.broker.cancel(call.caller, call.path("id")))
+    return Cancelled(await call.broker.run(call.caller, Cancel(call.path("id"))))
 
 
 async def get_history(call: Call) -> Answer:
@@ -125,9 +138,8 @@ async def get_history(call: Call) -> Answer:
         check_name("group", group)
     listing, limit = listing_of(call, group), call.query.whole("limit", 1, MOST) or MOST
     skip = call.service.cursors.read_number(listing, call.query.text("cursor"))
-    found = await call.broker.history(
-        call.caller, call.path("id"), group=group, skip=skip, limit=limit + 1
-    )
+    asked = ListHistory(call.path("id"), group=group, skip=skip, limit=limit + 1)
+    found = await call.broker.run(call.caller, asked)
     events, more = found[:limit], found[limit:]
     items = [
         HistoryItem(
@@ -148,13 +160,15 @@ async def get_history(call: Call) -> Answer:
 
 async def get_why(call: Call) -> Answer:
     """Tell why a message is not being delivered."""
-    why = await call.broker.why(call.caller, call.path("id"), group=group_of(call))
+    asked = ExplainWait(call.path("id"), group=group_of(call))
+    why = await call.broker.run(call.caller, asked)
     return WhyAnswer(why.id, why.group, why.state, why.code, why.sentence, why.details)
 
 
 async def get_retry_info(call: Call) -> Answer:
     """Tell how often a message was tried, and when it is tried next."""
-    info = await call.broker.retry_info(call.caller, call.path("id"), group=group_of(call))
+    asked = GetRetryInfo(call.path("id"), group=group_of(call))
+    info = await call.broker.run(call.caller, asked)
     return RetryInfoAnswer(
         id=info.id,
         group=info.group,

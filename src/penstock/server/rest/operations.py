@@ -1,6 +1,6 @@
 """What an operator does with a queue as a whole."""
 
-from penstock.broker import Verb, check_name
+from penstock.operations import Compact, Pause, Purge, Resume, Sync, Verb
 from penstock.server.rest.answers import Compacted, PausedAnswer, Purged
 from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint
 from penstock.server.rest.structs import PurgeBody
@@ -9,31 +9,30 @@ from penstock.server.rest.structs import PurgeBody
 async def purge(call: Call) -> Answer:
     """Remove all messages that wait."""
     asked = await call.read(PurgeBody, PurgeBody())
-    if asked.group is not None:
-        check_name("group", asked.group)
-    return Purged(await call.broker.purge(call.caller, call.queue, group=asked.group))
+    purge = Purge(group=asked.group)
+    return Purged(await call.broker.run(call.caller, purge, call.queue))
 
 
 async def pause(call: Call) -> Answer:
     """Hand out nothing until the queue is resumed."""
-    await call.broker.pause(call.caller, call.queue, True)
+    await call.broker.run(call.caller, Pause(), call.queue)
     return PausedAnswer(True)
 
 
 async def resume(call: Call) -> Answer:
     """Hand out messages again."""
-    await call.broker.pause(call.caller, call.queue, False)
+    await call.broker.run(call.caller, Resume(), call.queue)
     return PausedAnswer(False)
 
 
 async def compact(call: Call) -> Answer:
     """Give back the disk space of what is done with."""
-    return Compacted(await call.broker.compact(call.caller, call.queue))
+    return Compacted(await call.broker.run(call.caller, Compact(), call.queue))
 
 
 async def sync(call: Call) -> Answer:
     """Answer when everything so far is on disk, whatever the queue's sync policy."""
-    await call.broker.sync(call.caller, call.queue)
+    await call.broker.run(call.caller, Sync(), call.queue)
     return None
 
 

@@ -4,9 +4,10 @@ import asyncio
 from functools import partial
 from typing import Any
 
-from penstock.broker import QueueInfo, Verb
+from penstock.broker import QueueInfo
 from penstock.errors import AlreadyExists
 from penstock.model import GroupStats, Stats
+from penstock.operations import GetStats, Verb
 from penstock.server.off_loop import size_of_many
 from penstock.server.rest.answers import QueueAnswer, QueueItem, QueueList, RateLimit
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
@@ -27,7 +28,7 @@ async def list_queues(call: Call) -> Answer:
     items = [QueueItem(one.namespace, one.name) for one in page]
     if call.query.flag("stats"):
         for number, (item, queue) in enumerate(zip(items, page, strict=True), start=1):
-            item.stats = stats_fields(await call.broker.stats(call.caller, queue))
+            item.stats = stats_fields(await call.broker.run(call.caller, GetStats(), queue))
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
     made = partial(encode, QueueList(items, cursor))
@@ -58,7 +59,7 @@ async def put_queue(call: Call) -> Answer:
 async def get_queue(call: Call) -> Answer:
     """Show a queue, its settings and its counts."""
     info = await call.broker.queue_info(call.caller, call.queue)
-    stats = await call.broker.stats(call.caller, call.queue)
+    stats = await call.broker.run(call.caller, GetStats(), call.queue)
     answer = _answer(info)
     answer.stats = stats_fields(stats)
     return answer

@@ -17,6 +17,7 @@ from penstock.broker.access import INSIDE
 from penstock.broker.consumers import MOST_CREDIT, Consumer, check_credit
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
+from penstock.operations import ListGroups
 from penstock.server import strict_json
 from penstock.server.problems import PROBLEM_JSON, problem_of
 from penstock.server.rest.endpoint import QUEUE
@@ -123,7 +124,7 @@ async def _handshake(websocket: WebSocket) -> Stream:
     if not broker.has_queue(queue):
         if not broker.settings.create_on_use:
             raise NoSuchQueue(f"there is no queue {queue}: create it first")
-    elif group not in await broker.groups(INSIDE, queue):
+    elif group not in await broker.run(INSIDE, ListGroups(), queue):
         raise NoSuchGroup(f"there is no group {group!r} of queue {queue}: make it first")
     consumer = Consumer(
         broker,

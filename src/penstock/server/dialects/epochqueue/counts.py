@@ -10,6 +10,7 @@ from penstock.broker.access import INSIDE
 from penstock.clock import SystemClock
 from penstock.errors import NoSuchQueue
 from penstock.model import Stats
+from penstock.operations import GetStats
 from penstock.server.dialects.call import Call, answer, route
 
 _PAGE, _MOST_ROWS = 50, 200
@@ -69,7 +70,7 @@ async def _counted(
     """The counts of queues that the caller may read."""
     for queue in queues:
         try:
-            yield queue, await broker.stats(INSIDE, queue)
+            yield queue, await broker.run(INSIDE, GetStats(), queue)
         except NoSuchQueue:
             pass  # deleted since it was listed
 

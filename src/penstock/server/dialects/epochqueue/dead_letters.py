@@ -2,7 +2,7 @@
 
 from starlette.responses import Response
 
-from penstock.broker import DeadFilter
+from penstock.operations import Redrive
 from penstock.server.dialects.call import Call, answer, answer_leased, route
 from penstock.server.dialects.epochqueue.catalogue import QUEUE, queue_of
 from penstock.server.dialects.epochqueue.messages import MOST_LEASED, delivery
@@ -23,7 +23,7 @@ async def lease_dead(call: Call) -> Response:
 async def replay(call: Call) -> Response:
     """They are due now, with the same ids and all their attempts."""
     limit = call.count("limit", _REPLAYED, _MOST_REPLAYED)
-    replayed = await call.broker.redrive(call.caller, queue_of(call), DeadFilter(limit=limit))
+    replayed = await call.broker.run(call.caller, Redrive(limit=limit), queue_of(call))
     return answer({"replayed": replayed})
 
 

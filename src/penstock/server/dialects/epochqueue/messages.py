@@ -10,6 +10,7 @@ from penstock.broker import QueueName, Settlement, Verb
 from penstock.broker.access import INSIDE
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage, NewMessage
+from penstock.operations import Discard
 from penstock.server.dialects.call import Call, answer, answer_leased, nothing, route
 from penstock.server.dialects.epochqueue.catalogue import (
     LONGEST_LEASE_MS,
@@ -82,7 +83,7 @@ async def purge(call: Call) -> Response:
     """What is ready or in flight; of `__dlq__<queue>`: its dead letters."""
     queue = dead_queue_of(call)
     if queue is not None:
-        purged = await call.broker.discard(call.caller, queue)
+        purged = await call.broker.run(call.caller, Discard(), queue)
     else:
         purged = await call.broker.cancel_deliverable(call.caller, queue_of(call))
     return answer({"purged": purged})

@@ -1,0 +1,189 @@
+"""Operations that look at messages and change nothing."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+from penstock.checking import Time
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    DeadLetter,
+    HistoryEvent,
+    Message,
+    RetryInfo,
+    Stats,
+    Why,
+)
+from penstock.operations.answers import Answer, record
+from penstock.operations.operation import (
+    Between,
+    GroupName,
+    Ids,
+    Internal,
+    MessageOperation,
+    Moment,
+    OneOf,
+    Operation,
+    Route,
+    Runs,
+    Verb,
+    Words,
+)
+
+STATES = ("ready", "scheduled", "leased", "parked", "dead", "done", "expired", "cancelled")
+MAX_ROWS = 1000
+MAX_PEEK = 1_000_000
+MAX_BUDGET = 1_000_000
+NO_BYTE_LIMIT = 1 << 62
+MAX_SEQ = (1 << 63) - 1
+
+
+class Row(NamedTuple):
+    """A message of a listing, with its state in the group."""
+
+    message: Message
+    state: str
+    attempts: int
+
+
+class Page(NamedTuple):
+    """A page of messages."""
+
+    rows: Sequence[Row]
+    next_seq: int  # where the next page starts (its `after_seq`); 0: this was the last page
+    looked_at: int  # messages that were read for it
+    exhausted: bool  # the budget ended the page, not the limit: the next page may have more
+
+
+class DeadPage(NamedTuple):
+    """A page of dead letters, in the order they were published."""
+
+    letters: Sequence[DeadLetter]
+    next_seq: int  # where the next page starts (its `after_seq`); 0: this was the last page
+
+
+def _only_over_http(kind: type[Any]) -> Answer[Any]:
+    """Return the answer of a page: its JSON depends on the route, which makes it."""
+
+    def refuse(value: Any) -> Any:
+        raise TypeError(f"a {kind.__name__} is encoded by its route")
+
+    return Answer(kind, refuse, refuse)
+
+
+@dataclass(frozen=True, slots=True)
+class GetMessage(MessageOperation[Row]):
+    """Return a message by its id, done or not, as long as its bytes are kept."""
+
+    verb = Verb.READ
+    route = Route("GET", "")
+    answer: ClassVar[Answer[Row]] = _only_over_http(Row)
+
+    id: str
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class Browse(Operation[Page]):
+    """Return a page of messages by state, in the order of their seqs; all that are not done by
+    default."""
+
+    verb = Verb.READ
+    bounded = True
+    answer: ClassVar[Answer[Page]] = _only_over_http(Page)
+
+    state: Annotated[str, OneOf(STATES)] | None = None
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+    key: Annotated[str, Words()] | None = None
+    since: Annotated[Time, Moment()] | None = None  # published at or after
+    until: Annotated[Time, Moment()] | None = None  # published before
+    text: Annotated[str, Words()] | None = None  # in the payload, as UTF-8
+    after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0  # the page starts after this one
+    limit: Annotated[int, Between(1, MAX_ROWS)] = 50
+    budget: Annotated[int, Between(1, MAX_BUDGET)] = 10_000  # maximum number of messages read
+    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT  # of the page; it has at least one row
+
+
+@dataclass(frozen=True, slots=True)
+class Peek(Operation[list[Row]]):
+    """Return the messages that would be delivered next, in that order."""
+
+    verb = Verb.READ
+    bounded = True
+    answer: ClassVar[Answer[list[Row]]] = _only_over_http(list)
+
+    n: Annotated[int, Between(1, MAX_PEEK)] = 1
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class ListDead(Operation[DeadPage]):
+    """Return a page of dead letters, in the order they were published."""
+
+    verb = Verb.READ
+    bounded = True
+    answer: ClassVar[Answer[DeadPage]] = _only_over_http(DeadPage)
+
+    ids: Annotated[Sequence[str], Ids()] | None = None
+    _: KW_ONLY
+    reason: Annotated[str, Words()] | None = None  # a part of it
+    since: Annotated[Time, Moment()] | None = None  # of the last failure
+    until: Annotated[Time, Moment()] | None = None
+    group: GroupName = MAIN_GROUP_NAME
+    after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0
+    limit: Annotated[int, Between(1, MAX_ROWS)] = 50
+    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT
+
+
+@dataclass(frozen=True, slots=True)
+class ExplainWait(MessageOperation[Why]):
+    """Return the exact reason why a message is not being delivered now."""
+
+    verb = Verb.READ
+    route = Route("GET", "/why")
+    answer = record(Why)
+
+    id: str
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class GetRetryInfo(MessageOperation[RetryInfo]):
+    """Return how often a message was tried, why it failed last, and when it is tried next."""
+
+    verb = Verb.READ
+    route = Route("GET", "/retry_info")
+    answer = record(RetryInfo)
+
+    id: str
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class ListHistory(MessageOperation[list[HistoryEvent]]):
+    """Return what happened to a message, oldest event first: at most `limit` events after the
+    first `skip`."""
+
+    verb = Verb.READ
+    answer: ClassVar[Answer[list[HistoryEvent]]] = _only_over_http(list)
+
+    id: str
+    _: KW_ONLY
+    group: GroupName | None = None
+    skip: Annotated[int, Between(0, MAX_SEQ)] = 0
+    limit: Annotated[int, Between(1, MAX_SEQ)] = MAX_ROWS
+
+
+@dataclass(frozen=True, slots=True)
+class GetStats(Operation[Stats]):
+    """Return the counts of a queue. They are kept, not counted: looking costs always the same."""
+
+    verb = Verb.READ
+    answer: ClassVar[Answer[Stats]] = _only_over_http(Stats)
+    runs = Runs.LOOP

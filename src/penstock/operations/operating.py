@@ -1,0 +1,283 @@
+"""Operations on a queue as a whole: positions, groups, pausing, dead letters, disk space."""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Annotated, Any
+
+from penstock.checking import Time
+from penstock.errors import InvalidInput
+from penstock.model import MAIN_GROUP_NAME
+from penstock.operations.answers import in_field, nothing
+from penstock.operations.operation import (
+    Between,
+    GroupName,
+    Ids,
+    Internal,
+    MessageOperation,
+    Moment,
+    Operation,
+    Route,
+    Runs,
+    Verb,
+    Words,
+)
+
+MAX_LIMIT = 1 << 60
+
+
+# -- positions and groups --------------------------------------------------------------------------
+
+
+def _check_position(operation: "Seek | CreateGroup") -> None:
+    given = [operation.to, operation.seq, operation.id, operation.time]
+    if sum(value is not None for value in given) != 1:
+        raise InvalidInput("give one position: to ('beginning' or 'end'), seq, id or time")
+    if operation.to not in (None, "beginning", "end"):
+        raise InvalidInput(f"to is {operation.to!r}; it must be 'beginning' or 'end'")
+
+
+@dataclass(frozen=True, slots=True)
+class Seek(Operation[int]):
+    """Deliver from a position on, again if need be: "beginning", "end", a seq, an id or a time.
+
+    Return the seq that is delivered next.
+    """
+
+    verb = Verb.CONSUME
+    route = Route("POST", "/seek")
+    answer = in_field("next_seq", int)
+    runs = Runs.ALONE
+    writes = True
+
+    to: str | None = None
+    _: KW_ONLY
+    seq: int | None = None
+    id: str | None = None
+    time: Annotated[Time, Moment()] | None = None
+    group: GroupName = MAIN_GROUP_NAME
+
+    def __post_init__(self) -> None:
+        Operation.__post_init__(self)
+        _check_position(self)
+
+
+@dataclass(frozen=True, slots=True)
+class ListGroups(Operation[list[str]]):
+    """Return the names of the consumer groups, sorted."""
+
+    verb = Verb.READ
+    route = Route("GET", "/groups")
+    answer = in_field("groups", list[str])
+    runs = Runs.LOOP
+
+
+@dataclass(frozen=True, slots=True)
+class CreateGroup(Operation[bool]):
+    """Create a group that starts at the beginning (the default), the end, a seq, an id or a time.
+
+    Return False if there is one of that name: it is left as it is.
+    """
+
+    verb = Verb.CONSUME
+    route = Route("PUT", "/groups/{name}", 201)
+    answer = in_field("created", bool)
+    writes = True
+    creates_queue = True
+
+    name: GroupName
+    _: KW_ONLY
+    to: str | None = None
+    seq: int | None = None
+    id: str | None = None
+    time: Annotated[Time, Moment()] | None = None
+
+    def __post_init__(self) -> None:
+        Operation.__post_init__(self)
+        if self.to is None and self.seq is None and self.id is None and self.time is None:
+            object.__setattr__(self, "to", "beginning")
+        _check_position(self)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteGroup(Operation[None]):
+    """Forget a group and everything about it; `main` always stays."""
+
+    verb = Verb.MANAGE
+    route = Route("DELETE", "/groups/{name}", 204)
+    answer = nothing()
+    runs = Runs.LOOP
+    writes = True
+    idempotent = False
+
+    name: GroupName
+
+
+# -- messages --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Cancel(MessageOperation[bool]):
+    """Take a message out of every group. Return False if it was done already."""
+
+    verb = Verb.MANAGE
+    route = Route("DELETE", "")
+    answer = in_field("cancelled", bool)
+    runs = Runs.LOOP
+    writes = True
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Purge(Operation[int]):
+    """Remove all messages that wait, in one group or in all. Return the number of deliveries."""
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/purge")
+    answer = in_field("purged", int)
+    runs = Runs.LOOP
+    writes = True
+    idempotent = False
+
+    _: KW_ONLY
+    group: GroupName | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CancelDeliverable(Operation[int]):
+    """Cancel messages that group `main` has ready, parked or leased. Return how many.
+
+    Scheduled messages and dead letters stay.
+    """
+
+    verb = Verb.MANAGE
+    answer = in_field("cancelled", int)
+    runs = Runs.LOOP
+    writes = True
+    idempotent = False
+
+    limit: Annotated[int, Between(1, MAX_LIMIT)]
+
+
+@dataclass(frozen=True, slots=True)
+class ReleaseHolder(Operation[int]):
+    """Give back all messages of a holder that no longer exists. Return how many.
+
+    They are ready again, and no attempt is spent.
+    """
+
+    verb = Verb.CONSUME
+    answer = in_field("released", int)
+    runs = Runs.LOOP
+    writes = True
+
+    holder: str
+    _: KW_ONLY
+    group: GroupName = MAIN_GROUP_NAME
+
+
+# -- dead letters ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Redrive(Operation[int]):
+    """Make dead letters ready again, attempts reset: those named, those that match, or all.
+
+    Return how many. With `dry_run`, only count them.
+    """
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/redrive")
+    answer = in_field("redriven", int)
+    runs = Runs.ALONE
+    writes = True
+    idempotent = False
+
+    ids: Annotated[str | Sequence[str], Ids()] | None = None
+    _: KW_ONLY
+    reason: Annotated[str, Words()] | None = None  # a part of it
+    since: Annotated[Time, Moment()] | None = None  # of the last failure
+    until: Annotated[Time, Moment()] | None = None
+    limit: Annotated[int, Between(0, MAX_LIMIT)] | None = None
+    group: GroupName = MAIN_GROUP_NAME
+    dry_run: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Discard(Operation[int]):
+    """Remove dead letters: those named, those that match, or all. Return how many."""
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/discard")
+    answer = in_field("discarded", int)
+    runs = Runs.ALONE
+    writes = True
+    idempotent = False
+
+    ids: Annotated[str | Sequence[str], Ids()] | None = None
+    _: KW_ONLY
+    reason: Annotated[str, Words()] | None = None
+    since: Annotated[Time, Moment()] | None = None
+    until: Annotated[Time, Moment()] | None = None
+    limit: Annotated[int, Between(0, MAX_LIMIT)] | None = None
+    group: GroupName = MAIN_GROUP_NAME
+
+
+# -- the queue -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Pause(Operation[None]):
+    """Deliver nothing until the queue is resumed. Publishing and settling go on."""
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/pause")
+    answer = nothing()
+    runs = Runs.LOOP
+    writes = True
+
+
+@dataclass(frozen=True, slots=True)
+class Resume(Operation[None]):
+    """Deliver messages again."""
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/resume")
+    answer = nothing()
+    runs = Runs.LOOP
+    writes = True
+
+
+@dataclass(frozen=True, slots=True)
+class Compact(Operation[int]):
+    """Free disk space that no group and no retention setting needs. Return the bytes freed.
+
+    With `seal`, the last segment goes as well if nothing in it is needed.
+    """
+
+    verb = Verb.MANAGE
+    route = Route("POST", "/compact")
+    answer = in_field("freed_bytes", int)
+    writes = True
+
+    seal: Annotated[bool, Internal()] = False
+
+
+@dataclass(frozen=True, slots=True)
+class Sync(Operation[None]):
+    """Return when everything so far is on disk, whatever the sync policy."""
+
+    verb = Verb.PUBLISH
+    route = Route("POST", "/sync", 204)
+    answer = nothing()
+    runs = Runs.LOOP
+
+
+def position_fields(operation: Seek | CreateGroup) -> dict[str, Any]:
+    """Return the position that an operation names, as keyword arguments."""
+    return {
+        "to": operation.to,
+        "seq": operation.seq,
+        "id": operation.id,
+        "time": operation.time,
+    }

@@ -1,0 +1,279 @@
+"""What each operation does in a queue of files: one function for each class of `operations`.
+
+A handler takes the behaviours of an open queue and the operation, and returns the answer. Waiting
+for the disk and choosing a thread are the caller's: `Operation.writes` and `Operation.runs` say
+what is needed.
+"""
+
+import heapq
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+from penstock.model import MAIN_GROUP_NAME, NS, DeadLetter, HistoryEvent, Message, RetryInfo, Stats
+from penstock.model import Why as WhyAnswer
+from penstock.operations import (
+    Browse,
+    Cancel,
+    CancelDeliverable,
+    Compact,
+    CreateGroup,
+    DeadPage,
+    DeleteGroup,
+    Discard,
+    ExplainWait,
+    GetMessage,
+    GetRetryInfo,
+    GetStats,
+    ListDead,
+    ListGroups,
+    ListHistory,
+    Operation,
+    Page,
+    Pause,
+    Peek,
+    Purge,
+    Redrive,
+    ReleaseHolder,
+    Resume,
+    Row,
+    Seek,
+    Sync,
+    position_fields,
+)
+from penstock.queue.events import EventType
+from penstock.queue.flight import Flight
+from penstock.queue.messages import size_of
+from penstock.queue.parts import Parts
+
+A = TypeVar("A")
+
+MAX_SCANNED_BYTES = 256 << 20  # of payloads, for one page
+
+
+def run(queue: Parts, operation: Operation[A]) -> A:
+    """Run an operation in a queue and return its answer, which may not be durable yet."""
+    return cast(A, _HANDLERS[type(operation)](queue, operation))
+
+
+# -- looking ---------------------------------------------------------------------------------------
+
+
+def get_message(queue: Parts, operation: GetMessage) -> Row:
+    return _row(queue, queue.inspecting.get(operation.id), operation.group)
+
+
+def peek(queue: Parts, operation: Peek) -> list[Row]:
+    found = queue.inspecting.peek(operation.n, operation.group, operation.max_bytes)
+    return [_row(queue, message, operation.group) for message in found]
+
+
+def browse(queue: Parts, operation: Browse) -> Page:
+    """Return the next rows that match, reading no more messages than the budget allows."""
+    matches = _filter(operation)
+    rows: list[Row] = []
+    looked_at, last_seq, size, scanned_bytes = 0, operation.after_seq, 0, 0
+    for message in queue.inspecting.browse(
+        operation.state, operation.group, after_seq=operation.after_seq
+    ):
+        if looked_at == operation.budget or scanned_bytes > MAX_SCANNED_BYTES:
+            return Page(rows, last_seq, looked_at, exhausted=True)
+        if len(rows) == operation.limit:
+            return Page(rows, last_seq, looked_at, exhausted=False)
+        looked_at += 1
+        scanned_bytes += len(message.payload)
+        last_seq = message.seq
+        if matches(message):
+            size += size_of(message)
+            if rows and size > operation.max_bytes:
+                return Page(rows, rows[-1].message.seq, looked_at, exhausted=False)
+            rows.append(_row(queue, message, operation.group, operation.state))
+    return Page(rows, 0, looked_at, exhausted=False)
+
+
+def _filter(operation: Browse) -> Callable[[Message], bool]:
+    text = None if operation.text is None else operation.text.encode()
+    since_ns, until_ns = _ns(operation.since), _ns(operation.until)
+
+    def matches(message: Message) -> bool:
+        return (
+            (operation.key is None or message.key == operation.key)
+            and message.published_ns >= since_ns
+            and not 0 < until_ns <= message.published_ns
+            and (text is None or text in message.payload)
+        )
+
+    return matches
+
+
+def _ns(time: Any) -> int:
+    return 0 if time is None else round(time * NS)
+
+
+def _row(queue: Parts, message: Message, group_name: str, state: str | None = None) -> Row:
+    """Return a message with its state; `state` if that is known already."""
+    core = queue.core
+    with core.lock, core.change:
+        group = core.group(group_name)
+        lease, flight = group.leases.get(message.seq), group.flights.get(message.seq)
+    attempts = lease.attempt if lease else flight.attempt if flight else 0
+    return Row(message, state or queue.inspecting.state_of(message.id, group_name), attempts)
+
+
+def list_dead(queue: Parts, operation: ListDead) -> DeadPage:
+    """Return the next dead letters that match: at least one, and no more than fit into
+    `max_bytes`."""
+    core, inspecting, limit = queue.core, queue.inspecting, operation.limit
+    named = None if operation.ids is None else {inspecting.entry(id_).seq for id_ in operation.ids}
+    with core.lock, core.change:
+        core.tick()
+        matching = [
+            (seq, flight)
+            for seq, flight in core.group(operation.group).dead.items()
+            if seq > operation.after_seq
+            and (named is None or seq in named)
+            and _is_wanted(flight, operation)
+        ]
+    found = heapq.nsmallest(limit + 1, matching, key=lambda item: item[0])
+    letters: list[DeadLetter] = []
+    last_seq = size = 0
+    for seq, flight in found[:limit]:
+        letter = inspecting.dead_letter(seq, flight)
+        if letter is not None:
+            size += size_of(letter.message)
+            if letters and size > operation.max_bytes:
+                return DeadPage(letters, last_seq)
+            letters.append(letter)
+        last_seq = seq
+    return DeadPage(letters, last_seq if len(found) > limit else 0)
+
+
+def _is_wanted(flight: Flight, operation: ListDead) -> bool:
+    failed_at = flight.last_failure_ns / NS
+    since, until = cast("float | None", operation.since), cast("float | None", operation.until)
+    return (
+        (operation.reason is None or operation.reason in flight.reason)
+        and (since is None or failed_at >= since)
+        and (until is None or failed_at < until)
+    )
+
+
+def explain_wait(queue: Parts, operation: ExplainWait) -> WhyAnswer:
+    return queue.inspecting.why(operation.id, operation.group)
+
+
+def get_retry_info(queue: Parts, operation: GetRetryInfo) -> RetryInfo:
+    return queue.inspecting.retry_info(operation.id, operation.group)
+
+
+def list_history(queue: Parts, operation: ListHistory) -> list[HistoryEvent]:
+    return queue.inspecting.history(
+        operation.id, operation.group, skip=operation.skip, limit=operation.limit
+    )
+
+
+def get_stats(queue: Parts, operation: GetStats) -> Stats:
+    return queue.inspecting.stats()
+
+
+# -- operating -------------------------------------------------------------------------------------
+
+
+def seek(queue: Parts, operation: Seek) -> int:
+    return queue.operating.seek(operation.group, **position_fields(operation))
+
+
+def list_groups(queue: Parts, operation: ListGroups) -> list[str]:
+    core = queue.core
+    with core.lock, core.change:
+        return sorted(group.name for group in core.state.groups.values())
+
+
+def create_group(queue: Parts, operation: CreateGroup) -> bool:
+    is_new = queue.core.state.group_named(operation.name) is None
+    queue.operating.create_group(operation.name, **position_fields(operation))
+    return is_new
+
+
+def delete_group(queue: Parts, operation: DeleteGroup) -> None:
+    queue.operating.delete_group(operation.name)
+
+
+def cancel(queue: Parts, operation: Cancel) -> bool:
+    return queue.operating.cancel(operation.id)
+
+
+def purge(queue: Parts, operation: Purge) -> int:
+    return queue.operating.purge(operation.group)
+
+
+def cancel_deliverable(queue: Parts, operation: CancelDeliverable) -> int:
+    return queue.operating.cancel_deliverable(MAIN_GROUP_NAME, operation.limit)
+
+
+def release_holder(queue: Parts, operation: ReleaseHolder) -> int:
+    return queue.settling.release_of(operation.holder, operation.group)
+
+
+def redrive(queue: Parts, operation: Redrive) -> int:
+    return _settle_dead(queue, EventType.REDRIVEN, operation, dry_run=operation.dry_run)
+
+
+def discard(queue: Parts, operation: Discard) -> int:
+    return _settle_dead(queue, EventType.DISCARDED, operation)
+
+
+def _settle_dead(
+    queue: Parts, kind: EventType, operation: Redrive | Discard, *, dry_run: bool = False
+) -> int:
+    return queue.operating.settle_dead(
+        kind,
+        operation.group,
+        ids=operation.ids,
+        reason=operation.reason,
+        since=operation.since,
+        until=operation.until,
+        limit=operation.limit,
+        dry_run=dry_run,
+    )
+
+
+def pause(queue: Parts, operation: Pause) -> None:
+    queue.operating.pause(True)
+
+
+def resume(queue: Parts, operation: Resume) -> None:
+    queue.operating.pause(False)
+
+
+def compact(queue: Parts, operation: Compact) -> int:
+    return queue.operating.compact(seals=operation.seal).bytes_freed
+
+
+def sync(queue: Parts, operation: Sync) -> None:
+    queue.core.ledger.sync()
+
+
+_HANDLERS: dict[type[Operation[Any]], Callable[[Parts, Any], Any]] = {
+    Browse: browse,
+    Cancel: cancel,
+    CancelDeliverable: cancel_deliverable,
+    Compact: compact,
+    CreateGroup: create_group,
+    DeleteGroup: delete_group,
+    Discard: discard,
+    ExplainWait: explain_wait,
+    GetMessage: get_message,
+    GetRetryInfo: get_retry_info,
+    GetStats: get_stats,
+    ListDead: list_dead,
+    ListGroups: list_groups,
+    ListHistory: list_history,
+    Pause: pause,
+    Peek: peek,
+    Purge: purge,
+    Redrive: redrive,
+    ReleaseHolder: release_holder,
+    Resume: resume,
+    Seek: seek,
+    Sync: sync,
+}
