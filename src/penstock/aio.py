@@ -16,7 +16,7 @@ from functools import partial
 from os import PathLike
 from typing import Any, TypeVar, Unpack, cast
 
-from penstock.checking import Duration, Time, path_of
+from penstock.checking import Duration, path_of
 from penstock.errors import InvalidInput
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -30,19 +30,17 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
-    RetryInfo,
-    Stats,
-    Why,
     new_message,
 )
+from penstock.operations import Leased, Operation, Runs, Sync
 from penstock.queue.core import QueueCore
-from penstock.queue.events import EventType
-from penstock.queue.face import Face
+from penstock.queue.facade import A, AsyncGroups, Awaiting, QueueMethods
+from penstock.queue.handle import Handle
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
+from penstock.queue.operation_handlers import run
 from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
-from penstock.queue.settling import Leased
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
 _T = TypeVar("_T")
@@ -89,7 +87,7 @@ def _close_unseen(opening: "asyncio.Future[QueueCore]") -> None:
         opening.result().close()
 
 
-class AsyncQueue(Face, AsyncStreaming):
+class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
     """A durable queue in a directory, for tasks. `async with` closes it."""
 
     def __init__(self, core: QueueCore) -> None:
@@ -274,39 +272,7 @@ class AsyncQueue(Face, AsyncStreaming):
         """The work is done. With `emit`, follow-up messages are published in the same write."""
         return await self._durable(self._parts.settling.ack(several(leased), as_new(emit)))
 
-    async def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Say that the work failed.
-
-        The message is ready again after the queue's backoff, or after `delay`. When it was
-        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
-        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
-        message back without spending the attempt, use `release`.
-
-        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
-        or was settled; then nothing is changed.
-        """
-        self._parts.settling.nack(several(leased), reason, delay)
-        await self._durable(None)
-
-    async def extend(
-        self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None
-    ) -> None:
-        """The work takes longer: the lease lasts `lease_s` from now."""
-        self._parts.settling.extend(several(leased), lease_s)
-        await self._durable(None)
-
-    async def release(self, leased: Leased | Iterable[Leased]) -> None:
-        """Give back untouched: ready again at once, and no attempt is spent."""
-        self._parts.settling.release(several(leased))
-        await self._durable(None)
-
     # -- looking -----------------------------------------------------------------------------------
-
-    async def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next; nothing changes."""
-        return self._parts.inspecting.peek(n, group)
 
     async def browse(
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
@@ -315,69 +281,9 @@ class AsyncQueue(Face, AsyncStreaming):
         for message in self._parts.inspecting.browse(state, group):
             yield message
 
-    async def get(self, id: str) -> Message:
-        """A message by its id, done or not, as long as its bytes are kept."""
-        return self._parts.inspecting.get(id)
-
-    async def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
-        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
-        return self._parts.inspecting.state_of(id, group)
-
-    async def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
-        """The exact reason why a message is not being delivered now."""
-        return await asyncio.to_thread(self._parts.inspecting.why, id, group)
-
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
         return await asyncio.to_thread(self._parts.inspecting.history, id, group)
-
-    async def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
-        """Return how often a message was tried, why it failed last, and when it is tried next."""
-        return await asyncio.to_thread(self._parts.inspecting.retry_info, id, group)
-
-    async def stats(self) -> Stats:
-        """Counts. They are kept, not counted: it costs the same whatever waits."""
-        before = self._ledger.events.next_seq
-        stats = self._parts.inspecting.stats()
-        if self._ledger.events.next_seq != before:
-            await self._durable(None)  # leases that were found to be over are over for good
-        return stats
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    async def seek(
-        self,
-        to: str | None = None,
-        *,
-        seq: int | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
-
-        def seek() -> int:
-            return self._parts.operating.seek(group, to=to, seq=seq, id=id, time=time)
-
-        return await self._durable(await asyncio.to_thread(seek))
-
-    async def cancel(self, id: str) -> bool:
-        """Take a message out of every group; False if it is done already."""
-        return await self._durable(self._parts.operating.cancel(id))
-
-    async def purge(self, *, group: str | None = None) -> int:
-        """Throw away all that waits, in one group or in all; how many deliveries that were."""
-        return await self._durable(self._parts.operating.purge(group))
-
-    async def pause(self) -> None:
-        """Hand nothing out until `resume`. Publishing and settling go on."""
-        self._parts.operating.pause(True)
-        await self._durable(None)
-
-    async def resume(self) -> None:
-        """Hand messages out again."""
-        self._parts.operating.pause(False)
-        await self._durable(None)
 
     async def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
@@ -397,36 +303,6 @@ class AsyncQueue(Face, AsyncStreaming):
         them dead."""
         return await self._durable(self._parts.dead_letters.lease(n, lease_s, group, holder))
 
-    async def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
-        return await self._durable(
-            self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
-        )
-
-    async def discard(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Throw dead letters away: those named, those that match, or all."""
-        return await self._durable(
-            self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
-        )
-
     async def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
@@ -440,9 +316,17 @@ class AsyncQueue(Face, AsyncStreaming):
 
         return await asyncio.to_thread(self._parts.operating.compact, told)
 
-    async def sync(self) -> None:
-        """Return when everything so far is on disk, whatever the sync policy."""
-        await asyncio.to_thread(self._ledger.sync)
+    async def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        events = self._ledger.events
+        before = events.next_seq
+        if operation.runs is Runs.LOOP and not isinstance(operation, Sync):
+            answer = run(self._parts, operation)
+        else:
+            answer = await asyncio.to_thread(run, self._parts, operation)
+        if operation.writes or events.next_seq != before:  # leases may have been found to be over
+            return await self._durable(answer)
+        return answer
 
     async def close(self) -> None:
         """Save a snapshot, sync, let go of the directory. May be called again."""
@@ -453,41 +337,6 @@ class AsyncQueue(Face, AsyncStreaming):
 
     async def __aexit__(self, *exc_info: object) -> None:
         await self.close()
-
-
-class AsyncGroups:
-    """The consumer groups of a queue; `async for` is not needed: names are in memory."""
-
-    def __init__(self, queue: AsyncQueue) -> None:
-        self._queue = queue
-
-    async def create(
-        self,
-        name: str,
-        *,
-        to: str | None = None,
-        seq: int | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-    ) -> None:
-        """Make a group that starts at the beginning (the default), the end, a seq, id or time."""
-        parts = self._queue._parts
-
-        def create() -> None:
-            parts.operating.create_group(name, to=to, seq=seq, id=id, time=time)
-
-        await asyncio.to_thread(create)
-        await self._queue._durable(None)
-
-    async def delete(self, name: str) -> None:
-        """Forget a group and everything about it; `main` always stays."""
-        self._queue._parts.operating.delete_group(name)
-        await self._queue._durable(None)
-
-    def names(self) -> list[str]:
-        core = self._queue._core
-        with core.lock, core.change:
-            return [group.name for group in core.state.groups.values()]
 
 
 class _NoSettler:

@@ -117,7 +117,7 @@ def test_operating(server: RunningServer) -> None:
     async def story(queue: AsyncQueue) -> None:
         ids = await queue.enqueue_batch([b"1", b"2"])
         await queue.groups.create("audit", to="end")
-        assert set(await queue.groups.names()) == {"main", "audit"}  # type: ignore[misc]
+        assert set(await queue.groups.names()) == {"main", "audit"}
         assert await queue.seek("beginning", group="audit") == 1
         assert len(await queue.peek(9, group="audit")) == 2
         await queue.groups.delete("audit")

@@ -8,7 +8,6 @@ import asyncio
 import secrets
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast
 
@@ -299,11 +298,11 @@ class Broker:
             queue = self.queue_of_message(operation.id)  # type: ignore[attr-defined]
         self.admit(caller, operation.verb, queue.namespace)
         if operation.bounded:
-            operation = replace(operation, max_bytes=self.answer_room())  # type: ignore[type-var]
+            operation = operation.with_internal("max_bytes", self.answer_room())
         elif isinstance(operation, Compact):
             # A namespace with a quota needs the room; elsewhere the last messages stay for replay.
             seal = self._catalogue.has_byte_quota(queue.namespace)
-            operation = cast(Operation[A], replace(operation, seal=seal))
+            operation = cast(Operation[A], operation.with_internal("seal", seal))
         if operation.creates_queue:
             return self._in_queue.do(queue, partial(self.store.run, queue, operation))
         return self.store.run(queue, operation)

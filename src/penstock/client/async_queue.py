@@ -6,14 +6,13 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from typing import Unpack
 
-from penstock.checking import Duration, Time
-from penstock.client import delivering, looking, operating, publishing, settling
+from penstock.checking import Duration
+from penstock.client import delivering, operation_calls, publishing, settling
 from penstock.client.address import QueueAddress
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.batching import AsyncBatcher
 from penstock.client.call import Call, T
 from penstock.client.delivering import Lease
-from penstock.client.groups import AsyncRemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
 from penstock.errors import PenstockError
@@ -28,14 +27,12 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
-    RetryInfo,
-    Stats,
-    Why,
     new_message,
 )
+from penstock.operations import Compact, Leased, Operation
+from penstock.queue.facade import A, AsyncGroups, Awaiting, QueueMethods
 from penstock.queue.parts import as_list, as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
-from penstock.queue.settling import Leased
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
 log = logging.getLogger("penstock.client")
@@ -54,7 +51,7 @@ class _NoSettler:
 _NO_SETTLER = _NoSettler()
 
 
-class AsyncRemoteQueue(AsyncStreaming):
+class AsyncRemoteQueue(QueueMethods, AsyncStreaming, Awaiting):
     """A queue of a broker. `async with` closes its connections.
 
     Methods are those of `AsyncQueue`; where they differ is on the page `docs/client.md`.
@@ -71,7 +68,7 @@ class AsyncRemoteQueue(AsyncStreaming):
         self._batcher = None if batching is None else AsyncBatcher(batching, self.publish)
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
         self._giving_back = asyncio.Lock()
-        self.groups = AsyncRemoteGroups(address.path, connection)
+        self.groups = AsyncGroups(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -205,76 +202,21 @@ class AsyncRemoteQueue(AsyncStreaming):
             settling.in_lots(several(leased), lambda receipts: settling.ack(receipts, new))
         )
 
-    async def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Say that the work failed.
-
-        The message is ready again after the queue's backoff, or after `delay`. When it was
-        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
-        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
-        message back without spending the attempt, use `release`.
-
-        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
-        or was settled; then nothing is changed.
-        """
-        await self._run(
-            settling.in_lots(
-                several(leased), lambda receipts: settling.nack(receipts, reason, delay)
-            )
-        )
-
-    async def extend(
-        self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None
-    ) -> None:
-        """The work takes longer: the lease lasts `lease_s` from now."""
-        await self._run(
-            settling.in_lots(several(leased), lambda receipts: settling.extend(receipts, lease_s))
-        )
-
-    async def release(self, leased: Leased | Iterable[Leased]) -> None:
-        """Give back untouched: ready again at once, and no attempt is spent."""
-        await self._run(settling.in_lots(several(leased), settling.release))
-
     # -- looking -----------------------------------------------------------------------------------
-
-    async def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next, at most 1000; nothing changes."""
-        return await self._do(looking.peek(self._path, n, group))
 
     def browse(
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> AsyncIterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
-        return self._rows(looking.browse(self._path, state, group))
-
-    async def get(self, id: str) -> Message:
-        """A message by its id, done or not, as long as its bytes are kept."""
-        return await self._do(looking.message(id))
-
-    async def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
-        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
-        return await self._do(looking.state(id, group))
-
-    async def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
-        """The exact reason why a message is not being delivered now."""
-        return await self._do(looking.why(id, group))
+        return self._rows(operation_calls.browse(self._path, state, group))
 
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return [event async for event in self._rows(looking.history(id, group))]
-
-    async def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
-        """Return how often a message was tried, why it failed last, and when it is tried next."""
-        return await self._do(looking.retry_info(id, group))
-
-    async def stats(self) -> Stats:
-        """Counts. They are kept, not counted: it costs the same whatever waits."""
-        return await self._do(looking.stats(self._path))
+        return [event async for event in self._rows(operation_calls.history(id, group))]
 
     async def details(self) -> QueueDetails:
         """The queue's name, age and settings, as the broker has them."""
-        return await self._do(looking.details(self._path))
+        return await self._do(operation_calls.details(self._path))
 
     def metrics(self) -> dict[str, object]:
         """What this client did since it was opened: requests, retries, and how long they took."""
@@ -282,38 +224,9 @@ class AsyncRemoteQueue(AsyncStreaming):
 
     # -- operating ---------------------------------------------------------------------------------
 
-    async def seek(
-        self,
-        to: str | None = None,
-        *,
-        seq: int | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
-        place = operating.place_of(to, seq, id, time)
-        return await self._do(operating.seek(self._path, group, place))
-
-    async def cancel(self, id: str) -> bool:
-        """Take a message out of every group; False if it is done already."""
-        return await self._do(operating.cancel(id))
-
-    async def purge(self, *, group: str | None = None) -> int:
-        """Throw away all that waits, in one group or in all; how many deliveries that were."""
-        return await self._do(operating.purge(self._path, group))
-
-    async def pause(self) -> None:
-        """Hand nothing out until `resume`. Publishing and settling go on."""
-        await self._do(operating.pause(self._path))
-
-    async def resume(self) -> None:
-        """Hand messages out again."""
-        await self._do(operating.resume(self._path))
-
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
-        return self._rows(looking.dead(self._path, group))
+        return self._rows(operation_calls.dead(self._path, group))
 
     async def lease_dead(
         self,
@@ -330,34 +243,6 @@ class AsyncRemoteQueue(AsyncStreaming):
         )
         return await self._do(lease.once())
 
-    async def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
-        which = operating.which_dead(ids, reason, since, until, limit, group)
-        return await self._do(operating.redrive(self._path, which))
-
-    async def discard(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Throw dead letters away: those named, those that match, or all."""
-        which = operating.which_dead(ids, reason, since, until, limit, group)
-        return await self._do(operating.discard(self._path, which))
-
     async def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
@@ -365,14 +250,14 @@ class AsyncRemoteQueue(AsyncStreaming):
 
         `on_progress` is told once, at the end: the broker does not say how far it is.
         """
-        result = await self._do(operating.compact(self._path))
+        result = CompactionResult(bytes_freed=await self.run(Compact()))
         if on_progress is not None:
             on_progress(result)
         return result
 
-    async def sync(self) -> None:
-        """Return when everything so far is on the broker's disk, whatever the sync policy."""
-        await self._do(operating.sync(self._path))
+    async def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        return await self._run(operation_calls.calls_of(self._path, operation))
 
     async def close(self) -> None:
         """Send what is gathered, give back what open streams leased ahead, close the connections.

@@ -18,6 +18,7 @@ class Reply(NamedTuple):
     data: Any  # the body's JSON; None where it was empty; its bytes where the call is `raw`
     resent: bool = False  # an earlier try of the same call may have been carried out
     headers: Mapping[str, str] = {}
+    status: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

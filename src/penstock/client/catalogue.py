@@ -4,13 +4,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.client.call import Call, Story, nothing, post
-from penstock.client.looking import details_of
 from penstock.client.names import QueueName
 from penstock.client.pages import Page, every_row, first_page
-from penstock.client.reading import time_ns
+from penstock.client.reading import details_of
 from penstock.client.remote import NamespaceDetails, QueueDetails
 from penstock.model import NS
 from penstock.names import check_name
+from penstock.operations.answers import time_ns
 
 _NAMESPACES = "/api/v1/namespaces"
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Unpack
 
-from penstock.checking import Duration, Time
-from penstock.client import delivering, looking, operating, publishing, settling
+from penstock.checking import Duration
+from penstock.client import delivering, operation_calls, publishing, settling
 from penstock.client.address import QueueAddress
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.async_queue import AsyncRemoteQueue
@@ -14,7 +14,6 @@ from penstock.client.batching import Batcher
 from penstock.client.call import Call, T
 from penstock.client.connection import Connection
 from penstock.client.delivering import Lease
-from penstock.client.groups import RemoteGroups
 from penstock.client.pages import Page
 from penstock.client.remote import QueueDetails
 from penstock.errors import PenstockError
@@ -29,20 +28,18 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
-    RetryInfo,
-    Stats,
-    Why,
     new_message,
 )
+from penstock.operations import Compact, Leased, Operation
+from penstock.queue.facade import A, Blocking, Groups, QueueMethods
 from penstock.queue.parts import as_list, as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
-from penstock.queue.settling import Leased
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
 log = logging.getLogger("penstock.client")
 
 
-class RemoteQueue(Streaming):
+class RemoteQueue(QueueMethods, Streaming, Blocking):
     """A queue of a broker. Thread-safe; a context manager that closes its connections.
 
     Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
@@ -58,7 +55,7 @@ class RemoteQueue(Streaming):
         batching = connection.options.batching
         self._batcher = None if batching is None else Batcher(batching, self.publish)
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
-        self.groups = RemoteGroups(address.path, connection)
+        self.groups = Groups(self)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -188,74 +185,21 @@ class RemoteQueue(Streaming):
             settling.in_lots(several(leased), lambda receipts: settling.ack(receipts, new))
         )
 
-    def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Say that the work failed.
-
-        The message is ready again after the queue's backoff, or after `delay`. When it was
-        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
-        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
-        message back without spending the attempt, use `release`.
-
-        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
-        or was settled; then nothing is changed.
-        """
-        self._run(
-            settling.in_lots(
-                several(leased), lambda receipts: settling.nack(receipts, reason, delay)
-            )
-        )
-
-    def extend(self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None) -> None:
-        """The work takes longer: the lease lasts `lease_s` from now."""
-        self._run(
-            settling.in_lots(several(leased), lambda receipts: settling.extend(receipts, lease_s))
-        )
-
-    def release(self, leased: Leased | Iterable[Leased]) -> None:
-        """Give back untouched: ready again at once, and no attempt is spent."""
-        self._run(settling.in_lots(several(leased), settling.release))
-
     # -- looking -----------------------------------------------------------------------------------
-
-    def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next, at most 1000; nothing changes."""
-        return self._do(looking.peek(self._path, n, group))
 
     def browse(
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> Iterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
-        return self._rows(looking.browse(self._path, state, group))
-
-    def get(self, id: str) -> Message:
-        """A message by its id, done or not, as long as its bytes are kept."""
-        return self._do(looking.message(id))
-
-    def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
-        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
-        return self._do(looking.state(id, group))
-
-    def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
-        """The exact reason why a message is not being delivered now."""
-        return self._do(looking.why(id, group))
+        return self._rows(operation_calls.browse(self._path, state, group))
 
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return list(self._rows(looking.history(id, group)))
-
-    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
-        """Return how often a message was tried, why it failed last, and when it is tried next."""
-        return self._do(looking.retry_info(id, group))
-
-    def stats(self) -> Stats:
-        """Counts. They are kept, not counted: it costs the same whatever waits."""
-        return self._do(looking.stats(self._path))
+        return list(self._rows(operation_calls.history(id, group)))
 
     def details(self) -> QueueDetails:
         """The queue's name, age and settings, as the broker has them."""
-        return self._do(looking.details(self._path))
+        return self._do(operation_calls.details(self._path))
 
     def metrics(self) -> dict[str, object]:
         """What this client did since it was opened: requests, retries, and how long they took."""
@@ -263,38 +207,9 @@ class RemoteQueue(Streaming):
 
     # -- operating ---------------------------------------------------------------------------------
 
-    def seek(
-        self,
-        to: str | None = None,
-        *,
-        seq: int | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time."""
-        place = operating.place_of(to, seq, id, time)
-        return self._do(operating.seek(self._path, group, place))
-
-    def cancel(self, id: str) -> bool:
-        """Take a message out of every group; False if it is done already."""
-        return self._do(operating.cancel(id))
-
-    def purge(self, *, group: str | None = None) -> int:
-        """Throw away all that waits, in one group or in all; how many deliveries that were."""
-        return self._do(operating.purge(self._path, group))
-
-    def pause(self) -> None:
-        """Hand nothing out until `resume`. Publishing and settling go on."""
-        self._do(operating.pause(self._path))
-
-    def resume(self) -> None:
-        """Hand messages out again."""
-        self._do(operating.resume(self._path))
-
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
-        return self._rows(looking.dead(self._path, group))
+        return self._rows(operation_calls.dead(self._path, group))
 
     def lease_dead(
         self,
@@ -309,34 +224,6 @@ class RemoteQueue(Streaming):
         lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder, dead=True)
         return self._do(lease.once())
 
-    def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
-        which = operating.which_dead(ids, reason, since, until, limit, group)
-        return self._do(operating.redrive(self._path, which))
-
-    def discard(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Throw dead letters away: those named, those that match, or all."""
-        which = operating.which_dead(ids, reason, since, until, limit, group)
-        return self._do(operating.discard(self._path, which))
-
     def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
@@ -344,14 +231,14 @@ class RemoteQueue(Streaming):
 
         `on_progress` is told once, at the end: the broker does not say how far it is.
         """
-        result = self._do(operating.compact(self._path))
+        result = CompactionResult(bytes_freed=self.run(Compact()))
         if on_progress is not None:
             on_progress(result)
         return result
 
-    def sync(self) -> None:
-        """Return when everything so far is on the broker's disk, whatever the sync policy."""
-        self._do(operating.sync(self._path))
+    def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        return self._run(operation_calls.calls_of(self._path, operation))
 
     def for_tasks(self) -> AsyncRemoteQueue:
         """The same queue, with the same options, for asyncio. It has connections of its own."""

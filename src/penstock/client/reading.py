@@ -3,39 +3,26 @@
 import base64
 import json
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
+from penstock.client.remote import QueueDetails
 from penstock.model import (
     NO_HEADERS,
     NS,
     DeadLetter,
     GroupStats,
-    HistoryEvent,
     LeasedMessage,
     Message,
     Published,
     Receipt,
-    RetryInfo,
     Settler,
     Stats,
     Ticket,
-    Why,
 )
+from penstock.operations.answers import time_ns
+from penstock.queue.settings import QueueSettings
 
 Json = Mapping[str, Any]
-
-
-def time_ns(text: str | None) -> int:
-    """A time of an answer; 0 where there is none.
-
-    >>> time_ns("2023-11-14T22:13:20.250001Z")
-    1700000000250001000
-    """
-    if text is None:
-        return 0
-    time = datetime.fromisoformat(text)
-    return int(time.replace(microsecond=0).timestamp()) * NS + time.microsecond * 1000
 
 
 def message_of(data: Json) -> Message:
@@ -92,34 +79,13 @@ def stats_of(data: Json) -> Stats:
     return Stats(**{**{field: data[field] for field in Stats._fields}, "groups": groups})
 
 
-def why_of(data: Json) -> Why:
-    return Why(**data)
-
-
-def retry_info_of(data: Json) -> RetryInfo:
-    return RetryInfo(
-        id=data["id"],
-        group=data["group"],
-        state=data["state"],
-        attempts=data["attempts"],
-        max_attempts=data["max_attempts"],
-        next_attempt_ns=time_ns(data.get("next_attempt_at")),
-        reason=data["reason"],
-        first_failure_ns=time_ns(data.get("first_failure_at")),
-        last_failure_ns=time_ns(data.get("last_failure_at")),
-    )
-
-
-def event_of(data: Json) -> HistoryEvent:
-    return HistoryEvent(
-        event=data["event"],
-        at_ns=time_ns(data["at"]),
-        group=data.get("group"),
-        attempt=data.get("attempt") or 0,
-        reason=data.get("reason") or "",
-        holder=data.get("holder") or "",
-        retry_at_ns=time_ns(data.get("retry_at")),
-        event_seq=data.get("event_seq") or 0,
+def details_of(data: Json) -> QueueDetails:
+    """Return a queue's details; settings that only a newer broker has are left out."""
+    return QueueDetails(
+        namespace=data["namespace"],
+        name=data["name"],
+        created_at=time_ns(data["created_at"]) / NS,
+        settings=QueueSettings.of_stored(data["settings"]),
     )
 
 

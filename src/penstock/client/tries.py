@@ -79,7 +79,7 @@ class Tries(Generic[T]):
     def answered(self, status: int, headers: Mapping[str, str], body: bytes) -> Done[T] | Pause:
         """The broker, or something before it, has answered. Raises what the answer stands for."""
         if 200 <= status < 300 or status == self._call.also_read:
-            return Done(self._read(headers, body))
+            return Done(self._read(status, headers, body))
         after_s = retry_after_of(headers)
         error = error_of(status, body, after_s)
         self._may_be_done |= status in _MAY_BE_DONE
@@ -90,10 +90,10 @@ class Tries(Generic[T]):
             raise error
         return self._pause(error, after_s or 0.0)
 
-    def _read(self, headers: Mapping[str, str], body: bytes) -> T:
+    def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> T:
         try:
             data = body if self._call.raw else _parsed(body)
-            return self._call.read(Reply(data, self._may_be_done, headers))
+            return self._call.read(Reply(data, self._may_be_done, headers, status))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PenstockError):
                 raise

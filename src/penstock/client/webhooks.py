@@ -7,9 +7,9 @@ from urllib.parse import quote
 from penstock.client.call import Call, get, nothing, post
 from penstock.client.names import QueueName
 from penstock.client.pages import Page, first_page
-from penstock.client.reading import time_ns
 from penstock.client.remote import Webhook, WebhookDelivery
 from penstock.model import NS
+from penstock.operations.answers import time_ns
 
 
 def of_queue(queue: QueueName) -> Call[list[Webhook]]:

@@ -35,6 +35,7 @@ from penstock.operations.operating import (
     position_fields,
 )
 from penstock.operations.operation import MessageOperation, Operation, Route, Runs, Verb
+from penstock.operations.settling import Extend, Leased, Nack, Release
 
 __all__ = [
     "MAX_PEEK",
@@ -50,19 +51,23 @@ __all__ = [
     "DeleteGroup",
     "Discard",
     "ExplainWait",
+    "Extend",
     "GetMessage",
     "GetRetryInfo",
     "GetStats",
+    "Leased",
     "ListDead",
     "ListGroups",
     "ListHistory",
     "MessageOperation",
+    "Nack",
     "Operation",
     "Page",
     "Pause",
     "Peek",
     "Purge",
     "Redrive",
+    "Release",
     "ReleaseHolder",
     "Resume",
     "Route",

@@ -1,7 +1,7 @@
 """Operations that look at messages and change nothing."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 from penstock.checking import Time
@@ -19,7 +19,6 @@ from penstock.operations.operation import (
     Between,
     GroupName,
     Ids,
-    Internal,
     MessageOperation,
     Moment,
     OneOf,
@@ -103,7 +102,8 @@ class Browse(Operation[Page]):
     after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0  # the page starts after this one
     limit: Annotated[int, Between(1, MAX_ROWS)] = 50
     budget: Annotated[int, Between(1, MAX_BUDGET)] = 10_000  # maximum number of messages read
-    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT  # of the page; it has at least one row
+    # Of the page; it has at least one row.
+    max_bytes: int = field(default=NO_BYTE_LIMIT, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +117,7 @@ class Peek(Operation[list[Row]]):
     n: Annotated[int, Between(1, MAX_PEEK)] = 1
     _: KW_ONLY
     group: GroupName = MAIN_GROUP_NAME
-    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT
+    max_bytes: int = field(default=NO_BYTE_LIMIT, init=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ class ListDead(Operation[DeadPage]):
     group: GroupName = MAIN_GROUP_NAME
     after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0
     limit: Annotated[int, Between(1, MAX_ROWS)] = 50
-    max_bytes: Annotated[int, Internal()] = NO_BYTE_LIMIT
+    max_bytes: int = field(default=NO_BYTE_LIMIT, init=False)
 
 
 @dataclass(frozen=True, slots=True)

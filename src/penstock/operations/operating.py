@@ -1,7 +1,7 @@
 """Operations on a queue as a whole: positions, groups, pausing, dead letters, disk space."""
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Annotated, Any
 
 from penstock.checking import Time
@@ -12,7 +12,6 @@ from penstock.operations.operation import (
     Between,
     GroupName,
     Ids,
-    Internal,
     MessageOperation,
     Moment,
     Operation,
@@ -260,7 +259,7 @@ class Compact(Operation[int]):
     answer = in_field("freed_bytes", int)
     writes = True
 
-    seal: Annotated[bool, Internal()] = False
+    seal: bool = field(default=False, init=False)
 
 
 @dataclass(frozen=True, slots=True)

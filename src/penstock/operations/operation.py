@@ -12,10 +12,21 @@ Publishing, leasing and settling are not operations: they have calls of their ow
 """
 
 from collections.abc import Iterable
+from copy import copy
 from dataclasses import fields
 from enum import Enum, StrEnum
 from functools import cache
-from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar, get_args, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    Generic,
+    NamedTuple,
+    Self,
+    TypeVar,
+    get_args,
+    get_type_hints,
+)
 
 from penstock.checking import check_choice, check_number, check_time, check_whole
 from penstock.errors import InvalidInput
@@ -78,6 +89,12 @@ class Operation(Generic[A_co]):
             checked = check(name, value)
             if checked is not value:
                 object.__setattr__(self, name, checked)
+
+    def with_internal(self, name: str, value: object) -> Self:
+        """Return a copy with a field set that is no argument: `max_bytes`, say."""
+        copied = copy(self)
+        object.__setattr__(copied, name, value)
+        return copied
 
 
 class MessageOperation(Operation[A_co]):
@@ -152,13 +169,6 @@ class Ids(NamedTuple):
         return tuple(value)
 
 
-class Internal(NamedTuple):
-    """Not an argument of clients: the broker sets it."""
-
-    def __call__(self, name: str, value: Any) -> Any:
-        return value
-
-
 GroupName = Annotated[str, Named("group")]
 
 
@@ -168,19 +178,17 @@ class FieldNote(NamedTuple):
     name: str
     hint: Any  # its type, without the checks
     checks: tuple[Any, ...]
-    is_internal: bool
 
 
 @cache
 def field_notes(operation: Any) -> tuple[FieldNote, ...]:
     """Return the fields of a class of operations in their order."""
     hints = get_type_hints(operation, include_extras=True)
-    found = []
-    for field in fields(operation):
-        hint, checks = _split(hints[field.name])
-        is_internal = any(isinstance(check, Internal) for check in checks)
-        found.append(FieldNote(field.name, hint, checks, is_internal))
-    return tuple(found)
+    return tuple(
+        FieldNote(field.name, *_split(hints[field.name]))
+        for field in fields(operation)
+        if field.init  # the others are the broker's to set
+    )
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -199,7 +207,6 @@ def _checks(operation: Any) -> tuple[tuple[str, Any], ...]:
         (note.name, _or_none(check) if type(None) in get_args(note.hint) else check)
         for note in field_notes(operation)
         for check in note.checks
-        if not note.is_internal
     )
 
 

@@ -21,18 +21,21 @@ from penstock.operations import (
     DeleteGroup,
     Discard,
     ExplainWait,
+    Extend,
     GetMessage,
     GetRetryInfo,
     GetStats,
     ListDead,
     ListGroups,
     ListHistory,
+    Nack,
     Operation,
     Page,
     Pause,
     Peek,
     Purge,
     Redrive,
+    Release,
     ReleaseHolder,
     Resume,
     Row,
@@ -43,7 +46,7 @@ from penstock.operations import (
 from penstock.queue.events import EventType
 from penstock.queue.flight import Flight
 from penstock.queue.messages import size_of
-from penstock.queue.parts import Parts
+from penstock.queue.parts import Parts, several
 
 A = TypeVar("A")
 
@@ -214,6 +217,18 @@ def release_holder(queue: Parts, operation: ReleaseHolder) -> int:
     return queue.settling.release_of(operation.holder, operation.group)
 
 
+def nack(queue: Parts, operation: Nack) -> None:
+    queue.settling.nack(several(operation.leased), operation.reason, operation.delay)
+
+
+def extend(queue: Parts, operation: Extend) -> None:
+    queue.settling.extend(several(operation.leased), operation.lease_s)
+
+
+def release(queue: Parts, operation: Release) -> None:
+    queue.settling.release(several(operation.leased))
+
+
 def redrive(queue: Parts, operation: Redrive) -> int:
     return _settle_dead(queue, EventType.REDRIVEN, operation, dry_run=operation.dry_run)
 
@@ -262,16 +277,19 @@ _HANDLERS: dict[type[Operation[Any]], Callable[[Parts, Any], Any]] = {
     DeleteGroup: delete_group,
     Discard: discard,
     ExplainWait: explain_wait,
+    Extend: extend,
     GetMessage: get_message,
     GetRetryInfo: get_retry_info,
     GetStats: get_stats,
     ListDead: list_dead,
     ListGroups: list_groups,
     ListHistory: list_history,
+    Nack: nack,
     Pause: pause,
     Peek: peek,
     Purge: purge,
     Redrive: redrive,
+    Release: release,
     ReleaseHolder: release_holder,
     Resume: resume,
     Seek: seek,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TypeVar, Unpack
 
-from penstock.checking import Duration, Time
+from penstock.checking import Duration
 from penstock.clock import Clock
 from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
@@ -23,26 +23,23 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
-    RetryInfo,
-    Stats,
-    Why,
     new_message,
 )
+from penstock.operations import Leased, Operation
 from penstock.queue.core import QueueCore
-from penstock.queue.events import EventType
-from penstock.queue.face import Face
-from penstock.queue.groups import Groups
+from penstock.queue.facade import A, Blocking, Groups, QueueMethods
+from penstock.queue.handle import Handle
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
+from penstock.queue.operation_handlers import run
 from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.settings import YEARS_S
-from penstock.queue.settling import Leased
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
 __all__ = ["Queue", "open_core", "open_queue"]
 
 _T = TypeVar("_T")
-NO_WAIT = 0.0  # the very object: to see that it is this one is quicker than to compare
+NO_WAIT = 0.0  # a sentinel: `is` is faster than `==`
 
 
 def open_queue(
@@ -75,7 +72,7 @@ def open_queue(
         raise
 
 
-class Queue(Face, Streaming):
+class Queue(Handle, QueueMethods, Streaming, Blocking):
     """A durable queue in a directory. Thread-safe; a context manager that closes it.
 
     >>> import penstock, tempfile
@@ -93,7 +90,7 @@ class Queue(Face, Streaming):
         short_ways = self._parts.short_ways
         self._take, self._lease, self._ack = short_ways.take, short_ways.lease, short_ways.ack
         self._commits = core.settings.sync == "always"
-        self.groups = Groups(self._parts.operating, core, self._commit)
+        self.groups = Groups(self)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -235,32 +232,6 @@ class Queue(Face, Streaming):
         self._commit()
         return ids
 
-    def nack(
-        self, leased: Leased | Iterable[Leased], reason: str = "", *, delay: Duration | None = None
-    ) -> None:
-        """Say that the work failed.
-
-        The message is ready again after the queue's backoff, or after `delay`. When it was
-        delivered `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it:
-        `retry_info`, `history` and `dead` show it. Other holders are not affected; to give a
-        message back without spending the attempt, use `release`.
-
-        `leased` is a leased message or its receipt, or several. ReceiptInvalid: the lease ran out
-        or was settled; then nothing is changed.
-        """
-        self._parts.settling.nack(several(leased), reason, delay)
-        self._commit()
-
-    def extend(self, leased: Leased | Iterable[Leased], lease_s: Duration | None = None) -> None:
-        """The work takes longer: the lease lasts `lease_s` from now."""
-        self._parts.settling.extend(several(leased), lease_s)
-        self._commit()
-
-    def release(self, leased: Leased | Iterable[Leased]) -> None:
-        """Give back untouched: ready again at once, and no attempt is spent."""
-        self._parts.settling.release(several(leased))
-        self._commit()
-
     def _jobs(
         self,
         group: str,
@@ -279,84 +250,15 @@ class Queue(Face, Streaming):
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def peek(self, n: int = 1, *, group: str = MAIN_GROUP_NAME) -> list[Message]:
-        """The messages that would be delivered next; nothing changes."""
-        return self._parts.inspecting.peek(n, group)
-
     def browse(
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> Iterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
         return self._parts.inspecting.browse(state, group)
 
-    def get(self, id: str) -> Message:
-        """A message by its id, done or not, as long as its bytes are kept."""
-        return self._parts.inspecting.get(id)
-
-    def state(self, id: str, *, group: str = MAIN_GROUP_NAME) -> str:
-        """Where a message stands: ready, scheduled, leased, parked, dead, expired or done."""
-        return self._parts.inspecting.state_of(id, group)
-
-    def why(self, id: str, *, group: str = MAIN_GROUP_NAME) -> Why:
-        """The exact reason why a message is not being delivered now."""
-        return self._parts.inspecting.why(id, group)
-
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
         return self._parts.inspecting.history(id, group)
-
-    def retry_info(self, id: str, *, group: str = MAIN_GROUP_NAME) -> RetryInfo:
-        """Return how often a message was tried, why it failed last, and when it is tried next."""
-        return self._parts.inspecting.retry_info(id, group)
-
-    def stats(self) -> Stats:
-        """Counts. They are kept, not counted: it costs the same whatever waits."""
-        before = self._ledger.events.next_seq
-        stats = self._parts.inspecting.stats()
-        if self._ledger.events.next_seq != before:
-            self._commit()  # leases that were found to be over are over for good
-        return stats
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def seek(
-        self,
-        to: str | None = None,
-        *,
-        seq: int | None = None,
-        id: str | None = None,
-        time: Time | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Deliver from there on, again if need be: "beginning", "end", a seq, an id or a time.
-
-        Leases of the group end; dead letters before the place stay dead.
-        """
-        target = self._parts.operating.seek(group, to=to, seq=seq, id=id, time=time)
-        self._commit()
-        return target
-
-    def cancel(self, id: str) -> bool:
-        """Take a message out of every group; False if it is done already."""
-        cancelled = self._parts.operating.cancel(id)
-        self._commit()
-        return cancelled
-
-    def purge(self, *, group: str | None = None) -> int:
-        """Throw away all that waits, in one group or in all; how many deliveries that were."""
-        purged = self._parts.operating.purge(group)
-        self._commit()
-        return purged
-
-    def pause(self) -> None:
-        """Hand nothing out until `resume`. Publishing and settling go on."""
-        self._parts.operating.pause(True)
-        self._commit()
-
-    def resume(self) -> None:
-        """Hand messages out again."""
-        self._parts.operating.pause(False)
-        self._commit()
 
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
@@ -377,45 +279,20 @@ class Queue(Face, Streaming):
         self._commit()
         return leased
 
-    def redrive(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Make dead letters ready again, attempts reset: those named, those that match, or all."""
-        settled = self._settle_dead(EventType.REDRIVEN, ids, reason, since, until, limit, group)
-        self._commit()
-        return settled
-
-    def discard(
-        self,
-        ids: str | Iterable[str] | None = None,
-        *,
-        reason: str | None = None,
-        since: Time | None = None,
-        until: Time | None = None,
-        limit: int | None = None,
-        group: str = MAIN_GROUP_NAME,
-    ) -> int:
-        """Throw dead letters away: those named, those that match, or all."""
-        settled = self._settle_dead(EventType.DISCARDED, ids, reason, since, until, limit, group)
-        self._commit()
-        return settled
-
     def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
         return self._parts.operating.compact(on_progress)
 
-    def sync(self) -> None:
-        """Return when everything so far is on disk, whatever the sync policy."""
-        self._ledger.sync()
+    def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        events = self._ledger.events
+        before = events.next_seq
+        answer = run(self._parts, operation)
+        if operation.writes or events.next_seq != before:  # leases may have been found to be over
+            self._commit()
+        return answer
 
     def close(self) -> None:
         """Save a snapshot, sync, let go of the directory. May be called again."""

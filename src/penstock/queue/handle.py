@@ -1,21 +1,19 @@
-"""What the faces for threads (`queue.py`) and for tasks (`penstock.aio`) have in common.
+"""What the embedded queues for threads (`queue.py`) and for tasks (`penstock.aio`) share.
 
-A face has the signatures and the waiting; whatever is decided is decided in the parts.
+They have the signatures and the waiting; all decisions are made by the behaviours.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from penstock.checking import Time
 from penstock.model import LeasedMessage, Settler
 from penstock.queue.core import QueueCore
-from penstock.queue.events import EventType
 from penstock.queue.parts import Parts, half_time_ns
 from penstock.queue.settings import QueueSettings
 from penstock.queue.streaming import Stopper, is_stopped
 
 
-class Face:
+class Handle:
     """An open queue, for its users."""
 
     def __init__(self, core: QueueCore, settler: Settler) -> None:
@@ -37,24 +35,8 @@ class Face:
         return self._core.settings
 
     def metrics(self) -> dict[str, object]:
-        """What this handle did since it was opened: counts, and latencies as percentiles."""
+        """Return what this handle did since it was opened: counts, and latency percentiles."""
         return self._core.metrics.snapshot()
-
-    def _settle_dead(
-        self,
-        kind: EventType,
-        ids: str | Iterable[str] | None,
-        reason: str | None,
-        since: Time | None,
-        until: Time | None,
-        limit: int | None,
-        group: str,
-    ) -> int:
-        """Redrive or discard; how many that were."""
-        named = [ids] if isinstance(ids, str) else ids
-        return self._parts.operating.settle_dead(
-            kind, group, ids=named, reason=reason, since=since, until=until, limit=limit
-        )
 
     @staticmethod
     def _waking(stopper: Stopper | None, wake: Callable[[], None]) -> AbstractContextManager[None]:

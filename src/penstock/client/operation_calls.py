@@ -1,0 +1,179 @@
+"""Operations as requests to a broker, and their answers.
+
+Most follow from the operation's route; those whose HTTP form differs have a function here.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar, cast
+
+from penstock.client import settling
+from penstock.client.call import Call, Reply, Story, get, post
+from penstock.client.pages import Page, first_page
+from penstock.client.publishing import time_text
+from penstock.client.reading import dead_letter_of, details_of, message_of, stats_of
+from penstock.client.remote import QueueDetails
+from penstock.codec import parse_id
+from penstock.errors import InvalidInput
+from penstock.model import MAIN_GROUP_NAME, DeadLetter, HistoryEvent, Message, Stats
+from penstock.operations import (
+    MAX_ROWS,
+    Cancel,
+    CreateGroup,
+    Extend,
+    GetMessage,
+    GetStats,
+    MessageOperation,
+    Nack,
+    Operation,
+    Peek,
+    Release,
+    Row,
+    Seek,
+    position_fields,
+)
+from penstock.operations.answers import decode_record
+from penstock.operations.operation import Moment, field_notes
+from penstock.queue.parts import several
+
+A = TypeVar("A")
+
+# Any JSON can be written in several ways; only the bytes are the message.
+_BYTES = {"payload": "b64"}
+_IN_PATH = frozenset(["id", "name"])  # fields that travel in the path of a route
+
+
+def calls_of(path: str, operation: Operation[A]) -> Story[A]:
+    """Return the calls that run an operation on the queue at a path."""
+    if isinstance(operation, Nack | Extend | Release):
+        yield from settling.in_lots(several(operation.leased), _settle(operation))
+        return cast(A, None)
+    special = _SPECIAL.get(type(operation))
+    answer: A = yield (_call(path, operation) if special is None else special(path, operation))
+    return answer
+
+
+def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Call[list[str]]]:
+    if isinstance(operation, Nack):
+        reason, delay = operation.reason, operation.delay
+        return lambda receipts: settling.nack(receipts, reason, delay)
+    if isinstance(operation, Extend):
+        lease_s = operation.lease_s
+        return lambda receipts: settling.extend(receipts, lease_s)
+    return settling.release
+
+
+def _call(
+    path: str,
+    operation: Operation[A],
+    *,
+    body: dict[str, Any] | None = None,
+    read: Callable[[Reply], A] | None = None,
+) -> Call[A]:
+    """Return the call of an operation's route. `body` and `read` replace what follows from it."""
+    kind: Any = type(operation)
+    route, answer = operation.route, operation.answer
+    if route is None:
+        raise InvalidInput(f"a broker does not offer {kind.__name__} over HTTP")
+    if isinstance(operation, MessageOperation):
+        path = message_path(operation.id)
+    in_path: dict[str, str] = {}
+    others: dict[str, Any] = {}
+    for note in field_notes(kind):
+        value = getattr(operation, note.name)
+        if note.name in _IN_PATH:
+            in_path[note.name] = value
+        elif value is not None:
+            is_time = any(isinstance(check, Moment) for check in note.checks)
+            others[note.name] = time_text(note.name, value) if is_time else value
+    url = f"{path}{route.path.format(**in_path)}"
+    read = read or (lambda reply: answer.decode(reply.data))
+    if route.method == "GET":
+        return get(url, read, others)
+    body = body if body is not None else others or None
+    return post(url, read, body, method=route.method, repeatable=operation.idempotent)
+
+
+def message_path(id: str) -> str:
+    """Return where a message is; the error for a bad id is that of the embedded queue."""
+    parse_id(id)
+    return f"/api/v1/messages/{id}"
+
+
+# -- operations whose HTTP form differs ------------------------------------------------------------
+
+
+def _seek(path: str, operation: Seek) -> Call[int]:
+    return _call(path, operation, body={"to": _position(operation), "group": operation.group})
+
+
+def _create_group(path: str, operation: CreateGroup) -> Call[bool]:
+    body = {"at": _position(operation)}
+    return _call(path, operation, body=body, read=lambda reply: reply.status == 201)
+
+
+def _position(operation: Seek | CreateGroup) -> "str | dict[str, Any]":
+    given = {name: value for name, value in position_fields(operation).items() if value is not None}
+    if "time" in given:
+        given["time"] = time_text("time", given["time"])
+    return given.get("to") or given
+
+
+def _cancel(path: str, operation: Cancel) -> Call[bool]:
+    # Sent twice, the second finds the message cancelled by the first.
+    return _call(path, operation, read=lambda reply: reply.data["cancelled"] or reply.resent)
+
+
+def _get_message(path: str, operation: GetMessage) -> Call[Row]:
+    query = {**_BYTES, "group": operation.group}
+    return get(message_path(operation.id), lambda reply: _row_of(reply.data), query)
+
+
+def _peek(path: str, operation: Peek) -> Call[list[Row]]:
+    limit = min(operation.n, MAX_ROWS)
+    query = {**_BYTES, "order": "delivery", "group": operation.group, "limit": limit}
+    return get(f"{path}/messages", _rows_of, query)
+
+
+def _rows_of(reply: Reply) -> list[Row]:
+    return [_row_of(item) for item in reply.data["messages"]]
+
+
+def _row_of(data: Any) -> Row:
+    return Row(message_of(data), data["state"], data["attempts"])
+
+
+def _get_stats(path: str, operation: GetStats) -> Call[Stats]:
+    return get(path, lambda reply: stats_of(reply.data["stats"]))
+
+
+_SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Call[Any]]] = {
+    Cancel: _cancel,
+    CreateGroup: _create_group,
+    GetMessage: _get_message,
+    GetStats: _get_stats,
+    Peek: _peek,
+    Seek: _seek,
+}
+
+
+# -- listings --------------------------------------------------------------------------------------
+
+
+def browse(path: str, state: str | None, group: str) -> Call[Page[Message]]:
+    query = {**_BYTES, "state": state, "group": group}
+    return first_page(f"{path}/messages", "messages", message_of, query)
+
+
+def dead(path: str, group: str = MAIN_GROUP_NAME) -> Call[Page[DeadLetter]]:
+    return first_page(f"{path}/dead", "messages", dead_letter_of, {**_BYTES, "group": group})
+
+
+def history(id: str, group: str | None) -> Call[Page[HistoryEvent]]:
+    path = f"{message_path(id)}/history"
+    return first_page(
+        path, "events", lambda item: decode_record(HistoryEvent, item), {"group": group}
+    )
+
+
+def details(path: str) -> Call[QueueDetails]:
+    return get(path, lambda reply: details_of(reply.data))
