@@ -46,6 +46,11 @@ def nothing() -> Answer[None]:
     return Answer(None, lambda value: None, lambda data: None)
 
 
+def always(name: str, value: object) -> Answer[None]:
+    """Return an answer that only confirms the operation, by a field that is always the same."""
+    return Answer(type(value), lambda _: {name: value}, lambda data: None, field=name)
+
+
 def record(kind: type[A], *, omit_empty: bool = False) -> Answer[A]:
     """Return an answer that is a NamedTuple. With `omit_empty`, empty fields are left out."""
     return Answer(
@@ -61,7 +66,7 @@ def encode_record(value: Any, *, omit_empty: bool = False) -> dict[str, Any]:
     for name, item in zip(value._fields, value, strict=True):
         if name.endswith("_ns"):
             if item:
-                found[_time_name(name)] = rfc3339(item)
+                found[json_name(name)] = rfc3339(item)
         elif item or not omit_empty:
             found[name] = item
     return found
@@ -73,7 +78,7 @@ def decode_record(kind: type[A], data: Mapping[str, Any]) -> A:
     values: dict[str, Any] = {}
     for name in kind._fields:  # type: ignore[attr-defined]
         if name.endswith("_ns"):
-            values[name] = time_ns(data.get(_time_name(name)))
+            values[name] = time_ns(data.get(json_name(name)))
         elif name in data:
             values[name] = data[name]
         else:
@@ -81,10 +86,10 @@ def decode_record(kind: type[A], data: Mapping[str, Any]) -> A:
     return kind(**values)
 
 
-def _time_name(name: str) -> str:
+def json_name(name: str) -> str:
     """Return the JSON name of a time in nanoseconds.
 
-    >>> _time_name("first_failure_ns"), _time_name("at_ns"), _time_name("retry_at_ns")
+    >>> json_name("first_failure_ns"), json_name("at_ns"), json_name("retry_at_ns")
     ('first_failure_at', 'at', 'retry_at')
     """
     name = name.removesuffix("_ns")

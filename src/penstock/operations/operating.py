@@ -7,7 +7,7 @@ from typing import Annotated, Any
 from penstock.checking import Time
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.operations.answers import in_field, nothing
+from penstock.operations.answers import always, in_field, nothing
 from penstock.operations.operation import (
     Between,
     GroupName,
@@ -231,7 +231,7 @@ class Pause(Operation[None]):
 
     verb = Verb.MANAGE
     route = Route("POST", "/pause")
-    answer = nothing()
+    answer = always("paused", True)
     runs = Runs.LOOP
     writes = True
 
@@ -242,7 +242,7 @@ class Resume(Operation[None]):
 
     verb = Verb.MANAGE
     route = Route("POST", "/resume")
-    answer = nothing()
+    answer = always("paused", False)
     runs = Runs.LOOP
     writes = True
 

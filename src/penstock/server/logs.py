@@ -4,8 +4,8 @@ import json
 import logging
 from typing import Any
 
+from penstock.operations.answers import rfc3339
 from penstock.server.settings import ServerSettings
-from penstock.server.times import rfc3339
 
 _LOGGERS = ("penstock", "uvicorn")
 

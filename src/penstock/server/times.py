@@ -1,27 +1,10 @@
 """Times as they travel: RFC 3339 in UTC in answers; that, or epoch milliseconds, in requests."""
 
-from datetime import UTC, datetime
+from datetime import datetime
 
 from penstock.errors import InvalidInput
 
 _LATEST_MS = 4_102_444_800_000  # the year 2100; what is beyond is a wrong unit
-_seconds: dict[int, str] = {}  # the text of the seconds of late: most times of a page share it
-_MOST_SECONDS = 4096
-
-
-def rfc3339(at_ns: int) -> str:
-    """A time of an answer.
-
-    >>> rfc3339(1_700_000_000_250_000_000)
-    '2023-11-14T22:13:20.250000Z'
-    """
-    second, micros = divmod((at_ns + 500) // 1000, 1_000_000)
-    text = _seconds.get(second)
-    if text is None:
-        if len(_seconds) >= _MOST_SECONDS:
-            _seconds.clear()
-        text = _seconds[second] = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}."
-    return f"{text}{micros:06d}Z"
 
 
 def unix_seconds(name: str, value: str | int | float) -> float:

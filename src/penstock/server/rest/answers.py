@@ -162,48 +162,11 @@ class History(Struct, omit_defaults=True):
     cursor: str | UnsetType = UNSET
 
 
-class WhyAnswer(Struct):
-    """Why a message is not being delivered now. `code` is for programs."""
-
-    id: str
-    group: str
-    state: str
-    code: str
-    sentence: str
-    details: Mapping[str, Any]
-
-
-class RetryInfoAnswer(Struct, omit_defaults=True):
-    """How often a message was tried. `next_attempt_at`: only of one that waits for its time."""
-
-    id: str
-    group: str
-    state: str
-    attempts: int
-    max_attempts: int
-    reason: str
-    next_attempt_at: str | UnsetType = UNSET
-    first_failure_at: str | UnsetType = UNSET
-    last_failure_at: str | UnsetType = UNSET
-
-
 class GroupAnswer(Struct, omit_defaults=True):
     """A consumer group and (where it was asked for) its counts."""
 
     name: str
     stats: Mapping[str, Any] | UnsetType = UNSET
-
-
-class GroupList(Struct):
-    """The consumer groups of a queue."""
-
-    groups: list[str]
-
-
-class Cancelled(Struct):
-    """False: the message was done already."""
-
-    cancelled: bool
 
 
 class SoughtTo(Struct):
@@ -216,30 +179,6 @@ class Redriven(Struct):
     """How many dead letters are ready again, or would be (`dry_run`), or will be (`max_rate`)."""
 
     redriven: int
-
-
-class Discarded(Struct):
-    """How many dead letters were thrown away."""
-
-    discarded: int
-
-
-class Purged(Struct):
-    """How many messages were removed."""
-
-    purged: int
-
-
-class PausedAnswer(Struct):
-    """Whether the queue hands out messages."""
-
-    paused: bool
-
-
-class Compacted(Struct):
-    """How many bytes were given back to the file system."""
-
-    freed_bytes: int
 
 
 class RateLimit(Struct):

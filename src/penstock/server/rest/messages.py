@@ -5,7 +5,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Annotated, Literal
 
-from msgspec import UNSET, Meta, UnsetType
+from msgspec import Meta, convert
 
 from penstock.broker import check_name
 from penstock.errors import InvalidInput
@@ -13,34 +13,28 @@ from penstock.model import MAIN_GROUP_NAME
 from penstock.operations import (
     STATES,
     Browse,
-    Cancel,
-    ExplainWait,
     GetMessage,
-    GetRetryInfo,
     ListHistory,
     Peek,
     Row,
     Verb,
 )
+from penstock.operations.answers import encode_record
 from penstock.server.off_loop import size_of_many
 from penstock.server.rest import publish
 from penstock.server.rest.answers import (
-    Cancelled,
     History,
     HistoryItem,
     Listed,
     MessageList,
     PublishedMessage,
     PublishedMessages,
-    RetryInfoAnswer,
-    WhyAnswer,
 )
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
 from penstock.server.rest.message_in import JSON, media_type, read_messages, read_raw_message
 from penstock.server.rest.message_out import PAYLOADS, encode, listed
 from penstock.server.rest.paging import MOST, PAGING, cursor_of, limit_of, listing_of
 from penstock.server.rest.structs import Name, NewMessageBody
-from penstock.server.times import rfc3339
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
@@ -126,11 +120,6 @@ async def get_message(call: Call) -> Answer:
     return Reply(await call.service.off_loop.page(_size([row]), made))
 
 
-async def cancel_message(call: Call) -> Answer:
-    """Cancel a message: it is not delivered any more."""
-    return Cancelled(await call.broker.run(call.caller, Cancel(call.path("id"))))
-
-
 async def get_history(call: Call) -> Answer:
     """Tell what happened to a message."""
     group = call.query.text("group")
@@ -141,49 +130,9 @@ async def get_history(call: Call) -> Answer:
     asked = ListHistory(call.path("id"), group=group, skip=skip, limit=limit + 1)
     found = await call.broker.run(call.caller, asked)
     events, more = found[:limit], found[limit:]
-    items = [
-        HistoryItem(
-            event=one.event,
-            at=rfc3339(one.at_ns),
-            group=one.group,
-            attempt=one.attempt,
-            reason=one.reason,
-            holder=one.holder,
-            retry_at=rfc3339(one.retry_at_ns) if one.retry_at_ns else UNSET,
-            event_seq=one.event_seq,
-        )
-        for one in events
-    ]
+    items = [convert(encode_record(one, omit_empty=True), HistoryItem) for one in events]
     cursor = cursor_of(call, listing, skip + limit if more else 0)
     return History(call.path("id"), items, cursor)
-
-
-async def get_why(call: Call) -> Answer:
-    """Tell why a message is not being delivered."""
-    asked = ExplainWait(call.path("id"), group=group_of(call))
-    why = await call.broker.run(call.caller, asked)
-    return WhyAnswer(why.id, why.group, why.state, why.code, why.sentence, why.details)
-
-
-async def get_retry_info(call: Call) -> Answer:
-    """Tell how often a message was tried, and when it is tried next."""
-    asked = GetRetryInfo(call.path("id"), group=group_of(call))
-    info = await call.broker.run(call.caller, asked)
-    return RetryInfoAnswer(
-        id=info.id,
-        group=info.group,
-        state=info.state,
-        attempts=info.attempts,
-        max_attempts=info.max_attempts,
-        reason=info.reason,
-        next_attempt_at=_time(info.next_attempt_ns),
-        first_failure_at=_time(info.first_failure_ns),
-        last_failure_at=_time(info.last_failure_ns),
-    )
-
-
-def _time(at_ns: int) -> str | UnsetType:
-    return rfc3339(at_ns) if at_ns else UNSET
 
 
 def group_of(call: Call) -> str:
@@ -255,7 +204,6 @@ ENDPOINTS = (
         also=(404,),
         is_large=True,
     ),
-    Endpoint("DELETE", _MESSAGE, cancel_message, Verb.MANAGE, Cancelled, also=(404,)),
     Endpoint(
         "GET",
         f"{_MESSAGE}/history",
@@ -265,14 +213,4 @@ ENDPOINTS = (
         query=(GROUP, *PAGING),
         also=(404,),
     ),
-    Endpoint(
-        "GET",
-        f"{_MESSAGE}/retry_info",
-        get_retry_info,
-        Verb.READ,
-        RetryInfoAnswer,
-        query=(GROUP,),
-        also=(404,),
-    ),
-    Endpoint("GET", f"{_MESSAGE}/why", get_why, Verb.READ, WhyAnswer, query=(GROUP,), also=(404,)),
 )

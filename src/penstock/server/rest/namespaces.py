@@ -5,11 +5,11 @@ from typing import Any
 from msgspec import UNSET
 
 from penstock.broker import NamespaceInfo, Verb
+from penstock.operations.answers import rfc3339
 from penstock.server.rest.answers import NamespaceAnswer, NamespaceList
 from penstock.server.rest.endpoint import API, Answer, Call, Endpoint, Parameter
 from penstock.server.rest.paging import PAGING, page_by_name
 from penstock.server.rest.structs import NamespaceBody, NamespaceChanges
-from penstock.server.times import rfc3339
 
 _PATH = f"{API}/namespaces"
 

@@ -8,6 +8,7 @@ from penstock.broker import QueueInfo
 from penstock.errors import AlreadyExists
 from penstock.model import GroupStats, Stats
 from penstock.operations import GetStats, Verb
+from penstock.operations.answers import rfc3339
 from penstock.server.off_loop import size_of_many
 from penstock.server.rest.answers import QueueAnswer, QueueItem, QueueList, RateLimit
 from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
@@ -15,7 +16,6 @@ from penstock.server.rest.message_out import encode
 from penstock.server.rest.paging import PAGING, page_by_name
 from penstock.server.rest.queue_settings import QueueSettingsBody, given_settings
 from penstock.server.rest.structs import RateLimitBody
-from penstock.server.times import rfc3339
 
 _AT_ONCE = 50  # queues looked at without a break
 _LIST = f"{API}/namespaces/{{namespace}}/queues"

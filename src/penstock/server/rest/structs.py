@@ -112,8 +112,8 @@ class NamespaceChanges(Struct, forbid_unknown_fields=True):
     max_bytes: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
 
 
-class PlaceBody(Struct, forbid_unknown_fields=True):
-    """A place in a queue: exactly one of them."""
+class PositionBody(Struct, forbid_unknown_fields=True):
+    """A position in a queue: exactly one of them."""
 
     seq: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     id: MessageId | None = None
@@ -123,38 +123,14 @@ class PlaceBody(Struct, forbid_unknown_fields=True):
 class SeekBody(Struct, forbid_unknown_fields=True):
     """Where a group goes on."""
 
-    to: Literal["beginning", "end"] | PlaceBody
+    to: Literal["beginning", "end"] | PositionBody
     group: Name = "main"
 
 
 class GroupBody(Struct, forbid_unknown_fields=True):
     """Where a new group begins; the queue's beginning if nothing is said."""
 
-    at: Literal["beginning", "end"] | PlaceBody = "beginning"
-
-
-class DeadFilterBody(Struct, forbid_unknown_fields=True):
-    """Which dead letters: those named, or those that match; without anything, all."""
-
-    ids: Annotated[list[MessageId], Meta(max_length=10_000)] | None = None
-    reason: str | None = None
-    since: Time | None = None
-    until: Time | None = None
-    limit: Annotated[int, Meta(ge=1)] | None = None
-    group: Name = "main"
-
-
-class RedriveBody(DeadFilterBody, forbid_unknown_fields=True):
-    """Dead letters to deliver again. `max_rate`: so many a second, in the background."""
-
-    dry_run: bool = False
-    max_rate: Annotated[float, Meta(ge=0)] = 0.0
-
-
-class PurgeBody(Struct, forbid_unknown_fields=True):
-    """Which group to empty; all if none is named."""
-
-    group: Name | None = None
+    at: Literal["beginning", "end"] | PositionBody = "beginning"
 
 
 class RateLimitBody(Struct, forbid_unknown_fields=True):

@@ -1,0 +1,220 @@
+"""Routes that follow from an operation: its fields are the parameters or the body, its answer is
+the answer. An operation with a `route` needs no more than a line in `_OPERATIONS`.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, get_args
+
+from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
+
+from penstock.operations import (
+    Cancel,
+    Compact,
+    DeleteGroup,
+    Discard,
+    ExplainWait,
+    GetRetryInfo,
+    ListGroups,
+    MessageOperation,
+    Operation,
+    Pause,
+    Purge,
+    Redrive,
+    Resume,
+    Sync,
+)
+from penstock.operations.answers import Answer, json_name
+from penstock.operations.operation import (
+    MAX_NAMED_IDS,
+    Between,
+    FieldNote,
+    Ids,
+    Moment,
+    Named,
+    OneOf,
+    field_notes,
+)
+from penstock.server.rest.answers import Redriven
+from penstock.server.rest.endpoint import API, QUEUE, Call, Endpoint, Parameter, Reply
+from penstock.server.rest.endpoint import Answer as HttpAnswer
+from penstock.server.rest.message_out import encode
+from penstock.server.rest.structs import MessageId, Name, Time
+from penstock.server.times import unix_seconds
+
+MESSAGE = f"{API}/messages/{{id}}"
+
+# Every operation whose HTTP form is just its fields and its answer.
+_OPERATIONS: tuple[type[Operation[Any]], ...] = (
+    ListGroups,
+    DeleteGroup,
+    Cancel,
+    ExplainWait,
+    GetRetryInfo,
+    Discard,
+    Purge,
+    Pause,
+    Resume,
+    Compact,
+    Sync,
+)
+
+
+def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
+    """Return the endpoint of an operation."""
+    route, answer = kind.route, kind.answer
+    assert route is not None
+    # A group's name is called `group` in every path.
+    path = f"{MESSAGE if issubclass(kind, MessageOperation) else QUEUE}{route.path}".replace(
+        "{name}", "{group}"
+    )
+    others = [note for note in notes_of(kind) if note.name not in ("id", "name")]
+    is_query = route.method in ("GET", "DELETE")
+    body = None if is_query or not others else body_of(kind)
+
+    async def handler(call: Call) -> HttpAnswer:
+        values: dict[str, Any] = {}
+        if "{id}" in path:
+            values["id"] = call.path("id")
+        if "{group}" in path:
+            values["name"] = call.group
+        if is_query:
+            values |= {n.name: v for n in others if (v := call.query.text(n.name)) is not None}
+        elif body is not None:
+            values |= values_of(await call.read(body, body()), others)
+        queue = None if issubclass(kind, MessageOperation) else call.queue
+        found = answer.encode(await call.broker.run(call.caller, kind(**values), queue))
+        return None if found is None else Reply(encode(found))
+
+    handler.__name__ = re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()
+    handler.__doc__ = kind.__doc__
+    return Endpoint(
+        route.method,
+        path,
+        handler,
+        kind.verb,
+        answer_of(kind),
+        status=route.status,
+        body=body,
+        body_optional=body is not None,
+        query=tuple(_parameter(note) for note in others) if is_query else (),
+        also=(404,),
+    )
+
+
+def notes_of(kind: Any) -> tuple[FieldNote, ...]:
+    """Return the fields of a class of operations."""
+    return field_notes(kind)
+
+
+def body_of(kind: Any, *more: tuple[str, Any, Any]) -> type[Struct]:
+    """Return the struct of the body of an operation: its fields, and `more`."""
+    fields = [
+        (note.name, _body_type(note), _default(kind, note.name)) for note in field_notes(kind)
+    ]
+    return defstruct(
+        f"{kind.__name__}Body",
+        [*fields, *more],
+        forbid_unknown_fields=True,
+        namespace={"__doc__": _summary(kind)},
+    )
+
+
+def values_of(body: Any, notes: "tuple[FieldNote, ...] | list[FieldNote]") -> dict[str, Any]:
+    """Return the arguments of an operation from its body."""
+    values = {note.name: getattr(body, note.name) for note in notes}
+    for note in notes:
+        if values[note.name] is not None and _has(note, Moment):
+            values[note.name] = unix_seconds(f"$.{note.name}", values[note.name])
+    return values
+
+
+def answer_of(kind: Any) -> Any:
+    """Return the struct of the answer of an operation; None if there is none."""
+    answer: Answer[Any] = kind.answer
+    if answer.kind is None:
+        return None
+    if answer.field:
+        fields: list[Any] = [(answer.field, answer.kind)]
+        return defstruct(f"{kind.__name__}Answer", fields, namespace={"__doc__": _summary(kind)})
+    hints = answer.kind.__annotations__
+    fields = [
+        (json_name(name), str | UnsetType, UNSET)
+        if name.endswith("_ns")
+        else (name, _json_type(hints[name]))
+        for name in answer.kind._fields
+    ]
+    return defstruct(
+        f"{answer.kind.__name__}Answer",
+        sorted(fields, key=len),
+        namespace={"__doc__": answer.kind.__doc__},
+    )
+
+
+def _json_type(hint: Any) -> Any:
+    return Mapping[str, Any] if hint == Mapping[str, object] else hint
+
+
+def _body_type(note: FieldNote) -> Any:
+    kind: Any = next((one for one in get_args(note.hint) if one is not type(None)), note.hint)
+    for check in note.checks:
+        match check:
+            case Between(low, high):
+                kind = Annotated[type(low), Meta(ge=low, le=min(high, (1 << 63) - 1))]
+            case OneOf(choices):
+                kind = Literal[choices]
+            case Named():
+                kind = Name
+            case Moment():
+                kind = Time
+            case Ids():
+                kind = Annotated[list[MessageId], Meta(max_length=MAX_NAMED_IDS)]
+    return kind | None if type(None) in get_args(note.hint) else kind
+
+
+def _parameter(note: FieldNote) -> Parameter:
+    if note.name == "group":
+        return Parameter("group", "A consumer group; main if none is named.", Name)
+    return Parameter(note.name, "", _body_type(note))
+
+
+def _has(note: FieldNote, kind: type[Any]) -> bool:
+    return any(isinstance(check, kind) for check in note.checks)
+
+
+def _default(kind: Any, name: str) -> Any:
+    return kind.__dataclass_fields__[name].default
+
+
+def _summary(kind: Any) -> str:
+    return (kind.__doc__ or "").strip().partition("\n")[0]
+
+
+# -- redrive: at once, or paced by the broker ------------------------------------------------------
+
+_RedriveBody = body_of(Redrive, ("max_rate", Annotated[float, Meta(ge=0)], 0.0))
+
+
+async def redrive(call: Call) -> HttpAnswer:
+    """Make dead letters ready again, attempts reset: those named, those that match, or all."""
+    asked: Any = await call.read(_RedriveBody, _RedriveBody())
+    operation = Redrive(**values_of(asked, notes_of(Redrive)))
+    if asked.max_rate and not asked.dry_run:
+        paced = call.broker.redrive_paced(call.caller, call.queue, operation, asked.max_rate)
+        return Redriven(await paced)
+    return Redriven(await call.broker.run(call.caller, operation, call.queue))
+
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *(endpoint_of(kind) for kind in _OPERATIONS),
+    Endpoint(
+        "POST",
+        f"{QUEUE}/redrive",
+        redrive,
+        Redrive.verb,
+        Redriven,
+        body=_RedriveBody,
+        body_optional=True,
+        also=(404,),
+    ),
+)
