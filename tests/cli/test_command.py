@@ -36,6 +36,18 @@ def test_help_and_version(command: CommandLine) -> None:
     assert command("--version").text == f"penstock {penstock.__version__}\n"
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_further_paragraphs_of_a_help_text_fit_80_columns(name: str) -> None:
+    """Typer keeps their line breaks: a longer line would be broken a second time."""
+    (command,) = [
+        info.callback
+        for info in app.registered_commands
+        if info.callback and name == (info.name or info.callback.__name__)
+    ]
+    _, *further = (command.__doc__ or "").split("\n\n", 1)
+    assert [line for line in "".join(further).splitlines() if len(line.strip()) > 78] == []
+
+
 def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
     story = (
         "import logging; from penstock.cli.app import run; run(['--version']); run(['--version']);"

@@ -19,6 +19,7 @@ from penstock.cli.options import (
     argument,
     command_group,
     group_option,
+    option,
     parse_settings,
     parse_size,
 )
@@ -47,8 +48,7 @@ webhooks_app = command_group("webhooks", "Push the messages of a queue to a URL.
 def list_queues(
     broker: BrokerTarget,
     namespace: Annotated[
-        str | None,
-        typer.Option("--namespace", "-n", metavar="NAME", help="Only queues of this namespace."),
+        str | None, option("Only queues of this namespace.", "--namespace", "-n", metavar="NAME")
     ] = None,
     json: AsJson = False,
 ) -> None:
@@ -159,9 +159,9 @@ def list_namespaces(broker: BrokerTarget, json: AsJson = False) -> None:
 def create_namespace(
     broker: BrokerUrl,
     name: _NamespaceName,
-    max_queues: Annotated[int, typer.Option(min=0, help="Quota of queues; 0: no quota.")] = 0,
+    max_queues: Annotated[int, option("Quota of queues; 0: no quota.", min=0)] = 0,
     max_bytes: Annotated[
-        int, typer.Option(metavar="SIZE", parser=parse_size, help="Quota of bytes; 0: no quota.")
+        int, option("Quota of bytes; 0: no quota.", metavar="SIZE", parser=parse_size)
     ] = 0,
     setting: Settings = None,
     json: AsJson = False,
@@ -179,7 +179,7 @@ def create_namespace(
 def delete_namespace(
     broker: BrokerUrl,
     name: _NamespaceName,
-    force: Annotated[bool, typer.Option("--force", help="Delete its queues too.")] = False,
+    force: Annotated[bool, option("Delete its queues too.", "--force")] = False,
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
@@ -218,8 +218,7 @@ def create_webhook(
     queue: QueueName,
     url: Annotated[str, argument("URL", "URL that messages are posted to.")],
     secret: Annotated[
-        str | None,
-        typer.Option(metavar="WHSEC", help="Secret that signs deliveries. Default: a new one."),
+        str | None, option("Secret that signs deliveries. Default: a new one.", metavar="WHSEC")
     ] = None,
     group: Annotated[
         str | None, group_option("Group whose messages are pushed. Default: a group of its own.")
@@ -236,14 +235,11 @@ def create_webhook(
 def change_webhook(
     broker: BrokerUrl,
     webhook: _WebhookId,
-    url: Annotated[str | None, typer.Option(metavar="URL", help="New URL.")] = None,
+    url: Annotated[str | None, option("New URL.", metavar="URL")] = None,
     rotate_secret: Annotated[
-        bool,
-        typer.Option("--rotate-secret", help="Make a new secret; the old one signs for a day."),
+        bool, option("Make a new secret; the old one signs for a day.", "--rotate-secret")
     ] = False,
-    enable: Annotated[
-        bool | None, typer.Option("--enable/--disable", help="Start or stop pushing.")
-    ] = None,
+    enable: Annotated[bool | None, option("Start or stop pushing.", "--enable/--disable")] = None,
     json: AsJson = False,
 ) -> None:
     """Change a webhook. Give at least one option."""

@@ -10,11 +10,9 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Annotated, Any, NamedTuple
 
-import typer
-
 import penstock
 from penstock.cli.formatting import duration
-from penstock.cli.options import AsJson, argument
+from penstock.cli.options import AsJson, argument, option
 from penstock.cli.targets import open_broker
 from penstock.cli.terminal import out, print_json, progress_bar, table
 from penstock.client import is_url
@@ -38,20 +36,18 @@ def bench(
     target: Annotated[
         str, argument("TARGET", "URL of a broker, or a directory to create a queue in.")
     ],
-    messages: Annotated[
-        int, typer.Option("--messages", "-n", min=1, help="Number of messages.")
-    ] = 10_000,
-    size: Annotated[int, typer.Option(min=0, help="Bytes per payload.")] = 100,
+    messages: Annotated[int, option("Number of messages.", "--messages", "-n", min=1)] = 10_000,
+    size: Annotated[int, option("Bytes per payload.", min=0)] = 100,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, max=1000, help="Number of threads.")
+        int, option("Number of threads.", "--concurrency", "-c", min=1, max=1000)
     ] = 8,
-    batch: Annotated[int, typer.Option(min=1, max=10_000, help="Messages per call.")] = 1,
+    batch: Annotated[int, option("Messages per call.", min=1, max=10_000)] = 1,
     json: AsJson = False,
 ) -> None:
     """Measure how fast messages are published, leased and acked, in a temporary queue.
 
-    This measures the client as much as the queue: one process with several threads, each of which
-    makes one call after the other.
+    This measures the client as much as the queue: one process with several
+    threads, each of which makes one call after the other.
     """
     with _temporary_queue(target) as queue, progress_bar() as progress:
         task = progress.add_task("publishing", total=None)

@@ -8,7 +8,16 @@ import typer
 
 from penstock.cli.formatting import number
 from penstock.cli.look import print_dead_letters
-from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, Yes, argument, time_option
+from penstock.cli.options import (
+    MAIN,
+    AsJson,
+    InGroup,
+    QueuePath,
+    Yes,
+    argument,
+    option,
+    time_option,
+)
 from penstock.cli.targets import open_to_read, open_to_write
 from penstock.cli.terminal import confirm, exit_no, print_json, print_text
 from penstock.errors import NoSuchMessage
@@ -16,16 +25,14 @@ from penstock.model import NS, DeadLetter
 from penstock.queue import Queue
 
 Ids = Annotated[list[str] | None, argument("ID", "Ids of dead letters.")]
-All = Annotated[bool, typer.Option("--all", help="All dead letters.")]
+All = Annotated[bool, option("All dead letters.", "--all")]
 Reason = Annotated[
-    str | None, typer.Option(metavar="TEXT", help="Only those whose reason contains this text.")
+    str | None, option("Only those whose reason contains this text.", metavar="TEXT")
 ]
-Since = Annotated[float | None, time_option("Only those whose last failure is at or after this.")]
-Until = Annotated[float | None, time_option("Only those whose last failure is before this.")]
-Limit = Annotated[
-    int | None, typer.Option(min=1, help="Maximum number of dead letters, oldest first.")
-]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show them; change nothing.")]
+Since = Annotated[float | None, time_option("Only those that last failed at or after this time.")]
+Until = Annotated[float | None, time_option("Only those that last failed before this time.")]
+Limit = Annotated[int | None, option("Maximum number of dead letters, oldest first.", min=1)]
+DryRun = Annotated[bool, option("Show them; change nothing.", "--dry-run")]
 
 
 class Selection(NamedTuple):
@@ -83,10 +90,10 @@ def redrive(
     dry_run: DryRun = False,
     json: AsJson = False,
 ) -> None:
-    """Make dead letters ready again, with all their attempts.
+    """Make dead letters ready again, and reset their attempts.
 
-    Name them by id, filter them by --reason, --since and --until, or give --all. Exits with 1 if
-    none matches.
+    Name them by id, filter them by --reason, --since and --until, or give --all.
+    Exits with 1 if none matches.
     """
     selection = Selection(ids, reason, since, until, limit, group)
     selection.check(everything=everything, dry_run=dry_run)
@@ -113,8 +120,8 @@ def discard(
 ) -> None:
     """Remove dead letters for good. Asks first.
 
-    Name them by id, filter them by --reason, --since and --until, or give --all. Exits with 1 if
-    none matches.
+    Name them by id, filter them by --reason, --since and --until, or give --all.
+    Exits with 1 if none matches.
     """
     selection = Selection(ids, reason, since, until, limit, group)
     selection.check(everything=everything, dry_run=dry_run)

@@ -11,7 +11,7 @@ from penstock import ledger
 from penstock.cli.formatting import local_time, number, printable, size
 from penstock.cli.json_forms import Json, stats_json
 from penstock.cli.look import print_groups
-from penstock.cli.options import AsJson, QueueDirectory
+from penstock.cli.options import AsJson, QueueDirectory, option
 from penstock.cli.targets import local_path, open_ledger, open_to_read, stored_settings
 from penstock.cli.terminal import out, print_facts, print_json, print_text, progress_bar, table
 from penstock.ledger import Damage, Ledger, VerifyReport
@@ -29,7 +29,7 @@ _SEGMENTS_SHOWN = 20
 def inspect(
     path: QueueDirectory,
     all_settings: Annotated[
-        bool, typer.Option("--all-settings", help="Include settings that have their defaults.")
+        bool, option("Include settings that have their defaults.", "--all-settings")
     ] = False,
     json: AsJson = False,
 ) -> None:

@@ -4,11 +4,9 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
 from penstock.cli.formatting import local_time, printable
 from penstock.cli.json_forms import Json
-from penstock.cli.options import AsJson, argument, command_group
+from penstock.cli.options import AsJson, argument, command_group, option
 from penstock.cli.targets import local_path, requires_extra
 from penstock.cli.terminal import (
     exit_no,
@@ -64,26 +62,23 @@ def list_keys(data: _DataDirectory, json: AsJson = False) -> None:
 @keys_app.command("create")
 def create_key(
     data: _DataDirectory,
-    label: Annotated[str, typer.Option("--label", "-l", help="What the key is for.")] = "",
+    label: Annotated[str, option("What the key is for.", "--label", "-l")] = "",
     verb: Annotated[
         list[VerbName] | None,
-        typer.Option("--verb", "-v", help="What the key may do; may be repeated. Default: all."),
+        option("What the key may do; may be repeated. Default: all.", "--verb", "-v"),
     ] = None,
     namespace: Annotated[
         list[str] | None,
-        typer.Option(
+        option(
+            "Namespace it may use; may be repeated. Default: all.",
             "--namespace",
             "-n",
             metavar="NAME",
-            help="Namespace it may use; may be repeated. Default: all.",
         ),
     ] = None,
     value: Annotated[
         str | None,
-        typer.Option(
-            metavar="KEY",
-            help="Use this key instead of a new one; - reads it from standard input.",
-        ),
+        option("Use this key instead of a new one; - reads it from standard input.", metavar="KEY"),
     ] = None,
     json: AsJson = False,
 ) -> None:

@@ -5,11 +5,18 @@ from enum import StrEnum
 from itertools import islice
 from typing import Annotated
 
-import typer
-
 from penstock.cli.formatting import duration, local_time, number, preview, printable, size
 from penstock.cli.json_forms import dead_letter_json, event_json, message_json, stats_json
-from penstock.cli.options import MAIN, AsJson, Count, InGroup, MessageId, QueuePath, group_option
+from penstock.cli.options import (
+    MAIN,
+    AsJson,
+    Count,
+    InGroup,
+    MessageId,
+    QueuePath,
+    group_option,
+    option,
+)
 from penstock.cli.targets import open_to_read
 from penstock.cli.terminal import (
     exit_no,
@@ -84,8 +91,7 @@ def peek(
     path: QueuePath,
     count: Count = 10,
     state: Annotated[
-        StateName | None,
-        typer.Option(help="Show messages in this state, by seq, instead of the next ones."),
+        StateName | None, option("Show messages in this state, by seq, instead of the next ones.")
     ] = None,
     group: InGroup = MAIN,
     json: AsJson = False,

@@ -24,6 +24,7 @@ from penstock.cli.options import (
     QueuePath,
     argument,
     duration_option,
+    option,
     parse_pairs,
     time_option,
 )
@@ -70,45 +71,37 @@ def enqueue(
         str | None, argument("PAYLOAD", "Payload; - reads it from standard input.")
     ] = None,
     file: Annotated[
-        Path | None,
-        typer.Option("--file", "-f", metavar="FILE", help="Read the payload from a file."),
+        Path | None, option("Read the payload from a file.", "--file", "-f", metavar="FILE")
     ] = None,
     lines: Annotated[
-        bool, typer.Option("--lines", help="Publish each line of the input as one message.")
+        bool, option("Publish each line of the input as one message.", "--lines")
     ] = False,
     priority: Annotated[
-        int | None, typer.Option("--priority", "-p", help="0 to 9; higher is delivered first.")
+        int | None, option("0 to 9; higher is delivered first.", "--priority", "-p")
     ] = None,
     delay: Annotated[float | None, duration_option("Deliver after this time.")] = None,
     deliver_at: Annotated[float | None, time_option("Deliver at this time.")] = None,
     ttl: Annotated[float | None, duration_option("Expire after this time.")] = None,
     header: Annotated[
-        list[str] | None,
-        typer.Option("--header", "-H", metavar="NAME=VALUE", help="Header; may be repeated."),
+        list[str] | None, option("Header; may be repeated.", "--header", "-H", metavar="NAME=VALUE")
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option(help="Messages with the same key are delivered one at a time, in order."),
+        str | None, option("Messages with the same key are delivered one at a time, in order.")
     ] = None,
     dedup_id: Annotated[
-        str | None,
-        typer.Option(help="Publish only if this id was not published within the window."),
+        str | None, option("Publish only if this id was not published within the window.")
     ] = None,
     dedup_window: Annotated[
         float | None, duration_option("How long the dedup id is remembered.")
     ] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(help="Failed attempts after which it is a dead letter.")
+        int | None, option("Failed attempts after which it is a dead letter.")
     ] = None,
     content_type: Annotated[
-        str | None, typer.Option(help="Type of the payload, such as application/json.")
+        str | None, option("Type of the payload, such as application/json.")
     ] = None,
-    compression: Annotated[
-        Compression | None, typer.Option(help="Compression of the stored payload.")
-    ] = None,
-    create: Annotated[
-        bool, typer.Option("--create", help="Create the queue if it does not exist.")
-    ] = False,
+    compression: Annotated[Compression | None, option("Compression of the stored payload.")] = None,
+    create: Annotated[bool, option("Create the queue if it does not exist.", "--create")] = False,
     json: AsJson = False,
 ) -> None:
     """Publish a message, or one for each line of the input, and print its id."""
@@ -185,15 +178,15 @@ def _publish_lines(queue: Queue, template: NewMessage, source: BinaryIO, as_json
 def dequeue(
     path: QueuePath,
     count: Count = 1,
-    everything: Annotated[bool, typer.Option("--all", help="Take all ready messages.")] = False,
+    everything: Annotated[bool, option("Take all ready messages.", "--all")] = False,
     wait: Annotated[float, duration_option("Maximum time to wait for each message.")] = 0.0,
     group: InGroup = MAIN,
     json: AsJson = False,
 ) -> None:
-    """Take messages from the queue and print their payloads, one a line.
+    """Take messages from the queue and print their payloads, one per line.
 
-    A message is acked after it is printed: if the output fails, it stays in the queue. Exits with 1
-    if no message is ready.
+    A message is acked after it is printed: if the output fails, it stays queued.
+    Exits with 1 if no message is ready.
     """
     taken = 0
     with open_to_write(path) as queue:
@@ -233,15 +226,15 @@ def lease(
     ] = None,
     wait: Annotated[float, duration_option("Maximum time to wait for the first message.")] = 0.0,
     dead: Annotated[
-        bool, typer.Option("--dead", help="Lease dead letters; an ack removes them for good.")
+        bool, option("Lease dead letters; an ack removes them for good.", "--dead")
     ] = False,
     group: InGroup = MAIN,
     json: AsJson = False,
 ) -> None:
     """Lease messages and print them with their receipts, for `penstock ack` and `penstock nack`.
 
-    A message that is not settled before its lease ends is delivered again. Exits with 1 if no
-    message is ready.
+    A message that is not settled before its lease ends is delivered again.
+    Exits with 1 if no message is ready.
     """
     if dead and wait:
         raise typer.BadParameter("--dead cannot be combined with --wait")
@@ -288,14 +281,12 @@ def ack(path: QueuePath, receipts: Receipts, json: AsJson = False) -> None:
 def nack(
     path: QueuePath,
     receipts: Receipts,
-    reason: Annotated[
-        str, typer.Option("--reason", "-r", metavar="TEXT", help="Reason of the failure.")
-    ] = "",
+    reason: Annotated[str, option("Reason of the failure.", "--reason", "-r", metavar="TEXT")] = "",
     delay: Annotated[
         float | None, duration_option("Delay of the next attempt, instead of the backoff.")
     ] = None,
     release: Annotated[
-        bool, typer.Option("--release", help="Return the messages without using an attempt.")
+        bool, option("Return the messages without using an attempt.", "--release")
     ] = False,
     json: AsJson = False,
 ) -> None:

@@ -101,8 +101,8 @@ def seek(
 ) -> None:
     """Move a group back to deliver messages again, or forward to skip messages.
 
-    Give one of --to, --seq, --id and --time. The leases of the group end. Dead letters before the
-    new position stay dead.
+    Give one of --to, --seq, --id and --time. The leases of the group end.
+    Dead letters before the new position stay dead.
     """
     if sum(one is not None for one in (to, seq, message, time)) != 1:
         raise typer.BadParameter("give one of --to, --seq, --id and --time")

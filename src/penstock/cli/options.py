@@ -100,19 +100,24 @@ def argument(metavar: str, help: str) -> Any:
     return typer.Argument(metavar=metavar, help=help, show_default=False)
 
 
+def option(help: str, *names: str, **more: Any) -> Any:
+    """Return an option. Without names, typer derives one from the parameter's."""
+    return typer.Option(*names, help=help, **more)
+
+
 def duration_option(help: str, *names: str) -> Any:
     """Return an option whose value is a duration."""
-    return typer.Option(*names, metavar="DURATION", parser=parse_duration, help=help)
+    return option(help, *names, metavar="DURATION", parser=parse_duration)
 
 
 def time_option(help: str, *names: str) -> Any:
     """Return an option whose value is a time."""
-    return typer.Option(*names, metavar="TIME", parser=parse_time, help=help)
+    return option(help, *names, metavar="TIME", parser=parse_time)
 
 
 def group_option(help: str) -> Any:
     """Return the option that names a consumer group."""
-    return typer.Option("--group", "-g", metavar="NAME", help=help)
+    return option(help, "--group", "-g", metavar="NAME")
 
 
 # -- shared by several commands --------------------------------------------------------------------
@@ -121,17 +126,14 @@ QueuePath = Annotated[str, argument("PATH", "Directory or URL of the queue.")]
 QueueDirectory = Annotated[str, argument("PATH", "Directory of the queue.")]
 BrokerTarget = Annotated[str, argument("BROKER", "URL or data directory of the broker.")]
 BrokerUrl = Annotated[str, argument("BROKER", "URL of the broker.")]
-QueueName = Annotated[
-    str, argument("QUEUE", "namespace/queue, or a queue of the namespace `default`.")
-]
+QueueName = Annotated[str, argument("QUEUE", "namespace/queue; without a namespace: default.")]
 MessageId = Annotated[str, argument("ID", "Id of the message.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text for people.")]
+AsJson = Annotated[bool, option("Print JSON instead of text.", "--json")]
 InGroup = Annotated[str, group_option("Consumer group.")]
-Count = Annotated[int, typer.Option("--count", "-n", min=1, help="Maximum number of messages.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Count = Annotated[int, option("Maximum number of messages.", "--count", "-n", min=1)]
+Yes = Annotated[bool, option("Do not ask for confirmation.", "--yes", "-y")]
 Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="NAME=VALUE", help="Queue setting; may be repeated."),
+    list[str] | None, option("Queue setting; may be repeated.", "--set", "-s", metavar="NAME=VALUE")
 ]
 
 
@@ -142,14 +144,10 @@ class End(StrEnum):
     END = "end"
 
 
-ToEnd = Annotated[End | None, typer.Option(help="Start at one end of the queue.")]
-AtSeq = Annotated[int | None, typer.Option(help="Start at the message with this seq.")]
-AtId = Annotated[
-    str | None, typer.Option("--id", metavar="ID", help="Start at the message with this id.")
-]
-AtTime = Annotated[
-    float | None, time_option("Start at the first message published at or after this time.")
-]
+ToEnd = Annotated[End | None, option("Start at one end of the queue.")]
+AtSeq = Annotated[int | None, option("Start at the message with this seq.")]
+AtId = Annotated[str | None, option("Start at the message with this id.", "--id", metavar="ID")]
+AtTime = Annotated[float | None, time_option("Start at the first message published since then.")]
 
 
 # -- groups of commands ----------------------------------------------------------------------------

@@ -5,9 +5,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
-
-from penstock.cli.options import argument
+from penstock.cli.options import argument, option
 from penstock.cli.targets import is_queue_directory, requires_extra
 from penstock.cli.terminal import print_json_line, print_stderr
 from penstock.errors import InvalidInput
@@ -21,27 +19,24 @@ def serve(
     data: Annotated[
         str | None, argument("DIR", "Data directory. Default: ./data, or the configuration.")
     ] = None,
-    host: Annotated[
-        str | None, typer.Option(help="Address to listen on. Default: 127.0.0.1.")
-    ] = None,
+    host: Annotated[str | None, option("Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[
-        int | None, typer.Option(help="Port to listen on; 0: any free one. Default: 8080.")
+        int | None, option("Port to listen on; 0: any free one. Default: 8080.")
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Configuration file: penstock.toml.")
+        Path | None, option("Configuration file: penstock.toml.", metavar="FILE")
     ] = None,
     insecure: Annotated[
-        bool,
-        typer.Option("--insecure", help="Allow other machines to connect although no key exists."),
+        bool, option("Allow other machines to connect although no key exists.", "--insecure")
     ] = False,
     json: Annotated[
-        bool, typer.Option("--json", help="Print the URL as JSON once the broker listens.")
+        bool, option("Print the URL as JSON once the broker listens.", "--json")
     ] = False,
 ) -> None:
     """Serve the queues of a directory over HTTP, until SIGTERM or Ctrl-C.
 
-    Settings come from the file, the environment (such as PENSTOCK_SERVER_PORT) and these options;
-    later ones win. SIGHUP reads them again.
+    Settings come from the file, then the environment (PENSTOCK_SERVER_PORT),
+    then these options: the last one wins. SIGHUP reads them again.
     """
     with requires_extra("server"):
         from penstock.server.configuration import load_configuration

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.formatting import number, printable, size
-from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, argument, time_option
+from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, argument, option, time_option
 from penstock.cli.spark_run import Metrics, job_run
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
@@ -21,18 +21,14 @@ app = typer.Typer(
 
 LOCAL = "local[*]"
 Master = Annotated[
-    str,
-    typer.Option(metavar="URL", help="Where Spark runs: local[2], spark://host:7077, yarn, …"),
+    str, option("Where Spark runs: local[2], spark://host:7077, yarn, …", metavar="URL")
 ]
 OneQueue = Annotated[
     str | None,
-    typer.Option(
-        "--queue", "-q", metavar="NAMESPACE/NAME", help="One queue of a broker's data directory."
-    ),
+    option("One queue of a broker's data directory.", "--queue", "-q", metavar="NAMESPACE/NAME"),
 ]
 TargetQueue = Annotated[
-    str | None,
-    typer.Option(metavar="NAMESPACE/NAME", help="Queue of the broker that is written to."),
+    str | None, option("Queue of the broker that is written to.", metavar="NAMESPACE/NAME")
 ]
 Archive = Annotated[str, argument("ARCHIVE", "Directory of the archive.")]
 Since = Annotated[float | None, time_option("Only messages published at or after this time.")]
@@ -56,9 +52,7 @@ def archive(
     path: QueuePath,
     target: Archive,
     queue: OneQueue = None,
-    delta: Annotated[
-        bool, typer.Option("--delta", help="Also keep a Delta log of the archive.")
-    ] = False,
+    delta: Annotated[bool, option("Also keep a Delta log of the archive.", "--delta")] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -92,10 +86,10 @@ def restore(
     target: Annotated[str, argument("TARGET", "Directory or URL to restore to.")],
     queue: OneQueue = None,
     target_queue: TargetQueue = None,
-    first_seq: Annotated[int | None, typer.Option(min=1, help="First seq.")] = None,
-    end_seq: Annotated[int | None, typer.Option(min=1, help="Stop before this seq.")] = None,
+    first_seq: Annotated[int | None, option("First seq.", min=1)] = None,
+    end_seq: Annotated[int | None, option("Stop before this seq.", min=1)] = None,
     first_id: Annotated[
-        str | None, typer.Option(metavar="ID", help="Start at the message with this id.")
+        str | None, option("Start at the message with this id.", metavar="ID")
     ] = None,
     since: Since = None,
     until: Until = None,
@@ -130,9 +124,7 @@ def report(
     target: Annotated[str, argument("TARGET", "Directory of the report.")],
     queue: OneQueue = None,
     group: InGroup = MAIN,
-    sla: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="A longer wait is a breach.")
-    ] = 60.0,
+    sla: Annotated[float, option("A longer wait is a breach.", metavar="SECONDS", min=0)] = 60.0,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -160,8 +152,7 @@ def audit(
     path: QueuePath,
     queue: OneQueue = None,
     archive: Annotated[
-        str | None,
-        typer.Option(metavar="ARCHIVE", help="Also audit this archive, and compare the two."),
+        str | None, option("Also audit this archive, and compare the two.", metavar="ARCHIVE")
     ] = None,
     master: Master = LOCAL,
     metrics: Metrics = None,
@@ -199,16 +190,14 @@ def _print_audit(result: Any) -> None:
 def redrive(
     path: QueuePath,
     where: Annotated[
-        str | None,
-        typer.Option(metavar="SQL", help="Condition, such as \"reason like '%timeout%'\"."),
+        str | None, option("Condition, such as \"reason like '%timeout%'\".", metavar="SQL")
     ] = None,
     payload: Annotated[
-        str | None,
-        typer.Option(metavar="SQL", help="Publish new messages instead, with this payload."),
+        str | None, option("Publish new messages instead, with this payload.", metavar="SQL")
     ] = None,
     queue: OneQueue = None,
     group: InGroup = MAIN,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Count them; change nothing.")] = False,
+    dry_run: Annotated[bool, option("Count them; change nothing.", "--dry-run")] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -240,18 +229,12 @@ def redrive(
 def stream(
     path: QueuePath,
     target: Annotated[str, argument("TARGET", "Directory, or directory or URL of a queue.")],
-    checkpoint: Annotated[
-        str, typer.Option(metavar="DIR", help="Directory where Spark stores its progress.")
-    ],
-    to: Annotated[str, typer.Option(help="parquet, console or queue.")] = "parquet",
+    checkpoint: Annotated[str, option("Directory where Spark stores its progress.", metavar="DIR")],
+    to: Annotated[str, option("parquet, console or queue.")] = "parquet",
     queue: OneQueue = None,
     target_queue: TargetQueue = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Copy the messages that exist now, then exit.")
-    ] = False,
-    interval: Annotated[
-        float, typer.Option(metavar="SECONDS", min=0, help="Time between two batches.")
-    ] = 1.0,
+    once: Annotated[bool, option("Copy the messages that exist now, then exit.", "--once")] = False,
+    interval: Annotated[float, option("Time between two batches.", metavar="SECONDS", min=0)] = 1.0,
     master: Master = LOCAL,
     metrics: Metrics = None,
 ) -> None:

@@ -9,10 +9,10 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.progress import Progress, TaskID
 
 from penstock.checking import check_local
+from penstock.cli.options import option
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import progress_bar
 from penstock.clock import SystemClock
@@ -27,9 +27,7 @@ _OWN_ERROR = re.compile(r"penstock\.[\w.]+: ")  # in a line of a stack trace
 
 Metrics = Annotated[
     Path | None,
-    typer.Option(
-        "--metrics", metavar="FILE", help="Write the figures of this run to a file, as JSON."
-    ),
+    option("Write the figures of this run to a file, as JSON.", "--metrics", metavar="FILE"),
 ]
 
 

@@ -7,12 +7,11 @@ from itertools import islice
 from threading import Event
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
 from penstock.cli.formatting import preview, printable, time_of_day
 from penstock.cli.json_forms import message_json
-from penstock.cli.options import AsJson, QueuePath, duration_option
+from penstock.cli.options import AsJson, QueuePath, duration_option, option
 from penstock.cli.targets import open_ledger, read_options, stored_settings, warn_of_damage
 from penstock.cli.terminal import out, print_json_line
 from penstock.client import ClientOptions, connect, is_url
@@ -29,20 +28,19 @@ _LEASE_WAIT_S = 20.0
 def tail(
     path: QueuePath,
     lines: Annotated[
-        int, typer.Option("--lines", "-n", min=0, help="Number of old messages to show first.")
+        int, option("Number of old messages to show first.", "--lines", "-n", min=0)
     ] = 10,
     count: Annotated[
-        int | None, typer.Option("--count", "-c", min=1, help="Exit after this many messages.")
+        int | None, option("Exit after this many messages.", "--count", "-c", min=1)
     ] = None,
-    once: Annotated[
-        bool, typer.Option("--once", help="Exit at the end instead of waiting for more.")
-    ] = False,
+    once: Annotated[bool, option("Exit at the end instead of waiting for more.", "--once")] = False,
     interval: Annotated[float, duration_option("Time between two reads of the files.")] = 0.5,
     json: AsJson = False,
 ) -> None:
     """Show the last messages, then each new one as it is published, until Ctrl-C.
 
-    A directory is read again every --interval. At a URL the broker sends new messages at once.
+    A directory is read again every --interval.
+    At a URL the broker sends new messages at once.
     """
     try:
         messages = (

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from threading import Event
 from typing import Annotated, NamedTuple
 
-import typer
 from rich.console import Group
 from rich.live import Live
 from rich.table import Table
@@ -12,7 +11,7 @@ from rich.text import Text
 
 from penstock.cli.admin import queue_cells, queue_json, queue_table
 from penstock.cli.formatting import local_time, number, printable
-from penstock.cli.options import AsJson, argument, duration_option
+from penstock.cli.options import AsJson, argument, duration_option, option
 from penstock.cli.targets import QueueRow, queue_rows
 from penstock.cli.terminal import out, print_json_line
 from penstock.clock import Clock, SystemClock
@@ -25,10 +24,8 @@ def top(
         str, argument("TARGET", "URL or data directory of a broker, or one queue's.")
     ],
     interval: Annotated[float, duration_option("Time between two updates.")] = 2.0,
-    rows: Annotated[
-        int, typer.Option("--rows", "-n", min=1, help="Maximum number of queues.")
-    ] = 30,
-    once: Annotated[bool, typer.Option("--once", help="Show the queues once, then exit.")] = False,
+    rows: Annotated[int, option("Maximum number of queues.", "--rows", "-n", min=1)] = 30,
+    once: Annotated[bool, option("Show the queues once, then exit.", "--once")] = False,
     json: AsJson = False,
 ) -> None:
     """Show the busiest queues with their rates of publishing and acking, until Ctrl-C."""

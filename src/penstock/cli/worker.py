@@ -13,7 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.formatting import number
-from penstock.cli.options import MAIN, AsJson, InGroup, argument, duration_option
+from penstock.cli.options import MAIN, AsJson, InGroup, argument, duration_option, option
 from penstock.cli.targets import open_to_write
 from penstock.cli.terminal import err, print_result
 from penstock.errors import InvalidInput
@@ -23,13 +23,13 @@ from penstock.worker import Worker, WorkerOptions
 def worker(
     handler: Annotated[str, argument("MODULE:FUNCTION", "Function to call for each message.")],
     queue: Annotated[
-        str, typer.Option("--queue", "-q", metavar="PATH", help="Directory or URL of the queue.")
+        str, option("Directory or URL of the queue.", "--queue", "-q", metavar="PATH")
     ],
     concurrency: Annotated[
-        int, typer.Option("--concurrency", "-c", min=1, help="Number of calls at the same time.")
+        int, option("Number of calls at the same time.", "--concurrency", "-c", min=1)
     ] = 1,
     batch: Annotated[
-        int, typer.Option(min=1, help="Messages per call; above 1 the function gets a list.")
+        int, option("Messages per call; above 1 the function gets a list.", min=1)
     ] = 1,
     lease_s: Annotated[
         float, duration_option("Lease of a message; renewed while the function runs.", "--lease")
@@ -43,15 +43,15 @@ def worker(
     ] = None,
     group: InGroup = MAIN,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log each message, and tracebacks, on stderr.")
+        bool, option("Log each message, and tracebacks, on stderr.", "--verbose", "-v")
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Call a function for each message. Ack it when the function returns, nack it when it raises.
 
-    A coroutine function runs as a task, any other in a thread. SIGTERM and Ctrl-C stop the worker
-    in good order: messages that are not done in time are released, which uses no attempt. A second
-    signal stops it at once.
+    A coroutine function runs as a task, any other function in a thread.
+    SIGTERM and Ctrl-C stop the worker: it finishes its messages, or releases them
+    after --stop-within, which uses no attempt. A second signal stops it at once.
     """
     options = WorkerOptions(
         concurrency=concurrency,
