@@ -1,5 +1,6 @@
 """Commands that administer a broker: queues, namespaces, webhooks."""
 
+from collections import Counter
 from typing import Annotated
 
 import typer
@@ -23,7 +24,15 @@ from penstock.cli.options import (
     parse_settings,
     parse_size,
 )
-from penstock.cli.targets import NamespaceRow, QueueRow, broker_view, open_broker, read_options
+from penstock.cli.targets import (
+    NamespaceRow,
+    QueueRow,
+    namespace_rows,
+    open_broker,
+    queue_names,
+    queue_rows,
+    read_options,
+)
 from penstock.cli.terminal import (
     confirm,
     exit_no,
@@ -53,8 +62,7 @@ def list_queues(
     json: AsJson = False,
 ) -> None:
     """List the queues with the number of messages in each state. Exits with 1 if there are none."""
-    view = broker_view(broker)
-    rows = view.rows(view.queues(namespace))
+    rows = queue_rows(broker, namespace)
     if not rows:
         exit_no("there are no queues")
     print_list(rows, json, queue_json, queue_table(), queue_cells)
@@ -134,18 +142,18 @@ _NamespaceName = Annotated[str, argument("NAME", "Name of the namespace.")]
 @namespaces_app.command("list")
 def list_namespaces(broker: BrokerTarget, json: AsJson = False) -> None:
     """List the namespaces with their quotas and queues. Exits with 1 if there are none."""
-    view = broker_view(broker)
-    rows = view.namespaces()
+    rows = namespace_rows(broker)
     if not rows:
         exit_no("there are no namespaces")
+    queues = Counter(queue.partition("/")[0] for queue in queue_names(broker))
 
     def document(one: NamespaceRow) -> Json:
-        return {**one._asdict(), "queues": len(view.queues(one.name))}
+        return {**one._asdict(), "queues": queues[one.name]}
 
     def row(one: NamespaceRow) -> list[str]:
         return [
             one.name,
-            number(len(view.queues(one.name))),
+            number(queues[one.name]),
             number(one.max_queues) if one.max_queues else "",
             size(one.max_bytes) if one.max_bytes else "",
             local_time(one.created_at) if one.created_at else "",

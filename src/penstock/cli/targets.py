@@ -1,11 +1,10 @@
 """Opening what a command works on: a queue or a broker, by directory or by URL."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING, NamedTuple
 
 import penstock
 from penstock.cli.formatting import printable
@@ -31,6 +30,9 @@ from penstock.model import NS, Stats
 from penstock.names import directory_of
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
+
+if TYPE_CHECKING:
+    from penstock.broker.embedded.layout import Layout
 
 READ_RETRY_S = 3.0  # a user who only reads waits at a terminal, and can try again
 _CONCURRENT_STATS = 16
@@ -147,23 +149,47 @@ def open_broker(target: str, options: ClientOptions | None = None) -> RemoteBrok
     return connect_broker(target, options=options or ClientOptions())
 
 
-def broker_view(target: str, options: ClientOptions | None = None) -> "RemoteView | FilesView":
-    """Return a read-only view of a broker, running or not."""
+def namespace_rows(target: str) -> list[NamespaceRow]:
+    """Return the namespaces of a broker, running or not."""
     if is_url(target):
-        return RemoteView(target, options or read_options())
-    return FilesView(target)
+        with connect_broker(target, options=read_options()) as broker:
+            return [
+                NamespaceRow(one.name, one.created_at, one.max_queues, one.max_bytes)
+                for one in broker.namespaces()
+            ]
+    return [
+        NamespaceRow(one.name, one.created_at_ns / NS or None, one.max_queues, one.max_bytes)
+        for one in _layout(target).namespaces()
+    ]
 
 
-def queue_rows(target: str) -> list[QueueRow]:
-    """Return all queues of a target, which is a broker or one queue."""
-    one_queue = urlsplit(target).path.strip("/") if is_url(target) else is_queue_directory(target)
-    if one_queue:
-        return [_queue_row(target, target)]
-    view = broker_view(target, ClientOptions(retry_s=0))  # the caller looks again anyway
-    return view.rows(view.queues(None))
+def queue_names(
+    target: str, namespace: str | None = None, options: ClientOptions | None = None
+) -> list[str]:
+    """Return the queues of a broker, running or not, as namespace/queue."""
+    if is_url(target):
+        with connect_broker(target, options=options or read_options()) as broker:
+            return broker.queues(namespace)
+    layout = _layout(target)
+    names = [one.name for one in layout.namespaces() if namespace in (None, one.name)]
+    if not names and namespace is not None:
+        raise NoSuchNamespace(f"there is no namespace {namespace!r} in {target}")
+    return [str(queue) for name in names for queue in layout.queues(name)]
 
 
-def _queue_row(name: str, path: str) -> QueueRow:
+def queue_rows(
+    target: str, namespace: str | None = None, options: ClientOptions | None = None
+) -> list[QueueRow]:
+    """Return the queues of a broker with their counts."""
+    queues = queue_names(target, namespace, options)
+    if is_url(target):
+        return asyncio.run(_remote_rows(target, queues, options or read_options()))
+    paths = ["/".join([target, *map(directory_of, queue.split("/"))]) for queue in queues]
+    return [queue_row(queue, path) for queue, path in zip(queues, paths, strict=True)]
+
+
+def queue_row(name: str, path: str) -> QueueRow:
+    """Return one queue with its counts."""
     try:
         with open_to_read(path) as queue:
             return QueueRow(name, queue.stats())
@@ -171,75 +197,29 @@ def _queue_row(name: str, path: str) -> QueueRow:
         return QueueRow(name, None, str(error))
 
 
-class RemoteView:
-    """A broker at a URL."""
+async def _remote_rows(url: str, queues: list[str], options: ClientOptions) -> list[QueueRow]:
+    """Ask for several queues at a time: one by one, the round trips would add up."""
+    slots = asyncio.Semaphore(_CONCURRENT_STATS)
 
-    def __init__(self, url: str, options: ClientOptions) -> None:
-        self._url = url
-        self._options = options
+    async def row(broker: AsyncRemoteBroker, queue: str) -> QueueRow:
+        async with slots:
+            try:
+                return QueueRow(queue, await broker.stats(queue))
+            except PenstockError as error:
+                return QueueRow(queue, None, str(error))
 
-    def namespaces(self) -> list[NamespaceRow]:
-        with connect_broker(self._url, options=self._options) as broker:
-            return [
-                NamespaceRow(one.name, one.created_at, one.max_queues, one.max_bytes)
-                for one in broker.namespaces()
-            ]
-
-    def queues(self, namespace: str | None) -> list[str]:
-        with connect_broker(self._url, options=self._options) as broker:
-            return broker.queues(namespace)
-
-    def rows(self, queues: Sequence[str]) -> list[QueueRow]:
-        return asyncio.run(self._rows(queues))
-
-    async def _rows(self, queues: Sequence[str]) -> list[QueueRow]:
-        """Ask for several queues at a time: one by one, the round trips would add up."""
-        slots = asyncio.Semaphore(_CONCURRENT_STATS)
-
-        async def row(broker: AsyncRemoteBroker, queue: str) -> QueueRow:
-            async with slots:
-                try:
-                    return QueueRow(queue, await broker.stats(queue))
-                except PenstockError as error:
-                    return QueueRow(queue, None, str(error))
-
-        async with connect_broker_async(self._url, options=self._options) as broker:
-            return list(await asyncio.gather(*(row(broker, queue) for queue in queues)))
+    async with connect_broker_async(url, options=options) as broker:
+        return list(await asyncio.gather(*(row(broker, queue) for queue in queues)))
 
 
-class FilesView:
-    """The data directory of a broker, which may be running."""
-
-    def __init__(self, path: str) -> None:
-        with requires_extra("server"):
-            from penstock.broker.embedded.layout import Layout
-            from penstock.ledger.files import OsFiles
-        self._path = path
-        self._layout = Layout(OsFiles(), path)
-
-    def namespaces(self) -> list[NamespaceRow]:
-        if not Path(self._path).exists():
-            raise NotALedger(f"{self._path} does not exist")
-        if not Path(self._path).is_dir() or not self._layout.is_there():
-            raise NotALedger(f"{self._path} is not a broker's data directory, and not a queue")
-        return [
-            NamespaceRow(
-                one.name,
-                one.created_at_ns / NS if one.created_at_ns else None,
-                one.max_queues,
-                one.max_bytes,
-            )
-            for one in self._layout.namespaces()
-        ]
-
-    def queues(self, namespace: str | None) -> list[str]:
-        names = [one.name for one in self.namespaces() if namespace in (None, one.name)]
-        if not names and namespace is not None:
-            raise NoSuchNamespace(f"there is no namespace {namespace!r} in {self._path}")
-        return [str(queue) for name in names for queue in self._layout.queues(name)]
-
-    def rows(self, queues: Sequence[str]) -> list[QueueRow]:
-        return [
-            _queue_row(queue, "/".join([self._path, *map(directory_of, queue.split("/"))]))
-            for queue in queues
-        ]
+def _layout(path: str) -> "Layout":
+    """Return the data directory of a broker; raise NotALedger if it is none."""
+    with requires_extra("server"):
+        from penstock.broker.embedded.layout import Layout
+        from penstock.ledger.files import OsFiles
+    layout = Layout(OsFiles(), path)
+    if not Path(path).exists():
+        raise NotALedger(f"{path} does not exist")
+    if not Path(path).is_dir() or not layout.is_there():
+        raise NotALedger(f"{path} is not a broker's data directory, and not a queue")
+    return layout

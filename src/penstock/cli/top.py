@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from threading import Event
 from typing import Annotated, NamedTuple
+from urllib.parse import urlsplit
 
 from rich.console import Group
 from rich.live import Live
@@ -12,8 +13,9 @@ from rich.text import Text
 from penstock.cli.admin import queue_cells, queue_json, queue_table
 from penstock.cli.formatting import local_time, number, printable
 from penstock.cli.options import AsJson, argument, duration_option, option
-from penstock.cli.targets import QueueRow, queue_rows
+from penstock.cli.targets import QueueRow, is_queue_directory, queue_row, queue_rows
 from penstock.cli.terminal import out, print_json_line
+from penstock.client import ClientOptions, is_url
 from penstock.clock import Clock, SystemClock
 from penstock.errors import NotALedger, PenstockError
 from penstock.model import NS, Stats
@@ -33,7 +35,7 @@ def top(
     try:
         if json or once:
             while True:
-                found = rates.update(queue_rows(target))[:rows]
+                found = rates.update(_rows(target))[:rows]
                 if json:
                     for one in found:
                         published, acked = one.published_per_s, one.acked_per_s
@@ -57,7 +59,7 @@ def screen(target: str, rates: "Rates", rows: int) -> Group:
     """Return what is shown until the next update: the table, or why a broker does not answer."""
     now = local_time(SystemClock().now_ns() / NS)
     try:
-        found = rates.update(queue_rows(target))
+        found = rates.update(_rows(target))
     except NotALedger:
         raise  # probably a misspelt directory: do not wait for it
     except PenstockError as error:
@@ -65,6 +67,14 @@ def screen(target: str, rates: "Rates", rows: int) -> Group:
     shown = f", the busiest {rows} shown" if len(found) > rows else ""
     head = Text(f"{target}   {now}   {number(len(found), 'queue')}{shown}")
     return Group(head, _table(found[:rows]))
+
+
+def _rows(target: str) -> list[QueueRow]:
+    """Return one queue, or all queues of a broker."""
+    one_queue = urlsplit(target).path.strip("/") if is_url(target) else is_queue_directory(target)
+    if one_queue:
+        return [queue_row(target, target)]
+    return queue_rows(target, options=ClientOptions(retry_s=0))  # the next update is the retry
 
 
 class RowWithRates(NamedTuple):
