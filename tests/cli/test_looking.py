@@ -70,6 +70,15 @@ def test_place_that_is_no_broker_and_no_queue_is_refused(
     assert ("does not exist" if kind == "missing" else "is not") in answer.err
 
 
+@pytest.mark.parametrize("name", ["queues", "namespaces"])
+def test_queue_in_place_of_a_broker_is_named_as_one(
+    command: CommandLine, path: Path, name: str
+) -> None:
+    answer = command(name, "list", path)
+    assert (answer.code, answer.out) == (2, b"")
+    assert answer.err == f"penstock: {path} is a queue, not a broker's data directory\n"
+
+
 def test_looking_beside_a_writer(command: CommandLine, lived_in: Path) -> None:
     with penstock.open(lived_in) as writer:
         writer.enqueue(b"now")

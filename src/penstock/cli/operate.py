@@ -65,7 +65,7 @@ def purge(
         queue.stats()  # raises if a broker does not have the queue
         confirm(f"Remove all waiting messages from {where} of {path}?", yes=yes)
         count = queue.purge(group=group)
-    print_result(json, {"purged": count}, f"{number(count, 'message')} purged.")
+    print_result(json, {"purged": count}, f"{number(count)} purged.")  # counted in each group
 
 
 def cancel(

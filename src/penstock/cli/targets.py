@@ -220,6 +220,8 @@ def _layout(path: str) -> "Layout":
     layout = Layout(OsFiles(), path)
     if not Path(path).exists():
         raise NotALedger(f"{path} does not exist")
+    if is_queue_directory(path):
+        raise NotALedger(f"{path} is a queue, not a broker's data directory")
     if not Path(path).is_dir() or not layout.is_there():
         raise NotALedger(f"{path} is not a broker's data directory, and not a queue")
     return layout
