@@ -69,10 +69,6 @@ cdef class Gate:
         PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
         PyThread_release_lock(self.lock)
 
-    def pass_now(self):
-        """Go through if it is open; True if it was."""
-        return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
-
     def wait(self):
         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
         cdef PyLockStatus status = PY_LOCK_INTR

@@ -19,10 +19,6 @@ class Gate:
         except RuntimeError:
             pass  # it is open
 
-    def pass_now(self) -> bool:
-        """Go through if it is open; True if it was."""
-        return self._lock.acquire(blocking=False)
-
     def wait(self) -> None:
         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
         self._lock.acquire()
