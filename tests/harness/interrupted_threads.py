@@ -36,6 +36,8 @@ class Worker:
         self.notes: list[tuple[str, tuple[bytes, ...]]] = []
         self.stop = False
         self.may_be_interrupted = False  # set by the thread, cleared by who interrupts it
+        self.steps = 0
+        self._steps_at_interrupt = 0
         self.count = 0
         self.held: list[LeasedMessage] = []
         self.failure: BaseException | None = None
@@ -48,6 +50,7 @@ class Worker:
                 self.may_be_interrupted = True
                 while not self.stop:
                     self.step()
+                    self.steps += 1
             except Interrupted:
                 pass
             except BaseException as error:  # a condition of Python's own may answer otherwise
@@ -55,10 +58,27 @@ class Worker:
                     self.failure = error
                     return
 
-    def wait_until_it_works(self) -> None:
-        """The last interrupt has come, and it is inside the `try` again."""
+    def interrupt(self) -> None:
+        """Raise an exception in the thread. Call this once it works."""
+        self.may_be_interrupted = False
+        self._steps_at_interrupt = self.steps
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(
+            ctypes.c_ulong(self.thread.ident or 0), ctypes.py_object(Interrupted)
+        )
+
+    def wait_until_it_works(self) -> bool:
+        """Wait until the last interrupt has come and the thread is inside the `try` again.
+
+        Return False if the interrupt went elsewhere: into a thread that the worker was starting
+        (until it runs, CPython knows it by the id of the worker), or into a weak reference's
+        callback, which prints it. The worker then goes on; a step has many points for it to come.
+        """
         while not self.may_be_interrupted and self.failure is None:
+            if self.steps > self._steps_at_interrupt + 2:
+                self.may_be_interrupted = True
+                return False
             time.sleep(0.0001)
+        return True
 
     def step(self) -> None:
         choice = self.random.random()
@@ -97,23 +117,22 @@ class Worker:
             self.queue.release(job)
 
 
-def interrupt(workers: list[Worker], random: Random, count: int) -> None:
+def interrupt(workers: list[Worker], random: Random, count: int) -> int:
+    """Raise exceptions in the workers, then stop them. Return how many came to a worker."""
     for _ in range(count):
         faulthandler.dump_traceback_later(HANGS_AFTER_S, exit=True)
         worker = random.choice(workers)
-        worker.wait_until_it_works()
-        worker.may_be_interrupted = False
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(worker.thread.ident or 0), ctypes.py_object(Interrupted)
-        )
+        count -= not worker.wait_until_it_works()
+        worker.interrupt()
         time.sleep(random.uniform(0, 0.002))
     for worker in workers:
-        worker.wait_until_it_works()
+        count -= not worker.wait_until_it_works()
         worker.stop = True
     for worker in workers:
         worker.thread.join()
         if worker.failure is not None:
             raise worker.failure
+    return count
 
 
 def judge(queue: Queue, workers: list[Worker]) -> set[bytes]:
@@ -145,14 +164,14 @@ def main(directory: str, sync: str, seed: str, interrupts: str) -> None:
     settings = {**SETTINGS, "sync": sync, "auto_compact": True}
     queue = open_queue(directory, settings)
     workers = [Worker(queue, number) for number in range(_THREADS)]
-    interrupt(workers, Random(int(seed)), int(interrupts))
+    came = interrupt(workers, Random(int(seed)), int(interrupts))
     there = judge(queue, workers)
     queue.close()
     queue = open_queue(directory, settings)
     assert judge(queue, workers) == there
     queue.close()
     faulthandler.cancel_dump_traceback_later()
-    print(interrupts, sum(len(worker.notes) for worker in workers))
+    print(came, sum(len(worker.notes) for worker in workers))
 
 
 if __name__ == "__main__":

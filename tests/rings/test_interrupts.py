@@ -24,6 +24,7 @@ from tests.harness.interrupted_life import (
     make_scene,
     references,
 )
+from tests.harness.interrupted_threads import Worker
 from tests.harness.interrupts import Interrupter
 from tests.harness.memory_files import MemoryFiles
 
@@ -139,6 +140,17 @@ def test_a_queue_survives_interrupts_at_random_times(
 ) -> None:
     module = f"tests.harness.{module}"
     run_interrupted(module, tmp_path / "queue", sync, SYNCS.index(sync), SIGNALS)
+
+
+@pytest.mark.timeout(30)
+def test_the_ring_goes_on_after_an_interrupt_that_went_into_another_thread(tmp_path: Path) -> None:
+    with open_queue(tmp_path / "queue", {}) as queue:
+        worker = Worker(queue, 1)
+        worker.wait_until_it_works()
+        worker.may_be_interrupted = False  # as before an interrupt; the worker gets none
+        assert not worker.wait_until_it_works()
+        worker.stop = True
+        worker.thread.join()
 
 
 @pytest.mark.long
