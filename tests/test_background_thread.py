@@ -9,6 +9,7 @@ import pytest
 
 from penstock import background_thread
 from penstock.background_thread import BackgroundThread
+from tests.harness.interrupts import Interrupter
 
 
 def test_the_function_runs_once_however_often_the_thread_is_started() -> None:
@@ -50,3 +51,24 @@ def test_what_no_thread_began_is_done_by_who_joins(monkeypatch: pytest.MonkeyPat
     thread.start()
     thread.join()
     assert ran.is_set()
+
+
+@pytest.mark.timeout(30)
+def test_a_join_that_was_interrupted_anywhere_can_be_repeated() -> None:
+    """No interrupt leaves the lock of the thread taken, and what it was to do is done."""
+
+    def joined(at: int | None) -> Interrupter:
+        ran: list[int] = []
+        thread = BackgroundThread(lambda: ran.append(1))
+        interrupter = Interrupter(at)
+        try:
+            interrupter.run(thread.join)
+        except KeyboardInterrupt:
+            pass
+        thread.join()
+        assert ran, interrupter.where
+        return interrupter
+
+    points = joined(None).points
+    assert points
+    assert all(joined(at).where for at in range(1, points + 1))

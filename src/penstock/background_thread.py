@@ -11,7 +11,7 @@ from threading import Lock
 
 
 class BackgroundThread:
-    """One thread that runs one function, once."""
+    """One thread that runs one function, until it returns once."""
 
     def __init__(self, run: Callable[[], None]) -> None:
         self._run = run
@@ -21,24 +21,30 @@ class BackgroundThread:
     def start(self) -> None:
         """Start the thread, unless it runs or has run. Return at once.
 
-        If the thread ends before it begins, the next call starts another.
+        If an exception ended the thread, or the thread ended before it began, start another.
         """
         if not self._has_begun:
             start_new_thread(self._work, ())
 
     def join(self) -> None:
-        """Return when the function has returned. Call it here if no thread has begun to."""
-        if not self._has_begun:
-            self._work()
+        """Return when the function has returned. Call it here if no thread has begun to.
+
+        If an interrupt ends this call, the next one does what is left.
+        """
+        self._work()
         with self._running:
             pass
 
     def _work(self) -> None:
-        if not self._running.acquire(blocking=False):
-            return  # another thread was quicker
-        try:
-            if not self._has_begun:
-                self._has_begun = True
+        if self._has_begun:
+            return
+        # `with`, not `acquire`: an interrupt right after `acquire` would leave the lock taken.
+        with self._running:
+            if self._has_begun:
+                return  # another thread was quicker
+            self._has_begun = True
+            try:
                 self._run()
-        finally:
-            self._running.release()
+            except BaseException:
+                self._has_begun = False
+                raise
