@@ -144,7 +144,7 @@ def test_a_queue_survives_interrupts_at_random_times(
 
 @pytest.mark.timeout(30)
 def test_the_ring_goes_on_after_an_interrupt_that_went_into_another_thread(tmp_path: Path) -> None:
-    with open_queue(tmp_path / "queue", {}) as queue:
+    with open_queue(str(tmp_path / "queue"), {}) as queue:
         worker = Worker(queue, 1)
         worker.wait_until_it_works()
         worker.may_be_interrupted = False  # as before an interrupt; the worker gets none
