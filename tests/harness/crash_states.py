@@ -15,10 +15,10 @@ from itertools import chain, combinations
 from random import Random
 from typing import Any, Literal
 
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import BLOCK_BYTES
 from tests.harness.disk import Disk, PowerCut, Sync, SyncDirectory, Write
 from tests.harness.journal import CRASH_ROOM_BYTES, Journal, Mark, RecordedFiles
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import BLOCK_BYTES
 from tests.harness.power_cuts import SECTOR_BYTES, Aged, Only, Shredded, UpTo, Whole
 
 # Up to so many pending changes every subset of them is built; beyond, subsets are drawn.

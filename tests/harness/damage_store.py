@@ -10,10 +10,10 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import CHECKPOINT_BYTES, TOMBSTONE
 from penstock.ledger import Compactor, Cursor, Ledger, LedgerSettings, Retention
 from penstock.ledger.log import Log
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import ROOT, Image
 from penstock.ledger.settings import KIB
 from tests.harness.ledger_life import Live
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import ROOT, Image
 
 PATH = "/queue"
 EVENT = 16

@@ -5,8 +5,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
-from penstock.ledger.files import Files, Mapping, OpenMode
-from tests.harness.memory_files import failure
+from penstock.ledger.files import Files, Mapping, OpenMode, os_error
 
 # The calls that can fail on a real system. `exists` cannot (any error means "no"); `join`,
 # `holder_name`, `random_identity` and `file_system` ask nothing of a disk; what `close` says comes
@@ -102,7 +101,7 @@ class FaultyFiles:
     def _pass(self, method: str, path: str) -> None:
         error = self._strikes(method, path)
         if error:
-            raise failure(error, path)
+            raise os_error(error, path)
 
     def _pass_fd(self, method: str, fd: int) -> None:
         self._pass(method, self._path_of.get(fd, ""))
@@ -131,7 +130,7 @@ class FaultyFiles:
         if error == SHORT_WRITE and len(data) > 1:
             return self.files.pwrite(fd, data[: len(data) // 2], offset)
         if error:
-            raise failure(error)
+            raise os_error(error)
         return self.files.pwrite(fd, data, offset)
 
     def truncate(self, fd: int, size: int) -> None:
@@ -143,7 +142,7 @@ class FaultyFiles:
         if error:
             if isinstance(self.files, _KnowsFailedSyncs):
                 self.files.sync_failed(fd)
-            raise failure(error)
+            raise os_error(error)
         self.files.fdatasync(fd)
 
     def write_again(self, fd: int, offset: int) -> None:

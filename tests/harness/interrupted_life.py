@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import Image
 from penstock.ledger.segment_header import COMPACTED
 from penstock.queue import NewMessage, Queue
 from penstock.queue.core import QueueCore
@@ -18,8 +20,6 @@ from penstock.queue.fold import fold
 from penstock.queue.queue import open_core
 from penstock.queue.state import QueueState
 from tests.harness.interrupts import Interrupter
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import Image
 
 PATH = "/queue"
 SETTINGS: dict[str, Any] = {

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ledger.files import Mapping, OpenMode
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import BLOCK_BYTES, DirectoryNode, FileNode
 from tests.harness.disk import (
     Disk,
     Link,
@@ -22,8 +24,6 @@ from tests.harness.disk import (
     Unlink,
     Write,
 )
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import BLOCK_BYTES, DirectoryNode, FileNode
 
 CRASH_ROOM_BYTES = 1 << 16  # for each mapped file; crash tests use small segments, and many files
 

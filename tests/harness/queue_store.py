@@ -8,10 +8,10 @@ from typing import Any
 from penstock.clock import ManualClock
 from penstock.ledger import Damage
 from penstock.ledger.files import Files
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.queue import Queue, open_core
 from tests.harness.disk import Disk
 from tests.harness.journal import Mark, RecordedFiles
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.power_cuts import Shredded
 
 PATH = "/queue"

@@ -4,10 +4,10 @@ import errno
 
 import pytest
 
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.disk import SyncFailed
 from tests.harness.faults import SHORT_WRITE, Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.power_cuts import Whole
 
 

@@ -22,6 +22,7 @@ from penstock.ledger.adoption import (
 )
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staged_segments import STAGING, Staged, staged_header
 from penstock.ledger.transactions import TRANSACTIONS_NAME, Transaction
@@ -29,7 +30,6 @@ from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles
 from tests.harness.ledger_life import PATH, open_ledger
-from tests.harness.memory_files import MemoryFiles
 
 NOW_NS = 1_700_000_000_000_000_000  # of the clock that stands still
 NIGHTLY = Transaction("nightly", 7)

@@ -13,9 +13,9 @@ from penstock.errors import DiskFull, EntryGone, LedgerClosed, PenstockError
 from penstock.ledger import Compactor, Cursor, Retention, read_entry, seq_at_time, verify
 from penstock.ledger.compaction import CompactionResult, remove_before
 from penstock.ledger.manifest import Manifest, Marks
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.ledger_life import Live
-from tests.harness.memory_files import MemoryFiles
 from tests.ledger.store import SMALL, Store, all_entries, full_draft, payload_of, seqs
 from tests.ledger.watched_files import WatchedFiles
 

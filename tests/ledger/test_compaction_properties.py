@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from penstock.codec import Entry
 from penstock.ledger import Compactor, Retention, verify
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.ledger_life import Live
-from tests.harness.memory_files import MemoryFiles
 from tests.ledger.store import SMALL, Store, all_entries
 
 retentions = st.builds(

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from penstock.ledger.files import Files, OsFiles
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.faults import FaultyFiles
 from tests.harness.journal import RecordedFiles
-from tests.harness.memory_files import MemoryFiles
 
 
 @dataclass

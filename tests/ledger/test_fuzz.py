@@ -16,11 +16,11 @@ from penstock.ledger.checked_json import pack_checked
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.manifest import Manifest, Marks
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.recovery import examine
 from penstock.ledger.segment_header import HEADER_BYTES, MESSAGES, SegmentHeader
 from penstock.ledger.snapshots import Snapshots
 from tests.codec.damage import TIME_NS, damaged, random_run
-from tests.harness.memory_files import MemoryFiles
 
 INPUTS = 5_000
 INPUTS_OF_THE_LONG_RING = 200_000

@@ -20,9 +20,9 @@ from penstock.errors import EntryGone
 from penstock.ledger import Compactor, Cursor, Retention, read_entry, seq_at_time, verify
 from penstock.ledger.compaction import remove_before
 from penstock.ledger.log import Log
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.ledger_life import Live
 from tests.harness.ledger_oracle import draft_of
-from tests.harness.memory_files import MemoryFiles
 from tests.ledger.store import EVENT, MODES, Store, full_draft, seqs
 
 sizes = st.sampled_from([0, 1, 10, 100, 300, 900, 2500])

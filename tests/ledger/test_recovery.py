@@ -12,11 +12,11 @@ from penstock.codec import Draft
 from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import LedgerStopped, NewerVersion, NotALedger
 from penstock.ledger import Ledger, read_entry, verify
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles
 from tests.harness.ledger_life import PATH, open_ledger
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.power_cuts import Whole
 from tests.ledger.store import MODES, SMALL, Store, payload_of, payloads, seqs
 from tests.ledger.watched_files import WatchedFiles

@@ -11,9 +11,9 @@ from penstock.codec import Draft
 from penstock.errors import DiskFull
 from penstock.ledger import Cursor, LedgerSettings
 from penstock.ledger.compaction import remove_before
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.settings import MIB
 from tests.harness.faults import Fault, FaultyFiles
-from tests.harness.memory_files import MemoryFiles
 from tests.ledger.store import EVENT, MODES, SMALL, Store, payload_of, payloads, seqs
 from tests.ledger.watched_files import WatchedFiles
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from penstock.ledger import verify
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.queue import Queue, open_core
 from tests.harness.file_lives import PATH, ROOM_BYTES, SHAPES, Life
-from tests.harness.memory_files import MemoryFiles
 
 
 class LookedAt(MemoryFiles):

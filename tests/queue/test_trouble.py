@@ -7,8 +7,8 @@ import pytest
 
 from penstock.errors import DiskFull, LedgerStopped, NewerVersion, PenstockError
 from penstock.ledger.files import OpenMode
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue import Queue
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.queue_store import ROOM_BYTES, QueueStore
 
 

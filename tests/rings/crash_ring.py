@@ -9,6 +9,8 @@ from typing import Any
 
 from penstock.codec import Draft
 from penstock.ledger.files import Files
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import Image
 from penstock.ledger.settings import LedgerSettings
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles
@@ -23,8 +25,6 @@ from tests.harness.ledger_oracle import (
     contents_of,
     observe,
 )
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import Image
 
 Wrap = Callable[[Files], Files]
 

@@ -13,6 +13,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.codec import packer_py
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.core import QueueCore
 from penstock.queue.queue import open_queue
 from tests.harness.interrupted_life import (
@@ -26,7 +27,6 @@ from tests.harness.interrupted_life import (
 )
 from tests.harness.interrupted_threads import Worker
 from tests.harness.interrupts import Interrupter
-from tests.harness.memory_files import MemoryFiles
 
 SYNCS = ["always", "interval", "batch", "never"]
 POINTS = 3  # of each verb in each policy

@@ -12,9 +12,9 @@ from random import Random
 
 import pytest
 
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.queue_plots import Answered, QueueLife, open_queue_in, state_of
 
 STEPS = 60

@@ -13,11 +13,11 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError, ReceiptInvalid
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import LeasedMessage
 from penstock.queue import NewMessage, Queue
 from penstock.queue.queue import open_core
 from tests.harness.faults import FAILS_WITH, SHORT_WRITE, Fault, FaultyFiles
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.queue_plots import state_of
 
 PATH = "/queue"

@@ -242,10 +242,30 @@ class OsFiles:
         return os.path.join(directory, name)
 
     def holder_name(self) -> tuple[int, str]:
-        return os.getpid(), os.uname().nodename
+        return holder_name()
 
     def random_identity(self) -> int:
         return int.from_bytes(os.urandom(4), "little")
+
+
+# -- for file systems in memory --------------------------------------------------------------------
+
+Memory = mmap.mmap
+
+
+def anonymous_memory(size: int) -> Memory:
+    """Return zeroed memory that takes no space until it is written to, and never moves."""
+    return mmap.mmap(-1, size)
+
+
+def os_error(number: int, path: str | None = None) -> OSError:
+    """Return the OSError (of the right subclass) that the system raises for an error number."""
+    return OSError(number, os.strerror(number), path)
+
+
+def holder_name() -> tuple[int, str]:
+    """Return the process id and the host name."""
+    return os.getpid(), os.uname().nodename
 
 
 # -- fork ------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
 """The things a file system in memory is made of: files, directories, and whole images of them."""
 
-import mmap
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+
+from penstock.ledger.files import Memory, anonymous_memory
 
 BLOCK_BYTES = 4096
 ROOT = 0
@@ -10,7 +11,7 @@ ROOT = 0
 # Up to here a mapped file gets its room as a bytearray, which is quicker to make than a mapping.
 _SMALL_ROOM_BYTES = 1 << 20
 
-Backing = bytearray | mmap.mmap
+Backing = bytearray | Memory
 
 
 class FileNode:
@@ -70,7 +71,7 @@ class FileNode:
             if self._room_bytes <= _SMALL_ROOM_BYTES:
                 backing = bytearray(self._room_bytes)
             else:
-                backing = mmap.mmap(-1, self._room_bytes)
+                backing = anonymous_memory(self._room_bytes)
             backing[: self.size] = self.content()
             self._backing, self._frozen = backing, None
         return memoryview(self._backing)[:size]

@@ -1,17 +1,16 @@
-"""A file system in memory behind the Files seam.
+"""A file system in memory behind the Files seam: for queues that need not survive the process.
 
-It does what the operating system does, error numbers included, as far as the seam can show it;
-`tests/ledger/test_files.py` holds the two together.
+It behaves as the operating system does, error numbers included; the tests of `Files` run on both.
 """
 
 import errno
-import os
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import count
 from random import Random, SystemRandom
 
-from penstock.ledger.files import Mapping, OpenMode
-from tests.harness.memory_node import (
+from penstock.ledger.files import Mapping, OpenMode, holder_name, os_error
+from penstock.ledger.memory_nodes import (
     BLOCK_BYTES,
     DirectoryNode,
     FileNode,
@@ -22,11 +21,6 @@ from tests.harness.memory_node import (
 )
 
 UNLIMITED_BYTES = 1 << 40
-
-
-def failure(number: int, path: str | None = None) -> OSError:
-    """The OSError (of the right subclass) that the system raises for an error number."""
-    return OSError(number, os.strerror(number), path)
 
 
 @lru_cache(maxsize=4096)
@@ -69,7 +63,7 @@ class MemoryFiles:
         self._top_number = image.top()
         self._directories: dict[str, DirectoryNode] = {}  # by path, as they were looked for
         self._handles: dict[int, _Handle] = {}
-        self._top_fd = 2
+        self._fds = count(3)  # none is used twice, so that a use after close is always seen
 
     # -- open files ----------------------------------------------------------------------------
 
@@ -78,16 +72,16 @@ class MemoryFiles:
         node = directory.entries.get(name)
         if mode == "create":
             if node is not None:
-                raise failure(errno.EEXIST, path)
+                raise os_error(errno.EEXIST, path)
             node = FileNode(self._new_number())
             directory.entries[name] = node
         elif node is None:
-            raise failure(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         elif isinstance(node, DirectoryNode):
-            raise failure(errno.EISDIR, path)
-        self._top_fd += 1  # never used again, so that a use after close is always seen
-        self._handles[self._top_fd] = _Handle(node, mode != "read")
-        return self._top_fd
+            raise os_error(errno.EISDIR, path)
+        fd = next(self._fds)
+        self._handles[fd] = _Handle(node, mode != "read")
+        return fd
 
     def close(self, fd: int) -> None:
         node = self._handle(fd).node
@@ -101,13 +95,13 @@ class MemoryFiles:
     def pread(self, fd: int, length: int, offset: int) -> bytes:
         handle = self._handle(fd)
         if length < 0 or offset < 0:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         return handle.node.read(offset, length)
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
         node = self._writable(fd, errno.EBADF)
         if offset < 0:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         data = data[: self._allowed(node, offset, len(data))]
         if data:
             node.write(offset, data)
@@ -116,7 +110,7 @@ class MemoryFiles:
     def truncate(self, fd: int, size: int) -> None:
         node = self._writable(fd, errno.EINVAL)
         if size < 0:
-            raise failure(errno.EINVAL)
+            raise os_error(errno.EINVAL)
         node.resize(size)
 
     def fdatasync(self, fd: int) -> None:
@@ -131,7 +125,7 @@ class MemoryFiles:
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
         handle = self._handle(fd)
         if writable and not handle.writable:
-            raise failure(errno.EACCES)
+            raise os_error(errno.EACCES)
         if not 0 < size <= handle.node.size:
             raise ValueError("mmap length is greater than file size")
         view = handle.node.view(size, self._mapped_room_bytes)
@@ -149,7 +143,7 @@ class MemoryFiles:
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if isinstance(node, FileNode):
-            raise failure(errno.EEXIST, path)
+            raise os_error(errno.EEXIST, path)
         if node is None:
             directory.entries[name] = DirectoryNode(self._new_number())
 
@@ -169,15 +163,15 @@ class MemoryFiles:
         node = source_directory.entries.get(source_name)
         replaced = target_directory.entries.get(target_name)
         if node is None:
-            raise failure(errno.ENOENT, source)
+            raise os_error(errno.ENOENT, source)
         if replaced is node:
             return
         if isinstance(node, DirectoryNode) and isinstance(replaced, FileNode):
-            raise failure(errno.ENOTDIR, target)
+            raise os_error(errno.ENOTDIR, target)
         if isinstance(node, FileNode) and isinstance(replaced, DirectoryNode):
-            raise failure(errno.EISDIR, target)
+            raise os_error(errno.EISDIR, target)
         if isinstance(replaced, DirectoryNode) and replaced.entries:
-            raise failure(errno.ENOTEMPTY, target)
+            raise os_error(errno.ENOTEMPTY, target)
         del source_directory.entries[source_name]
         target_directory.entries[target_name] = node
         if isinstance(node, DirectoryNode):
@@ -187,14 +181,14 @@ class MemoryFiles:
         directory, name = self._parent(path)
         node = directory.entries.get(name)
         if node is None:
-            raise failure(errno.ENOENT, path)
+            raise os_error(errno.ENOENT, path)
         if isinstance(node, DirectoryNode):
-            raise failure(errno.EISDIR, path)
+            raise os_error(errno.EISDIR, path)
         del directory.entries[name]
 
     def remove_directory(self, path: str) -> None:
         if self._directory(path).entries:
-            raise failure(errno.ENOTEMPTY, path)
+            raise os_error(errno.ENOTEMPTY, path)
         directory, name = self._parent(path)
         del directory.entries[name]
         self._directories.clear()
@@ -217,7 +211,7 @@ class MemoryFiles:
         return "memory"
 
     def holder_name(self) -> tuple[int, str]:
-        return 4711, "memory"
+        return holder_name()
 
     def random_identity(self) -> int:
         if self._seed is None:
@@ -225,11 +219,11 @@ class MemoryFiles:
         return Random(f"{self._seed} {self._top_number}").getrandbits(32)
 
     def image(self) -> Image:
-        """All that is there now, as values."""
+        """Return everything that the file system holds now, as values."""
         return image_of(self._root)
 
     def allocated_bytes(self, path: str) -> int:
-        """How much of a file has space of its own: a mapped store into a hole may find none."""
+        """Return how much of a file has disk space; a store into a mapped hole may find none."""
         node = self._find(path)
         assert isinstance(node, FileNode)
         return len(node.blocks) * BLOCK_BYTES
@@ -240,23 +234,23 @@ class MemoryFiles:
         try:
             return self._handles[fd]
         except KeyError:
-            raise failure(errno.EBADF) from None
+            raise os_error(errno.EBADF) from None
 
     def _writable(self, fd: int, otherwise: int) -> FileNode:
         handle = self._handle(fd)
         if not handle.writable:
-            raise failure(otherwise)
+            raise os_error(otherwise)
         return handle.node
 
     def _find(self, path: str) -> Node:
         node: Node = self._root
         for part in _parts(path):
             if isinstance(node, FileNode):
-                raise failure(errno.ENOTDIR, path)
+                raise os_error(errno.ENOTDIR, path)
             try:
                 node = node.entries[part]
             except KeyError:
-                raise failure(errno.ENOENT, path) from None
+                raise os_error(errno.ENOENT, path) from None
         return node
 
     def _directory(self, path: str) -> DirectoryNode:
@@ -265,7 +259,7 @@ class MemoryFiles:
             return known
         node = self._find(path)
         if isinstance(node, FileNode):
-            raise failure(errno.ENOTDIR, path)
+            raise os_error(errno.ENOTDIR, path)
         self._directories[path] = node
         return node
 
@@ -278,7 +272,7 @@ class MemoryFiles:
         return self._top_number
 
     def _allowed(self, node: FileNode, offset: int, length: int) -> int:
-        """How many of the bytes there is room for; ENOSPC if for none."""
+        """Return how many of the bytes there is room for; raise ENOSPC if for none."""
         if self.capacity_bytes is None or length == 0:
             return length
         free = self._free_blocks()
@@ -288,7 +282,7 @@ class MemoryFiles:
             if free == 0:
                 allowed = block * BLOCK_BYTES - offset
                 if allowed <= 0:
-                    raise failure(errno.ENOSPC)
+                    raise os_error(errno.ENOSPC)
                 return allowed
             free -= 1
         return length

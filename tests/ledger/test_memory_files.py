@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from tests.harness.memory_files import MemoryFiles
-from tests.harness.memory_node import BLOCK_BYTES
+from penstock.ledger.memory_files import MemoryFiles
+from penstock.ledger.memory_nodes import BLOCK_BYTES
 
 
 def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
