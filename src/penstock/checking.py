@@ -10,6 +10,8 @@ from penstock.errors import InvalidInput
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
+MEMORY = "memory:"  # in place of a directory: in this process only, gone with it
+
 Duration = float | timedelta  # a number is seconds
 Time = float | datetime  # a number is Unix seconds
 

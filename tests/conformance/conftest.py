@@ -10,17 +10,27 @@ from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Store
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import LeasedMessage, NewMessage
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
 __all__ = ["clock"]
 
-MAKERS: dict[str, Callable[[Path, LoopClock], Store]] = {
-    "embedded": lambda path, clock: EmbeddedStore(
-        str(path / "data"), clock=clock, sync_threads=LoopThreads
-    ),
-}
+Make = Callable[[], Store]
+
+
+def _embedded(path: Path, clock: LoopClock) -> Make:
+    data = str(path / "data")
+    return lambda: EmbeddedStore(data, clock=clock, sync_threads=LoopThreads)
+
+
+def _memory(path: Path, clock: LoopClock) -> Make:
+    files = MemoryFiles()  # outlives the store, as a directory does
+    return lambda: EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads)
+
+
+MAKERS: dict[str, Callable[[Path, LoopClock], Make]] = {"embedded": _embedded, "memory": _memory}
 ORDERS = QueueName("shop", "orders")
 
 
@@ -32,7 +42,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 class StoreLife:
     """A store, and what it told of."""
 
-    def __init__(self, make: Callable[[], Store], clock: LoopClock) -> None:
+    def __init__(self, make: Make, clock: LoopClock) -> None:
         self._make = make
         self.clock = clock
         self.ready: list[QueueName] = []
@@ -62,4 +72,4 @@ class StoreLife:
 
 @pytest.fixture(params=list(MAKERS))
 def life(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock) -> StoreLife:
-    return StoreLife(lambda: MAKERS[request.param](tmp_path, clock), clock)
+    return StoreLife(MAKERS[request.param](tmp_path, clock), clock)

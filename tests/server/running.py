@@ -1,6 +1,7 @@
 """A server of one's own: in a thread, on a free port, with its data in a directory of the test."""
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any, TypeVar
 import httpx2
 import uvloop
 
-from penstock.broker import BrokerSettings, KeyFile
+from penstock.broker import BrokerSettings, EmbeddedStore, KeyFile, Store
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.server.configuration import Configuration
 from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
@@ -17,6 +19,7 @@ from tests.server.wire import Wire
 
 _T = TypeVar("_T")
 _PATIENCE_S = 30
+_memory: dict[Path, MemoryFiles] = {}
 
 
 class RunningServer:
@@ -72,11 +75,25 @@ class RunningServer:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._life())
 
+    def _store(self) -> Store | None:
+        """Return a store in memory if the run asks for it: a directory's name stands for its files,
+        so that a second server of the test finds what the first has stored."""
+        if os.environ.get("PENSTOCK_TEST_STORE") != "memory":
+            return None
+        files = _memory.setdefault(self.data, MemoryFiles())
+        broker = self._configuration.broker
+        return EmbeddedStore(
+            "memory:",
+            files=files,
+            max_open=broker.max_open_queues,
+            idle_close_s=broker.idle_close_s,
+        )
+
     async def _life(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            self.server = Server(self._configuration)
+            self.server = Server(self._configuration, store=self._store())
             await self.server.start()
             try:
                 await self.server.ready()

@@ -52,7 +52,7 @@ class MemoryFiles:
         self,
         image: Image | None = None,
         *,
-        mapped_room_bytes: int = 1 << 28,
+        mapped_room_bytes: int = 1 << 30,
         seed: str | None = None,
     ) -> None:
         image = Image() if image is None else image

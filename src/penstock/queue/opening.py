@@ -2,9 +2,11 @@
 
 from collections.abc import Callable, Mapping
 
+from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import Files
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.core import QueueCore
 from penstock.queue.queue_clock import QueueClock
 from penstock.queue.settings import QueueSettings
@@ -23,10 +25,13 @@ def open_core(
     on_dirty: Callable[[], None] | None = None,
     if_unstored: Mapping[str, object] | None = None,
 ) -> QueueCore:
-    """As `open_queue`, without a face: for those that bring their own.
+    """Open a queue without its public methods: for those that bring their own.
 
-    `if_unstored`: settings to begin with where none are stored.
+    `if_unstored`: settings to start with where none are stored. The path `memory:` is a new queue
+    in the memory of this process.
     """
+    if path == MEMORY:
+        path, files = f"/{MEMORY}", files or MemoryFiles()
     queue_clock = QueueClock(clock or SystemClock())
     stored = Ledger.stored_queue_settings(path, files=files)
     effective = QueueSettings.of(settings, QueueSettings.of_stored(stored or if_unstored or {}))

@@ -10,7 +10,8 @@ from dataclasses import fields, replace
 from uvicorn.config import Config
 from uvicorn.server import ServerState
 
-from penstock.broker import Broker, BrokerMetrics, EmbeddedStore, Keys, Store
+from penstock.broker import Broker, BrokerMetrics, Keys, Store
+from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput
@@ -46,12 +47,8 @@ class Server:
         settings, clock = configuration.server, clock or SystemClock()
         metrics = BrokerMetrics()
         if store is None:
-            store = EmbeddedStore(
-                settings.data,
-                max_open=configuration.broker.max_open_queues,
-                idle_close_s=configuration.broker.idle_close_s,
-                observe_commit=metrics.committed,
-                clock=clock,
+            store = open_store(
+                settings.data, configuration.broker, observe_commit=metrics.committed, clock=clock
             )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)

@@ -18,7 +18,7 @@ class ServerSettings:
     """The settings of the transports; those of queues and callers are the broker's."""
 
     # where
-    data: str = "./data"  # the directory of the embedded store
+    data: str = "./data"  # a directory, or "memory:"
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
     insecure: bool = False  # listen elsewhere than on loopback even without keys
