@@ -83,7 +83,7 @@ class RunningServer:
         files = _memory.setdefault(self.data, MemoryFiles())
         broker = self._configuration.broker
         return EmbeddedStore(
-            "memory:",
+            "/memory:",
             files=files,
             max_open=broker.max_open_queues,
             idle_close_s=broker.idle_close_s,
