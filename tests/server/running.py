@@ -123,9 +123,9 @@ class RunningServer:
         options = {"base_url": self.url, "verify": False, **options}
         return httpx2.Client(timeout=_PATIENCE_S, trust_env=False, **options)
 
-    def wire(self) -> Wire:
+    def wire(self, *, receive_buffer_bytes: int | None = None) -> Wire:
         """A connection to write bytes to."""
-        return Wire(self.port)
+        return Wire(self.port, receive_buffer_bytes=receive_buffer_bytes)
 
     def new_key(self, *verbs: str, namespaces: list[str] | None = None) -> str:
         """A key that is good from now on."""

@@ -27,8 +27,12 @@ class Answered(NamedTuple):
 class Wire:
     """One connection to a server on this machine."""
 
-    def __init__(self, port: int) -> None:
-        self.socket = socket.create_connection(("127.0.0.1", port), timeout=_PATIENCE_S)
+    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
+        self.socket = socket.socket()
+        self.socket.settimeout(_PATIENCE_S)
+        if receive_buffer_bytes is not None:  # has its full effect only before connecting
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
+        self.socket.connect(("127.0.0.1", port))
         self._read = self.socket.makefile("rb")
 
     def __enter__(self) -> "Wire":

@@ -128,6 +128,8 @@ class WaitingLines:
 
     def end_wait(self, answer: "Future[list[LeasedMessage]]") -> bool:
         """Answer a call with what it got so far; False if it is being carried out elsewhere."""
+        if answer.done():
+            return True
         later = self._later.get(answer)
         if later is not None:
             later.is_over = True

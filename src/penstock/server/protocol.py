@@ -29,24 +29,23 @@ class PenstockProtocol(ReadingProtocol):
         super().__init__(*args, **options)
         self._hot = hot
         self._answering = False
-        self._hot_answer: asyncio.Future[Any] | None = None
+        self._lease: asyncio.Future[Any] | None = None  # that is being answered
+        self._is_half_closed = False  # the client sends no more, but takes answers
 
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
-        if self._hot_answer is not None:
-            self._hot_answer.cancel()
-            self._hot_answer = None
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
 
     def eof_received(self) -> bool:  # type: ignore[override]
-        """The client sends no more. What it asked for is answered, then the connection is closed;
-        it does not wait for messages any more."""
+        """Answer what the client asked for, then close. Its leases wait for messages no longer."""
         if not self._waiting or self._phase != IDLE or self.scheme == "https":
             return False  # close; a TLS connection cannot be half closed
-        if self._hot_answer is not None:
-            if not self.service.broker.waiting.end_wait(self._hot_answer):
+        self._is_half_closed = True
+        if self._lease is not None:
+            if not self.service.broker.waiting.end_wait(self._lease):
                 return False
-        elif self._waiting[0].head.url.partition(b"?")[0].endswith(b"/lease"):
-            return False  # at the app, and perhaps waiting: nothing may be leased for nobody
         self.shutdown()
         return True
 
@@ -76,13 +75,14 @@ class PenstockProtocol(ReadingProtocol):
         """Is the connection closed after the answer that is being given?"""
         return not self._waiting[0].head.keep_alive or (self._draining and len(self._waiting) == 1)
 
-    def wait_for(self, answer: "asyncio.Future[Any] | None") -> None:
-        """Cancelled if the client goes away before it is done."""
-        self._hot_answer = answer
+    def wait_for(self, lease: "asyncio.Future[Any]") -> None:
+        """Cancel the lease if the connection is lost; end its wait if the client sends no more."""
+        self._lease = lease
+        if self._is_half_closed and not self.service.broker.waiting.end_wait(lease):
+            self.transport.close()
 
     def reply(self, data: bytes, *, is_last: bool, body: bytes = b"") -> None:
         """The whole answer of the first that waits; a large body apart, so as not to copy it."""
-        self._hot_answer = None
         self.transport.write(data)
         if body:
             self.transport.write(body)
@@ -100,6 +100,7 @@ class PenstockProtocol(ReadingProtocol):
             self.reply(data, is_last=is_last)
             return
         scope["state"]["request_id"] = exchange.request_id
+        scope["state"]["wait_for"] = self.wait_for
         event = asyncio.Event()
         event.set()
         self.cycle = RequestResponseCycle(
@@ -123,6 +124,7 @@ class PenstockProtocol(ReadingProtocol):
         """The first that waited has its answer."""
         self.server_state.total_requests += 1
         self._answering = False
+        self._lease = None
         if not self._waiting:
             return  # the connection was lost
         exchange = self._waiting.popleft()

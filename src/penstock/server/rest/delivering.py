@@ -19,6 +19,7 @@ async def lease_messages(call: Call) -> Answer:
     queue, b64 = call.queue, wants_b64(call)
     asked = await call.read(LeaseBody, LeaseBody())
     started = lease.start(call.broker, call.caller, queue, asked)
+    call.request.state.wait_for(started)
     leased = await _unless_gone(call, started)
     make = partial(lease.answer, leased, b64=b64)
     return Reply(await call.service.off_loop.answer(lease.size(leased), make), lease.STATUS)
@@ -32,7 +33,7 @@ async def _unless_gone(
     either: set[asyncio.Future[Any]] = {asked, going}
     try:
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
-        if going.done():
+        if going.done() or asked.cancelled():
             asked.cancel()
             if asked.done() and not asked.cancelled() and asked.exception() is None:
                 call.broker.give_back(asked.result())
