@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.broker import Broker, BrokerSettings, EmbeddedStore
+from penstock.ledger.files import Files
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
@@ -27,7 +28,11 @@ def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
 
     @asynccontextmanager
     async def opened(
-        *, max_open: int = 256, idle_close_s: float = 300.0, **settings: Any
+        *,
+        max_open: int = 256,
+        idle_close_s: float = 300.0,
+        files: Files | None = None,
+        **settings: Any,
     ) -> AsyncIterator[Broker]:
         settings.setdefault("max_wait_s", 3600)
         store = EmbeddedStore(
@@ -35,6 +40,7 @@ def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
             clock=clock,
             max_open=max_open,
             idle_close_s=idle_close_s,
+            files=files,
             sync_threads=LoopThreads,
         )
         broker = Broker(store, BrokerSettings(**settings), clock=clock)

@@ -11,11 +11,13 @@ import pytest
 from penstock.broker import Broker, BrokerSettings, Caller, EmbeddedStore, QueueName, Settlement
 from penstock.broker.embedded.shelf import Shelf
 from penstock.errors import LedgerError, LedgerLocked, PenstockError
+from penstock.ledger.files import OsFiles
 from penstock.model import NewMessage
 from penstock.operations import GetStats
 from penstock.queue.queue import open_queue
 from tests.broker.conftest import OpenBroker
 from tests.harness.disk import Disk
+from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import Mark, RecordedFiles
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
@@ -143,6 +145,33 @@ async def test_a_queue_that_does_not_open_refuses_its_own_calls_only(
             await broker.lease(ANN, name(2))
         (leased,) = await broker.lease(ANN, name(1))
         assert leased.payload == b"good"
+
+
+async def test_a_queue_whose_last_sync_fails_lets_go_of_its_files(
+    open_broker: OpenBroker, tmp_path: Path
+) -> None:
+    files = FaultyFiles(OsFiles())
+    async with open_broker(files=files, idle_close_s=100, queues={"sync": "never"}) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        files.fault = Fault(1, forever=True, methods=frozenset({"fdatasync"}))
+        await asyncio.sleep(200)
+        assert open_queues(broker) == 0
+        assert files.failures
+        files.heal()
+        directory = str(tmp_path / "data" / "shop" / "q1")
+        assert [path for path in _open_paths() if path.startswith(directory)] == []
+        (leased,) = await broker.lease(ANN, name(1))
+        assert leased.payload == b"x"
+
+
+def _open_paths() -> list[str]:
+    paths = []
+    for one in Path("/proc/self/fd").iterdir():
+        try:
+            paths.append(str(one.readlink()))
+        except OSError:
+            continue  # that of the listing itself
+    return paths
 
 
 async def test_a_copied_queue_is_refused_because_its_receipts_would_be_of_two(

@@ -107,6 +107,20 @@ async def test_a_search_looks_at_no_more_than_its_budget(life: StoreLife) -> Non
     await store.close()
 
 
+async def test_a_search_for_what_is_cancelled_has_the_same_budget(life: StoreLife) -> None:
+    """Messages in other states are looked at as well, and count."""
+    store = await life.open()
+    await life.publish(b"0")
+    published = await store.publish(ORDERS, [b"%d" % n for n in range(1, 30)])
+    await store.cancel(ORDERS, published[23].id)
+    page = await store.browse(ORDERS, Browse(state="cancelled", budget=20))
+    assert (page.rows, page.looked_at, page.exhausted) == ([], 20, True)
+    page = await store.browse(ORDERS, Browse(state="cancelled", after_seq=page.next_seq))
+    assert [row.message.id for row in page.rows] == [published[23].id]
+    assert (page.next_seq, page.looked_at) == (0, 10)
+    await store.close()
+
+
 async def test_peeking_shows_the_order_of_delivery_and_changes_nothing(life: StoreLife) -> None:
     store = await life.open()
     await life.publish(b"low", NewMessage(payload=b"high", priority=9))

@@ -21,10 +21,11 @@ from penstock.model import (
     Why,
 )
 from penstock.queue.core import QueueCore
+from penstock.queue.endings import Endings
 from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
-from penstock.queue.history import all_events, events_of
+from penstock.queue.history import events_of
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.order import in_order
 
@@ -32,7 +33,6 @@ STATES = {state.name.lower(): state for state in State}
 _CHUNK = 500
 _MOST_COUNTED = 10_000  # of those that are before a message
 MAX_PEEK = 1_000_000
-_ENDS = {EventType.EXPIRED: State.EXPIRED, EventType.CANCELLED: State.CANCELLED}
 
 
 class Inspecting:
@@ -40,6 +40,7 @@ class Inspecting:
 
     def __init__(self, core: QueueCore) -> None:
         self._core = core
+        self._endings = Endings(core)
 
     # -- one message -------------------------------------------------------------------------------
 
@@ -105,6 +106,13 @@ class Inspecting:
         self, state: str | None, group_name: str, *, after_seq: int = 0
     ) -> Iterator[Message]:
         """Messages by state, in seq order; all that are not done if no state is asked for."""
+        found = self.search(state, group_name, after_seq=after_seq)
+        return (message for _, message in found if message is not None)
+
+    def search(
+        self, state: str | None, group_name: str, *, after_seq: int = 0
+    ) -> Iterator[tuple[int, Message | None]]:
+        """As `browse`, with each seq that is looked at; None for a message in another state."""
         if state is not None and state not in STATES:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
@@ -122,41 +130,34 @@ class Inspecting:
             (max(first, after_seq + 1), end) for first, end in runs if end > after_seq + 1
         )
         if wanted in (State.READY, State.SCHEDULED, State.PARKED):
-            return (message for message in found if not 0 < message.expires_at_ns <= now_ns)
+            return ((s, m) for s, m in found if m is None or not 0 < m.expires_at_ns <= now_ns)
         return found
 
-    def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[Message]:
+    def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, Message | None]]:
         for first, end in runs:
             for seq in range(first, end):
-                message = self._readable(seq)
-                if message is not None:
-                    yield message
+                yield seq, self._readable(seq)
 
-    def _browse_log(self, wanted: State, group_name: str, after_seq: int) -> Iterator[Message]:
+    def _browse_log(
+        self, wanted: State, group_name: str, after_seq: int
+    ) -> Iterator[tuple[int, Message | None]]:
         """What is done has no place in memory: how it ended is asked of the event log."""
         core = self._core
-        with core.lock, core.change:
-            number = core.group(group_name).number
-        ended = self._ends(number)
         cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
-            for entry in entries:
-                with core.lock, core.change:
-                    state = self._state(core.group(group_name), entry)
-                if state is State.DONE:
-                    state = ended.get(entry.seq, State.DONE)
-                if state is wanted:
-                    message = self._readable(entry.seq)
-                    if message is not None:
-                        yield message
-
-    def _ends(self, group: int) -> dict[int, State]:
-        """The messages that were not simply done, by how the event log says they ended."""
-        ended: dict[int, State] = {}
-        for event in all_events(self._core.ledger):
-            if event.type in _ENDS and event.group in (group, ALL_GROUPS):
-                ended.update(dict.fromkeys(event.seqs, _ENDS[event.type]))
-        return ended
+            with core.lock, core.change:
+                group = core.group(group_name)
+                number = group.number
+                states = [self._state(group, entry) for entry in entries]
+            seqs = [
+                entry.seq
+                for entry, state in zip(entries, states, strict=True)
+                if state is State.DONE
+            ]
+            ended = self._endings.of(number, seqs)
+            for entry, state in zip(entries, states, strict=True):
+                is_wanted = ended.get(entry.seq, state) is wanted
+                yield entry.seq, self._readable(entry.seq) if is_wanted else None
 
     def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
         """The seqs in a state (or in any but done), as rising runs."""

@@ -75,7 +75,7 @@ def browse(queue: Parts, operation: Browse) -> Page:
     matches = _filter(operation)
     rows: list[Row] = []
     looked_at, last_seq, size, scanned_bytes = 0, operation.after_seq, 0, 0
-    for message in queue.inspecting.browse(
+    for seq, message in queue.inspecting.search(
         operation.state, operation.group, after_seq=operation.after_seq
     ):
         if looked_at == operation.budget or scanned_bytes > MAX_SCANNED_BYTES:
@@ -83,8 +83,10 @@ def browse(queue: Parts, operation: Browse) -> Page:
         if len(rows) == operation.limit:
             return Page(rows, last_seq, looked_at, exhausted=False)
         looked_at += 1
+        last_seq = seq
+        if message is None:
+            continue
         scanned_bytes += len(message.payload)
-        last_seq = message.seq
         if matches(message):
             size += size_of(message)
             if rows and size > operation.max_bytes:

@@ -6,14 +6,17 @@ from starlette.convertors import Convertor, register_url_convertor
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route, Router
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocket
 
 from penstock.server import ws
 from penstock.server.dialects import epochqueue, rivetq
+from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.docs_pages import DOCS_ROUTES
 from penstock.server.edge import Edge
 from penstock.server.openapi import openapi_route
-from penstock.server.problems import PROBLEM_JSON, Problem
+from penstock.server.problems import PROBLEM_JSON, Problem, problem_of
+from penstock.server.refusals import NoSuchRoute
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.rest.endpoint import Call, Endpoint, Reply
 from penstock.server.rest.message_out import encode
@@ -48,7 +51,18 @@ def build_app(service: Service) -> ASGIApp:
         *epochqueue.ROUTES,
         *ws.ROUTES,
     ]
-    return Edge(Router(routes, redirect_slashes=False), service)
+    return Edge(Router(routes, redirect_slashes=False, default=_not_found), service)
+
+
+async def _not_found(scope: Scope, receive: Receive, send: Send) -> None:
+    """Refuse a path that no route has. A WebSocket is refused in its handshake."""
+    error = NoSuchRoute("there is nothing at this path: see /docs")
+    if scope["type"] != "websocket":
+        raise error
+    problem = as_said_at(scope["raw_path"], problem_of(error))
+    await WebSocket(scope, receive, send).send_denial_response(
+        Response(problem.body(), problem.status, dict(problem.headers), problem.content_type)
+    )
 
 
 def _native_routes(endpoints: Sequence[Endpoint]) -> list[Route]:

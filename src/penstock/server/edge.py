@@ -15,7 +15,7 @@ from penstock.server.access_log import log_request
 from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.http_metrics import UNKNOWN_ROUTE
 from penstock.server.problems import problem_of
-from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
+from penstock.server.refusals import MethodNotAllowed, Refused
 from penstock.server.replies import SAFETY_HEADERS
 from penstock.server.service import Service
 
@@ -118,11 +118,9 @@ class _Request:
 
 
 def _in_our_words(error: Exception) -> Exception:
-    """What Starlette says by itself: there is no such route, or it has no such method."""
+    """Return our error for one of Starlette's: the route has no such method."""
     if not isinstance(error, HTTPException):
         return error
-    if error.status_code == HTTPStatus.NOT_FOUND:
-        return NoSuchRoute("there is nothing at this path: see /docs")
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         allowed = (error.headers or {}).get("Allow", "")
         return MethodNotAllowed(f"this path has only {allowed}", allowed)

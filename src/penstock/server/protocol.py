@@ -43,9 +43,8 @@ class PenstockProtocol(ReadingProtocol):
         if not self._waiting or self._phase != IDLE or self.scheme == "https":
             return False  # close; a TLS connection cannot be half closed
         self._is_half_closed = True
-        if self._lease is not None:
-            if not self.service.broker.waiting.end_wait(self._lease):
-                return False
+        if self._lease is not None and not self.service.broker.waiting.end_wait(self._lease):
+            return False
         self.shutdown()
         return True
 

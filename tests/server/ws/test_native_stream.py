@@ -321,6 +321,11 @@ def test_a_bad_name_is_refused(server: RunningServer, name: str) -> None:
     assert refused(server, stream_path(name))[0] == 400
 
 
+@pytest.mark.parametrize("path", ["/nowhere", "/livez", "/api/v1/namespaces/default/queues/q"])
+def test_a_path_without_a_stream_is_not_found(server: RunningServer, path: str) -> None:
+    assert refused(server, path) == (404, "no_such_route")
+
+
 def test_an_unknown_group_is_refused(server: RunningServer, http: Client, queue: str) -> None:
     publish(http, queue, 1)
     assert refused(server, stream_path(queue, "?group=nobody")) == (404, "no_such_group")

@@ -345,10 +345,12 @@ class Shelf:
         found = self._open.pop(queue)
         self._timer.forget(queue)
         try:
-            await found.finished()
-            self._closed[queue] = found.last_stats()
-            self._bytes[queue] = found.bytes()
-            await asyncio.to_thread(found.core.close)
+            try:
+                await found.finished()
+                self._closed[queue] = found.last_stats()
+                self._bytes[queue] = found.bytes()
+            finally:
+                await asyncio.to_thread(found.core.close)  # whatever failed, let go of the files
             self._bytes[queue] = found.bytes()  # closing writes a little
             self.sizes.set(queue, self._bytes[queue])
         except LedgerError as error:
