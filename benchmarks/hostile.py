@@ -1,9 +1,15 @@
 """Requests that try to stop a server: `python benchmarks/hostile.py`.
 
-Each case starts a server of its own with default settings. It prints the largest resident memory
-and the longest answer time of `/livez`, which is asked for again and again meanwhile: that is the
-longest pause of the event loop, as one client sees it. Beside it stands the processor time that the
-server took meanwhile, at most: on a busy machine, that is what the pause would be on an idle one.
+Each case starts a server of its own with default settings, asks it for `/livez` again and again
+meanwhile, and shows the largest of each:
+
+- RSS: resident memory.
+- loop: processor time of the event loop's thread between two beats of a heartbeat in the loop. No
+  single callback can take longer. This is judged: at most 100 ms.
+- process: processor time of all the server's threads between two beats. A thread that does not let
+  go of the interpreter is in it.
+- gap: wall time between two beats. livez: the answer time of `/livez`. On a busy machine, most of
+  both is the time that other processes took.
 """
 
 import argparse
@@ -18,12 +24,22 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
+
+from loop_probe import LAYOUT
+from measure import machine_facts
+
+from penstock.ledger.files import OsFiles
 
 MIB = 1 << 20
 QUEUE = "/api/v1/namespaces/default/queues/q"
 WAIT_S = 120
 PING_EVERY_S = 0.005
+MOST_LOOP_MS = 100
+HERE = Path(__file__).resolve().parent
+RESULTS = HERE / "results"
+COLUMNS = ("RSS MiB", "loop ms", "process ms", "gap ms", "livez ms", "took s", "others %")
 
 
 class Victim:
@@ -31,30 +47,53 @@ class Victim:
 
     def __init__(self, folder: Path) -> None:
         self.port = _free_port()
+        self._found = folder.parent / "probe"
+        self._found.write_bytes(bytes(LAYOUT.size))
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "penstock", "serve", str(folder), "--port", str(self.port)],
+            [
+                sys.executable,
+                str(HERE / "loop_probe.py"),
+                str(self._found),
+                "serve",
+                str(folder),
+                "--port",
+                str(self.port),
+            ],
             stderr=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
         )
         self._wait_until_ready()
-        self.longest_s = self.longest_cpu_s = 0.0
+        self._livez_s = 0.0
         self._over = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
     def start_watching(self) -> None:
         """Forget what it took to get here."""
         Path(f"/proc/{self._process.pid}/clear_refs").write_text("5")  # resets VmHWM
+        with self._found.open("r+b") as file:  # in place: the server has it mapped
+            file.write(bytes(LAYOUT.size))
+        self._began, self._cpu_began_s, self._busy_began_s = (
+            time.monotonic(),
+            self._cpu_s(),
+            _busy_s(),
+        )
         self._watching.start()
 
-    def stop(self) -> float:
-        """The largest resident memory, in MiB."""
+    def stop(self) -> dict[str, float]:
+        """Stop the server. Return the figures, by column."""
+        took_s = time.monotonic() - self._began
         self._over.set()
         self._watching.join(WAIT_S)
+        others_s = (_busy_s() - self._busy_began_s) - (self._cpu_s() - self._cpu_began_s)
         status = Path(f"/proc/{self._process.pid}/status").read_text()
         peak_kib = next(int(x.split()[1]) for x in status.splitlines() if x.startswith("VmHWM"))
+        gap_s, loop_s, process_s = LAYOUT.unpack(self._found.read_bytes())
         self._process.kill()
         self._process.wait()
-        return peak_kib / 1024
+        others = 100 * max(others_s, 0.0) / (took_s * (os.cpu_count() or 1))
+        found = (peak_kib / 1024, loop_s * 1000, process_s * 1000, gap_s * 1000)
+        figures = (*found, self._livez_s * 1000, took_s, others)
+        return {name: round(value, 1) for name, value in zip(COLUMNS, figures, strict=True)}
 
     def call(self, method: str, path: str, body: bytes = b"", kind: str = "json") -> bytes:
         """A request of a client that behaves."""
@@ -94,16 +133,21 @@ class Victim:
     def _watch(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=WAIT_S)
         while not self._over.is_set():
-            began, cpu_s = time.monotonic(), self._cpu_s()
+            began = time.monotonic()
             try:
                 connection.request("GET", "/livez")
                 connection.getresponse().read()
             except OSError:
                 connection.close()
-            self.longest_s = max(self.longest_s, time.monotonic() - began)
-            self.longest_cpu_s = max(self.longest_cpu_s, self._cpu_s() - cpu_s)
+            self._livez_s = max(self._livez_s, time.monotonic() - began)
             time.sleep(PING_EVERY_S)
         connection.close()
+
+
+def _busy_s() -> float:
+    """Return the processor time that the machine has spent on anything, this script included."""
+    fields = [int(x) for x in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return (sum(fields) - fields[3] - fields[4]) / os.sysconf("SC_CLK_TCK")
 
 
 def _free_port() -> int:
@@ -269,31 +313,60 @@ CASES: dict[str, tuple[Callable[[Victim], None], Callable[[Victim], None]]] = {
 }
 
 
+def run(name: str, directory: str | None) -> dict[str, float]:
+    """Run one case. Return its figures."""
+    prepare, attack = CASES[name]
+    with tempfile.TemporaryDirectory(dir=directory) as folder:
+        victim = Victim(Path(folder) / "data")
+        prepare(victim)
+        victim.start_watching()
+        try:
+            attack(victim)
+        except OSError:
+            pass  # refused, which is an answer
+        return victim.stop()
+
+
+def write(out: Path, found: dict[str, dict[str, float]], directory: str | None) -> None:
+    """Write the results as a page and as JSON."""
+    file_system = OsFiles().file_system(directory or tempfile.gettempdir())
+    facts = {"penstock": metadata.version("penstock"), **machine_facts(file_system)}
+    facts["load"] = " ".join(f"{load:.1f}" for load in os.getloadavg())
+    content = {"benchmark": "hostile", "facts": facts, "rows": found}
+    (out / "hostile.json").write_text(json.dumps(content, indent=1) + "\n")
+    lines = ["# Attacks on a server, measured", "", "| | |", "|---|---|"]
+    lines += [f"| {key.replace('_', ' ')} | {value} |" for key, value in facts.items()]
+    lines += ["", "What each column says stands at the top of `hostile.py`.", ""]
+    lines += [f"| case | {' | '.join(COLUMNS)} | loop at most {MOST_LOOP_MS} ms |"]
+    lines += ["|---" * (len(COLUMNS) + 2) + "|"]
+    for name, figures in found.items():
+        cells = " | ".join(f"{figures[column]:g}" for column in COLUMNS)
+        lines.append(f"| {name} | {cells} | {_verdict(figures)} |")
+    (out / "hostile.md").write_text("\n".join(lines) + "\n")
+
+
+def _verdict(figures: dict[str, float]) -> str:
+    return "met" if figures["loop ms"] <= MOST_LOOP_MS else "MISSED"
+
+
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--only", nargs="*", default=[], help="cases whose name has this text")
     parser.add_argument("--dir", default=None, help="where to work; a real disk")
+    parser.add_argument("--out", type=Path, default=None, help="where to write the results")
     chosen = parser.parse_args()
-    print(f"{'case':<44} {'RSS MiB':>8} {'pause ms':>9} {'CPU ms':>7} {'took s':>7}")
-    for name, (prepare, attack) in CASES.items():
+    print(f"{'case':<44}" + "".join(f"{column:>11}" for column in COLUMNS))
+    found = {}
+    for name in CASES:
         if chosen.only and not any(text in name for text in chosen.only):
             continue
-        with tempfile.TemporaryDirectory(dir=chosen.dir) as folder:
-            victim = Victim(Path(folder) / "data")
-            prepare(victim)
-            victim.start_watching()
-            began = time.monotonic()
-            try:
-                attack(victim)
-            except OSError as error:
-                name = f"{name} ({type(error).__name__})"
-            took_s = time.monotonic() - began
-            peak_mib = victim.stop()
-        pause_ms, cpu_ms = victim.longest_s * 1000, victim.longest_cpu_s * 1000
-        print(
-            f"{name:<44} {peak_mib:>8.0f} {pause_ms:>9.0f} {cpu_ms:>7.0f} {took_s:>7.1f}",
-            flush=True,
-        )
+        figures = found[name] = run(name, chosen.dir)
+        cells = "".join(f"{figures[column]:>11.0f}" for column in COLUMNS)
+        print(f"{name:<44}{cells}  {_verdict(figures)}", flush=True)
+    if chosen.out or not chosen.only:
+        write(chosen.out or RESULTS, found, chosen.dir)
 
 
 if __name__ == "__main__":

@@ -112,10 +112,10 @@ async def test_a_search_for_what_is_cancelled_has_the_same_budget(life: StoreLif
     store = await life.open()
     await life.publish(b"0")
     published = await store.publish(ORDERS, [b"%d" % n for n in range(1, 30)])
-    await store.cancel(ORDERS, published[23].id)
-    page = await store.browse(ORDERS, Browse(state="cancelled", budget=20))
+    await store.run(ORDERS, Cancel(published[23].id))
+    page = await store.run(ORDERS, Browse(state="cancelled", budget=20))
     assert (page.rows, page.looked_at, page.exhausted) == ([], 20, True)
-    page = await store.browse(ORDERS, Browse(state="cancelled", after_seq=page.next_seq))
+    page = await store.run(ORDERS, Browse(state="cancelled", after_seq=page.next_seq))
     assert [row.message.id for row in page.rows] == [published[23].id]
     assert (page.next_seq, page.looked_at) == (0, 10)
     await store.close()

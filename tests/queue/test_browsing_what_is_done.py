@@ -8,6 +8,7 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.ledger import Ledger
 from penstock.queue import endings
+from penstock.queue.history import all_events
 from penstock.queue.queue import open_queue
 
 
@@ -33,7 +34,6 @@ def test_pages_of_what_is_done_read_each_event_once(
 ) -> None:
     """A server begins a new listing for each page."""
     read: list[int] = []
-    all_events = endings.all_events
 
     def counted(ledger: Ledger, first_seq: int = 1) -> Any:
         for event in all_events(ledger, first_seq):

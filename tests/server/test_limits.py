@@ -355,7 +355,8 @@ def test_pages_that_nobody_reads_stay_below_the_limit(
 
 
 def _is_draining(server: RunningServer) -> bool:
-    return any(connection._draining for connection in server.server._state.connections)
+    connections: set[Any] = server.server._state.connections
+    return any(connection._draining for connection in connections)
 
 
 def _no_connections(server: RunningServer) -> bool:
