@@ -4,13 +4,16 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
 import uvloop
 
-from penstock.broker import BrokerSettings, EmbeddedStore, KeyFile, Store
+from penstock.broker import BrokerSettings, KeyFile
+from penstock.broker.stores import open_store
+from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.server.configuration import Configuration
 from penstock.server.server import Server
@@ -75,25 +78,25 @@ class RunningServer:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._life())
 
-    def _store(self) -> Store | None:
-        """Return a store in memory if the run asks for it: a directory's name stands for its files,
-        so that a second server of the test finds what the first has stored."""
+    def _files(self) -> Files | None:
+        """Return files in memory if the run asks for them. A path stands for the same files, so
+        that a second server of a test finds what the first has stored."""
         if os.environ.get("PENSTOCK_TEST_STORE") != "memory":
             return None
-        files = _memory.setdefault(self.data, MemoryFiles())
-        broker = self._configuration.broker
-        return EmbeddedStore(
-            "/memory:",
-            files=files,
-            max_open=broker.max_open_queues,
-            idle_close_s=broker.idle_close_s,
-        )
+        files = _memory.get(self.data)
+        if files is None:
+            files = _memory[self.data] = MemoryFiles()
+            for parent in reversed(self.data.parents):
+                files.make_directory(str(parent))
+        return files
 
     async def _life(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            self.server = Server(self._configuration, store=self._store())
+            self.server = Server(
+                self._configuration, open_store=partial(open_store, files=self._files())
+            )
             await self.server.start()
             try:
                 await self.server.ready()

@@ -7,6 +7,7 @@ from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import Store
 from penstock.checking import MEMORY
 from penstock.clock import Clock
+from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 
 
@@ -16,13 +17,19 @@ def open_store(
     *,
     observe_commit: Callable[[float, int], None],
     clock: Clock,
+    files: Files | None = None,
 ) -> Store:
-    """Return the store at a location: a directory, or `memory:`, which is gone with the process."""
+    """Return the store at a location: a directory, or `memory:`, which is gone with the process.
+
+    `files` is the file system that holds a directory, if it is not the operating system's.
+    """
+    if location == MEMORY:
+        location, files = f"/{MEMORY}", files or MemoryFiles()
     return EmbeddedStore(
-        f"/{MEMORY}" if location == MEMORY else location,
+        location,
         max_open=settings.max_open_queues,
         idle_close_s=settings.idle_close_s,
         observe_commit=observe_commit,
-        files=MemoryFiles() if location == MEMORY else None,
+        files=files,
         clock=clock,
     )

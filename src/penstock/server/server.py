@@ -4,7 +4,7 @@ import asyncio
 import functools
 import logging
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 
 from uvicorn.config import Config
@@ -41,15 +41,14 @@ class Server:
         self,
         configuration: Configuration,
         *,
-        store: Store | None = None,
+        open_store: Callable[..., Store] = open_store,
         clock: Clock | None = None,
     ) -> None:
         settings, clock = configuration.server, clock or SystemClock()
         metrics = BrokerMetrics()
-        if store is None:
-            store = open_store(
-                settings.data, configuration.broker, observe_commit=metrics.committed, clock=clock
-            )
+        store = open_store(
+            settings.data, configuration.broker, observe_commit=metrics.committed, clock=clock
+        )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)
         self.service = Service(self.broker, Keys(store, clock), settings, webhooks=self.webhooks)
