@@ -218,7 +218,7 @@ def redrive(
         )
         run.result = asdict(result)
     sentence = (
-        f"{number(result.chosen)} of {number(result.dead_before, 'dead letter')} selected: "
+        f"{number(result.chosen)} of {number(result.dead_before, 'dead letter')} chosen: "
         f"{number(result.redriven)} redriven, {number(result.replaced)} replaced; "
         f"{number(result.dead_after)} left."
     )
