@@ -9,11 +9,17 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.codec import Draft, layout
 from penstock.ledger import Ledger, LedgerSettings, segment_header
-from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
-from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.json_files import (
+    CLOSED_NAME,
+    MANIFEST_NAME,
+    MAX_CLOSED_BYTES,
+    MAX_MANIFEST_BYTES,
+    Closed,
+    Manifest,
+)
 from penstock.ledger.snapshots import SNAPSHOTS_KEPT, Snapshots
 from penstock.queue import events, tags
 from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted

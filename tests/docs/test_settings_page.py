@@ -10,10 +10,9 @@ from penstock.errors import InvalidInput
 from penstock.ledger import (
     LedgerSettings,
     Retention,
-    closed,
     damage,
     index,
-    manifest,
+    json_files,
     settings,
     snapshots,
 )
@@ -77,7 +76,7 @@ def test_choices_are_those_stated(name: str) -> None:
 )
 def test_limit_is_the_one_stated(row: Row) -> None:
     name = unquoted(row["constant"])
-    homes = (layout, settings, tail_module, manifest, closed, snapshots, index, damage)
+    homes = (layout, settings, tail_module, json_files, snapshots, index, damage)
     home = next(home for home in homes if hasattr(home, name))
     assert quantity(row["value"]) == getattr(home, name)
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass
 
 from penstock.errors import EntryGone
 from penstock.ledger import Damage, Ledger, read_entry, verify
-from penstock.ledger.closed import CLOSED_NAME, Closed
-from penstock.ledger.manifest import MANIFEST_NAME, Manifest
+from penstock.ledger.json_files import CLOSED_NAME, MANIFEST_NAME, Closed, Manifest
 from tests.harness.damage_store import (
     PATH,
     Truth,

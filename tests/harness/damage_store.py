@@ -65,7 +65,7 @@ def build(*, size: int = 1, payload_bytes: int = 90, settings: LedgerSettings = 
     files = MemoryFiles(mapped_room_bytes=2 * settings.segment_bytes + 4096, seed="damage")
     ledger = open_store(files, settings)
     random = Random(0)
-    clock = ledger._clock
+    clock = ledger.clock
     assert isinstance(clock, ManualClock)
     batches: Batches = {"messages": [], "events": []}
     _write(ledger, batches, random, 50 * size, payload_bytes)
@@ -112,7 +112,7 @@ def content_of(entry: Entry) -> Content:
 def _write(
     ledger: Ledger, batches: Batches, random: Random, count: int, payload_bytes: int
 ) -> None:
-    clock = ledger._clock
+    clock = ledger.clock
     assert isinstance(clock, ManualClock)
     for _ in range(count):
         clock.advance(random.choice((0, 0.001, 1)))

@@ -9,10 +9,10 @@ from penstock.ledger import Ledger
 from penstock.ledger.adoption import adopt
 from penstock.ledger.damage import QUARANTINE
 from penstock.ledger.folder import Folder
+from penstock.ledger.json_files import Transaction
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.memory_nodes import ROOT, Image
-from penstock.ledger.staged_segments import STAGING, Staged
-from penstock.ledger.transactions import Transaction
+from penstock.ledger.staging import STAGING, Staged
 from penstock.queue import NewMessage
 from penstock.queue.queue import Queue, open_core
 from tests.harness.staged_segments import staged_segment

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.codec import Draft, Packer
-from penstock.ledger.staged_segments import staged_header
+from penstock.ledger.staging import staged_header
 
 NOW_NS = 1_700_000_000_000_000_000
 

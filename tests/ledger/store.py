@@ -100,14 +100,11 @@ class Store:
     def die(self) -> None:
         """What the kernel does for a killed process: the files are closed, nothing is written."""
         ledger, self._ledger = self.ledger, None
-        if ledger._background is not None:
-            ledger._background.end()
-        for log in (ledger.messages, ledger.events):
-            if log._tail is not None:
-                log._tail.close()
-            log.segments.close()
-        ledger._unlock()
-        ledger._closed = True
+        ledger.abandon()
+
+    def forget(self) -> None:
+        """Let the next use open the directory again: the ledger was closed by other means."""
+        self._ledger = None
 
     def reopen_after_death(self, settings: LedgerSettings | None = None) -> Ledger:
         self.die()

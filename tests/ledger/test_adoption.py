@@ -22,10 +22,10 @@ from penstock.ledger.adoption import (
 )
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.json_files import TRANSACTIONS_NAME, Transaction
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.ledger.staged_segments import STAGING, Staged, staged_header
-from penstock.ledger.transactions import TRANSACTIONS_NAME, Transaction
+from penstock.ledger.staging import STAGING, Staged, staged_header
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles

@@ -9,8 +9,8 @@ import pytest
 from penstock.codec import Draft
 from penstock.errors import BadEntry, CorruptLedger
 from penstock.ledger import verify
-from penstock.ledger.closed import CLOSED_NAME, Closed, LogEnd
 from penstock.ledger.compaction import remove_before
+from penstock.ledger.json_files import CLOSED_NAME, Closed, LogEnd
 from penstock.ledger.segment_header import segment_name
 from tests.harness.file_strokes import entry_bounds
 from tests.ledger.store import EVENT, SMALL, Store, seqs

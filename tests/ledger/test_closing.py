@@ -13,7 +13,7 @@ from penstock.codec import Draft
 from penstock.errors import LedgerClosed, LedgerStopped
 from penstock.ledger import Cursor, Ledger, read_entry, seq_at_time
 from penstock.ledger.compaction import remove_before
-from penstock.ledger.manifest import Marks
+from penstock.ledger.json_files import Marks
 from tests.ledger.store import EVENT, SMALL, Store, all_entries, seqs
 from tests.ledger.test_preallocation import open_files
 from tests.ledger.watched_files import WatchedFiles
@@ -195,7 +195,7 @@ def test_tasks_that_wait_when_the_ledger_closes_are_answered(tmp_path: Path) -> 
     answers = asyncio.run(main())
     assert answers[0] == "durable"
     assert set(answers) <= {"durable", "closed"}
-    store._ledger = None
+    store.forget()
     assert len(seqs(store.messages)) >= 1 + answers.count("durable")
     store.close()
 

@@ -277,15 +277,18 @@ class SpiedLock:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_no_segment_is_sealed_beside_a_sync_that_fails(tmp_path: Path, mode: str) -> None:
+def test_no_segment_is_sealed_beside_a_sync_that_fails(
+    tmp_path: Path, mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The system tells a failure once per open file: of two syncs at a time, the other succeeds."""
     files = WatchedFiles()
+    spied = SpiedLock()
+    locks: list[object] = [spied]
+    monkeypatch.setattr("penstock.ledger.log.Lock", lambda: locks.pop() if locks else Lock())
     store = Store(tmp_path / "queue", MODES[mode], files=files)
     store.fill(10)
     store.ledger.sync()
     log = store.messages
-    spied = SpiedLock()
-    log._sync_lock = spied  # type: ignore[assignment]
     syncing = Event()
 
     def first_waits_and_fails() -> None:

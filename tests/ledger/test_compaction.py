@@ -12,7 +12,7 @@ from penstock.codec import Draft, Entry
 from penstock.errors import DiskFull, EntryGone, LedgerClosed, PenstockError
 from penstock.ledger import Compactor, Cursor, Retention, read_entry, seq_at_time, verify
 from penstock.ledger.compaction import CompactionResult, remove_before
-from penstock.ledger.manifest import Manifest, Marks
+from penstock.ledger.json_files import Manifest, Marks
 from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.ledger_life import Live

@@ -10,6 +10,7 @@ import pytest
 from penstock.errors import EntryGone
 from penstock.ledger import Compactor, Cursor, Retention, read_entry
 from penstock.ledger.compaction import remove_before
+from penstock.ledger.segment import Segment
 from tests.harness.ledger_life import Live
 from tests.ledger.store import MODES, Store, payload_of, seqs
 from tests.ledger.watched_files import WatchedFiles
@@ -146,17 +147,17 @@ def test_a_reader_of_a_segment_that_is_removed_goes_on_behind_it(tmp_path: Path)
     log = store.messages
     cursor = Cursor(log, 1)
     found = [entry.seq for entry in cursor.read(10)]
-    place = cursor._place
+    used = log.segments.used
 
-    def place_and_be_overtaken() -> object:
-        segment = place()
-        cursor._place = place  # type: ignore[method-assign]
+    def use_and_be_overtaken(segment: Segment) -> Segment:
+        used(segment)
+        log.segments.used = used  # type: ignore[method-assign]
         for each in log.segments.all:
             each.close()
         remove_before(store.ledger, log, 100)
         return segment
 
-    cursor._place = place_and_be_overtaken  # type: ignore[method-assign, assignment]
+    log.segments.used = use_and_be_overtaken  # type: ignore[method-assign]
     while entries := cursor.read(10):
         found += [entry.seq for entry in entries]
     first = log.first_seq

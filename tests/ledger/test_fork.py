@@ -11,7 +11,7 @@ from penstock.codec import Draft
 from penstock.errors import LedgerLocked
 from penstock.ledger import Cursor, Ledger, read_entry, seq_at_time
 from penstock.ledger.compaction import remove_before
-from penstock.ledger.manifest import Marks
+from penstock.ledger.json_files import Marks
 from tests.ledger.forking import in_forked_child
 from tests.ledger.other_process import OtherProcess
 from tests.ledger.store import EVENT, SMALL, Store, seqs

@@ -12,10 +12,9 @@ import pytest
 
 from penstock.codec import crc32c
 from penstock.errors import BadEntry, NewerVersion
-from penstock.ledger.checked_json import pack_checked
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
-from penstock.ledger.manifest import Manifest, Marks
+from penstock.ledger.json_files import Manifest, Marks, pack_checked
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.recovery import examine
 from penstock.ledger.segment_header import HEADER_BYTES, MESSAGES, SegmentHeader

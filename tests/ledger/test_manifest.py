@@ -12,7 +12,7 @@ from penstock import codec
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Ledger
 from penstock.ledger.files import OsFiles
-from penstock.ledger.manifest import MAX_MANIFEST_BYTES, Manifest, Marks
+from penstock.ledger.json_files import MAX_MANIFEST_BYTES, Manifest, Marks
 from tests.ledger.store import Store, seqs
 
 DAMAGES: dict[str, Callable[[bytes], bytes]] = {

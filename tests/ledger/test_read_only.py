@@ -11,7 +11,7 @@ from penstock.errors import EntryGone, NotALedger, ReadOnly
 from penstock.ledger import Cursor, Ledger, verify
 from penstock.ledger.compaction import Compactor, Retention, remove_before
 from penstock.ledger.files import OpenMode, OsFiles
-from penstock.ledger.manifest import Marks
+from penstock.ledger.json_files import Marks
 from tests.harness.ledger_life import Live
 from tests.ledger.other_process import OtherProcess
 from tests.ledger.store import EVENT, Store, all_entries, payload_of, payloads, seqs

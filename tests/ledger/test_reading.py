@@ -197,7 +197,7 @@ def test_an_entry_is_found_while_its_bytes_are_on_their_way_to_the_file(store: S
     """Its seq is given already; who asks for it waits for the bytes."""
     store.open(replace(SMALL, mapped=False))
     store.fill(3)
-    files = store.ledger._root.files
+    files = store.ledger.root.files
     found: list[bytes] = []
     reader = Thread(target=lambda: found.append(read_entry(store.messages, 4).payload))
     pwrite = files.pwrite
@@ -262,8 +262,8 @@ def test_reading_does_not_write(store: Store) -> None:
 
     store.fill(150)
     store.reopen()
-    store.ledger._root.files.pwrite = NoWrites().pwrite  # type: ignore[method-assign]
+    store.ledger.root.files.pwrite = NoWrites().pwrite  # type: ignore[method-assign]
     list(all_entries(store.messages))
     seq_at_time(store.messages, START_NS)
     read_entry(store.messages, 3)
-    del store.ledger._root.files.pwrite
+    del store.ledger.root.files.pwrite

@@ -7,6 +7,7 @@ import pytest
 
 from penstock.codec import Draft
 from penstock.ledger import Snapshot, verify
+from penstock.ledger.snapshots import Snapshots
 from tests.ledger.store import EVENT, Store
 
 
@@ -168,12 +169,14 @@ def test_foreign_files_are_left_alone(store: Store) -> None:
     assert len(names(store)) == 2 + 3
 
 
-def test_one_that_vanishes_while_it_is_looked_for_is_passed_over(store: Store) -> None:
+def test_one_that_vanishes_while_it_is_looked_for_is_passed_over(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A reader beside a writer that saves the next one."""
     snap(store, b"1")
     snap(store, b"2")
     with store.look() as reader:
-        seqs = reader._snapshots.seqs
-        reader._snapshots.seqs = lambda: [*seqs(), 6, 7]  # type: ignore[method-assign]
+        seqs = Snapshots.seqs
+        monkeypatch.setattr(Snapshots, "seqs", lambda self: [*seqs(self), 6, 7])
         (store.path / "snapshots" / "00000000000000000006.snap").unlink()
         assert reader.load_snapshot() == Snapshot(3, b"1")

@@ -8,7 +8,7 @@ from penstock.codec import Draft
 from penstock.errors import LedgerError
 from penstock.ledger import Damage, Ledger, verify
 from penstock.ledger.adoption import adopted_before, append_once
-from penstock.ledger.transactions import TRANSACTIONS_NAME, Transaction
+from penstock.ledger.json_files import TRANSACTIONS_NAME, Transaction
 
 NIGHTLY = Transaction("nightly", 1)
 
@@ -39,7 +39,7 @@ def test_a_whole_file_is_no_damage(remembered: Path) -> None:
 
 def test_one_that_is_gone_since_the_queue_was_closed_is_told_once(remembered: Path) -> None:
     remembered.unlink()
-    assert ["would be taken in again" in damage.reason for damage in told(remembered)] == [True]
+    assert ["would be adopted again" in damage.reason for damage in told(remembered)] == [True]
     assert told(remembered) == []
 
 

@@ -18,17 +18,17 @@ def test_a_compaction_leaves_a_segment_alone_whose_rotation_was_interrupted(
         for name in ("old", "mid", "last"):
             queue.enqueue_batch([f"{name} {n}" for n in range(3 + (name != "last"))])
         queue.ack(queue.lease(20))
-        sealed = Log.sealed
+        sealed = Log.sealed_segments
 
         def after_an_interrupt(log: Log) -> list[tuple[Segment, int]]:
-            monkeypatch.setattr(Log, "sealed", sealed)
+            monkeypatch.setattr(Log, "sealed_segments", sealed)
             with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
                 # The next segment is made by then, and the last one is still being written.
                 patch.setattr(Segment, "save_index", _interrupt)
                 queue.enqueue_batch(["x", "y"])
-            return log.sealed()
+            return log.sealed_segments()
 
-        monkeypatch.setattr(Log, "sealed", after_an_interrupt)
+        monkeypatch.setattr(Log, "sealed_segments", after_an_interrupt)
         queue.compact()
         queue.enqueue("a")
         queue.compact()

@@ -12,9 +12,9 @@ import pytest
 
 from penstock.ledger import compaction
 from penstock.ledger.files import Files, Mapping, OpenMode
+from penstock.ledger.json_files import Marks
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
-from penstock.ledger.manifest import Marks
 from penstock.ledger.recovery import _Examination
 from penstock.ledger.segment_header import SegmentHeader
 from penstock.ledger.tail import Tail
@@ -174,7 +174,7 @@ def _takes_half_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _rotates_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    rotate = Log._seal_and_begin
+    rotate = Log._rotate
     fdatasync = Log._fdatasync
     rotating: list[Log] = []
 
@@ -189,7 +189,7 @@ def _rotates_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
         if self not in rotating:
             fdatasync(self, tail)
 
-    monkeypatch.setattr(Log, "_seal_and_begin", rotate_carelessly)
+    monkeypatch.setattr(Log, "_rotate", rotate_carelessly)
     monkeypatch.setattr(Log, "_fdatasync", sync_unless_rotating)
 
 
@@ -219,9 +219,9 @@ def _notes_the_end_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
         if not (self._closed or self.is_stopped):
             for log in (self.messages, self.events):
                 log.publish_tail()
-                log.ended_well = True
+                log.closed_cleanly = True
             self._save_closed()
-            self._root.sync()
+            self.root.sync()
         close(self)
 
     monkeypatch.setattr(Ledger, "close", note_and_close)

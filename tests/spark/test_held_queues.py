@@ -11,7 +11,7 @@ from penstock.clock import SystemClock
 from penstock.errors import LedgerLocked
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.ledger.lock import DirectoryLock
+from penstock.ledger.queue_directory import DirectoryLock
 from penstock.spark import patience
 from penstock.spark.stream_reader import StreamReader
 from tests.spark.in_process import source

@@ -9,7 +9,6 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructType
 import penstock
 from penstock.errors import InvalidInput, LedgerLocked, TooLarge
 from penstock.ledger import adoption
-from penstock.ledger import staging as staging_module
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows
 from penstock.spark.sink_rows import check_sink_schema
@@ -44,7 +43,7 @@ def staging(path: Path) -> list[str]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small jobs are appended, large ones adopted: both must keep the same promises."""
     if request.param == "adopted":
-        monkeypatch.setattr(staging_module, "SMALL_BYTES", 0)
+        monkeypatch.setattr(adoption, "SMALL_BYTES", 0)
     return str(request.param)
 
 
@@ -107,8 +106,8 @@ def test_a_driver_killed_before_the_adoption_loses_nothing_but_the_work(
     made = writer(tmp_path, txnAppId="nightly", txnVersion=1)
     staged = task(made, [b"a", b"b"])
     with monkeypatch.context() as patch:
-        patch.setattr(staging_module, "adopt", _killed)
-        patch.setattr(staging_module, "append_once", _killed)
+        patch.setattr(adoption, "adopt", _killed)
+        patch.setattr(adoption, "append_once", _killed)
         with pytest.raises(KeyboardInterrupt):
             made.commit([staged])
     assert payloads(tmp_path) == []

@@ -25,7 +25,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.ledger import Damage, Ledger
-from penstock.ledger.manifest import MANIFEST_NAME
+from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.model import NS, Stats
 from penstock.names import directory_of
 from penstock.queue import Queue, QueueSettings

@@ -17,10 +17,11 @@ from penstock.codec import Draft, Entry
 from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import InvalidInput
+from penstock.ledger.files import as_ledger_error
 from penstock.ledger.folder import write_fully
+from penstock.ledger.json_files import Marks
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
-from penstock.ledger.manifest import Marks
 from penstock.ledger.reading import next_seq_after
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import (
@@ -29,7 +30,6 @@ from penstock.ledger.segment_header import (
     SegmentHeader,
     index_name,
 )
-from penstock.ledger.system_errors import as_ledger_error
 
 _CHUNK_ENTRIES = 1000
 _TEMPORARY_NAME = "rewrite.tmp"
@@ -141,7 +141,7 @@ class Compactor:
         return past if upto_seq is None else [one for one in past if one[1] <= upto_seq]
 
     def _past_limits(self) -> list[tuple[Segment, int]]:
-        rule, sealed = self._retention, self._log.sealed()
+        rule, sealed = self._retention, self._log.sealed_segments()
         count = max(len(sealed) + 1 - rule.min_segments, 0)  # the one being written counts too
         if rule.max_age_s is None and rule.max_bytes is None and rule.max_segments is None:
             return sealed[:count]
@@ -215,9 +215,9 @@ class Compactor:
             folder.sync()
         except BaseException:
             if not folder.has(_TEMPORARY_NAME):  # renamed: readers must see what is on disk
-                log.put_in_place(run, header, size)
+                log.replace_run(run, header, size)
             raise
-        new = log.put_in_place(run, header, size)
+        new = log.replace_run(run, header, size)
         for segment in run[1:]:
             folder.remove(segment.name)
             if folder.has(index_name(segment.base_seq)):
@@ -288,7 +288,7 @@ def remove_before(
 ) -> CompactionResult:
     """Remove every sealed segment that lies wholly below `seq`, for good."""
     result = result or CompactionResult()
-    gone = [(segment, end) for segment, end in log.sealed() if end <= seq]
+    gone = [(segment, end) for segment, end in log.sealed_segments() if end <= seq]
     if not gone:
         return result
     low = gone[-1][1]
@@ -321,7 +321,7 @@ def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
             return
         for entry in entries:
             if entry.seq > expected:
-                go_on = segment.behind_jump(entry.offset, expected)
+                go_on = segment.skip_gap(entry.offset, expected)
                 if go_on != entry.offset:
                     offset = go_on
                     break

@@ -45,7 +45,7 @@ class Damage:
 DamageListener = Callable[[Damage], None]
 
 
-class DamageDesk:
+class DamageReporter:
     """Takes each damage once: keeps a copy of the bytes, remembers it, tells the listener."""
 
     def __init__(self, root: Folder, listener: DamageListener | None, *, keep_bytes: bool) -> None:

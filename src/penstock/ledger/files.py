@@ -13,6 +13,8 @@ import stat
 from typing import Literal, Protocol
 from weakref import WeakSet
 
+from penstock.errors import DiskFull, LedgerError, LedgerStopped
+
 _DIRECT_BYTES = 4096  # direct writes come in multiples of the disk's sectors: none are larger
 _DIRECT_CHUNK_BYTES = 1 << 20
 
@@ -292,3 +294,33 @@ def _tell_the_inherited() -> None:
 
 
 os.register_at_fork(after_in_child=_tell_the_inherited)
+
+
+FULL_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
+
+
+def as_ledger_error(path: str, doing: str, error: OSError) -> LedgerError:
+    """One that ends a call, and nothing else."""
+    kind = DiskFull if error.errno in FULL_ERRORS else LedgerError
+    return kind(f"{path}: {doing} failed: {error}")
+
+
+def as_passing_error(path: str, error: OSError) -> LedgerError | None:
+    """One in making room that may be over at the next try; None where it is not of that kind."""
+    if error.errno in FULL_ERRORS:
+        return DiskFull(f"{path}: no room to grow ({error}); nothing was written")
+    if error.errno in _OUT_OF_FILES:
+        return LedgerError(
+            f"{path}: too many open files ({error}); nothing was written. Raise the limit "
+            f"(ulimit -n) or close something."
+        )
+    return None
+
+
+def as_final_error(path: str, doing: str, error: OSError) -> LedgerStopped:
+    """One after which nothing that was being written can be trusted."""
+    return LedgerStopped(
+        f"{path}: {doing} failed ({error}). What was not answered may be lost, and a second try "
+        f"could not be trusted: close and reopen, recovery then shows what is on disk."
+    )

@@ -1,9 +1,10 @@
-"""A queue's directory: two logs, snapshots, a lock, and the promise that all of it survives.
+"""A queue's directory: two logs, snapshots and a lock.
 
-The ledger knows files, not queues: what an entry or an event means is decided above.
+The ledger knows files, not queues: the layer above decides what an entry or an event means.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -14,34 +15,38 @@ from penstock.errors import (
     CorruptLedger,
     LedgerClosed,
     LedgerForked,
-    NewerVersion,
     PenstockError,
     ReadOnly,
     again,
 )
 from penstock.ledger.background_sync import BackgroundSync
-from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed, LogEnd
 from penstock.ledger.commit import GroupCommit
-from penstock.ledger.damage import QUARANTINE, Damage, DamageDesk, DamageListener
-from penstock.ledger.files import Files, OsFiles, watch_fork
+from penstock.ledger.damage import QUARANTINE, Damage, DamageListener, DamageReporter
+from penstock.ledger.files import Files, OsFiles, as_ledger_error, watch_fork
 from penstock.ledger.folder import Folder
-from penstock.ledger.lock import DirectoryLock
+from penstock.ledger.json_files import (
+    CLOSED_NAME,
+    MANIFEST_NAME,
+    MAX_MANIFEST_BYTES,
+    TRANSACTIONS_NAME,
+    Closed,
+    JsonFiles,
+    Manifest,
+    Marks,
+    save_metadata,
+)
 from penstock.ledger.log import Log
-from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest, Marks
-from penstock.ledger.metadata import save_metadata
-from penstock.ledger.opening import LogOpener, identity_of_segments
-from penstock.ledger.place import check_place
-from penstock.ledger.segment_header import EVENTS, MESSAGES, base_seq_of, segment_name
+from penstock.ledger.opening import LogOpener
+from penstock.ledger.queue_directory import DirectoryLock, check_location
+from penstock.ledger.segment_header import EVENTS, MESSAGES, segment_name
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import Snapshot, Snapshots
 from penstock.ledger.space import Space
-from penstock.ledger.system_errors import as_ledger_error
-from penstock.ledger.transactions import MAX_TRANSACTIONS_BYTES, TRANSACTIONS_NAME, Memory
 
 if TYPE_CHECKING:
     import asyncio
 
-_WANTED = (
+_EXPECTED = (
     "a queue is a directory, such as ./orders, or a queue of a broker, such as "
     "http://127.0.0.1:8080/default/orders"
 )
@@ -74,11 +79,12 @@ class Ledger:
         self.settings = settings
         self._waits = settings.sync == "always"
         self.read_only = read_only
-        self._root = root
-        self._clock = clock
+        self.root = root
+        self.clock = clock
         self._lock = RLock()
         self._listener = on_damage
-        self._desk = DamageDesk(root, self._damaged, keep_bytes=not read_only)
+        self._reporter = DamageReporter(root, self._damaged, keep_bytes=not read_only)
+        self._json = JsonFiles(root, self._reporter, read_only=read_only)
         self._directory_lock = DirectoryLock(root) if own_lock and not read_only else None
         self._space = Space(root, settings)
         self._snapshots = Snapshots(root.child("snapshots"))
@@ -90,7 +96,7 @@ class Ledger:
         self._refusal: PenstockError | None = None
         if read_only:
             self._refusal = ReadOnly(f"{self.path} was opened for reading")
-        self.summary: dict[str, Any] = {}  # what the layer above wants to see in metadata.json
+        self.summary: dict[str, Any] = {}  # added to metadata.json for the layer above
 
     # -- opening -----------------------------------------------------------------------------------
 
@@ -109,17 +115,17 @@ class Ledger:
         on_damage: DamageListener | None = None,
         on_dirty: Callable[[], None] | None = None,
     ) -> "Ledger":
-        """Open a directory, or make one; recovers by itself from whatever a crash left.
+        """Open a directory, or create one. Recover from whatever a crash left.
 
         `queue_settings` are stored with a new queue, for the layer above. `own_lock=False` is for
-        a broker, whose one lock covers all its queues. `on_dirty` takes over the timer of
-        `sync="interval"`: it is called when there is something to sync, and must see to `sync()`.
+        a broker, whose one lock covers all its queues. `on_dirty` replaces the timer of
+        `sync="interval"`: it is called when there is something to sync, and must call `sync()`.
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
         # Files that are not the system's have paths of their own: a broker's are URLs.
-        place = str(path) if files is not None else check_local(str(path), _WANTED)
-        root = Folder(files or OsFiles(), place)
+        location = str(path) if files is not None else check_local(str(path), _EXPECTED)
+        root = Folder(files or OsFiles(), location)
         ledger = cls(
             root,
             settings,
@@ -130,7 +136,7 @@ class Ledger:
             on_dirty=on_dirty,
         )
         try:
-            check_place(
+            check_location(
                 root,
                 create=create and not read_only,
                 network_too=settings.allow_network_file_system,
@@ -150,7 +156,7 @@ class Ledger:
 
     @staticmethod
     def stored_queue_settings(path: str, *, files: Files | None = None) -> dict[str, Any]:
-        """What the layer above stored with a queue; nothing where that cannot be read."""
+        """Return what the layer above stored with a queue; {} if it cannot be read."""
         try:
             root = Folder(files or OsFiles(), str(path))
             return Manifest.unpack(root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)).settings
@@ -164,63 +170,58 @@ class Ledger:
         self.messages.check_readable()
 
     def check_open(self) -> None:
-        """Raise if the ledger was closed or stopped meanwhile."""
+        """Raise if the ledger is closed, or was opened before a fork."""
         self.messages.check_readable()
 
     def _open_files(self, queue_settings: dict[str, Any]) -> None:
         if not self.read_only:
-            self._root.sweep()
-        self._closed_data, last_close = self._load_closed()
-        # Known before the logs are read: of later ones, made by a writer beside us, they may lack
-        # events.
+            self.root.sweep()
+        closed = self._json.load_closed()
+        # Listed before the logs are read: a writer in another process may add snapshots of events
+        # that the logs, as read here, do not have.
         self._early_snapshots = frozenset(self._snapshots.seqs())
-        self._manifest = self._load_manifest(queue_settings)
-        if last_close is not None and last_close.identity != self._manifest.identity:
-            data = self._closed_data or b""
-            reason = f"belongs to another queue (identity {last_close.identity:08x})"
-            self._desk.report(Damage(CLOSED_NAME, 0, len(data), 1, 0, reason), data)
-            last_close = None
-        self._check_transactions(last_close)
-        for name in ("messages", "events", "snapshots"):
-            if not self.read_only:
-                self._root.child(name).make()
+        self._manifest = self._json.load_manifest(queue_settings, self.clock)
+        closed = self._json.check_closed(closed, self._manifest)
+        self._json.check_transactions(closed)
         if not self.read_only:
-            self._root.sync()
-            self._root.child(QUARANTINE).sweep()
-            self._root.child("snapshots").sweep()
-            self._root.child("snapshots").sync()  # a name seen here may be in the cache only
-        messages = self._opener("messages", self._desk, last_close)
+            for name in ("messages", "events", "snapshots"):
+                self.root.child(name).make()
+            self.root.sync()
+            self.root.child(QUARANTINE).sweep()
+            self.root.child("snapshots").sweep()
+            self.root.child("snapshots").sync()  # a name seen here may be in the cache only
+        messages = self._opener("messages", self._reporter, closed)
         self.messages = self._open_log(messages)
-        events = self._opener("events", self._desk, last_close)
+        events = self._opener("events", self._reporter, closed)
         self.events = self._open_log(events)
         if self._refusal is not None:
             self._stop(self._refusal)
             return
-        self._account_for_lost(self.messages, messages)
-        self._account_for_lost(self.events, events)
-        if self._closed_data is not None and (messages.lacks_its_end or events.lacks_its_end):
+        self._record_lost_seqs(self.messages, messages)
+        self._record_lost_seqs(self.events, events)
+        if self._json.has_closed() and (messages.lacks_its_end or events.lacks_its_end):
             self._sync_logs()
-            self._root.remove(CLOSED_NAME)  # it speaks of what is known to be lost
-            self._root.sync()
+            self.root.remove(CLOSED_NAME)  # its log ends are known to be lost
+            self.root.sync()
 
-    def _opener(self, name: str, desk: DamageDesk, last_close: Closed | None) -> LogOpener:
+    def _opener(self, name: str, reporter: DamageReporter, closed: Closed | None) -> LogOpener:
         is_messages = name == "messages"
         manifest = self._manifest
-        closed = None
-        if last_close is not None:
-            closed = last_close.messages if is_messages else last_close.events
+        log_end = None
+        if closed is not None:
+            log_end = closed.messages if is_messages else closed.events
         return LogOpener(
-            self._root.child(name),
+            self.root.child(name),
             name,
             kind=MESSAGES if is_messages else EVENTS,
             identity=manifest.identity,
             marks=manifest.messages if is_messages else manifest.events,
-            closed=closed,
+            closed=log_end,
             settings=self.settings,
-            clock=self._clock,
-            desk=desk,
+            clock=self.clock,
+            reporter=reporter,
             read_only=self.read_only,
-            is_current=self._is_current,
+            is_current=self._json.are_current,
         )
 
     def _open_log(self, opener: LogOpener) -> Log:
@@ -228,101 +229,19 @@ class Ledger:
             space=self._space, lock=self._lock, on_dirty=self._on_dirty, on_stop=self._stop
         )
 
-    def _account_for_lost(self, log: Log, opener: LogOpener) -> None:
-        """Have it on record which seqs are not there, so that none is used again."""
+    def _record_lost_seqs(self, log: Log, opener: LogOpener) -> None:
+        """Record which seqs are missing, so that none of them is used again."""
         marks = self.marks(log)
         log.skip_to(opener.floor_seq)
         if log.first_seq > marks.low:
             self.save_marks(log, Marks(low=log.first_seq, next=marks.next))
 
-    def _load_closed(self) -> tuple[bytes | None, Closed | None]:
-        """What closed.json holds, and what that means if it can be read."""
-        data = None
-        try:
-            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
-            return data, Closed.unpack(data)
-        except FileNotFoundError:
-            return None, None
-        except NewerVersion:
-            raise
-        except (BadEntry, ValueError) as error:
-            damaged = data or b""
-            self._desk.report(Damage(CLOSED_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
-            return damaged, None
-
-    def _check_transactions(self, last_close: Closed | None) -> None:
-        """Report a transactions.json that is damaged, or gone since the queue was closed."""
-        data = b""
-        try:
-            data = self._root.read(TRANSACTIONS_NAME, max_bytes=MAX_TRANSACTIONS_BYTES)
-            Memory.unpack(data)
-            return
-        except FileNotFoundError:
-            if last_close is None or not last_close.transactions:
-                return
-            reason = "it is missing: a job that was taken in before would be taken in again"
-        except NewerVersion:
-            return  # for those who need it to refuse
-        except (BadEntry, ValueError) as error:
-            reason = str(error)
-        self._desk.report(Damage(TRANSACTIONS_NAME, 0, len(data), 1, 0, reason), data)
-
-    def _is_current(self) -> bool:
-        """Do queue.json and closed.json still say what was read? Beside a writer they may not."""
-        if not self.read_only:
-            return True
-        try:
-            manifest = Manifest.unpack(self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
-        except (OSError, BadEntry, ValueError):
-            manifest = self._manifest  # reported
-        try:
-            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
-        except (OSError, ValueError):
-            data = None
-        return manifest == self._manifest and data == self._closed_data
-
-    def _load_manifest(self, queue_settings: dict[str, Any]) -> Manifest:
-        data = None
-        try:
-            data = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-            return Manifest.unpack(data)
-        except FileNotFoundError:
-            pass  # a new queue, or a crash while it was made
-        except NewerVersion:
-            raise
-        except (BadEntry, ValueError) as error:
-            damaged = data or b""
-            self._desk.report(Damage(MANIFEST_NAME, 0, len(damaged), 1, 0, str(error)), damaged)
-        identity = identity_of_segments(self._root)
-        if identity is not None and data is None:
-            self._desk.report(Damage(MANIFEST_NAME, 0, 0, 1, 0, "the file is missing"))
-        manifest = Manifest(
-            identity=self._root.files.random_identity() if identity is None else identity,
-            created_at_ns=self._clock.now_ns(),
-            settings=queue_settings,
-            messages=self._guessed_marks("messages"),
-            events=self._guessed_marks("events"),
-        )
-        if not self.read_only:
-            manifest.save(self._root)
-        return manifest
-
-    def _guessed_marks(self, log: str) -> Marks:
-        """The marks of a log where queue.json is lost."""
-        names = self._root.child(log).names()
-        bases = [base for name in names if (base := base_seq_of(name)) is not None]
-        return Marks(low=min(bases, default=1))
-
-    # -- what it is --------------------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> int:
-        """32 random bits, given once; part of every message's id."""
+        """32 random bits, chosen at creation; part of every message's id."""
         return self._manifest.identity
-
-    @property
-    def clock(self) -> Clock:
-        return self._clock
 
     @property
     def created_at_ns(self) -> int:
@@ -330,13 +249,13 @@ class Ledger:
 
     @property
     def queue_settings(self) -> dict[str, Any]:
-        """What the layer above stored with the queue."""
+        """The settings that the layer above stored with the queue."""
         return dict(self._manifest.settings)
 
     def save_queue_settings(self, settings: dict[str, Any]) -> None:
         """Store the settings of the layer above, durably."""
         with self._lock:
-            self._save(self._manifest.with_settings(settings))
+            self._save(replace(self._manifest, settings=settings))
 
     @property
     def is_closed(self) -> bool:
@@ -344,35 +263,35 @@ class Ledger:
 
     @property
     def is_stopped(self) -> bool:
-        """Does it take no writes: read-only, damaged, or after a failed write?"""
+        """Whether it takes no writes: read-only, damaged, or after a failed write."""
         return self._refusal is not None
 
     @property
     def refusal(self) -> PenstockError | None:
-        """Why it takes no writes; None if it does."""
+        """The reason why it takes no writes; None if it takes them."""
         return self._refusal
 
     def report(self, damage: Damage) -> None:
-        """Damage that the layer above found in what it reads."""
-        self._desk.report(damage)
+        """Report damage that the layer above found."""
+        self._reporter.report(damage)
 
     def report_missing(self, log: str, damage: Damage) -> None:
-        """Report seqs that a log lacks, unless that was found out before by other means."""
-        for known in self._desk.found:
+        """Report seqs that a log lacks, unless that was reported before."""
+        for known in self._reporter.found:
             if (
                 known.file.startswith(log)
                 and known.first_lost_seq <= damage.first_lost_seq
                 and known.last_lost_seq >= damage.last_lost_seq
             ):
                 return
-        self._desk.report(damage)
+        self._reporter.report(damage)
 
     def next_seq_now(self, log: Log) -> int:
-        """The next seq of a log as its files show it now. A reader's own view is older."""
+        """Return the next seq of a log according to its files now. A reader's own view is older."""
         if not self.read_only:
             return log.next_seq
         name = "messages" if log is self.messages else "events"
-        quiet = DamageDesk(self._root, None, keep_bytes=False)
+        quiet = DamageReporter(self.root, None, keep_bytes=False)
         try:
             return self._open_log(self._opener(name, quiet, None)).next_seq
         except OSError as error:
@@ -380,35 +299,35 @@ class Ledger:
 
     @property
     def damage(self) -> tuple[Damage, ...]:
-        """What was found damaged since this ledger was opened."""
-        return tuple(self._desk.found)
+        """The damage found since this ledger was opened."""
+        return tuple(self._reporter.found)
 
     # -- durability --------------------------------------------------------------------------------
 
     def commit(self) -> None:
-        """Return when what was appended before is as durable as the sync policy promises."""
+        """Return when all earlier appends are as durable as the sync policy promises."""
         if self._waits:
             self._group.wait()
 
     def commit_async(self) -> "asyncio.Future[None] | None":
-        """The same for asyncio: await the answer, unless it is None (nothing to wait for)."""
+        """As `commit`, for asyncio: return a future, or None if there is nothing to wait for."""
         return self._group.wait_async() if self._waits else None
 
     def sync(self) -> None:
-        """Return when everything appended before is on disk, whatever the policy."""
+        """Return when all earlier appends are on disk, whatever the policy."""
         self._group.wait()
 
     def syncs(self) -> "list[Callable[[], None]]":
-        """The same as calls that may run side by side, each in a thread: done when all are.
+        """Return the steps of `sync` as calls that may run in parallel threads.
 
-        A power cut in between may leave an event that speaks of a message which is not there. That
-        is what it can leave with any other policy than "always", and opening knows it.
+        A power cut in between may leave an event about a message that is missing. So it may with
+        any policy other than "always", and opening handles it.
         """
         needed = [log.sync for log in (self.events, self.messages) if log.needs_sync]
-        return needed or [self.sync]  # which tells if the ledger has stopped
+        return needed or [self.sync]  # which raises if the ledger has stopped
 
     def _sync_logs(self) -> None:
-        # Messages first: an event on disk should not speak of a message that is not.
+        # Messages first: an event on disk should not refer to a message that is not.
         self.messages.sync()
         self.events.sync()
 
@@ -421,20 +340,20 @@ class Ledger:
             self._background.wake()
 
     def rest(self) -> None:
-        """Sync, and hold no open file until the next append."""
+        """Sync, and keep no file open until the next append."""
         self.messages.rest()
         self.events.rest()
 
     def seal_old_segments(self) -> None:
-        """Seal what is older than `segment_age_s`, also where nothing is appended."""
+        """Seal segments older than `segment_age_s`, also if nothing is appended."""
         self.messages.seal_if_old()
         self.events.seal_if_old()
 
     # -- snapshots ---------------------------------------------------------------------------------
 
     def save_snapshot(self, event_seq: int, blob: bytes) -> None:
-        """Keep a fold of everything up to and including an event, durably."""
-        self.sync()  # a snapshot must not know more than the logs do after a crash
+        """Save a fold of everything up to and including an event, durably."""
+        self.sync()  # after a crash, a snapshot must not be ahead of the logs
         try:
             self._snapshots.save(event_seq, blob)
             self._save_metadata()
@@ -442,10 +361,10 @@ class Ledger:
             raise as_ledger_error(self.path, "saving a snapshot", error) from error
 
     def load_snapshot(self) -> Snapshot | None:
-        """The newest snapshot that is whole.
+        """Return the newest undamaged snapshot.
 
-        One that includes events which the log lacks is damage to the log, as both were on disk
-        together. A reader passes over those that a writer beside it made meanwhile.
+        If it includes events that the log lacks, the log is damaged: both were on disk together. A
+        reader ignores snapshots that a writer in another process has made since.
         """
         last_event = self.events.next_seq - 1
         try:
@@ -457,21 +376,21 @@ class Ledger:
             lost = (last_event + 1, snapshot.event_seq)
             self.report_missing("events", Damage(self._end_of("events"), 0, 0, *lost, reason))
         for name, reason in self._snapshots.damaged:
-            self._desk.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
+            self._reporter.report(Damage(f"snapshots/{name}", 0, 0, 1, 0, reason))
         self._snapshots.damaged.clear()
         return snapshot
 
     def _end_of(self, log: str) -> str:
-        """The file in which a log ends, as reports name it."""
+        """Return the file in which a log ends, as reports name it."""
         last = (self.messages if log == "messages" else self.events).segments.last
         return f"{log}/{segment_name(1) if last is None else last.name}"
 
     def read_snapshot(self, event_seq: int) -> Snapshot:
-        """One of them; ValueError says what is wrong with it."""
+        """Return one snapshot; ValueError says what is wrong with it."""
         return self._snapshots.read(event_seq)
 
     def snapshot_seqs(self) -> list[int]:
-        """The events that the snapshots on disk include, rising."""
+        """Return the event seqs of the snapshots on disk, rising."""
         try:
             return self._snapshots.seqs()
         except OSError as error:
@@ -483,7 +402,7 @@ class Ledger:
         return self._manifest.messages if log is self.messages else self._manifest.events
 
     def save_marks(self, log: Log, marks: Marks) -> None:
-        """Make durable that entries below `marks.low` are removed, before they are."""
+        """Record durably that entries below `marks.low` are removed, before they are."""
         name = "messages" if log is self.messages else "events"
         with self._lock:
             self._save(self._manifest.with_marks(name, marks))
@@ -493,13 +412,13 @@ class Ledger:
             raise again(self._refusal)
         try:
             self._space.essential(
-                lambda: manifest.save(self._root), lambda: manifest.save(self._root)
+                lambda: manifest.save(self.root), lambda: manifest.save(self.root)
             )
         except OSError as error:
             raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
         self._manifest = manifest
 
-    # -- trouble -----------------------------------------------------------------------------------
+    # -- stopping ----------------------------------------------------------------------------------
 
     def _damaged(self, damage: Damage) -> None:
         if self._listener is not None:
@@ -517,7 +436,7 @@ class Ledger:
                     log.refuse(reason)
 
     def forked(self) -> None:
-        """In a forked child: poison this handle, and let go of the parent's lock."""
+        """Disable this handle in a forked child, and close its copy of the parent's lock."""
         self._lock, self._closing = RLock(), RLock()
         reason = LedgerForked(
             f"{self.path} was opened before this process was forked: open it again in the child "
@@ -533,9 +452,9 @@ class Ledger:
     # -- closing -----------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Sync everything and let go of the directory.
+        """Sync everything and release the directory.
 
-        May be called again: where an interrupt ended the first call, the next one goes on.
+        May be called again: if an interrupt ended the first call, the next one continues.
         """
         with self._closing:
             if self._closed:
@@ -559,29 +478,34 @@ class Ledger:
                 self._unlock()
                 self._closed = True
 
+    def abandon(self) -> None:
+        """Close all files without writing anything, as the death of the process does."""
+        if self._background is not None:
+            self._background.end()
+        for log in (self.messages, self.events):
+            log.abandon()
+        self._unlock()
+        self._closed = True
+
     def _unlock(self) -> None:
         if self._directory_lock is not None:
             self._directory_lock.release()
 
     def _save_closed(self) -> None:
-        """Note where the logs end. Its name is synced with that of metadata.json."""
-        if not (self.messages.ended_well and self.events.ended_well):
+        """Record where the logs end. The name is synced together with that of metadata.json."""
+        if not (self.messages.closed_cleanly and self.events.closed_cleanly):
             return
-        closed = Closed(
-            self.identity,
-            LogEnd.of(self.messages),
-            LogEnd.of(self.events),
-            self._root.has(TRANSACTIONS_NAME),
-        )
+        has_transactions = self.root.has(TRANSACTIONS_NAME)
+        closed = Closed(self.identity, self.messages.end, self.events.end, has_transactions)
         try:
-            self._root.replace(CLOSED_NAME, closed.pack(), sync_name=False)
+            self.root.replace(CLOSED_NAME, closed.pack(), sync_name=False)
         except OSError:
-            pass  # a full disk, say: without it, the next opening is as after a crash
+            pass  # for example a full disk: the next opening is then as after a crash
 
     def _save_metadata(self) -> None:
         save_metadata(
-            self._root,
-            now_ns=self._clock.now_ns(),
+            self.root,
+            now_ns=self.clock.now_ns(),
             created_at_ns=self.created_at_ns,
             facts={
                 "next_message_id": self.messages.next_seq,

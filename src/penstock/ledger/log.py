@@ -1,11 +1,13 @@
-"""One log: writing, rotating and syncing its segments.
+"""One log: appending to its segments, rotating and syncing them.
 
-The usual append is in `appending.py` and takes no lock. What is not usual (no room, first write
-after a sync, someone waiting for entries, closed, stopped, forked) comes here, where `_lock` is
-held.
+An append has a fast path: one call into a packer, which is atomic and takes no lock. Closing the
+packer (`packer.limit = 0`) makes it refuse, and the caller takes the slow path, where locks are
+held. So the fast path pays nothing for the rare cases: no room, the first write after a sync, a
+reader that waits for entries, and a log that is closed, stopped or forked.
 
 Locks, in the order in which they may be taken: `_sync_lock` (one fdatasync at a time; held across
-it; the tail stays while it is held), then `_lock` (the structure, shared by the logs of a ledger).
+it; the tail does not change while it is held), then `_lock` (everything else, shared by the logs
+of a ledger).
 """
 
 from collections.abc import Callable, Sequence
@@ -15,13 +17,7 @@ from threading import Condition, Lock, RLock
 from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
-from penstock.codec.layout import (
-    CHECKPOINT_BYTES,
-    MAX_ENTRY_BYTES,
-    MAX_SEQ,
-    MAX_TIMESTAMP_NS,
-    TOMBSTONE,
-)
+from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TOMBSTONE
 from penstock.errors import (
     EntryGone,
     InvalidInput,
@@ -30,25 +26,26 @@ from penstock.errors import (
     PenstockError,
     again,
 )
-from penstock.ledger.appending import Appending, Item, T
+from penstock.ledger.files import as_final_error, as_passing_error
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
-from penstock.ledger.segment import HoleListener, Placed, Segment
+from penstock.ledger.json_files import LogEnd
+from penstock.ledger.segment import AdoptedSegment, HoleListener, Segment
 from penstock.ledger.segment_header import RELATIVE, SegmentHeader, segment_name
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
-from penstock.ledger.system_errors import as_final_error, as_passing_error
-from penstock.ledger.tail import StagedTail, Tail
-from penstock.ledger.tail_maker import TailMaker, discard_segment
+from penstock.ledger.tail import StagedTail, Tail, TailMaker, discard_segment
+
+Item = bytes | Draft
 
 
 class _MustRotate(Exception):
-    """The next entry belongs into a new segment. For that, `_sync_lock` must be held as well."""
+    """The next entry belongs into a new segment. To make one, `_sync_lock` must be held too."""
 
 
-class Log(Appending):
-    """A segmented, append-only log. Made by `opening.open_log`, which recovers it first."""
+class Log:
+    """A segmented, append-only log. Made by `opening.LogOpener`, which recovers it first."""
 
     def __init__(
         self,
@@ -77,25 +74,25 @@ class Log(Appending):
         self._on_dirty = on_dirty
         self._on_stop = on_stop
         self._refusal: PenstockError | None = None  # why nothing can be written
-        self._unreadable: PenstockError | None = None  # why nothing can even be read
+        self._unreadable: PenstockError | None = None  # why nothing can be read either
         self._sync_lock = Lock()
-        self._lock = lock  # shared by the logs of a ledger: a stop stops them together
+        self._lock = lock  # shared by the logs of a ledger: they stop together
         self._arrived = Condition(lock)
         self._waiting = 0
-        self._tail: Tail | None = None  # None: resting; the last segment is complete on disk
-        self._packer = _shut_packer(next_seq, last_timestamp_ns)
-        self.hot = self._packer  # what an append tries first, without a lock
+        self._tail: Tail | None = None  # None: the last segment is complete on disk and closed
+        self._packer = _closed_packer(next_seq, last_timestamp_ns)
+        self.fast_packer = self._packer  # an append tries it first, without a lock
         self._write_through = False
         self._dirty = False
-        self._begun_seq = 0  # the base seq of a segment that is being made; 0: none is
-        self.ended_well = False  # closed, with everything on disk and nothing behind it
+        self._new_seq = 0  # the base seq of a segment that is being created; 0: none is
+        self.closed_cleanly = False  # closed, with everything on disk and nothing behind it
         self._durable_next_seq = next_seq
         segments = [self._segment(header) for header in headers]
         if segments:
-            segments[-1].grown_to(end)
+            segments[-1].extend_to(end)
         self.segments = SegmentList(segments, max_open=settings.max_open_segments)
 
-    # -- what others may ask -----------------------------------------------------------------------
+    # -- state -------------------------------------------------------------------------------------
 
     @property
     def next_seq(self) -> int:
@@ -104,14 +101,9 @@ class Log(Appending):
 
     @property
     def first_seq(self) -> int:
-        """The lowest seq that a segment stands for; `next_seq` if there is no segment."""
+        """The lowest seq that belongs to a segment; `next_seq` if there is no segment."""
         segments = self.segments.all
         return segments[0].base_seq if segments else self.next_seq
-
-    def size_bytes(self) -> int:
-        """Return how many bytes the log holds, without looking at every segment."""
-        self.publish_tail()
-        return self.segments.size_bytes()
 
     @property
     def last_timestamp_ns(self) -> int:
@@ -124,29 +116,71 @@ class Log(Appending):
 
     @property
     def readable_next_seq(self) -> int:
-        """Readers see entries below it: with "always", only what is durable."""
+        """Readers see entries below it. With sync="always" those are the durable ones."""
         if self.settings.sync == "always":
             return self._durable_next_seq
         return self._packer.next_seq
 
-    def sealed(self) -> list[tuple[Segment, int]]:
-        """The sealed segments, oldest first, with the seq where each ends.
+    @property
+    def end(self) -> LogEnd:
+        """Where the log ends; of a log that was closed cleanly."""
+        last = self.segments.last
+        if last is None:
+            return LogEnd(next=self.next_seq)
+        return LogEnd(last.base_seq, last.end, self.next_seq)
 
-        While a segment is being made, or its making was interrupted, the one before it may be
-        written to again: it is not among them.
+    def size_bytes(self) -> int:
+        """Return the bytes of the log, without looking at every segment."""
+        self.publish_tail()
+        return self.segments.size_bytes()
+
+    def sealed_segments(self) -> list[tuple[Segment, int]]:
+        """Return the sealed segments, oldest first, each with the seq where it ends.
+
+        The segment before one that is being created is not among them: if the creation fails, it is
+        written to again.
         """
         with self._lock:
             segments = self.segments.all
-            if self._begun_seq:
+            if self._new_seq:
                 segments = segments[:-1]
         return [(segment, following.base_seq) for segment, following in pairwise(segments)]
 
-    # -- writing -----------------------------------------------------------------------------------
+    # -- appending ---------------------------------------------------------------------------------
+    # Each takes the clock into a local: calling an attribute that holds a callable is slower.
+
+    def append(self, payload: bytes) -> int:
+        """Append a message without options; return its seq."""
+        now_ns = self.now_ns
+        seq = self.fast_packer.append(payload, now_ns())
+        return seq if seq >= 0 else self._append_slowly([payload])[0]
+
+    def append_draft(self, draft: Draft) -> int:
+        """Append one entry with options; return its seq."""
+        return self.append_batch([draft])
+
+    def append_batch(self, items: Sequence[Item]) -> int:
+        """Append entries of which a crash leaves all or none; return the first seq."""
+        now_ns = self.now_ns
+        seq = self.fast_packer.append_batch(items, now_ns())
+        return seq if seq >= 0 else self._append_slowly(items)[0]
+
+    def append_batch_stamped(self, items: Sequence[Item]) -> tuple[int, int]:
+        """Append a batch; return the first seq and the timestamp (ns) under which it is stored."""
+        now_ns = self.now_ns
+        stamped = self.fast_packer.append_batch_stamped(items, now_ns())
+        return self._append_slowly(items) if stamped is None else stamped
+
+    def append_event(self, type_: int, body: bytes) -> int:
+        """Append one event; return its seq."""
+        now_ns = self.now_ns
+        seq = self.fast_packer.append_event(type_, body, now_ns())
+        return seq if seq >= 0 else self._append_slowly([Draft(body, type_)])[0]
 
     def skip_to(self, seq: int) -> None:
-        """Leave out seqs below `seq`, on record: a tombstone stands for them.
+        """Skip the seqs below `seq` and record them as a tombstone.
 
-        For the opener of a ledger, before anyone else has it.
+        For the opener of a ledger, before others can use the log.
         """
         first = self.next_seq
         if seq <= first:
@@ -156,57 +190,47 @@ class Log(Appending):
         self.append_draft(Draft((seq - 1).to_bytes(8, "little"), type=TOMBSTONE))
         self._packer.next_seq = seq
 
-    def _write(self, items: Sequence[Item], write: Callable[[Packer, int], T | None]) -> T:
-        """Behind the gate: find out what is in the way, mend it, write."""
+    def _append_slowly(self, items: Sequence[Item]) -> tuple[int, int]:
+        """Find out why the fast path refused, fix that, and append."""
         while True:
             with self._lock:
                 self._check_writable()
                 full = self._batch_is_full(len(items))
                 if not full:
                     try:
-                        return self._write_or_stop(items, write)
+                        return self._append_or_stop(items)
                     except _MustRotate:
                         pass
             if full:
                 self.sync()
                 continue
-            # Not beside another sync of the same file: the system tells of a failure once, so if
-            # that one were to fail, ours would succeed.
+            # Not beside another sync of the same file: the system reports a failure only once. If
+            # the other one failed, ours would succeed.
             with self._sync_lock, self._lock:
                 self._check_writable()
-                return self._write_or_stop(items, write, may_rotate=True)
+                return self._append_or_stop(items, may_rotate=True)
 
-    def _write_or_stop(
-        self,
-        items: Sequence[Item],
-        write: Callable[[Packer, int], T | None],
-        *,
-        may_rotate: bool = False,
-    ) -> T:
+    def _append_or_stop(
+        self, items: Sequence[Item], *, may_rotate: bool = False
+    ) -> tuple[int, int]:
         try:
-            return self._write_locked(items, write, may_rotate=may_rotate)
+            return self._append_locked(items, may_rotate=may_rotate)
         except OSError as error:
             passing = as_passing_error(self.folder.path, error)
             raise passing or self._stop(error, "making room") from error
 
-    def _write_locked(
-        self,
-        items: Sequence[Item],
-        write: Callable[[Packer, int], T | None],
-        *,
-        may_rotate: bool,
-    ) -> T:
-        self._complete(may_rotate=may_rotate)
+    def _append_locked(self, items: Sequence[Item], *, may_rotate: bool) -> tuple[int, int]:
+        self._finish_interrupted(may_rotate=may_rotate)
         if self._tail is None:
-            self._wake_tail(items)
+            self._open_tail(items)
         needed = -1
         while True:
-            self._open_gate(len(items))
-            written = write(self._packer, self.now_ns())
-            if written is not None and written != -1:
+            self._open_packer(len(items))
+            stamped = self._packer.append_batch_stamped(items, self.now_ns())
+            if stamped is not None:
                 break
             if needed < 0:
-                needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
+                needed = _needed_bytes(items)
             self._make_room(needed, len(items), may_rotate=may_rotate)
         if self._write_through:
             self._flush()
@@ -214,99 +238,72 @@ class Log(Appending):
             self._packer.limit = 0
         if self._waiting and self.settings.sync != "always":
             self._arrived.notify_all()
-        return written
+        return stamped
 
     def _batch_is_full(self, count: int) -> bool:
         if self.settings.sync != "batch":
             return False
-        waiting = self.next_seq - self._durable_next_seq
-        return waiting > 0 and waiting + count > self.settings.sync_batch
+        unsynced = self.next_seq - self._durable_next_seq
+        return unsynced > 0 and unsynced + count > self.settings.sync_batch
 
-    def _open_gate(self, count: int) -> None:
-        tail, packer = self._tail, self._packer
+    def _open_packer(self, count: int) -> None:
+        """Open the fast path, for `count` entries at least."""
+        tail = self._tail
         assert tail is not None
         if not self._dirty:
-            self._on_dirty()  # before the gate is open: an interrupt must not leave it open, untold
+            self._on_dirty()  # first: an interrupt must not leave the packer open, untold
             self._dirty = True
-        packer.seq_limit = self._seq_limit(tail, count)
-        if self.settings.segment_age_s and packer.next_seq == tail.header.base_seq:
-            # Empty: its age counts from its first entry, else it would never take one.
-            begins_ns = max(self.now_ns(), packer.last_timestamp_ns)
-            age_ns = round(self.settings.segment_age_s * 1e9)
-            packer.time_limit_ns = min(begins_ns + age_ns, MAX_TIMESTAMP_NS)
-        packer.limit = tail.open_limit
-
-    def _seq_limit(self, tail: Tail, count: int) -> int:
-        limit = MAX_SEQ
-        next_seq = self._packer.next_seq
-        if self.settings.segment_entries:
-            limit = tail.header.base_seq + self.settings.segment_entries
-            if next_seq == tail.header.base_seq:
-                limit = max(limit, next_seq + count)  # a batch larger than a segment has its own
-        if self.settings.sync == "batch":
-            full = self._durable_next_seq + max(self.settings.sync_batch, count)
-            limit = min(limit, max(full, next_seq + count))
-        return limit
+        self._tails.limit_packer(tail, count, self.now_ns(), self._durable_next_seq)
+        self._packer.limit = tail.open_limit
 
     # -- room --------------------------------------------------------------------------------------
 
-    def _complete(self, *, may_rotate: bool) -> None:
-        """Complete what an interrupt left half done. Hold the lock.
+    def _finish_interrupted(self, *, may_rotate: bool) -> None:
+        """Finish what an interrupt left half done. Caller holds the lock.
 
-        A segment that was made and has no tail is removed: its seqs go to the one before. A tail
-        whose packer is not the one in use is adopted (again). One that was to be closed is closed.
+        A segment that was created and has no tail is removed: its seqs go to the one before. A tail
+        whose packer is not in use is put into use. A tail that was to be closed is closed.
         """
-        tail, begun_seq = self._tail, self._begun_seq
-        if begun_seq and (tail is None or tail.header.base_seq != begun_seq):
+        tail, new_seq = self._tail, self._new_seq
+        if new_seq and (tail is None or tail.header.base_seq != new_seq):
             stray = self.segments.last
-            if stray is not None and stray.base_seq == begun_seq:
+            if stray is not None and stray.base_seq == new_seq:
                 self.segments.drop([stray])
-            if self.folder.has(segment_name(begun_seq)):
-                discard_segment(self.folder, begun_seq)
-        self._begun_seq = 0
+            if self.folder.has(segment_name(new_seq)):
+                discard_segment(self.folder, new_seq)
+        self._new_seq = 0
         if tail is None:
             return
         if tail.packer is not self._packer:
-            self._adopt(tail)
+            self._use_tail(tail)
         if tail.is_closing:
             if not may_rotate:
                 raise _MustRotate
             self._close_tail(tail)
 
     def _make_room(self, needed: int, count: int, *, may_rotate: bool) -> None:
-        """After the packer refused: hand on what is staged, start a new segment, or grow."""
+        """After the packer refused: flush the staged bytes, start a new segment, or grow."""
         tail = self._tail
         assert tail is not None
         self._packer.limit = 0
         if tail.staged_bytes:
             self._flush()
-        elif self._must_rotate(tail, needed, count):
+        elif self._tails.is_full(tail, needed, count, self.now_ns()):
             if not may_rotate:
                 raise _MustRotate
-            self._seal_and_begin(needed)
+            self._rotate(needed)
         else:
             if isinstance(tail, StagedTail):
                 tail.stage_at_least(needed)
             if tail.end + needed > tail.size:
                 self._tails.grow(tail, needed)
-            self._adopt(tail)
+            self._use_tail(tail)
             tail.write_behind()
-
-    def _must_rotate(self, tail: Tail, needed: int, count: int) -> bool:
-        packer, base = self._packer, tail.header.base_seq
-        if packer.next_seq == base:
-            return False
-        limit_entries = self.settings.segment_entries
-        return (
-            tail.end + needed > self.settings.segment_bytes
-            or (limit_entries > 0 and packer.next_seq + count > base + limit_entries)
-            or max(self.now_ns(), packer.last_timestamp_ns) > packer.time_limit_ns
-        )
 
     def seal_if_old(self) -> None:
         """Seal the last segment if it is older than `segment_age_s`.
 
-        An append does so as well, but may not come.
+        An append does so as well, but there may be none.
         """
         if self.settings.segment_age_s:
             self._seal_last(only_if_old=True)
@@ -327,21 +324,22 @@ class Log(Appending):
                 raise passing or self._stop(error, "sealing a segment") from error
 
     def _seal_tail(self, *, only_if_old: bool) -> None:
-        self._complete(may_rotate=True)
+        self._finish_interrupted(may_rotate=True)
         if self._tail is None:
-            self._wake_tail(())
+            self._open_tail(())
         tail = self._tail
         assert tail is not None
         self._packer.limit = 0
         if tail.staged_bytes:
             self._flush()
-        if not only_if_old or self._must_rotate(tail, 0, 0):
-            self._seal_and_begin(CHECKPOINT_BYTES)
+        if not only_if_old or self._tails.is_full(tail, 0, 0, self.now_ns()):
+            self._rotate(CHECKPOINT_BYTES)
 
-    def _seal_and_begin(self, needed: int) -> None:
-        """Seal the tail and go on in a new segment. The gate is closed.
+    def _rotate(self, needed: int) -> None:
+        """Seal the tail and continue in a new segment. The packer is closed.
 
-        Every step may be done again, for an interrupt may come between any two: see `_complete`.
+        Every step may be repeated, for an interrupt may come between any two of them: see
+        `_finish_interrupted`.
         """
         old = self._tail
         assert old is not None
@@ -350,20 +348,17 @@ class Log(Appending):
         self._durable_next_seq = self._packer.next_seq
         sealed = self.segments.last
         assert sealed is not None
-        # Before the next segment is there to be seen: readers then take this one for complete.
-        sealed.grown_to(old.end)
-        self._trim(old)
+        # Before readers can see the next segment: they then take this one for complete.
+        sealed.extend_to(old.end)
+        try:
+            old.trim()
+        except OSError:
+            pass  # zeros behind the end are harmless
         new = self._create_tail(needed)
         self._save_index(sealed)
-        self._adopt(new)
-        self._begun_seq = 0
+        self._use_tail(new)
+        self._new_seq = 0
         old.close()
-
-    def _trim(self, tail: Tail) -> None:
-        try:
-            tail.trim()
-        except OSError:
-            pass  # zeros that are not given back
 
     def _save_index(self, segment: Segment) -> None:
         try:
@@ -374,7 +369,7 @@ class Log(Appending):
 
     def _create_tail(self, needed: int) -> Tail:
         packer, old = self._packer, self._tail
-        self._begun_seq = packer.next_seq
+        self._new_seq = packer.next_seq
         tail = self._tails.create(
             needed,
             next_seq=packer.next_seq,
@@ -397,44 +392,43 @@ class Log(Appending):
             max_entry_bytes=self.settings.max_entry_bytes,
         )
 
-    def _wake_tail(self, items: Sequence[Item]) -> None:
-        """Open the last segment for writing, or make the first one."""
+    def _open_tail(self, items: Sequence[Item]) -> None:
+        """Open the last segment for writing, or create one."""
         segment = self.segments.last
         if segment is None or segment.header.flags & RELATIVE:
-            # None yet, or one that was written elsewhere and counts its seqs by itself.
-            needed = CHECKPOINT_BYTES + sum(_size_of(item) for item in items)
-            self._adopt(self._create_tail(needed))
-            self._begun_seq = 0
+            # There is none, or it was written elsewhere and its seqs are relative.
+            self._use_tail(self._create_tail(_needed_bytes(items)))
+            self._new_seq = 0
             return
         packer = self._packer
-        tail = self._tails.reopen(  # recovery, or the last rest, synced all of it
+        tail = self._tails.reopen(  # recovery, or the last `rest`, synced all of it
             segment.header,
             end=segment.end,
             next_seq=packer.next_seq,
             last_timestamp_ns=packer.last_timestamp_ns,
         )
-        self._adopt(tail)
+        self._use_tail(tail)
 
-    def _adopt(self, tail: Tail) -> None:
+    def _use_tail(self, tail: Tail) -> None:
         """Let appends go to this tail."""
         self._tail = tail
         self._write_through = isinstance(tail, StagedTail) and self.settings.sync != "always"
         segment = self.segments.last
         assert segment is not None
         if tail.view is not None:
-            segment.adopt_view(tail.view)
+            segment.share_view(tail.view)
         if self._packer is not tail.packer:
             self._packer.limit = 0
-        # Where each call hands its own bytes on, nobody may write while another's gate is open:
-        # it would be answered with its bytes still in memory.
-        self.hot = _shut_packer(0, 0) if self._write_through else tail.packer
-        self._packer = tail.packer  # last: `_complete` looks at it
+        # With write-through there is no fast path: while one thread has the packer open, another
+        # would be answered with its bytes still in memory.
+        self.fast_packer = _closed_packer(0, 0) if self._write_through else tail.packer
+        self._packer = tail.packer  # last: `_finish_interrupted` looks at it
 
     # -- durability --------------------------------------------------------------------------------
 
     @property
     def needs_sync(self) -> bool:
-        """Is anything appended that is not on disk?"""
+        """Whether anything was appended that is not on disk."""
         with self._lock:
             tail = self._tail
             return tail is not None and tail.end + tail.staged_bytes > tail.synced_upto
@@ -448,7 +442,7 @@ class Log(Appending):
     def _sync(self) -> None:
         with self._sync_lock:
             with self._lock:
-                self._complete_or_stop()
+                self._finish_or_stop()
                 tail = self._tail
                 if tail is None:
                     self._dirty = False
@@ -461,16 +455,16 @@ class Log(Appending):
             with self._lock:
                 self._synced(tail, end, next_seq)
 
-    def _complete_or_stop(self) -> None:
-        """Hold both locks."""
+    def _finish_or_stop(self) -> None:
+        """Caller holds both locks."""
         try:
-            self._complete(may_rotate=True)
+            self._finish_interrupted(may_rotate=True)
         except OSError as error:
             raise self._stop(error, "writing") from error
 
     def _synced(self, tail: Tail, end: int, next_seq: int) -> None:
         self._durable_next_seq = max(self._durable_next_seq, next_seq)
-        # Close the gate, then look: an append in between comes to the lock and waits.
+        # Close the packer before looking at it: an append then waits for the lock.
         self._packer.limit = 0
         if end > tail.synced_upto:
             tail.synced_upto = end
@@ -493,12 +487,12 @@ class Log(Appending):
 
     def _fdatasync(self, tail: Tail) -> None:
         try:
-            tail.files.fdatasync(tail.fd)
+            tail.sync()
         except OSError as error:
             raise self._stop(error, "syncing") from error
 
     def rest(self) -> None:
-        """Sync, note on disk that all is synced, and hold no open file until the next append."""
+        """Sync, record that everything is synced, and keep no file open until the next append."""
         with self._lock:
             self._check_writable()
         self._rest()
@@ -507,16 +501,16 @@ class Log(Appending):
     def _rest(self) -> None:
         self._sync()
         with self._sync_lock, self._lock:
-            self._complete_or_stop()
-            self._packer.limit = 0  # from here on nobody writes, so it can be said who did
+            self._finish_or_stop()
+            self._packer.limit = 0  # no append from here on, so it can be seen if there was one
             tail = self._tail
             if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
-                return  # someone is writing again
+                return  # another thread has appended
             tail.is_closing = True
             self._close_tail(tail)
 
     def _close_tail(self, tail: Tail) -> None:
-        """Hold both locks; the gate is closed. It may be done again after an interrupt."""
+        """Caller holds both locks; the packer is closed. May be repeated after an interrupt."""
         try:
             end = tail.close_off()
         except OSError as error:
@@ -524,13 +518,13 @@ class Log(Appending):
         self._fdatasync(tail)
         segment = self.segments.last
         assert segment is not None
-        segment.grown_to(end)
+        segment.extend_to(end)
         segment.close()
-        self._let_go(tail)
+        self._drop_tail(tail)
 
-    def _let_go(self, tail: Tail) -> None:
+    def _drop_tail(self, tail: Tail) -> None:
         packer = self._packer
-        self._packer = self.hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._packer = self.fast_packer = _closed_packer(packer.next_seq, packer.last_timestamp_ns)
         self._tail = None
         tail.close()
 
@@ -541,12 +535,12 @@ class Log(Appending):
             raise again(self._refusal)
 
     def check_readable(self) -> None:
-        """Raise if even reading makes no sense any more."""
+        """Raise if the log cannot be read any more: closed or forked."""
         if self._unreadable is not None:
             raise again(self._unreadable)
 
     def refuse(self, reason: PenstockError) -> None:
-        """Take no more writes, for a reason that is given to everyone who tries."""
+        """Refuse writes from now on; each caller gets a copy of `reason`."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = reason
@@ -559,16 +553,16 @@ class Log(Appending):
         return stopped
 
     def forked(self, lock: "RLock", reason: PenstockError) -> None:
-        """In a forked child: this handle is the parent's. A thread there may hold the old locks."""
+        """Disable this handle in a forked child. A thread of the parent may hold the old locks."""
         self._lock, self._sync_lock = lock, Lock()
         self._arrived = Condition(lock)
         self._unreadable = self._refusal = reason
-        # Not only shut: of the pure codec's packer a thread there may hold the lock as well.
+        # A new packer: the lock of the pure-Python packer may be held by a parent's thread as well.
         packer = self._packer
-        self._packer = self.hot = _shut_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._packer = self.fast_packer = _closed_packer(packer.next_seq, packer.last_timestamp_ns)
 
     def close(self, closed: PenstockError) -> None:
-        """Rest, and refuse everything from now on, with that reason."""
+        """Sync, close the files, and refuse everything from now on with that reason."""
         with self._lock:
             well = self._refusal is None
             self.refuse(closed)
@@ -576,60 +570,67 @@ class Log(Appending):
         try:
             if well:
                 self._rest()
-                self.ended_well = self._tail is None
+                self.closed_cleanly = self._tail is None
         finally:
-            with self._sync_lock, self._lock:
-                if self._tail is not None:
-                    self._let_go(self._tail)
-                self.segments.close()
+            self.abandon()
 
-    # -- for compaction ----------------------------------------------------------------------------
+    def abandon(self) -> None:
+        """Close the files without syncing them."""
+        with self._sync_lock, self._lock:
+            if self._tail is not None:
+                self._drop_tail(self._tail)
+            self.segments.close()
 
-    def drop(self, gone: Sequence[Segment]) -> None:
-        """Forget segments that are being removed."""
+    # -- for compaction and adoption ---------------------------------------------------------------
+
+    def drop(self, segments: Sequence[Segment]) -> None:
+        """Remove segments from the list, before their files are removed."""
         with self._lock:
             self._check_writable()
-            self.segments.drop(gone)
+            self.segments.drop(segments)
 
-    def put_in_place(self, run: Sequence[Segment], header: SegmentHeader, end: int) -> Segment:
-        """Let readers see one rewritten segment instead of a run of neighbours."""
+    def replace_run(self, run: Sequence[Segment], header: SegmentHeader, end: int) -> Segment:
+        """Let readers see one rewritten segment in place of a run of neighbours; return it."""
         with self._lock:
             new = self._segment(header, end)
             self.segments.merge(run, new)
             return new
 
-    # -- for adoption ------------------------------------------------------------------------------
-
-    def take_in(
+    def adopt(
         self,
         count: int,
-        place: Callable[[int, int], tuple[Sequence[Placed], int]],
+        move: Callable[[int, int], tuple[Sequence[AdoptedSegment], int]],
     ) -> int:
-        """Let `place` put segments with `count` entries behind the last one; their first seq.
+        """Let `move` put segments with `count` entries behind the last one; return the first seq.
 
-        It is called while nobody can append, with that seq and the time of the last entry, and
-        answers what it placed, and the time of the last entry then. If the system fails it
-        half-way, nothing more may be written: opening finds out what is there.
+        `move` is called while no append can happen, with that seq and the time of the last entry.
+        It returns the segments and the new time of the last entry. If the system fails it half-way,
+        the log stops: opening it again finds out which files are there.
         """
         while True:
-            self.rest()  # what is there must be complete before something lies behind it
+            self.rest()  # the last segment must be complete before another follows it
             with self._sync_lock, self._lock:
                 self._check_writable()
                 self._packer.limit = 0
                 if self._tail is not None:
-                    continue  # someone is writing again
+                    continue  # another thread has appended
                 first_seq, last_ns = self._packer.next_seq, self._packer.last_timestamp_ns
                 try:
-                    placed, last_ns = place(first_seq, last_ns)
-                    new = [self._segment(one.header, one.end, one.index) for one in placed]
+                    moved, last_ns = move(first_seq, last_ns)
+                    new = [self._segment(one.header, one.end, one.index) for one in moved]
                     self.segments.add(*new)
-                    self._packer = self.hot = _shut_packer(first_seq + count, last_ns)
+                    self._packer = self.fast_packer = _closed_packer(first_seq + count, last_ns)
                 except OSError as error:
                     raise self._stop(error, "adopting segments") from error
                 except PenstockError:
                     raise
-                except BaseException:  # an interrupt: memory does not know what is in place
-                    self._on_stop(_interrupted(self.folder.path))
+                except BaseException:  # an interrupt: it is unknown which files are in place
+                    self._on_stop(
+                        LedgerStopped(
+                            f"{self.folder.path}: adopting segments was interrupted, so writing "
+                            f"stopped. Open the queue again: it finds out what is in place."
+                        )
+                    )
                     raise
                 self._durable_next_seq = first_seq + count
                 self._arrived.notify_all()
@@ -639,10 +640,10 @@ class Log(Appending):
 
     # -- for readers -------------------------------------------------------------------------------
 
-    def durable(self) -> tuple[list[tuple[Segment, int]], int]:
-        """The segments, each with how many of its bytes are on disk; and the seq behind them all.
+    def durable_segments(self) -> tuple[list[tuple[Segment, int]], int]:
+        """Return the segments, each with its bytes known to be on disk, and the seq behind them.
 
-        Of one moment. More may be on disk than is known to be.
+        All of one moment. More may be on disk than is known to be.
         """
         while True:
             with self._lock:
@@ -654,13 +655,13 @@ class Log(Appending):
             except EntryGone:
                 if not any(segment.gone for segment in segments):
                     raise
-                continue  # compaction took one away meanwhile
+                continue  # compaction removed one meanwhile
             if synced_upto is not None and found:
                 found[-1] = (segments[-1], synced_upto)
             return found, next_seq
 
     def publish_tail(self) -> None:
-        """Let readers of the last segment see all that was appended."""
+        """Let readers of the last segment see everything that was appended."""
         while (tail := self._tail) is not None:
             if isinstance(tail, StagedTail):
                 with self._lock:  # a writer may have taken its bytes and not written them yet
@@ -668,16 +669,16 @@ class Log(Appending):
                         self._flush()
             segment = self.segments.last
             if segment is not None and segment.base_seq == tail.header.base_seq:
-                segment.grown_to(tail.end)
+                segment.extend_to(tail.end)
             if self._tail is tail:
                 return
 
     def wait_for(self, seq: int, timeout_s: float | None = None) -> bool:
-        """Wait until the entry `seq` can be read; False if the time is over before."""
+        """Wait until the entry `seq` can be read; return False on timeout, or if writing stops."""
         with self._lock:
             try:
                 self._waiting += 1
-                self._packer.limit = 0  # the next append comes through the gate and wakes us
+                self._packer.limit = 0  # the next append takes the slow path and wakes us
                 return (
                     self._arrived.wait_for(
                         lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
@@ -688,25 +689,19 @@ class Log(Appending):
                 self._waiting -= 1
 
 
-def _interrupted(path: str) -> LedgerStopped:
-    return LedgerStopped(
-        f"{path}: adopting segments was interrupted, and nothing more is written. Open the queue "
-        f"again: it finds out what is in place."
-    )
+def _needed_bytes(items: Sequence[Item]) -> int:
+    """Return the bytes of a call that appends these, with its checkpoint."""
+    drafts = (item if isinstance(item, Draft) else Draft(item) for item in items)
+    return CHECKPOINT_BYTES + sum(len(codec.pack(0, 0, draft)) for draft in drafts)
 
 
-def _size_of(item: Item) -> int:
-    draft = item if isinstance(item, Draft) else Draft(item)
-    return len(codec.pack(0, 0, draft))
-
-
-def _shut_packer(next_seq: int, last_timestamp_ns: int) -> Packer:
-    """A packer that takes nothing, and remembers where to go on."""
+def _closed_packer(next_seq: int, last_timestamp_ns: int) -> Packer:
+    """Return a packer that refuses everything and remembers where to continue."""
     return Packer(
         bytearray(0),
         position=0,
         limit=0,
         next_seq=next_seq,
         last_timestamp_ns=last_timestamp_ns,
-        max_entry_bytes=MAX_ENTRY_BYTES,  # the limit is the next tail's to check
+        max_entry_bytes=MAX_ENTRY_BYTES,  # the next tail checks the real limit
     )

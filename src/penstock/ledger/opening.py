@@ -8,11 +8,10 @@ from threading import RLock
 from penstock import codec
 from penstock.clock import Clock
 from penstock.errors import BadEntry, NewerVersion, NotALedger, PenstockError
-from penstock.ledger.closed import LogEnd
-from penstock.ledger.damage import Damage, DamageDesk
+from penstock.ledger.damage import Damage, DamageReporter
 from penstock.ledger.folder import Folder, read_fully, write_fully
+from penstock.ledger.json_files import LogEnd, Marks
 from penstock.ledger.log import Log
-from penstock.ledger.manifest import Marks
 from penstock.ledger.recovery import LastSegment, examine
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import (
@@ -27,7 +26,7 @@ from penstock.ledger.segment_header import (
 )
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
-from penstock.ledger.tail import vouching_checkpoint
+from penstock.ledger.tail import durability_checkpoint
 
 _LOOKS = 10  # at a directory that a writer changes
 
@@ -46,7 +45,7 @@ class LogOpener:
         closed: LogEnd | None,
         settings: LedgerSettings,
         clock: Clock,
-        desk: DamageDesk,
+        reporter: DamageReporter,
         read_only: bool,
         is_current: Callable[[], bool],
     ) -> None:
@@ -61,7 +60,7 @@ class LogOpener:
         self._is_current = is_current
         self._settings = settings
         self._clock = clock
-        self._desk = desk
+        self._reporter = reporter
         self._read_only = read_only
         self.lacks_its_end = False  # it ended further on when it was closed
         self._may_mend = not read_only and settings.on_corruption != "stop"
@@ -163,9 +162,9 @@ class LogOpener:
         reason = f"its header is that of {segment_name(header.base_seq)}: a copy, or misnamed"
         damage = Damage(f"{self._label}/{name}", 0, len(self._map(base)), base, base - 1, reason)
         if self._may_mend:
-            self._desk.set_aside(damage, self._folder, name)
+            self._reporter.set_aside(damage, self._folder, name)
         else:
-            self._desk.report(damage)
+            self._reporter.report(damage)
         return True
 
     def _is_unborn(self, base: int) -> bool:
@@ -212,7 +211,7 @@ class LogOpener:
         if first >= 0 and self._looks_relative(view, first, base):
             guess = SegmentHeader(self._kind, self._identity, base, 0, RELATIVE)
         file = f"{self._label}/{segment_name(base)}"
-        self._desk.report(
+        self._reporter.report(
             Damage(file, 0, HEADER_BYTES, base, base - 1, reason), view[:HEADER_BYTES]
         )
         if not self._read_only and last:
@@ -264,7 +263,7 @@ class LogOpener:
         file = f"{self._label}/{segment_name(header.base_seq)}"
         for hole in last.holes:
             damaged = view[hole.offset : hole.offset + hole.length]
-            self._desk.report(
+            self._reporter.report(
                 Damage(
                     file,
                     hole.offset,
@@ -282,12 +281,12 @@ class LogOpener:
             reason = "the end that was there when the queue was closed is missing"
             if last.torn_bytes:
                 reason = last.torn_reason
-            self._desk.report(
+            self._reporter.report(
                 Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason),
                 view[last.end : last.end + last.torn_bytes],
             )
         elif last.torn_bytes and not self._read_only:
-            self._desk.report(
+            self._reporter.report(
                 Damage(
                     file,
                     last.end,
@@ -331,12 +330,14 @@ class LogOpener:
             file = f"{self._label}/{segment_name(base)}"
             end = last.end if last else 0
             lost = Damage(file, end, 0, next_seq, self._marks.next - 1, reason, torn=True)
-            self._desk.report(lost)
+            self._reporter.report(lost)
 
     def _missing(self, base: int, first: int, last: int) -> None:
         if self._is_current():
             file = f"{self._label}/{segment_name(base)}"
-            self._desk.report(Damage(file, 0, 0, first, last, "the segment is missing, or empty"))
+            self._reporter.report(
+                Damage(file, 0, 0, first, last, "the segment is missing, or empty")
+            )
 
     def _write_again(self, header: SegmentHeader, offset: int) -> None:
         """Have on disk what may be in the page cache and nowhere else, before it is trusted.
@@ -363,7 +364,7 @@ class LogOpener:
             try:
                 if speaks_anew:
                     # What told the holes from an unfinished write may go with the cut: say it anew.
-                    last_word = vouching_checkpoint(
+                    last_word = durability_checkpoint(
                         end,
                         next_seq=last.next_seq - header.seq_base,
                         timestamp_ns=last.last_timestamp_ns,
@@ -408,7 +409,7 @@ class LogOpener:
         self, segment: Segment, offset: int, length: int, first: int, last: int, reason: str
     ) -> None:
         damage = Damage(f"{self._label}/{segment.name}", offset, length, first, last, reason)
-        self._desk.report(damage, segment.damaged_bytes(offset, length))
+        self._reporter.report(damage, segment.damaged_bytes(offset, length))
 
 
 def identity_of_segments(root: Folder) -> int | None:

@@ -164,7 +164,7 @@ class Cursor:
                 continue  # a copy that stands in a wrong place
             expected = max(self.next_seq, segment.base_seq)
             if entry.seq > expected and not segment.gone:
-                go_on = segment.behind_jump(entry.offset, expected)
+                go_on = segment.skip_gap(entry.offset, expected)
                 if go_on != entry.offset:
                     return fit, go_on, False
             self.next_seq = next_seq_after(entry)

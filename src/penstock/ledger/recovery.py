@@ -12,7 +12,32 @@ from penstock import codec
 from penstock.codec import Skim
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
-from penstock.ledger.wrong_places import lowest_behind
+
+
+def lowest_seq_offset(
+    view: memoryview, offset: int, end: int, *, min_stored_seq: int, max_entry_bytes: int
+) -> int:
+    """Of the entry at `offset` and those behind it, the one with the lowest seq that is wanted."""
+    while True:
+        try:
+            stored = codec.unpack(view, offset, end, max_entry_bytes=max_entry_bytes).seq
+        except NewerVersion:
+            raise
+        except BadEntry:  # whole by its checksum, but not an entry that we can read
+            return offset
+        if stored <= min_stored_seq:
+            return offset
+        lower = codec.resync(
+            view,
+            offset + 1,
+            end,
+            min_seq=min_stored_seq,
+            max_seq=stored - 1,
+            max_entry_bytes=max_entry_bytes,
+        )
+        if lower < 0:
+            return offset
+        offset = lower
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +164,7 @@ class _Examination:
             promised = max(promised, run.synced_upto)
             at = max(run.stop - 1, at)
         if promised > bad and first_after >= 0:
-            first_after = lowest_behind(
+            first_after = lowest_seq_offset(
                 self._view,
                 first_after,
                 end,

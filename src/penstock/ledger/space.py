@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from penstock.errors import DiskFull
+from penstock.ledger.files import FULL_ERRORS
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.settings import MIB, LedgerSettings
-from penstock.ledger.system_errors import FULL_ERRORS
 
 BALLAST_NAME = "ballast"
 _BALLAST_FROM_BYTES = 64 * 1024  # a queue that never grew beyond this pays for no ballast

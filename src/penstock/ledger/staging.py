@@ -1,91 +1,78 @@
-"""The staging area of a queue: where others put segments before the queue takes them in.
+"""The staging area of a queue: segments that other processes write and the queue then adopts.
 
-A folder for each writer, named by when it began, so that what failed writers leave behind can be
-told from what is being written.
+Each writer has a folder of its own. Its name begins with the time at which the writer started, so
+that abandoned folders can be told from those in use. Staged segments are relative: the seqs of
+their entries count from 0.
 """
 
 import re
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock import codec
 from penstock.codec import Draft
 from penstock.codec.entry import draft_of
-from penstock.errors import InvalidInput
-from penstock.ledger.adoption import (
-    Adopted,
-    Within,
-    adopt,
-    adopted_before,
-    append_once,
-    sweep_staging,
-)
-from penstock.ledger.folder import Folder
-from penstock.ledger.ledger import Ledger
-from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.ledger.staged_segments import STAGING, Staged, check_header
-from penstock.ledger.transactions import Transaction
+from penstock.codec.layout import DATA
+from penstock.errors import BadEntry, InvalidInput
+from penstock.ledger.folder import Folder, read_fully
+from penstock.ledger.segment_header import HEADER_BYTES, MESSAGES, RELATIVE, SegmentHeader
 from penstock.model import NS
 
-SMALL_BYTES = 8 << 20  # below it, entries are appended: many small segments would be slow to read
+STAGING = "staging"
 ORPHANED_AFTER_S = 24 * 3600
 _FOLDER = re.compile(r"[0-9]{1,19}-[0-9a-f]{16}", re.ASCII)
 _SEGMENT = re.compile(r"[0-9]{1,9}\.log", re.ASCII)
 
 
+@dataclass(frozen=True, slots=True)
+class Staged:
+    """A segment in a folder of `staging/`."""
+
+    folder: str
+    name: str
+    entries: int
+
+
+# -- names -----------------------------------------------------------------------------------------
+
+
 def folder_name(now_ns: int, chance: str) -> str:
-    """The folder of a writer that begins now; `chance` are 16 random hexadecimal digits."""
+    """Return the folder name of a writer that starts now; `chance` is 16 random hex digits."""
     return f"{now_ns}-{chance}"
 
 
 def check_folder_name(folder: str) -> str:
     if not _FOLDER.fullmatch(folder):
         raise InvalidInput(
-            f"{folder[:100]!r} is no folder of a staging area: <nanoseconds>-<16 hex digits>"
+            f"{folder[:100]!r} is not a folder of a staging area: <nanoseconds>-<16 hex digits>"
         )
     return folder
 
 
 def check_segment_name(name: str) -> str:
     if not _SEGMENT.fullmatch(name):
-        raise InvalidInput(f"{name[:100]!r} is no staged segment: <number>.log")
+        raise InvalidInput(f"{name[:100]!r} is not a staged segment: <number>.log")
     return name
 
 
 def is_orphan(folder: str, now_ns: int) -> bool:
-    """Was a folder begun so long ago that nobody is at it any more?"""
+    """Return whether a folder is so old that its writer must have ended."""
     began = folder.partition("-")[0]
     return began.isdigit() and now_ns - int(began) > ORPHANED_AFTER_S * NS
 
 
-def take_in(
-    ledger: Ledger,
-    staged: Sequence[Staged],
-    transaction: Transaction | None,
-    *,
-    now_ns: int,
-    within: Within | None = None,
-) -> Adopted:
-    """Take staged segments in, all or none: little is appended, much is adopted.
-
-    Then their folders are removed, and those that nobody has been at for a day. `within`: see
-    `adopt`.
-    """
-    staging = Folder(ledger.messages.folder.files, ledger.path).child(STAGING)
-    earlier = None if transaction is None else adopted_before(ledger, transaction)
-    if earlier is not None:
-        adopted = earlier
-    elif _size_of(staging, staged) < SMALL_BYTES:
-        drafts = [draft for one in staged for draft in _drafts(ledger, staging, one)]
-        adopted = append_once(ledger, drafts, transaction, within=within)
-    else:
-        adopted = adopt(ledger, staged, transaction, within=within)
-    orphans = [name for name in staging.names() if is_orphan(name, now_ns)]
-    sweep_staging(ledger, [*dict.fromkeys(one.folder for one in staged), *orphans])
-    return adopted
+# -- content ---------------------------------------------------------------------------------------
 
 
-def _size_of(staging: Folder, staged: Sequence[Staged]) -> int:
-    """How much there is; what is missing was adopted before, or is told of by who reads it."""
+def staged_header(identity: int, created_at_ns: int) -> SegmentHeader:
+    """Return the header of a segment that is not part of a log yet."""
+    return SegmentHeader(MESSAGES, identity, 0, created_at_ns, RELATIVE)
+
+
+def staged_bytes(staging: Folder, staged: Sequence[Staged]) -> int:
+    """Return the total size. A missing segment counts 0: it was adopted, or reading it raises."""
     total = 0
     for one in staged:
         folder = staging.child(one.folder)
@@ -98,20 +85,99 @@ def _size_of(staging: Folder, staged: Sequence[Staged]) -> int:
     return total
 
 
-def _drafts(ledger: Ledger, staging: Folder, one: Staged) -> list[Draft]:
+def read_drafts(
+    staging: Folder, one: Staged, *, identity: int, max_bytes: int, max_entry_bytes: int
+) -> list[Draft]:
+    """Return the messages of a small staged segment; InvalidInput if it is not whole."""
     folder = staging.child(one.folder)
     try:
-        data = folder.read(one.name, max_bytes=SMALL_BYTES)
+        data = folder.read(one.name, max_bytes=max_bytes)
     except FileNotFoundError:
-        raise InvalidInput(f"{folder.file(one.name)} is not there; nothing was appended") from None
-    check_header(one, data, ledger.identity)
+        raise InvalidInput(f"{folder.file(one.name)} is missing; nothing was appended") from None
+    _check_header(one, data, identity)
     entries, after = codec.read_entries(
         data,
         HEADER_BYTES,
         len(data),
         max_count=one.entries + 1,
-        max_entry_bytes=ledger.settings.max_entry_bytes,
+        max_entry_bytes=max_entry_bytes,
     )
     if len(entries) != one.entries or after != len(data):
-        raise InvalidInput(f"{folder.file(one.name)} is not what was written; nothing was appended")
+        raise InvalidInput(
+            f"{folder.file(one.name)} does not hold the {one.entries} entries that were written; "
+            f"nothing was appended"
+        )
     return [draft_of(entry) for entry in entries]
+
+
+def _check_header(one: Staged, data: bytes, identity: int) -> None:
+    header = SegmentHeader.unpack(data[:HEADER_BYTES])
+    if header.identity != identity or not header.flags & RELATIVE:
+        raise InvalidInput(f"{one.folder}/{one.name} was not staged for this queue")
+
+
+class Verified(NamedTuple):
+    """The facts about a staged segment that was verified."""
+
+    end: int
+    first_ns: int
+    newest_ns: int
+    points: bytes  # of its sparse index, with relative seqs
+
+    def stamped(self, timestamp_ns: int) -> "Verified":
+        return self._replace(first_ns=timestamp_ns, newest_ns=timestamp_ns)
+
+
+def verify_staged(
+    staging: Folder, staged: Sequence[Staged], *, identity: int, max_entry_bytes: int
+) -> list[Verified]:
+    """Verify every checksum and every seq of all segments, on all cores.
+
+    Raise InvalidInput or BadEntry if one was not staged for this queue, or is damaged.
+    """
+    views = [_mapped(staging, one, identity) for one in staged]
+    limits = [max_entry_bytes] * len(staged)
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(_verify, staged, views, limits))
+
+
+def _mapped(staging: Folder, one: Staged, identity: int) -> memoryview:
+    """Return all bytes of a segment that was staged for this queue, without copying them."""
+    files = staging.files
+    fd = files.open(staging.child(one.folder).file(one.name), "read")
+    try:
+        _check_header(one, read_fully(files, fd, HEADER_BYTES, 0), identity)
+        return files.map(fd, files.size(fd), writable=False).view
+    finally:
+        files.close(fd)
+
+
+def _verify(one: Staged, data: memoryview, limit: int) -> Verified:
+    found = codec.skim(data, HEADER_BYTES, len(data), index_from=0, max_entry_bytes=limit)
+    whole = found.problem is None and found.end == len(data)
+    if not whole or (found.entries, found.next_seq) != (one.entries, one.entries):
+        raise BadEntry(
+            found.stop,
+            f"the staged segment {one.folder}/{one.name} is not what was written "
+            f"({found.problem or 'entries are missing'}); nothing was adopted",
+        )
+    entries, _ = codec.read_entries(
+        data, HEADER_BYTES, len(data), max_count=1, max_entry_bytes=limit
+    )
+    if entries[0].type != DATA:
+        raise BadEntry(HEADER_BYTES, "a staged segment holds messages only")
+    return Verified(found.end, entries[0].timestamp_ns, found.last_timestamp_ns, found.points)
+
+
+def stamps_of(found: Sequence[Verified], last_ns: int) -> tuple[list[int | None], int]:
+    """Return the time that each segment must be stamped with, and the last time afterwards.
+
+    None means that its own time is fine. Times never go back: a segment older than the one before
+    it gets that one's time. A segment whose entries have different times gets its newest.
+    """
+    stamps: list[int | None] = []
+    for one in found:
+        in_order = last_ns <= one.first_ns == one.newest_ns
+        last_ns = max(last_ns, one.newest_ns)
+        stamps.append(None if in_order else last_ns)
+    return stamps, last_ns

@@ -118,7 +118,7 @@ def _verify_segment(
             return max(expected_seq, _end_seq_behind_damage(report, file, expected_seq))
         for entry in entries:
             if entry.seq > expected_seq:
-                go_on = segment.behind_jump(entry.offset, expected_seq)  # reports it, if it is news
+                go_on = segment.skip_gap(entry.offset, expected_seq)  # reports it, if it is news
                 if go_on != entry.offset:
                     after = go_on
                     break

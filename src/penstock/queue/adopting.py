@@ -12,12 +12,11 @@ from penstock import codec
 from penstock.codec import Columns
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import BadEntry, InvalidInput, PayloadTooLarge, TooLarge
-from penstock.ledger.adoption import Adopted, adopted_before
+from penstock.ledger.adoption import Adopted, adopt_or_append, adopted_before
 from penstock.ledger.folder import Folder, read_fully
+from penstock.ledger.json_files import Transaction
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.ledger.staged_segments import STAGING, Staged
-from penstock.ledger.staging import check_folder_name, check_segment_name, take_in
-from penstock.ledger.transactions import Transaction
+from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
 from penstock.queue.core import QueueCore
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
@@ -75,7 +74,9 @@ def adopt_staged(
             core.weigh(adopted.entries)
             return adopted
 
-    adopted = take_in(core.ledger, staged, transaction, now_ns=core.clock.now_ns(), within=within)
+    adopted = adopt_or_append(
+        core.ledger, staged, transaction, now_ns=core.clock.now_ns(), within=within
+    )
     core.arrived()
     core.snapshot_if_due()
     return adopted

@@ -67,7 +67,7 @@ class ShortWays:
                 seq = message[1]
             events, after = self._events, seq + 1
             now_ns = events.now_ns
-            event_seq = events.hot.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
+            event_seq = events.fast_packer.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
             if event_seq < 0:
                 event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
             if after < plain.front_end:
@@ -121,7 +121,7 @@ class ShortWays:
             deadline_ns = now_ns + length_ns
             body = _pack_lease(MAIN_GROUP, 1, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
             events = self._events
-            event_seq = events.hot.append_event(_LEASED, body, now_ns)
+            event_seq = events.fast_packer.append_event(_LEASED, body, now_ns)
             if event_seq < 0:
                 event_seq = events.append_event(_LEASED, body)
             core.state.moment.mono_ns = mono_ns
@@ -168,7 +168,9 @@ class ShortWays:
                 return False
             events = self._events
             now_ns = events.now_ns
-            event_seq = events.hot.append_event_of_one(_ACKED, number, attempt, seq, now_ns())
+            event_seq = events.fast_packer.append_event_of_one(
+                _ACKED, number, attempt, seq, now_ns()
+            )
             if event_seq < 0:
                 event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
             group.ack_plain(seq)

@@ -67,7 +67,7 @@ class Publishing:
         core, log = self._core, self._log
         now_ns = log.now_ns
         try:
-            packer = log.hot
+            packer = log.fast_packer
             id_ = packer.append_identified(item, now_ns(), core.identity)
             next_seq = packer.next_seq
             if id_ is None:
@@ -164,10 +164,7 @@ class Publishing:
         """Write drafts as one batch and tell the state. Hold the lock."""
         core = self._core
         log = core.ledger.messages
-        if len(drafts) == 1:
-            first, timestamp_ns = log.append_draft_stamped(drafts[0])
-        else:
-            first, timestamp_ns = log.append_batch_stamped(drafts)
+        first, timestamp_ns = log.append_batch_stamped(drafts)
         if core.state.ingested_upto < first:  # plain ones, written without the lock meanwhile
             core.state.publish_plain(core.state.ingested_upto, first)
         for seq, draft in enumerate(drafts, first):

@@ -1,7 +1,7 @@
 """The attribute tags of messages. Part of the format: add, never rename or reuse."""
 
 from penstock.codec.layout import CONTENT_TYPE_TAG
-from penstock.ledger.transactions import TRANSACTION_TAG
+from penstock.ledger.json_files import TRANSACTION_TAG
 
 DEDUP = 1  # SHA-256 of the dedup id, and the end of its window (dedup.py)
 MAX_ATTEMPTS = 2  # u32

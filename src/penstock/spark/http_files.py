@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.client import files as calls
 from penstock.errors import InvalidInput, NoSuchSegment
 from penstock.ledger.files import Files, Mapping, OpenMode, OsFiles
-from penstock.ledger.manifest import MANIFEST_NAME, Manifest, Marks
+from penstock.ledger.json_files import MANIFEST_NAME, Manifest, Marks
 from penstock.ledger.segment_header import HEADER_BYTES, index_name, segment_name
 from penstock.ledger.snapshots import snapshot_name
 from penstock.queue.segments import MAX_RANGE_BYTES, LogInfo, LogName, QueueSegments

@@ -8,7 +8,7 @@ from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.ledger import Damage
-from penstock.ledger.manifest import MANIFEST_NAME
+from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.spark.decoding import Irregular, Table, columns_of, decode
 from penstock.spark.errors import DamagedSegment, DataLoss
 from penstock.spark.event_columns import EventColumns

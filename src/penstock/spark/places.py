@@ -21,7 +21,7 @@ from penstock.client.options import KEY_VARIABLE, ClientOptions
 from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.ledger.manifest import MANIFEST_NAME
+from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.names import directory_of, is_name, name_of_directory
 
 _PATIENCE_S = 60.0

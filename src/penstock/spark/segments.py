@@ -16,10 +16,17 @@ from mmap import mmap
 
 from penstock import codec
 from penstock.errors import BadEntry, NewerVersion, NotALedger
-from penstock.ledger.closed import CLOSED_NAME, MAX_CLOSED_BYTES, Closed, LogEnd
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
-from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.json_files import (
+    CLOSED_NAME,
+    MANIFEST_NAME,
+    MAX_CLOSED_BYTES,
+    MAX_MANIFEST_BYTES,
+    Closed,
+    LogEnd,
+    Manifest,
+)
 from penstock.ledger.recovery import LastSegment, examine
 from penstock.ledger.segment_header import (
     COMPACTED,

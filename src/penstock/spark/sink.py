@@ -15,8 +15,8 @@ from pyspark.sql.types import StructType
 
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput, PenstockError
-from penstock.ledger.staged_segments import Staged
-from penstock.ledger.transactions import Transaction
+from penstock.ledger.json_files import Transaction
+from penstock.ledger.staging import Staged
 from penstock.queue.adopting import check_transaction
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink_rows import check_sink_schema

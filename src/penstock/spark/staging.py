@@ -17,8 +17,7 @@ from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import TooLarge
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.ledger.staged_segments import STAGING, Staged, staged_header
-from penstock.ledger.staging import folder_name
+from penstock.ledger.staging import STAGING, Staged, folder_name, staged_header
 from penstock.queue import QueueSettings
 from penstock.spark.places import QueueAt
 from penstock.spark.sink_rows import Payloads, RowsToMessages, size_of

@@ -8,8 +8,8 @@ from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.ledger.lock import LOCK_NAME
-from penstock.ledger.manifest import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.json_files import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
+from penstock.ledger.queue_directory import LOCK_NAME
 from penstock.names import RULE, directory_of, is_name
 from penstock.queue import QueueSettings
 from penstock.queue.adopting import refuse_bounds

@@ -14,13 +14,12 @@ from penstock.client.queue import RemoteQueue
 from penstock.clock import SystemClock
 from penstock.errors import LedgerLocked
 from penstock.ledger import Ledger
-from penstock.ledger.adoption import applications, sweep_staging
+from penstock.ledger.adoption import adopt_or_append, applications, sweep_staging
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.ledger.lock import DirectoryLock, announced_url
-from penstock.ledger.staged_segments import Staged
-from penstock.ledger.staging import take_in
-from penstock.ledger.transactions import Transaction
+from penstock.ledger.json_files import Transaction
+from penstock.ledger.queue_directory import DirectoryLock, announced_url
+from penstock.ledger.staging import Staged
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment
@@ -108,7 +107,7 @@ def _commit(
             connection_to(broker.url, broker.api_key).do(call)
             return
         with _ledger(queue, settings) as ledger:
-            take_in(ledger, staged, transaction, now_ns=SystemClock().now_ns())
+            adopt_or_append(ledger, staged, transaction, now_ns=SystemClock().now_ns())
 
 
 def applications_of(queue: QueueAt, settings: QueueSettings, prefix: str) -> list[str]:

@@ -22,8 +22,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import LedgerError
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
-from penstock.ledger.lock import DirectoryLock
-from penstock.ledger.place import is_made, make_with_parents
+from penstock.ledger.queue_directory import DirectoryLock, is_made, make_with_parents
 from penstock.names import directory_of, is_name, name_of_directory
 
 _NAMESPACE_FILE = "namespace.json"

@@ -20,10 +20,9 @@ from penstock.broker.segments import (
 )
 from penstock.errors import DiskFull, InvalidInput, TooLarge
 from penstock.ledger.adoption import applications, sweep_staging
+from penstock.ledger.files import as_ledger_error
 from penstock.ledger.folder import Folder, write_fully
-from penstock.ledger.staged_segments import STAGING, Staged
-from penstock.ledger.staging import check_folder_name, check_segment_name
-from penstock.ledger.system_errors import as_ledger_error
+from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
 from penstock.queue.archived import note_archived
 from penstock.queue.core import QueueCore

@@ -43,7 +43,7 @@ def list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
 
 
 def _log_info(core: QueueCore, log: Log, time_ns: int | None) -> LogInfo:
-    found, next_seq = log.durable()
+    found, next_seq = log.durable_segments()
     ends = [*(segment.base_seq for segment, _ in found[1:]), next_seq][: len(found)]
     at = None if time_ns is None else min(seq_at_time(log, time_ns), next_seq)
     segments = [
@@ -138,7 +138,7 @@ def read_index(core: QueueCore, log: LogName, base: int) -> bytes:
 
 
 def _segment(core: QueueCore, log: LogName, base: int) -> tuple[Segment, int]:
-    for segment, size in reversed(_log(core, log).durable()[0]):
+    for segment, size in reversed(_log(core, log).durable_segments()[0]):
         if segment.base_seq == base:
             return segment, size
     raise _gone(log, f"that begins with seq {base}")

@@ -23,8 +23,7 @@ from penstock.broker.segments import (
 )
 from penstock.broker.store import NamespaceInfo, Outcome, Publishable, QueueInfo, Settlement
 from penstock.clock import Clock, SystemClock
-from penstock.ledger.files import Files, OsFiles
-from penstock.ledger.system_errors import as_ledger_error
+from penstock.ledger.files import Files, OsFiles, as_ledger_error
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
 from penstock.operations import NO_BYTE_LIMIT, GetStats, Operation
 from penstock.queue.settings import QueueSettings
