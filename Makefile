@@ -4,7 +4,7 @@
 #   JOBS=4              how many processes run the tests
 #
 # An environment is made once and installed into again only when pyproject.toml or a source of the
-# compiled codec changes. After changing PYTHON, `make clean` first.
+# compiled code changes. After changing PYTHON, `make clean` first.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -14,8 +14,8 @@ PYTHON ?= python3
 JOBS ?= 2
 export PYTHON
 
-CODEC := src/penstock/codec
-COMPILED := $(wildcard $(CODEC)/*.pyx $(CODEC)/*.pxi $(CODEC)/*.h)
+COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h)
+BUILT = src/penstock/codec/_codec.c src/penstock/clock/_clock.c $(wildcard src/penstock/*/_c*.so)
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help
@@ -79,7 +79,7 @@ bench-spark: machine-test .venv/.dev
 
 .PHONY: clean
 clean:
-	rm -rf .venv .venv-bench build dist src/*.egg-info $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	rm -rf .venv .venv-bench build dist src/*.egg-info $(BUILT)
 	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
@@ -95,14 +95,14 @@ machine-%:
 	touch $@
 
 .venv/.run: .venv/.created pyproject.toml $(COMPILED)
-	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	rm -f $(BUILT)
 	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server]'
 	touch $@
 
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
-	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	rm -f $(BUILT)
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
-	.venv/bin/python -c 'import penstock.codec._codec'
+	.venv/bin/python -c 'import penstock.clock._clock, penstock.codec._codec'
 	touch $@ .venv/.run
 
 .venv/.long: .venv/.dev
@@ -110,7 +110,7 @@ machine-%:
 	touch $@
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
-	rm -f $(CODEC)/_codec.c $(CODEC)/_codec.*.so
+	rm -f $(BUILT)
 	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli]'
-	.venv-bench/bin/python -c 'import penstock.codec._codec'
+	.venv-bench/bin/python -c 'import penstock.clock._clock, penstock.codec._codec'
 	touch $@

@@ -48,7 +48,7 @@ def write(source: random.Random) -> None:
         items: list[Any] = [random_draft(source) for _ in range(source.randrange(1, 4))]
         items.append(bytearray(source.randrange(80)))
         outcome(packer.append_batch, items, TIME_NS)
-        outcome(packer.append_draft, items[0], TIME_NS)
+        outcome(packer.append_batch, items[:1], TIME_NS)
         outcome(packer.append, source.randbytes(source.randrange(90)), TIME_NS)
         outcome(packer.append_batch_stamped, items, TIME_NS)
         outcome(packer.append_event, 16, source.randbytes(20), TIME_NS)
@@ -56,7 +56,7 @@ def write(source: random.Random) -> None:
         outcome(packer.append_identified, source.randbytes(source.randrange(90)), TIME_NS, 7)
         packer.promise(0)
         outcome(packer.write_checkpoint, TIME_NS)
-        outcome(packer.append_draft, Draft(b"", headers={"n": "v" * 0x10000}), TIME_NS)
+        outcome(packer.append_batch, [Draft(b"", headers={"n": "v" * 0x10000})], TIME_NS)
         outcome(packer.append_batch, [b"", "wrong"], TIME_NS)
     if source.random() < 0.5:
         packer.take()

@@ -100,16 +100,15 @@ def test_the_last_seq_that_fits_into_an_id_is_taken(body: Body) -> None:
 def test_stamps_are_the_times_that_were_stored(body: Body) -> None:
     buffer = bytearray(4096)
     packer = body.Packer(buffer, position=0, limit=400, next_seq=1, last_timestamp_ns=50)
-    assert packer.append_stamped(b"a", 10) == (1, 50)
-    assert packer.append_draft_stamped(Draft(b"b", key=b"k"), 60) == (2, 60)
+    assert packer.append_batch_stamped([b"a"], 10) == (1, 50)
+    assert packer.append_batch_stamped([Draft(b"b", key=b"k")], 60) == (2, 60)
     assert packer.append_batch_stamped([b"c", b"d"], 55) == (3, 60)
     assert packer.append_event(FIRST_EVENT, b"e", 61) == 5
     assert packer.append_event_of_one(FIRST_EVENT, 2, 3, 4, 60) == 6
     assert packer.append_identified(b"f", 60, IDENTITY) == body.make_id(61, IDENTITY, 7)
     packer.limit = 0
-    assert packer.append_stamped(b"a", 10) is None
-    assert packer.append_draft_stamped(Draft(b"b"), 60) is None
-    assert packer.append_batch_stamped([b"c"], 55) is None
+    for items in ([b"c"], [Draft(b"b")], [b"c", b"d"]):
+        assert packer.append_batch_stamped(items, 60) is None
     assert packer.append_event(FIRST_EVENT, b"e", 61) == -1
     assert packer.append_event_of_one(FIRST_EVENT, 2, 3, 4, 60) == -1
     assert packer.append_identified(b"f", 60, IDENTITY) is None

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from penstock.codec import checksum_py, pack_py
+from penstock.codec import buffer_py, pack_py
 from penstock.codec.entry import Draft, Entry
 from penstock.codec.layout import MAX_SEQ, MAX_TIMESTAMP_NS, TOMBSTONE
 from penstock.errors import InvalidInput, TooLarge
@@ -201,5 +201,5 @@ def test_a_mapping_that_lies_about_its_length_spoils_no_entry(body: Body) -> Non
 
 
 def test_the_examples_in_the_docstrings_run() -> None:
-    for module in (checksum_py, pack_py):
+    for module in (buffer_py, pack_py):
         assert doctest.testmod(module) == (0, 1)

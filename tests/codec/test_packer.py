@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.codec import codec_py
+from penstock.codec import codec_py, packer_py
 from penstock.codec.entry import Draft
 from penstock.codec.layout import CHECKPOINT, CHECKPOINT_BYTES, MAX_BATCH_BYTES, MAX_SEQ
 from penstock.errors import InvalidInput, TooLarge
@@ -40,7 +40,7 @@ def test_entries_follow_each_other_with_dense_seqs(body: Body) -> None:
     buffer = bytearray(SIZE)
     packer = packer_of(body, buffer, position=64, next_seq=5)
     assert packer.append(b"one", 10) == 5
-    assert packer.append_draft(Draft(b"two", key=b"k"), 11) == 6
+    assert packer.append_batch([Draft(b"two", key=b"k")], 11) == 6
     assert packer.append_batch([b"three", Draft(b"four")], 12) == 7
     entries, after = body.read_entries(buffer, 64, SIZE, max_count=10)
     assert [(e.seq, e.timestamp_ns, e.payload) for e in entries] == [
@@ -121,7 +121,7 @@ def test_any_bytes_like_payload_is_taken(body: Body) -> None:
     for payload in kinds:
         packer.append(payload, 1)
     packer.append_batch(kinds, 1)
-    packer.append_draft(Draft(kinds[0]), 1)
+    packer.append_batch([Draft(kinds[0])], 1)
     entries, _ = body.read_entries(buffer, 0, SIZE, max_count=10)
     assert [e.payload for e in entries] == [b"abc"] * 5
     for wrong in (5, "text", None):
@@ -156,7 +156,7 @@ def test_a_closed_gate_sends_every_caller_back(body: Body) -> None:
     packer.limit = 0
     packer.promise(0)
     assert packer.append(b"b", 1) == -1
-    assert packer.append_draft(Draft(b"b"), 1) == -1
+    assert packer.append_batch([Draft(b"b")], 1) == -1
     assert packer.append_batch([b"b", b"c"], 1) == -1
     assert packer.write_checkpoint(1) is False
     packer.limit = SIZE
@@ -205,10 +205,13 @@ def test_a_batch_with_one_bad_item_changes_nothing(body: Body) -> None:
     with pytest.raises(InvalidInput):
         packer.append_batch([], 1)
     for timestamp_ns in (-1, 1 << 63, 1 << 80):
-        for call in (packer.append, packer.append_draft, packer.write_checkpoint):
-            arguments = (timestamp_ns,) if call == packer.write_checkpoint else (b"", timestamp_ns)
+        for call in (
+            lambda at: packer.append(b"", at),
+            lambda at: packer.append_batch([b""], at),
+            packer.write_checkpoint,
+        ):
             with pytest.raises(InvalidInput, match=str(timestamp_ns)):
-                call(*arguments)
+                call(timestamp_ns)
     assert not any(buffer)
     assert (packer.position, packer.next_seq, packer.last_timestamp_ns) == (0, 1, 0)
 
@@ -218,8 +221,8 @@ def test_an_entry_over_the_limit_is_refused_before_room_is_looked_for(body: Body
     packer = packer_of(body, max_entry_bytes=100)
     assert packer.append(b"x" * 74, 1) == 1
     packer.limit = 0
-    for call in (packer.append, packer.append_draft):
-        with pytest.raises(TooLarge, match="an entry of 101 bytes; the most is 100"):
+    for call in (packer.append, lambda payload, at: packer.append_batch([payload], at)):
+        with pytest.raises(TooLarge, match="an entry of 101 bytes; the maximum is 100"):
             call(b"x" * 75, 1)
     with pytest.raises(TooLarge):
         packer.append_batch([b"", Draft(b"x" * 70, key=b"kkk")], 1)
@@ -228,7 +231,7 @@ def test_an_entry_over_the_limit_is_refused_before_room_is_looked_for(body: Body
 @each_body
 def test_a_batch_over_its_limit_is_refused(body: Body) -> None:
     packer = packer_of(body, limit=0)
-    with pytest.raises(TooLarge, match=f"the most is {MAX_BATCH_BYTES}"):
+    with pytest.raises(TooLarge, match=f"the maximum is {MAX_BATCH_BYTES}"):
         packer.append_batch([bytes(1 << 20)] * 1024, 1)
 
 
@@ -406,16 +409,22 @@ def test_a_payload_whose_own_code_appends_or_releases_meanwhile_spoils_nothing(b
 class _Stores:
     """Stands for the buffer of the pure packer and remembers the order of its stores."""
 
+    readonly = False
+
     def __init__(self) -> None:
         self.ranges: list[tuple[int, int]] = []
 
-    def __setitem__(self, place: slice, data: bytes) -> None:
-        self.ranges.append((place.start, place.start + len(data)))
+    def __len__(self) -> int:
+        return SIZE
+
+    def __setitem__(self, at: slice, data: bytes) -> None:
+        self.ranges.append((at.start, at.start + len(data)))
 
 
-def test_the_first_length_is_stored_after_everything_else() -> None:
+def test_the_first_length_is_stored_after_everything_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    stores = _Stores()
+    monkeypatch.setattr(packer_py, "flat", lambda buffer: stores)
     packer = packer_of(codec_py)
-    packer._buffer = stores = _Stores()
     packer.append_batch([b"a", b"b"], 1)
     assert stores.ranges == [(4, CHECKPOINT_BYTES + 54), (0, 4)]
 

@@ -79,12 +79,7 @@ def test_ids_are_the_same(timestamp_ns: int, identity: int, seq: int, count: int
 
 u16s = st.integers(0, 9) | st.integers(-1, 0x10000)
 calls = st.one_of(
-    st.tuples(st.sampled_from(["append", "append_stamped"]), payloads, timestamps),
-    st.tuples(
-        st.sampled_from(["append_draft", "append_draft_stamped"]),
-        drafts | rough_drafts,
-        timestamps,
-    ),
+    st.tuples(st.just("append"), payloads, timestamps),
     st.tuples(st.just("append_event"), st.integers(-1, 300), payloads, timestamps),
     st.tuples(
         st.just("append_event_of_one"),

@@ -85,9 +85,9 @@ def test_one_entry_too_large_refuses_the_whole_batch_and_changes_nothing(
 ) -> None:
     any_store.fill(3)
     too_large = b"x" * any_store.settings.max_entry_bytes
-    with pytest.raises(TooLarge, match="the most is"):
+    with pytest.raises(TooLarge, match="the maximum is"):
         any_store.messages.append(too_large)
-    with pytest.raises(TooLarge, match="the most is"):
+    with pytest.raises(TooLarge, match="the maximum is"):
         any_store.messages.append_batch([b"good", too_large])
     assert any_store.messages.next_seq == 4
     any_store.fill(1)

@@ -1,51 +1,18 @@
-"""One entry to bytes and back, and passing over many: compiled, with a pure-Python twin.
+"""One entry to bytes and back, and passes over many: compiled, with a pure-Python twin.
 
-The compiled body is used where it was built; elsewhere the twin does the same, slower, and says so
-once in the log. `PENSTOCK_CODEC=python` or `PENSTOCK_CODEC=compiled` in the environment asks for
-one of them.
+`PENSTOCK_CODEC` in the environment chooses one of the two: see `penstock.compiled`.
 """
 
-import logging
-import os
-from importlib import import_module
-from types import ModuleType
 from typing import TYPE_CHECKING
 
 from penstock.codec.entry import COLUMN_NAMES, Columns, Draft, Entry, Skim
 from penstock.codec.layout import ENTRY_OVERHEAD_BYTES
-
-
-def _choose() -> ModuleType:
-    wanted = os.environ.get("PENSTOCK_CODEC", "")
-    if wanted not in ("", "python", "compiled"):
-        raise ImportError(f"PENSTOCK_CODEC is {wanted!r}; it may be 'python' or 'compiled'")
-    if wanted != "python":
-        try:
-            return import_module("penstock.codec._codec")  # its error names what is missing
-        except ImportError as error:
-            if wanted == "compiled":
-                raise ImportError(
-                    f"PENSTOCK_CODEC asks for the compiled codec, but it cannot be used ({error}). "
-                    "Install a C compiler and the Python headers (Debian: apt install gcc "
-                    "python3-dev), then install penstock again; or unset PENSTOCK_CODEC."
-                ) from error
-            logging.getLogger("penstock").warning(
-                "the compiled codec cannot be used (%s); the pure-Python one does the same, many "
-                "times slower. Install a C compiler and the Python headers, then penstock again; "
-                "PENSTOCK_CODEC=python silences this",
-                error,
-            )
-    from penstock.codec import codec_py
-
-    return codec_py
-
+from penstock.compiled import compiled_or_twin
 
 if TYPE_CHECKING:
     from penstock.codec.codec_py import (
         IMPLEMENTATION,
-        Gate,
         Packer,
-        SteadyClock,
         crc32c,
         decode_columns,
         first_nonzero,
@@ -64,11 +31,9 @@ if TYPE_CHECKING:
         unpack,
     )
 else:
-    _body = _choose()
+    _body = compiled_or_twin("penstock.codec._codec", "penstock.codec.codec_py")
     IMPLEMENTATION = _body.IMPLEMENTATION
-    Gate = _body.Gate
     Packer = _body.Packer
-    SteadyClock = _body.SteadyClock
     crc32c = _body.crc32c
     decode_columns = _body.decode_columns
     first_nonzero = _body.first_nonzero
@@ -93,10 +58,8 @@ __all__ = [
     "Columns",
     "Draft",
     "Entry",
-    "Gate",
     "Packer",
     "Skim",
-    "SteadyClock",
     "crc32c",
     "decode_columns",
     "first_nonzero",

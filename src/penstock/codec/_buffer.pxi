@@ -1,5 +1,5 @@
-# Getting at bytes and numbers of the caller. Safe because a View holds its buffer until it is gone,
-# and is only made for a range that lies inside it.
+# Bytes and numbers of the caller. Safe because a View holds its buffer while it exists, and is only
+# made for a range inside it.
 
 cdef enum:
     GIL_BYTES = 65536  # passes over more than this let other threads run
@@ -30,7 +30,7 @@ cdef View view_of(object source, int64_t start, int64_t end):
 
 
 cdef inline int64_t bounded(object value) except? -1:
-    # An int that does not fit is answered as -1, which is outside of every limit here.
+    # Return -1 for an int that does not fit: it is outside of every limit here.
     cdef int overflow = 0
     cdef int64_t number = PyLong_AsLongLongAndOverflow(value, &overflow)
     return -1 if overflow else number
@@ -65,7 +65,7 @@ cdef inline int64_t checked_entry_limit(object value) except -1:
 
 
 def crc32c(data, uint32_t value=0):
-    """CRC-32C (Castagnoli) of the data, continued from `value`."""
+    """Return the CRC-32C (Castagnoli) of the data, continued from `value`."""
     cdef Py_buffer held
     cdef uint32_t state = ~value
     PyObject_GetBuffer(data, &held, PyBUF_SIMPLE)
@@ -81,7 +81,7 @@ def crc32c(data, uint32_t value=0):
 
 
 def crc32c_portable(data, uint32_t value=0):
-    """The same by tables: what runs where the CPU has no instruction for it."""
+    """Return the same by tables, as on a CPU without an instruction for it."""
     cdef Py_buffer held
     cdef uint32_t state = ~value
     PyObject_GetBuffer(data, &held, PyBUF_SIMPLE)
@@ -93,5 +93,5 @@ def crc32c_portable(data, uint32_t value=0):
 
 
 def crc32c_uses_instruction():
-    """Whether the CPU has an instruction for CRC-32C and it is used."""
+    """Return whether the CPU's instruction for CRC-32C is used."""
     return crc32c_has_instruction != 0

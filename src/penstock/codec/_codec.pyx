@@ -1,18 +1,17 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=False, auto_pickle=False
-"""The codec, compiled. `codec_py.py` is the specification; here is the same with another body.
+"""The codec, compiled. `codec_py.py` is the specification; the body here is another one.
 
-What makes it safe to run over bytes that anyone may have written:
+It is safe on bytes from any source:
 
-- every function takes the buffer through the buffer protocol and holds it while it works, so it
-  can be neither resized nor unmapped under it;
-- a range is checked against the buffer once, a length against the range before it is used, in
-  64-bit arithmetic where lengths (32 bit) cannot overflow;
-- a number from the buffer is loaded once into a local, then checked, then used: another process
-  that changes the bytes meanwhile can make the answer wrong, never the access;
-- nothing is allocated by a number from the buffer before that number was checked against it.
+- Every function holds the buffer while it works, so it is neither resized nor unmapped meanwhile.
+- A range is checked against the buffer once, a length against the range before it is used, in
+  64-bit arithmetic, where lengths (32 bits) cannot overflow.
+- A number from the buffer is loaded once into a local, then checked, then used. Another process
+  that changes the bytes meanwhile can make the result wrong, but not the access.
+- Nothing is allocated by a number from the buffer before it was checked against the buffer.
 
-Long passes let other threads run; a Packer call never does (see `_packer.pxi`).
+Long passes release the interpreter lock; a Packer call never does (see `_packer.pxi`).
 """
 
 cimport cython
@@ -35,21 +34,8 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.dict cimport PyDict_SetItem
-from cpython.exc cimport PyErr_CheckSignals
 from cpython.list cimport PyList_Append
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
-from cpython.pythread cimport (
-    NOWAIT_LOCK,
-    PY_LOCK_ACQUIRED,
-    PY_LOCK_INTR,
-    WAIT_LOCK,
-    PyLockStatus,
-    PyThread_acquire_lock,
-    PyThread_allocate_lock,
-    PyThread_free_lock,
-    PyThread_release_lock,
-    PyThread_type_lock,
-)
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeASCII, PyUnicode_DecodeUTF8
@@ -93,14 +79,7 @@ include "_layout.pxi"
 include "_buffer.pxi"
 include "_pack.pxi"
 include "_packer.pxi"
-include "_verify.pxi"
 include "_unpack.pxi"
 include "_scan.pxi"
-include "_payloads.pxi"
-include "_restamp.pxi"
-include "_resync.pxi"
 include "_columns.pxi"
-include "_ids.pxi"
 include "_messages.pxi"
-include "_gate.pxi"
-include "_clock.pxi"

@@ -280,13 +280,7 @@ def decode_columns(
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
-    """The named columns of the data entries from `start`; with `events`, of the events instead.
-
-    Everything else is verified and passed over. Stops at `max_rows`, before the row that takes
-    the sum of the rows' sizes over `max_bytes` (the first row is always taken), at the end, at
-    zeros, and before a bad entry; only if that is the very first thing found is BadEntry raised.
-    Headers are checked to be UTF-8 only if they are asked for.
-    """
+    """Return the named columns of the data entries (or events) from `start` on."""
     cdef Table table
     cdef Head head
     cdef Fields fields

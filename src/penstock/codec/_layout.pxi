@@ -1,5 +1,5 @@
-# The numbers of layout.py as compile-time constants. Safe because they are compared with layout.py
-# when the module is imported: a module built for another format refuses to load.
+# The numbers of layout.py as compile-time constants. They are compared with layout.py when the module
+# is imported: a module built for another format refuses to load.
 
 cdef enum:
     LENGTH_BYTES = 4
@@ -43,44 +43,28 @@ cdef extern from *:
     const int64_t MAX_TIMESTAMP_NS "PENSTOCK_MAX_TIMESTAMP_NS"
 
 
+cdef enum:
+    ENTRY_FIELDS = 13
+    DRAFT_FIELDS = 9
+
+
 def _check_layout():
-    compiled = {
-        "LENGTH_BYTES": LENGTH_BYTES,
-        "FIXED_BYTES": FIXED_BYTES,
-        "CRC_BYTES": CRC_BYTES,
-        "ENTRY_OVERHEAD_BYTES": ENTRY_OVERHEAD_BYTES,
-        "MIN_LENGTH": MIN_LENGTH,
-        "DATA": DATA,
-        "TOMBSTONE": TOMBSTONE,
-        "CHECKPOINT": CHECKPOINT,
-        "FIRST_EVENT": FIRST_EVENT,
-        "LAST_EVENT": LAST_EVENT,
-        "HAS_EXPIRES_AT": HAS_EXPIRES_AT,
-        "HAS_HEADERS": HAS_HEADERS,
-        "IS_COMPRESSED": IS_COMPRESSED,
-        "HAS_PRIORITY": HAS_PRIORITY,
-        "HAS_DELIVER_AT": HAS_DELIVER_AT,
-        "HAS_KEY": HAS_KEY,
-        "HAS_ATTRIBUTES": HAS_ATTRIBUTES,
-        "RESERVED_FLAG": RESERVED_FLAG,
-        "DEFAULT_PRIORITY": DEFAULT_PRIORITY,
-        "MAX_PRIORITY": MAX_PRIORITY,
-        "CHECKPOINT_FORMAT": "<QII",
-        "CHECKPOINT_BYTES": CHECKPOINT_BYTES,
-        "EVENT_OF_ONE_FORMAT": "<HHHQI",
-        "EVENT_OF_ONE_BYTES": EVENT_OF_ONE_BYTES,
-        "CONTENT_TYPE_TAG": CONTENT_TYPE_TAG,
-        "MAX_FIELD_BYTES": MAX_FIELD_BYTES,
-        "MAX_HEADERS": MAX_HEADERS,
-        "MAX_ATTRIBUTES": MAX_ATTRIBUTES,
-        "MAX_SEQ": MAX_SEQ,
-        "MAX_TIMESTAMP_NS": MAX_TIMESTAMP_NS,
-        "DEFAULT_MAX_ENTRY_BYTES": DEFAULT_MAX_ENTRY_BYTES,
-        "MAX_ENTRY_BYTES": MAX_ENTRY_BYTES,
-        "MAX_BATCH_BYTES": MAX_BATCH_BYTES,
-        "INDEX_STEP_BYTES": INDEX_STEP_BYTES,
-        "INDEX_POINT_BYTES": INDEX_POINT_BYTES,
-    }
+    compiled = dict(
+        LENGTH_BYTES=LENGTH_BYTES, FIXED_BYTES=FIXED_BYTES, CRC_BYTES=CRC_BYTES,
+        ENTRY_OVERHEAD_BYTES=ENTRY_OVERHEAD_BYTES, MIN_LENGTH=MIN_LENGTH, DATA=DATA,
+        TOMBSTONE=TOMBSTONE, CHECKPOINT=CHECKPOINT, FIRST_EVENT=FIRST_EVENT,
+        LAST_EVENT=LAST_EVENT, HAS_EXPIRES_AT=HAS_EXPIRES_AT, HAS_HEADERS=HAS_HEADERS,
+        IS_COMPRESSED=IS_COMPRESSED, HAS_PRIORITY=HAS_PRIORITY, HAS_DELIVER_AT=HAS_DELIVER_AT,
+        HAS_KEY=HAS_KEY, HAS_ATTRIBUTES=HAS_ATTRIBUTES, RESERVED_FLAG=RESERVED_FLAG,
+        DEFAULT_PRIORITY=DEFAULT_PRIORITY, MAX_PRIORITY=MAX_PRIORITY,
+        CHECKPOINT_BYTES=CHECKPOINT_BYTES, EVENT_OF_ONE_BYTES=EVENT_OF_ONE_BYTES,
+        CONTENT_TYPE_TAG=CONTENT_TYPE_TAG, MAX_FIELD_BYTES=MAX_FIELD_BYTES,
+        MAX_HEADERS=MAX_HEADERS, MAX_ATTRIBUTES=MAX_ATTRIBUTES,
+        DEFAULT_MAX_ENTRY_BYTES=DEFAULT_MAX_ENTRY_BYTES, MAX_ENTRY_BYTES=MAX_ENTRY_BYTES,
+        MAX_BATCH_BYTES=MAX_BATCH_BYTES, INDEX_STEP_BYTES=INDEX_STEP_BYTES,
+        INDEX_POINT_BYTES=INDEX_POINT_BYTES, MAX_SEQ=MAX_SEQ, MAX_TIMESTAMP_NS=MAX_TIMESTAMP_NS,
+        CHECKPOINT_FORMAT="<QII", EVENT_OF_ONE_FORMAT="<HHHQI",
+    )
     for name, value in compiled.items():
         if getattr(layout, name, None) != value:
             raise ImportError(
@@ -90,9 +74,5 @@ def _check_layout():
     if len(Entry._fields) != ENTRY_FIELDS or len(Draft._fields) != DRAFT_FIELDS:
         raise ImportError("the compiled codec was built for other entries; build it again")
 
-
-cdef enum:
-    ENTRY_FIELDS = 13
-    DRAFT_FIELDS = 9
 
 _check_layout()

@@ -1,10 +1,59 @@
-# Messages straight from their bytes. Safe for the reasons of `_unpack.pxi`: only what was verified
-# is built, and a Message is filled before anyone can see it.
+# Message ids, and messages straight from their bytes. `parse_id` stays in Python: it is rarely called.
+
+cdef const char *ID_ALPHABET = b"0123456789ABCDEFGHJKMNPQRSTVWXYZ"
+cdef int64_t MAX_ID_SEQ = (<int64_t>1 << 48) - 1
+
+# Two letters for each ten bits, as an id has thirteen pairs of them.
+cdef char ID_PAIRS[2048]
+for _pair in range(1024):
+    ID_PAIRS[2 * _pair] = ID_ALPHABET[_pair >> 5]
+    ID_PAIRS[2 * _pair + 1] = ID_ALPHABET[_pair & 31]
+
+
+cdef object id_text(uint64_t milliseconds, uint32_t identity, uint64_t seq):
+    # 128 bits as two halves, written from the last pair to the first.
+    cdef char text[26]
+    cdef uint64_t high = (milliseconds & <uint64_t>0xFFFFFFFFFFFF) << 16 | identity >> 16
+    cdef uint64_t low = (<uint64_t>(identity & 0xFFFF)) << 48 | seq
+    cdef int at
+    for at in range(24, -1, -2):
+        memcpy(text + at, ID_PAIRS + 2 * (low & 1023), 2)
+        low = low >> 10 | (high & 1023) << 54
+        high >>= 10
+    return PyUnicode_DecodeASCII(text, 26, NULL)
+
+
+def make_id(timestamp_ns, identity, seq):
+    """Return the id of a message."""
+    cdef int64_t number = bounded(seq)
+    if not 0 <= number <= MAX_ID_SEQ:
+        raise InvalidInput(f"seq {seq} does not fit into an id")
+    return id_text(
+        <uint64_t>(<int64_t>timestamp_ns // 1000000), <uint32_t>(<uint64_t>identity), number
+    )
+
+
+def make_ids(timestamp_ns, identity, first_seq, Py_ssize_t count):
+    """Return the ids of messages that were written together."""
+    cdef int64_t first = bounded(first_seq)
+    cdef Py_ssize_t number
+    cdef uint64_t milliseconds = <uint64_t>(<int64_t>timestamp_ns // 1000000)
+    cdef uint32_t who = <uint32_t>(<uint64_t>identity)
+    if count > 0 and not 0 <= first <= MAX_ID_SEQ - (count - 1):
+        if first < 0 or first > MAX_ID_SEQ:
+            raise InvalidInput(f"seq {first_seq} does not fit into an id")
+        raise InvalidInput(f"seq {MAX_ID_SEQ + 1} does not fit into an id")
+    return [id_text(milliseconds, who, first + number) for number in range(count)]
+
+
+# -- messages ----------------------------------------------------------------------------------
+
+# Safe for the same reasons as building entries in `_unpack.pxi`.
 
 cdef enum:
     MESSAGE_FIELDS = 11
-    NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-    NEEDS_A_LOOK = NEEDS_THE_STATE | HAS_EXPIRES_AT | IS_COMPRESSED
+    AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
+    NOT_PLAIN = AFFECTS_ORDER | HAS_EXPIRES_AT | IS_COMPRESSED
 
 if len(Message._fields) != MESSAGE_FIELDS:
     raise ImportError("the compiled codec was built for other messages; build it again")
@@ -13,7 +62,7 @@ if len(Message._fields) != MESSAGE_FIELDS:
 cdef bint has_only_content_type(
     const uint8_t *data, const Head *head, const Fields *fields
 ) noexcept nogil:
-    # As its attributes, if it has any: it changes nothing about the delivery.
+    # Whether it has no other attribute: a content type does not affect delivery.
     cdef const uint8_t *at = data + head.offset
     if fields.attributes == 0:
         return True
@@ -82,12 +131,7 @@ def read_messages(
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
-    """Messages from `start`, checkpoints left out, and the offset to go on from.
-
-    Stops at `max_count`, at the end, at zeros, before anything else than a good message whose only
-    options are its headers and content type, and before all but the first would go over
-    `max_bytes`.
-    """
+    """Return plain messages from `start` on, and the offset after them."""
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
     cdef uint32_t who = <uint32_t>(<uint64_t>identity)
@@ -105,7 +149,7 @@ def read_messages(
             break
         if head.type != CHECKPOINT:
             seq = base + <int64_t>head.seq
-            if head.type != DATA or head.flags & NEEDS_A_LOOK or seq > MAX_ID_SEQ:
+            if head.type != DATA or head.flags & NOT_PLAIN or seq > MAX_ID_SEQ:
                 break
             if not has_only_content_type(view.data, &head, &fields):
                 break
@@ -137,7 +181,7 @@ cdef void skip_plain_in(
             return
         if head.type != CHECKPOINT:
             seq = seq_base + <int64_t>head.seq
-            if head.type != DATA or head.flags & NEEDS_THE_STATE or seq >= end_seq:
+            if head.type != DATA or head.flags & AFFECTS_ORDER or seq >= end_seq:
                 return
             if not has_only_content_type(data, &head, &fields):
                 return
@@ -158,11 +202,7 @@ def skip_plain(
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
-    """Pass over plain messages in a row: (first seq, seq after the last, offset after the last).
-
-    Plain: good, of the default priority, due at once, without key and with no attribute but a
-    content type. Stops before anything else, and before `end_seq`.
-    """
+    """Skip a run of plain messages; return (first seq, end seq, offset after them)."""
     cdef Run run
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t stop_seq = checked_seq(end_seq)

@@ -61,7 +61,7 @@ cdef uint8_t *take_scratch(Scratch *scratch, Py_ssize_t count) except NULL:
 cdef int add_sized(Scratch *scratch, str name, const char *data, Py_ssize_t count) except -1:
     cdef uint8_t *at
     if count > MAX_FIELD_BYTES:
-        raise TooLarge(f"{name} has {count} bytes; the most is {MAX_FIELD_BYTES}")
+        raise TooLarge(f"{name} has {count} bytes; the maximum is {MAX_FIELD_BYTES}")
     at = take_scratch(scratch, 2 + count)
     store_u16(at, <uint16_t>count)
     memcpy(at + 2, data, count)
@@ -104,7 +104,7 @@ cdef int add_headers(Scratch *scratch, object mapping) except -1:
     cdef dict headers = dict_of(mapping)
     cdef Py_ssize_t count = len(headers)
     if count > MAX_HEADERS:
-        raise TooLarge(f"{count} headers; the most is {MAX_HEADERS}")
+        raise TooLarge(f"{count} headers; the maximum is {MAX_HEADERS}")
     store_u16(take_scratch(scratch, 2), <uint16_t>count)
     for name, value in headers.items():
         add_text(scratch, "header name", name)
@@ -118,7 +118,7 @@ cdef int add_attributes(Scratch *scratch, object mapping) except -1:
     cdef Py_ssize_t count = len(attributes)
     cdef int64_t number
     if count > MAX_ATTRIBUTES:
-        raise TooLarge(f"{count} attributes; the most is {MAX_ATTRIBUTES}")
+        raise TooLarge(f"{count} attributes; the maximum is {MAX_ATTRIBUTES}")
     take_scratch(scratch, 1)[0] = <uint8_t>count
     for tag, value in attributes.items():
         number = bounded(tag)
@@ -241,7 +241,7 @@ cdef inline Py_ssize_t piece_bytes(const Piece *piece) noexcept nogil:
 cdef inline uint32_t begin_entry(
     uint8_t *at, Py_ssize_t size, uint8_t type, uint8_t flags, int64_t seq, int64_t timestamp_ns
 ) noexcept nogil:
-    # The fixed part but for the length, which the caller stores in its own time.
+    # The fixed part without the length, which the caller stores last.
     at[4] = type
     at[5] = flags
     store_u64(at + 6, <uint64_t>seq)
@@ -262,7 +262,7 @@ cdef inline void seal_entry(uint8_t *at, Py_ssize_t size, uint32_t length) noexc
 cdef inline uint32_t write_piece(
     uint8_t *at, const Piece *piece, const uint8_t *fields, int64_t seq, int64_t timestamp_ns
 ) noexcept nogil:
-    # The whole entry but for its length, which is answered.
+    # Writes the whole entry but its length; returns the length.
     cdef Py_ssize_t size = piece_bytes(piece)
     cdef uint32_t length = begin_entry(at, size, piece.type, piece.flags, seq, timestamp_ns)
     cdef uint8_t *body = at + FIXED_BYTES
@@ -275,11 +275,11 @@ cdef inline uint32_t write_piece(
 
 
 cdef int refuse_batch_bytes(Py_ssize_t size) except -1:
-    raise TooLarge(f"a batch of {size} bytes; the most is {MAX_BATCH_BYTES}")
+    raise TooLarge(f"a batch of {size} bytes; the maximum is {MAX_BATCH_BYTES}")
 
 
 def pack(seq, timestamp_ns, draft):
-    """The bytes of one entry."""
+    """Return the bytes of one entry."""
     cdef Piece piece
     cdef Scratch scratch
     cdef int64_t checked = checked_seq(seq)
@@ -299,3 +299,106 @@ def pack(seq, timestamp_ns, draft):
         return entry
     finally:
         end_scratch(&scratch)
+
+
+# -- many payloads -----------------------------------------------------------------------------
+
+# Safe because each pair of offsets is loaded once and compared with the data and the room that is
+# left before a byte is copied.
+
+cdef enum Refusal:
+    NOTHING_REFUSED
+    BAD_OFFSETS
+    TOO_LARGE
+    BAD_SEQ
+
+
+cdef struct PayloadRun:
+    const uint8_t *offsets
+    int64_t rows
+    const uint8_t *data
+    int64_t data_bytes
+    uint8_t *into
+    int64_t room
+    int64_t row  # the next to be written
+    int64_t used
+    int64_t seq  # of the next
+    int64_t timestamp_ns
+    int64_t max_entry_bytes
+
+
+cdef Refusal write_run(PayloadRun *run) noexcept nogil:
+    # Stops before the row that does not fit, and at one that is refused.
+    cdef int64_t start
+    cdef int64_t stop
+    cdef int64_t size
+    cdef uint8_t *at
+    while run.row < run.rows:
+        start = <int32_t>load_u32(run.offsets + 4 * run.row)
+        stop = <int32_t>load_u32(run.offsets + 4 * run.row + 4)
+        if not 0 <= start <= stop <= run.data_bytes:
+            return BAD_OFFSETS
+        size = ENTRY_OVERHEAD_BYTES + stop - start
+        if size > run.max_entry_bytes:
+            return TOO_LARGE
+        if run.seq < 0:
+            return BAD_SEQ
+        if size > run.room - run.used:
+            break
+        at = run.into + run.used
+        store_u32(at, begin_entry(at, size, DATA, 0, run.seq, run.timestamp_ns))
+        memcpy(at + FIXED_BYTES, run.data + start, stop - start)
+        store_u32(at + size - CRC_BYTES, crc32c_of(at, size - CRC_BYTES))
+        run.used += size
+        run.row += 1
+        run.seq = run.seq + 1 if run.seq < MAX_SEQ else -1
+    return NOTHING_REFUSED
+
+
+def pack_payloads(
+    into,
+    offsets,
+    data,
+    int64_t row,
+    *,
+    seq,
+    timestamp_ns,
+    max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
+):
+    """Write plain messages from Arrow's buffers into a buffer."""
+    cdef PayloadRun run
+    cdef Refusal refusal
+    cdef Py_buffer held
+    cdef View places = view_of(offsets, 0, 0)
+    cdef View payloads = view_of(data, 0, 0)
+    run.offsets = places.data
+    run.rows = max(places.buffer.len // 4 - 1, 0)
+    run.data = payloads.data
+    run.data_bytes = payloads.buffer.len
+    run.row = row
+    run.used = 0
+    run.seq = checked_seq(seq)
+    run.timestamp_ns = checked_timestamp(timestamp_ns)
+    run.max_entry_bytes = checked_entry_limit(max_entry_bytes)
+    if not 0 <= row <= run.rows:
+        raise ValueError(f"there is no row {row} among {run.rows}")
+    PyObject_GetBuffer(into, &held, PyBUF_WRITABLE)
+    try:
+        run.into = <uint8_t *>held.buf
+        run.room = held.len
+        if worth_a_release(0, held.len):
+            with nogil:
+                refusal = write_run(&run)
+        else:
+            refusal = write_run(&run)
+    finally:
+        PyBuffer_Release(&held)
+    if refusal == BAD_OFFSETS:
+        raise InvalidInput(f"the offsets of payload {run.row} are not inside the data")
+    if refusal == TOO_LARGE:
+        raise TooLarge(
+            f"payload {run.row} makes an entry of more than {run.max_entry_bytes} bytes"
+        )
+    if refusal == BAD_SEQ:
+        raise InvalidInput("no seq is left: the highest is 2^63 - 1")
+    return run.row, run.used

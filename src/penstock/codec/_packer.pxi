@@ -1,10 +1,10 @@
-# Appending. Safe between threads because from the first look at the Packer's numbers to the last
-# byte no Python code runs and the interpreter lock is not released: items are gathered first, then
-# placed in one go. Safe in memory because position and limit can only be set inside the buffer.
+# Appending. Safe between threads: from the first check of the packer's numbers to the last byte, no
+# Python code runs and the interpreter lock is not released. Items are gathered before that. Safe in
+# memory: position and limit can only be set inside the buffer.
 
 
 cdef class Packer:
-    """Writes entries one after another into a buffer; see the twin in packer_py.py."""
+    """Writes entries one after another into a buffer; see `packer_py.py`."""
 
     cdef Py_buffer _buffer
     cdef bint _held
@@ -85,30 +85,13 @@ cdef class Packer:
         cdef int64_t stored_ns
         return self._append(payload, timestamp_ns, &stored_ns)
 
-    def append_draft(self, draft, timestamp_ns):
-        """Write one entry with options."""
-        cdef int64_t stored_ns
-        return self._append_draft(draft, timestamp_ns, &stored_ns)
-
     def append_batch(self, items, timestamp_ns):
         """Write entries that belong together, in a frame if there are several."""
         cdef int64_t stored_ns
         return self._append_batch(items, timestamp_ns, &stored_ns)
 
-    def append_stamped(self, payload, timestamp_ns):
-        """As `append`, but answers (seq, timestamp as stored), None where that answers -1."""
-        cdef int64_t stored_ns
-        cdef int64_t seq = self._append(payload, timestamp_ns, &stored_ns)
-        return None if seq < 0 else (seq, stored_ns)
-
-    def append_draft_stamped(self, draft, timestamp_ns):
-        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
-        cdef int64_t stored_ns
-        cdef int64_t seq = self._append_draft(draft, timestamp_ns, &stored_ns)
-        return None if seq < 0 else (seq, stored_ns)
-
     def append_batch_stamped(self, items, timestamp_ns):
-        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
+        """Write as `append_batch` does; return (first seq, timestamp as stored), or None for -1."""
         cdef int64_t stored_ns
         cdef int64_t seq = self._append_batch(items, timestamp_ns, &stored_ns)
         return None if seq < 0 else (seq, stored_ns)
@@ -127,7 +110,7 @@ cdef class Packer:
         return self._place_one(&piece, NULL, time_ns, &stored_ns)
 
     def append_event_of_one(self, type_, group, attempt, seq, timestamp_ns):
-        """Write an event about one message that says no more than which, and of what attempt."""
+        """Write an event that holds only group, attempt and the seq of one message."""
         cdef uint8_t body[EVENT_OF_ONE_BYTES]
         cdef int64_t stored_ns
         cdef int64_t time_ns = checked_timestamp(timestamp_ns)
@@ -147,7 +130,7 @@ cdef class Packer:
         return self._place_one(&piece, NULL, time_ns, &stored_ns)
 
     def append_identified(self, item, timestamp_ns, identity):
-        """Write a message, plain or a draft; its id, None where it may not go on."""
+        """Write a message, plain or a draft; return its id, or None for -1."""
         cdef int64_t stored_ns
         cdef uint32_t who = <uint32_t>(<uint64_t>identity)
         cdef int64_t seq = self._next_seq
@@ -159,8 +142,8 @@ cdef class Packer:
             seq = self._append_draft(item, timestamp_ns, &stored_ns)
         return None if seq < 0 else id_text(stored_ns // 1000000, who, seq)
 
-    # The three ways to write. `stored_ns` becomes the timestamp as stored: read from the packer
-    # after the call it could be another's, since letting go of an item can run its code.
+    # `stored_ns` becomes the timestamp as stored. Read from the packer after the call it could be
+    # that of another thread, since releasing an item can run Python code.
 
     @cython.final
     cdef int64_t _append(self, object payload, object timestamp_ns, int64_t *stored_ns) except -2:
@@ -207,6 +190,8 @@ cdef class Packer:
         cdef Scratch scratch
         if count == 0:
             raise InvalidInput("a batch needs at least one entry")
+        if count == 1:
+            return self._append_draft(held[0], timestamp_ns, stored_ns)
         time_ns = checked_timestamp(timestamp_ns)
         pieces = <Piece *>PyMem_Malloc(count * sizeof(Piece))
         if pieces == NULL:
@@ -223,14 +208,14 @@ cdef class Packer:
             PyMem_Free(pieces)
 
     def promise(self, synced_upto):
-        """Let the next call begin with a checkpoint: the file is durable up to that offset."""
+        """Let the next call write a checkpoint first: the file is durable up to that offset."""
         cdef int64_t offset = bounded(synced_upto)
         if offset < 0:
             raise InvalidInput(f"{synced_upto} is not an offset that can be durable")
         self._synced_upto = offset
 
     def write_checkpoint(self, timestamp_ns):
-        """Write the promised checkpoint now, with nothing behind it; False if there is no room."""
+        """Write the promised checkpoint now; return False if there is no room."""
         cdef int64_t time_ns = checked_timestamp(timestamp_ns)
         cdef uint8_t *at
         if self._synced_upto < 0:
@@ -247,7 +232,7 @@ cdef class Packer:
         return True
 
     def take(self):
-        """Hand over what was written so far and begin again at the buffer's start."""
+        """Return the bytes written so far and start again at the start of the buffer."""
         cdef bytes data
         if not self._held:
             return b""
@@ -257,7 +242,7 @@ cdef class Packer:
         return data
 
     def release(self):
-        """Let go of the buffer; every later append answers -1."""
+        """Release the buffer; every later append returns -1."""
         self._limit = 0
         if self._held:
             self._held = False
@@ -267,7 +252,7 @@ cdef class Packer:
     cdef inline int _check_piece(self, const Piece *piece) except -1:
         if piece_bytes(piece) > self._max_entry_bytes:
             raise TooLarge(
-                f"an entry of {piece_bytes(piece)} bytes; the most is {self._max_entry_bytes}"
+                f"an entry of {piece_bytes(piece)} bytes; the maximum is {self._max_entry_bytes}"
             )
         return 0
 
@@ -330,7 +315,7 @@ cdef class Packer:
     cdef uint32_t _write_checkpoint(
         self, uint8_t *at, int64_t time_ns, uint32_t frame_count, uint32_t frame_bytes
     ) noexcept:
-        # All but its length, which is answered.
+        # Writes all but its length; returns the length.
         cdef uint32_t length = begin_entry(
             at, CHECKPOINT_BYTES, CHECKPOINT, 0, self._next_seq, time_ns
         )

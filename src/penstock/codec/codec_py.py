@@ -1,24 +1,20 @@
-"""The codec in plain Python: the readable reference, and the fallback where no compiler was.
+"""The codec in plain Python: the readable reference, and the fallback without a compiler.
 
-`_codec.pyx` is the same specification with another body; `tests/codec` holds the two together.
-Every function takes a buffer and offsets into it and never looks outside of them. Offsets in
-results and errors are offsets into that buffer.
+`_codec.pyx` has the same functions with another body; `tests/codec` compares the two. Every
+function takes a buffer and offsets into it and never looks outside of them. Offsets in results and
+errors are offsets into that buffer.
 
 A reader checks, in this order: the length, the checksum, the version (flags and type), seq and
-timestamp, the fields one after another; header text comes last, and only if it is wanted.
+timestamp, and the fields one after another. Header text comes last, and only if it is wanted.
 """
 
-from penstock.codec.checksum_py import Buffer, crc32c
-from penstock.codec.clock_py import SteadyClock
+from penstock.codec.buffer_py import Buffer, crc32c
 from penstock.codec.columns_py import decode_columns
-from penstock.codec.gate_py import Gate
 from penstock.codec.ids_py import make_id, make_ids, parse_id
 from penstock.codec.messages_py import read_messages, skip_plain
-from penstock.codec.pack_py import pack
+from penstock.codec.pack_py import pack, pack_payloads
 from penstock.codec.packer_py import Packer
-from penstock.codec.payloads_py import pack_payloads
-from penstock.codec.restamp_py import restamp
-from penstock.codec.scan_py import first_nonzero, resync, seek, skim
+from penstock.codec.scan_py import first_nonzero, restamp, resync, seek, skim
 from penstock.codec.unpack_py import read_entries, unpack
 
 IMPLEMENTATION = "python"
@@ -26,9 +22,7 @@ IMPLEMENTATION = "python"
 __all__ = [
     "IMPLEMENTATION",
     "Buffer",
-    "Gate",
     "Packer",
-    "SteadyClock",
     "crc32c",
     "decode_columns",
     "first_nonzero",

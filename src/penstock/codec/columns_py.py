@@ -3,7 +3,7 @@
 import struct
 from collections.abc import Collection
 
-from penstock.codec.checksum_py import Buffer
+from penstock.codec.buffer_py import Buffer, check_limits, view_of
 from penstock.codec.entry import COLUMN_NAMES, Columns
 from penstock.codec.layout import (
     DATA,
@@ -11,22 +11,14 @@ from penstock.codec.layout import (
     FIRST_EVENT,
     MAX_BATCH_BYTES,
 )
-from penstock.codec.pack_py import check_limits
-from penstock.codec.unpack_py import (
-    Fields,
-    Head,
-    header_texts,
-    read_fields,
-    read_head,
-    view_of,
-)
+from penstock.codec.unpack_py import Fields, Head, header_texts, read_fields, read_head
 from penstock.errors import BadEntry, InvalidInput
 
 _INT32 = struct.Struct("<i")
 
 
 class _Builder:
-    """The buffers of the asked-for columns, growing row by row."""
+    """The buffers of the wanted columns, growing row by row."""
 
     def __init__(self, names: Collection[str]) -> None:
         for name in names:
@@ -65,7 +57,7 @@ class _Builder:
         self.buffers[name] = bytearray()
 
     def add(self, head: Head, fields: Fields) -> None:
-        """Append one row to every column that was asked for."""
+        """Append one row to every wanted column."""
         names = self.names
         for name, width, value in (
             ("seq", 8, head.seq),
@@ -135,12 +127,12 @@ def decode_columns(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Columns:
-    """The named columns of the data entries from `start`; with `events`, of the events instead.
+    """Return the named columns of the data entries from `start` on, or of the events.
 
-    Everything else is verified and passed over. Stops at `max_rows`, before the row that takes
-    the sum of the rows' sizes over `max_bytes` (the first row is always taken), at the end, at
-    zeros, and before a bad entry; only if that is the very first thing found is BadEntry raised.
-    Headers are checked to be UTF-8 only if they are asked for.
+    Other entries are verified and skipped. Stop at `max_rows`, before the row that takes the sum of
+    the rows' sizes over `max_bytes` (but not before the first), at the end, at zeros, and before a
+    bad entry. Raise BadEntry only if the first entry is bad. Headers are checked to be UTF-8 only
+    if they are asked for.
     """
     check_limits(seq_base, max_entry_bytes)
     max_bytes = min(max_bytes, MAX_BATCH_BYTES)  # so that 32-bit offsets always reach

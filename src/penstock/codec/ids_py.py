@@ -16,7 +16,7 @@ _MASK_48 = (1 << 48) - 1
 
 
 def make_id(timestamp_ns: int, identity: int, seq: int) -> str:
-    """The id of a message.
+    """Return the id of a message.
 
     >>> make_id(1_700_000_000_000_000_000, 0xCAFE, 42)
     '01HF7YAT00000CNZG00000001A'
@@ -28,12 +28,12 @@ def make_id(timestamp_ns: int, identity: int, seq: int) -> str:
 
 
 def make_ids(timestamp_ns: int, identity: int, first_seq: int, count: int) -> list[str]:
-    """The ids of messages that were written together."""
+    """Return the ids of messages that were written together."""
     return [make_id(timestamp_ns, identity, seq) for seq in range(first_seq, first_seq + count)]
 
 
 def parse_id(text: str) -> tuple[int, int, int]:
-    """(milliseconds, queue identity, seq) of an id; InvalidInput where it is not one."""
+    """Return (milliseconds, queue identity, seq) of an id; raise InvalidInput if it is not one."""
     number = 0
     if not isinstance(text, str) or len(text) != _ID_LENGTH:
         raise InvalidInput(f"{text!r} is not a message id: those have {_ID_LENGTH} characters")

@@ -1,9 +1,9 @@
-"""Messages straight from their bytes, for the ways that are gone most: plain ones, in a row.
+"""Messages straight from their bytes: the fast path for runs of plain messages.
 
-What these functions stop at is not refused: it is for the readers of whole entries.
+These functions stop at anything else, which is left to the readers of whole entries.
 """
 
-from penstock.codec.checksum_py import Buffer
+from penstock.codec.buffer_py import Buffer, check_limits, check_seq, view_of
 from penstock.codec.entry import Entry
 from penstock.codec.ids_py import MAX_ID_SEQ, make_id
 from penstock.codec.layout import (
@@ -17,13 +17,12 @@ from penstock.codec.layout import (
     HAS_PRIORITY,
     IS_COMPRESSED,
 )
-from penstock.codec.pack_py import check_limits, check_seq
-from penstock.codec.unpack_py import Head, entry_of, read_head, view_of
+from penstock.codec.unpack_py import Head, entry_of, read_head
 from penstock.errors import BadEntry
 from penstock.model import NO_HEADERS, Message
 
-_NEEDS_THE_STATE = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-_NEEDS_A_LOOK = _NEEDS_THE_STATE | HAS_EXPIRES_AT | IS_COMPRESSED
+_AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
+_NOT_PLAIN = _AFFECTS_ORDER | HAS_EXPIRES_AT | IS_COMPRESSED
 
 
 def read_messages(
@@ -37,11 +36,11 @@ def read_messages(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Message], int]:
-    """Messages from `start`, checkpoints left out, and the offset to go on from.
+    """Return messages from `start` on, without checkpoints, and the offset to continue from.
 
-    Stops at `max_count`, at the end, at zeros, before anything else than a good message whose only
-    options are its headers and content type, and before all but the first would go over
-    `max_bytes`.
+    Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first
+    message), and before anything but a good message whose only options are headers and content
+    type.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
@@ -55,7 +54,7 @@ def read_messages(
             if messages and offset + head.size - start > max_bytes:
                 break
             if head.type != CHECKPOINT:
-                if head.type != DATA or head.flags & _NEEDS_A_LOOK or head.seq > MAX_ID_SEQ:
+                if head.type != DATA or head.flags & _NOT_PLAIN or head.seq > MAX_ID_SEQ:
                     break
                 if not _has_only_content_type(entry):
                     break
@@ -73,10 +72,10 @@ def skip_plain(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[int, int, int]:
-    """Pass over plain messages in a row: (first seq, seq after the last, offset after the last).
+    """Skip a run of plain messages; return (first seq, seq after the last, offset after it).
 
-    Plain: good, of the default priority, due at once, without key and with no attribute but a
-    content type. Stops before anything else, and before `end_seq`.
+    Plain means: undamaged, of default priority, due at once, without a key, and without attributes
+    other than a content type. Stop before anything else, and before `end_seq`.
     """
     check_limits(seq_base, max_entry_bytes)
     check_seq(end_seq)
@@ -89,7 +88,7 @@ def skip_plain(
                 break
             head, entry = found
             if head.type != CHECKPOINT:
-                if head.type != DATA or head.flags & _NEEDS_THE_STATE or head.seq >= end_seq:
+                if head.type != DATA or head.flags & _AFFECTS_ORDER or head.seq >= end_seq:
                     break
                 if not _has_only_content_type(entry):
                     break
@@ -113,7 +112,7 @@ def _good_entry(
 
 
 def _has_only_content_type(entry: Entry) -> bool:
-    """As its attributes, if it has any: it changes nothing about the delivery."""
+    """Return whether it has no other attribute: a content type does not affect delivery."""
     if not entry.attributes:
         return True
     if [*entry.attributes] != [CONTENT_TYPE_TAG]:

@@ -1,14 +1,23 @@
-"""One entry to bytes; refuses what the format cannot hold."""
+"""One entry to bytes, and many payloads at once; refuses what the format cannot hold."""
 
 import struct
 from collections.abc import Mapping
 
-from penstock.codec.checksum_py import Buffer, crc32c, flat
+from penstock.codec.buffer_py import (
+    Buffer,
+    check_limits,
+    check_seq,
+    check_timestamp,
+    crc32c,
+    flat,
+)
 from penstock.codec.entry import Draft
 from penstock.codec.layout import (
     CRC_BYTES,
     DATA,
+    DEFAULT_MAX_ENTRY_BYTES,
     DEFAULT_PRIORITY,
+    ENTRY_OVERHEAD_BYTES,
     FIRST_EVENT,
     FIXED_BYTES,
     HAS_ATTRIBUTES,
@@ -22,7 +31,6 @@ from penstock.codec.layout import (
     LENGTH_BYTES,
     MAX_ATTRIBUTES,
     MAX_BATCH_BYTES,
-    MAX_ENTRY_BYTES,
     MAX_FIELD_BYTES,
     MAX_HEADERS,
     MAX_PRIORITY,
@@ -36,10 +44,11 @@ _FIXED = struct.Struct("<IBBQQ")  # length, type, flags, seq, timestamp
 _U16 = struct.Struct("<H")
 _U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
+_TWO_OFFSETS = struct.Struct("<ii")
 
 
 def pack(seq: int, timestamp_ns: int, draft: Draft) -> bytes:
-    """The bytes of one entry.
+    """Return the bytes of one entry.
 
     >>> pack(1, 0, Draft(b"hello")).hex(" ", -4)[:26]
     '1b000000 01000100 00000000'
@@ -51,36 +60,20 @@ def pack(seq: int, timestamp_ns: int, draft: Draft) -> bytes:
     return seal(seq, timestamp_ns, draft.type, flags, body)
 
 
-def check_seq(seq: int) -> None:
-    if not 0 <= seq <= MAX_SEQ:
-        raise InvalidInput(f"seq {seq} is not between 0 and 2^63 - 1")
-
-
-def check_timestamp(timestamp_ns: int) -> None:
-    if not 0 <= timestamp_ns <= MAX_TIMESTAMP_NS:
-        raise InvalidInput(f"timestamp {timestamp_ns} ns is not between 1970 and 2262")
-
-
-def check_limits(seq_base: int, max_entry_bytes: int) -> None:
-    check_seq(seq_base)
-    if not 0 <= max_entry_bytes <= MAX_ENTRY_BYTES:
-        raise InvalidInput(f"max_entry_bytes {max_entry_bytes} is not up to {MAX_ENTRY_BYTES}")
-
-
 def check_batch_bytes(size: int) -> None:
     if size > MAX_BATCH_BYTES:
-        raise TooLarge(f"a batch of {size} bytes; the most is {MAX_BATCH_BYTES}")
+        raise TooLarge(f"a batch of {size} bytes; the maximum is {MAX_BATCH_BYTES}")
 
 
 def seal(seq: int, timestamp_ns: int, type_: int, flags: int, body: bytes) -> bytes:
-    """The whole entry around its body, checksum last."""
+    """Return the whole entry around its body, checksum last."""
     length = FIXED_BYTES - LENGTH_BYTES + len(body) + CRC_BYTES
     head = _FIXED.pack(length, type_, flags, seq, timestamp_ns) + body
     return head + _U32.pack(crc32c(head))
 
 
 def body_of(draft: Draft) -> tuple[int, bytes]:
-    """Flags, and optional fields with payload."""
+    """Return the flags, and the optional fields followed by the payload."""
     if draft.type not in (DATA, TOMBSTONE) and not FIRST_EVENT <= draft.type <= LAST_EVENT:
         raise InvalidInput(f"entry type {draft.type} cannot be written by a caller")
     flags = 0
@@ -127,7 +120,7 @@ def _time_field(name: str, value_ns: int) -> bytes:
 
 def _sized(name: str, value: bytes) -> bytes:
     if len(value) > MAX_FIELD_BYTES:
-        raise TooLarge(f"{name} has {len(value)} bytes; the most is {MAX_FIELD_BYTES}")
+        raise TooLarge(f"{name} has {len(value)} bytes; the maximum is {MAX_FIELD_BYTES}")
     return _U16.pack(len(value)) + value
 
 
@@ -141,7 +134,7 @@ def _utf8(name: str, text: str) -> bytes:
 def _headers_field(headers: Mapping[str, str]) -> bytes:
     pairs = dict(headers.items())  # counted and written from one copy: a mapping may change
     if len(pairs) > MAX_HEADERS:
-        raise TooLarge(f"{len(pairs)} headers; the most is {MAX_HEADERS}")
+        raise TooLarge(f"{len(pairs)} headers; the maximum is {MAX_HEADERS}")
     parts = [_U16.pack(len(pairs))]
     for name, value in pairs.items():
         parts.append(_sized("header name", _utf8("header name", name)))
@@ -152,10 +145,57 @@ def _headers_field(headers: Mapping[str, str]) -> bytes:
 def _attributes_field(attributes: Mapping[int, bytes]) -> bytes:
     pairs = dict(attributes.items())
     if len(pairs) > MAX_ATTRIBUTES:
-        raise TooLarge(f"{len(pairs)} attributes; the most is {MAX_ATTRIBUTES}")
+        raise TooLarge(f"{len(pairs)} attributes; the maximum is {MAX_ATTRIBUTES}")
     parts = [bytes([len(pairs)])]
     for tag, value in pairs.items():
         if not 0 <= tag <= 0xFF:
             raise InvalidInput(f"attribute tag {tag} is not between 0 and 255")
         parts.append(bytes([tag]) + _sized("attribute", _bytes_of(value)))
     return b"".join(parts)
+
+
+def pack_payloads(
+    into: bytearray | memoryview,
+    offsets: Buffer,
+    data: Buffer,
+    row: int,
+    *,
+    seq: int,
+    timestamp_ns: int,
+    max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
+) -> tuple[int, int]:
+    """Write plain messages from the start of a buffer on, as many as fit.
+
+    The payloads lie side by side, as in Arrow: payload n is between the n-th and the next of the
+    offsets (32 bits each). Begin with payload `row`, which gets `seq`. Return the number of the
+    first payload that did not fit (or the number of payloads), and the bytes written. No one may
+    read the buffer meanwhile, and after an error its content is undefined.
+
+    >>> pack_payloads(bytearray(60), bytes([0, 0, 0, 0, 2, 0, 0, 0]), b"hi", 0, seq=0,
+    ...               timestamp_ns=0)
+    (1, 28)
+    """
+    bounds, payloads, target = flat(offsets), flat(data), flat(into)
+    rows, used = max(len(bounds) // 4 - 1, 0), 0
+    check_seq(seq)
+    check_timestamp(timestamp_ns)
+    check_limits(seq, max_entry_bytes)
+    if not 0 <= row <= rows:
+        raise ValueError(f"there is no row {row} among {rows}")
+    if target.readonly:
+        raise BufferError("entries need a buffer that can be written")
+    while row < rows:
+        start, stop = _TWO_OFFSETS.unpack_from(bounds, 4 * row)
+        if not 0 <= start <= stop <= len(payloads):
+            raise InvalidInput(f"the offsets of payload {row} are not inside the data")
+        size = ENTRY_OVERHEAD_BYTES + stop - start
+        if size > max_entry_bytes:
+            raise TooLarge(f"payload {row} makes an entry of more than {max_entry_bytes} bytes")
+        if seq > MAX_SEQ:
+            raise InvalidInput("no seq is left: the highest is 2^63 - 1")
+        if size > len(target) - used:
+            break
+        entry = seal(seq, timestamp_ns, DATA, 0, bytes(payloads[start:stop]))
+        target[used : used + size] = entry
+        row, used, seq = row + 1, used + size, seq + 1
+    return row, used

@@ -4,7 +4,7 @@ import struct
 import threading
 from collections.abc import Sequence
 
-from penstock.codec.checksum_py import flat
+from penstock.codec.buffer_py import check_limits, check_seq, check_timestamp, flat
 from penstock.codec.entry import Draft
 from penstock.codec.ids_py import MAX_ID_SEQ, make_id
 from penstock.codec.layout import (
@@ -18,14 +18,7 @@ from penstock.codec.layout import (
     MAX_SEQ,
     MAX_TIMESTAMP_NS,
 )
-from penstock.codec.pack_py import (
-    body_of,
-    check_batch_bytes,
-    check_limits,
-    check_seq,
-    check_timestamp,
-    seal,
-)
+from penstock.codec.pack_py import body_of, check_batch_bytes, seal
 from penstock.errors import InvalidInput, TooLarge
 
 _CHECKPOINT = struct.Struct(CHECKPOINT_FORMAT)
@@ -35,16 +28,16 @@ _EVENT_OF_ONE = struct.Struct(EVENT_OF_ONE_FORMAT)
 class Packer:
     """Writes entries one after another into a buffer: a mapped segment or a staging area.
 
-    A call writes all it was given or nothing, and answers the first seq, or -1 where it may not
-    go on: no room before `limit`, `seq_limit` or `time_limit_ns` reached. The owner then makes
-    room or starts a new segment and calls again. A call is atomic between threads (by a lock here;
-    the compiled twin needs none, because from looking at the packer to the last byte it never lets
-    go of the interpreter). So the usual append takes no lock of its owner's, and closing the gate
-    (`limit = 0`) sends the next caller to the owner.
+    A call writes everything or nothing. It returns the first seq, or -1 if there is no room before
+    `limit`, or if `seq_limit` or `time_limit_ns` is reached. The owner then makes room or starts a
+    new segment and calls again. A call is atomic between threads: by a lock here; the compiled twin
+    needs none, because it holds the interpreter lock from the first check to the last byte. So the
+    fast path of an append takes no lock of the owner, and closing the packer (`limit = 0`) sends
+    the next caller to the owner.
 
-    The length field of the first entry is stored last: whoever reads the same pages sees either
-    zeros or all of the call's bytes. Then position, seq, time and promise change in one assignment:
-    an interrupt before it means that nothing was written, and the next call writes over it.
+    The length field of the first entry is stored last, so a reader of the same pages sees either
+    zeros or all bytes of the call. Then position, seq, time and promise change in one assignment:
+    after an interrupt before it nothing was written, and the next call overwrites the bytes.
     """
 
     def __init__(
@@ -120,31 +113,19 @@ class Packer:
         """Write a plain message (no options)."""
         return self._write([Draft(payload)], timestamp_ns)
 
-    def append_draft(self, draft: Draft, timestamp_ns: int) -> int:
-        """Write one entry with options."""
-        return self._write([draft], timestamp_ns)
-
     def append_batch(self, items: Sequence[bytes | Draft], timestamp_ns: int) -> int:
         """Write entries that belong together, in a frame if there are several."""
         if not items:
             raise InvalidInput("a batch needs at least one entry")
         return self._write(items, timestamp_ns)
 
-    def append_stamped(self, payload: bytes, timestamp_ns: int) -> tuple[int, int] | None:
-        """As `append`, but answers (seq, timestamp as stored), None where that answers -1.
-
-        Only the call itself can tell the timestamp: behind it, another thread may have appended.
-        """
-        return self._write_stamped([Draft(payload)], timestamp_ns)
-
-    def append_draft_stamped(self, draft: Draft, timestamp_ns: int) -> tuple[int, int] | None:
-        """As `append_draft`, but answers (seq, timestamp as stored), or None."""
-        return self._write_stamped([draft], timestamp_ns)
-
     def append_batch_stamped(
         self, items: Sequence[bytes | Draft], timestamp_ns: int
     ) -> tuple[int, int] | None:
-        """As `append_batch`, but answers (first seq, timestamp as stored), or None."""
+        """Write as `append_batch` does; return (first seq, timestamp as stored), or None for -1.
+
+        Only the call itself can tell the timestamp: after it, another thread may have appended.
+        """
         if not items:
             raise InvalidInput("a batch needs at least one entry")
         return self._write_stamped(items, timestamp_ns)
@@ -156,7 +137,7 @@ class Packer:
     def append_event_of_one(
         self, type_: int, group: int, attempt: int, seq: int, timestamp_ns: int
     ) -> int:
-        """Write an event about one message that says no more than which, and of what attempt."""
+        """Write an event that holds only group, attempt and the seq of one message."""
         check_timestamp(timestamp_ns)
         for number in (group, attempt):
             if not 0 <= number <= 0xFFFF:
@@ -168,9 +149,9 @@ class Packer:
     def append_identified(
         self, item: bytes | Draft, timestamp_ns: int, identity: int
     ) -> str | None:
-        """Write a message, plain or a draft; its id, None where it may not go on.
+        """Write a message, plain or a draft; return its id, or None for -1.
 
-        Most messages are published by it: it saves its caller two calls.
+        Most messages are published by it: it saves the caller two calls.
         """
         if self.next_seq > MAX_ID_SEQ:
             raise InvalidInput(f"seq {self.next_seq} does not fit into an id")
@@ -179,14 +160,14 @@ class Packer:
         return None if stamped is None else make_id(stamped[1], identity, stamped[0])
 
     def promise(self, synced_upto: int) -> None:
-        """Let the next call begin with a checkpoint: the file is durable up to that offset."""
+        """Let the next call write a checkpoint first: the file is durable up to that offset."""
         if not 0 <= synced_upto <= MAX_SEQ:
             raise InvalidInput(f"{synced_upto} is not an offset that can be durable")
         with self._lock:
             self._end = (*self._end[:3], synced_upto)
 
     def write_checkpoint(self, timestamp_ns: int) -> bool:
-        """Write the promised checkpoint now, with nothing behind it; False if there is no room."""
+        """Write the promised checkpoint now; return False if there is no room."""
         check_timestamp(timestamp_ns)
         with self._lock:
             position, seq, last_ns, synced_upto = self._end
@@ -200,7 +181,7 @@ class Packer:
             return True
 
     def take(self) -> bytes:
-        """Hand over what was written so far and begin again at the buffer's start."""
+        """Return the bytes written so far and start again at the start of the buffer."""
         with self._lock:
             if not self._buffer:
                 return b""
@@ -210,7 +191,7 @@ class Packer:
             return data
 
     def release(self) -> None:
-        """Let go of the buffer; every later append answers -1."""
+        """Release the buffer; every later append returns -1."""
         with self._lock:
             old, self._limit, self._buffer = self._buffer, 0, memoryview(b"")
             old.release()
@@ -230,7 +211,7 @@ class Packer:
             flags, body = body_of(draft)
             size = ENTRY_OVERHEAD_BYTES + len(body)
             if size > self._max_entry_bytes:
-                raise TooLarge(f"an entry of {size} bytes; the most is {self._max_entry_bytes}")
+                raise TooLarge(f"an entry of {size} bytes; the maximum is {self._max_entry_bytes}")
             bodies.append((draft.type, flags, body))
             batch_bytes += size
         check_batch_bytes(batch_bytes)

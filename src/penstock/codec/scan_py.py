@@ -1,12 +1,21 @@
-"""Passing over a run of entries without building them."""
+"""Passing over a run of entries: seek, skim, resync, restamp."""
 
 import struct
 
-from penstock.codec.checksum_py import Buffer
+from penstock.codec.buffer_py import (
+    Buffer,
+    check_limits,
+    check_seq,
+    check_timestamp,
+    crc32c,
+    flat,
+    view_of,
+)
 from penstock.codec.entry import Skim
 from penstock.codec.layout import (
     CHECKPOINT,
     CHECKPOINT_FORMAT,
+    CRC_BYTES,
     DATA,
     DEFAULT_MAX_ENTRY_BYTES,
     ENTRY_OVERHEAD_BYTES,
@@ -20,12 +29,12 @@ from penstock.codec.layout import (
     RESERVED_FLAG,
     TOMBSTONE,
 )
-from penstock.codec.pack_py import check_limits, check_seq, check_timestamp
-from penstock.codec.unpack_py import FIXED, Head, read_frame, read_head, view_of
+from penstock.codec.unpack_py import FIXED, Head, read_frame, read_head
 from penstock.errors import BadEntry, NewerVersion
 
 _CHECKPOINT = struct.Struct(CHECKPOINT_FORMAT)
 _POINT = struct.Struct("<QQQ")
+_U32 = struct.Struct("<I")
 _U64 = struct.Struct("<Q")
 
 
@@ -39,10 +48,9 @@ def seek(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> int:
-    """The offset of the first entry at or after that seq and that time; -1 if there is none.
+    """Return the offset of the first entry at or after that seq and that time, or -1.
 
-    Steps by the length fields alone: what it passes over is not verified, what it finds is read
-    by someone who does.
+    Follow the length fields alone: neither the skipped entries nor the found one are verified.
     """
     check_seq(seq)
     check_timestamp(timestamp_ns)
@@ -160,11 +168,11 @@ def skim(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Skim:
-    """Verify every checksum from `start` on and say how far it is good.
+    """Verify every checksum from `start` on and return how far the bytes are good.
 
-    With `whole_batches`, `end` of the answer is never inside a batch frame. With `index_from`,
-    sparse index points are made: the first at the first entry at or after that offset, then one
-    about each INDEX_STEP_BYTES. Tombstones count as one entry and reach to their last seq.
+    With `whole_batches`, `end` of the result is never inside a batch frame. With `index_from`,
+    sparse index points are made: the first at the first entry at or after that offset, then about
+    one for each INDEX_STEP_BYTES. A tombstone counts as one entry and reaches to its last seq.
     """
     check_limits(seq_base, max_entry_bytes)
     problem: str | None = None
@@ -195,10 +203,10 @@ def resync(
     min_timestamp_ns: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> int:
-    """The offset of the first valid entry at or after `start`, -1 if there is none.
+    """Return the offset of the first valid entry at or after `start`, or -1.
 
-    Tries every byte. The bounds on seq and time (as stored) make it cheap to pass over garbage,
-    and keep bytes inside a payload from being taken for an entry.
+    Try every byte. The bounds on seq and time (as stored) make it cheap to skip garbage, and keep
+    bytes inside a payload from being taken for an entry.
     """
     check_limits(0, max_entry_bytes)
     max_seq = min(max_seq, MAX_SEQ)
@@ -221,7 +229,7 @@ def resync(
 
 
 def first_nonzero(buffer: Buffer, start: int, end: int) -> int:
-    """The offset of the first byte that is not zero, -1 if all are."""
+    """Return the offset of the first byte that is not zero, or -1."""
     zeros = bytes(4096)
     with view_of(buffer, start, end) as view:
         for offset in range(start, end, len(zeros)):
@@ -229,3 +237,40 @@ def first_nonzero(buffer: Buffer, start: int, end: int) -> int:
             if piece != zeros[: len(piece)]:
                 return offset + len(piece) - len(piece.lstrip(b"\0"))
     return -1
+
+
+def restamp(
+    into: bytearray | memoryview,
+    start: int,
+    end: int,
+    timestamp_ns: int,
+    *,
+    max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
+) -> None:
+    """Change the time of every entry of a range in place, and its checksum.
+
+    Each entry is verified first: a damaged one must not get a valid checksum. Raise BadEntry if one
+    is damaged, or if the range holds anything but whole entries; the entries before it are changed
+    by then. No one may read the buffer meanwhile.
+
+    >>> from penstock.codec import Draft, pack, unpack
+    >>> data = bytearray(pack(7, 1, Draft(b"hi")))
+    >>> restamp(data, 0, len(data), 5)
+    >>> unpack(data, 0, len(data)).timestamp_ns
+    5
+    """
+    check_timestamp(timestamp_ns)
+    check_limits(0, max_entry_bytes)
+    target = flat(into)
+    if target.readonly:
+        raise BufferError("entries need a buffer that can be written")
+    with view_of(target, start, end) as view:
+        offset = start
+        while offset < end:
+            head = read_head(view, offset, end, 0, max_entry_bytes)
+            if head is None:
+                raise BadEntry(offset, "nothing written here")
+            _U64.pack_into(view, offset + FIXED_BYTES - _U64.size, timestamp_ns)
+            offset += head.size
+            crc_at = offset - CRC_BYTES
+            _U32.pack_into(view, crc_at, crc32c(view[head.offset : crc_at]))

@@ -3,7 +3,7 @@
 import struct
 from typing import NamedTuple
 
-from penstock.codec.checksum_py import Buffer, crc32c, flat
+from penstock.codec.buffer_py import Buffer, check_limits, crc32c, view_of
 from penstock.codec.entry import Entry
 from penstock.codec.layout import (
     CHECKPOINT,
@@ -28,19 +28,10 @@ from penstock.codec.layout import (
     RESERVED_FLAG,
     TOMBSTONE,
 )
-from penstock.codec.pack_py import check_limits
 from penstock.errors import BadEntry, NewerVersion
 
 FIXED = struct.Struct("<IBBQQ")  # length, type, flags, seq, timestamp
 _U32 = struct.Struct("<I")
-
-
-def view_of(buffer: Buffer, start: int, end: int) -> memoryview:
-    """The buffer as bytes, to be used in a `with`, so that no error keeps a mapping open."""
-    view = flat(buffer)
-    if not 0 <= start <= end <= len(view):
-        raise ValueError(f"range {start}..{end} is not inside a buffer of {len(view)} bytes")
-    return view
 
 
 class Head(NamedTuple):
@@ -153,7 +144,7 @@ class _Cursor:
 
 
 def read_fields(view: memoryview, head: Head) -> Fields:
-    """The optional fields and the payload, in the order in which they are stored."""
+    """Return the optional fields and the payload, in the order in which they are stored."""
     cursor = _Cursor(view, head)
     flags = head.flags
     return Fields(
@@ -202,7 +193,7 @@ def unpack(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> Entry:
-    """The entry at `offset`; raises BadEntry where there is none."""
+    """Return the entry at `offset`; raise BadEntry if there is none."""
     check_limits(seq_base, max_entry_bytes)
     with view_of(buffer, offset, end) as view:
         head = read_head(view, offset, end, seq_base, max_entry_bytes)
@@ -221,10 +212,10 @@ def read_entries(
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Entry], int]:
-    """Entries from `start`, checkpoints left out, and the offset to go on from.
+    """Return entries from `start` on, without checkpoints, and the offset to continue from.
 
-    Stops at `max_count`, at the end, at zeros, before all but the first would go over `max_bytes`,
-    and before a bad entry; only if that is the very first thing found is BadEntry raised.
+    Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first entry),
+    and before a bad entry. Raise BadEntry only if the first entry is bad.
     """
     check_limits(seq_base, max_entry_bytes)
     entries: list[Entry] = []

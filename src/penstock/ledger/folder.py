@@ -45,7 +45,7 @@ class Folder:
         try:
             size = self.files.size(fd)
             if size > max_bytes:
-                raise ValueError(f"{name} has {size} bytes; the most is {max_bytes}")
+                raise ValueError(f"{name} has {size} bytes; the maximum is {max_bytes}")
             return read_fully(self.files, fd, size, 0)
         finally:
             self.files.close(fd)

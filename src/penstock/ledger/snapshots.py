@@ -37,7 +37,7 @@ class Snapshots:
     def save(self, event_seq: int, blob: bytes) -> None:
         """Write one, durably, and remove all but the newest two."""
         if len(blob) > MAX_SNAPSHOT_BYTES - _HEAD.size - _CRC.size:
-            raise TooLarge(f"a snapshot of {len(blob)} bytes; the most is {MAX_SNAPSHOT_BYTES}")
+            raise TooLarge(f"a snapshot of {len(blob)} bytes; the maximum is {MAX_SNAPSHOT_BYTES}")
         head = _HEAD.pack(_MAGIC, _VERSION, event_seq, len(blob))
         checksum = crc32c(blob, crc32c(head))
         self._folder.replace(snapshot_name(event_seq), head + blob + _CRC.pack(checksum))

@@ -1,7 +1,6 @@
 """The time a queue lives by."""
 
-from penstock.clock import Clock
-from penstock.codec import SteadyClock
+from penstock.clock import Clock, SteadyClock
 
 
 class QueueClock(SteadyClock):

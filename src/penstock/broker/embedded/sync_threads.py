@@ -11,7 +11,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Protocol
 
-from penstock.codec import Gate
+from penstock.clock import Gate
 
 MOST_THREADS = 8
 

@@ -5,8 +5,8 @@ import time
 import hypothesis.strategies as st
 from hypothesis import given
 
-from penstock.codec import SteadyClock, codec_py
-from tests.codec.bodies import Body, compiled, each_body, needs_compiled
+from penstock.clock import SteadyClock, clock_py
+from tests.clock.bodies import Body, compiled, each_body, needs_compiled
 
 MS, S = 1_000_000, 1_000_000_000
 MOVES = st.tuples(
@@ -32,7 +32,7 @@ class Machine:
 @given(st.lists(MOVES, max_size=30))
 def test_the_bodies_agree_and_never_go_back(moves: list[tuple[int, int, str, int]]) -> None:
     machine = Machine()
-    clocks = machine.clock(codec_py), machine.clock(compiled)
+    clocks = machine.clock(clock_py), machine.clock(compiled)
     last_ns = 0
     for passed_ns, stepped_ns, call, argument in moves:
         machine.mono_ns += passed_ns

@@ -1,21 +1,34 @@
-"""The only place that knows the time."""
+"""The only package that knows the time, compiled code included.
+
+`SteadyClock` and `Gate` have a compiled body (`_clock.pyx`) and a pure-Python twin (`clock_py.py`).
+"""
 
 import time
 from threading import Condition
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+from penstock.compiled import compiled_or_twin
+
+if TYPE_CHECKING:
+    from penstock.clock.clock_py import Gate, SteadyClock
+else:
+    _body = compiled_or_twin("penstock.clock._clock", "penstock.clock.clock_py")
+    Gate, SteadyClock = _body.Gate, _body.SteadyClock
+
+__all__ = ["Clock", "Gate", "ManualClock", "SteadyClock", "SystemClock"]
 
 
 class Clock(Protocol):
-    """What the layers below the server ask for the time."""
+    """Where the layers below the server get the time from."""
 
     def now_ns(self) -> int:
-        """Unix time in nanoseconds, UTC. May jump, in both directions."""
+        """Return Unix time in nanoseconds, UTC. It may step in both directions."""
 
     def monotonic_ns(self) -> int:
-        """Nanoseconds since some fixed moment. Never goes back."""
+        """Return nanoseconds since some fixed moment. It never goes back."""
 
     def wait(self, condition: Condition, timeout_s: float | None) -> None:
-        """Wait on a condition that the caller holds, until it is notified or the time is over."""
+        """Wait on a condition that the caller holds, until a notification or the timeout."""
 
 
 class SystemClock:
@@ -63,7 +76,7 @@ class ManualClock:
         self._now_ns += round(seconds * 1e9)
 
     def wait(self, condition: Condition, timeout_s: float | None) -> None:
-        """Returns when notified, or when `advance` has gone past the timeout."""
+        """Return when notified, or when `advance` has gone past the timeout."""
         until_ns = (1 << 63) if timeout_s is None else self._monotonic_ns + round(timeout_s * 1e9)
         waiting = (condition, until_ns)
         self._waiting.append(waiting)

@@ -7,8 +7,8 @@ from types import FrameType
 
 import pytest
 
-from penstock.codec.codec_py import Gate
-from tests.codec.bodies import Body, each_body
+from penstock.clock.clock_py import Gate
+from tests.clock.bodies import Body, each_body
 
 DEADLINE_S = 30
 SIGNAL_AFTER_S = 0.05
