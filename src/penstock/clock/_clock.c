@@ -2742,8 +2742,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_11SteadyClock_6read(struct __
 static int __pyx_pf_8penstock_5clock_6_clock_4Gate___cinit__(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
 static void __pyx_pf_8penstock_5clock_6_clock_4Gate_2__dealloc__(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
 static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_4open(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
-static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_6pass_now(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
-static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
+static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_6wait(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self); /* proto */
 static PyObject *__pyx_tp_new__initialisation_8penstock_5clock_6_clock_SteadyClock(PyObject *o, 
 #if CYTHON_VECTORCALL_TPNEW
     PyObject *const *args, Py_ssize_t nargs, PyObject *kwnames
@@ -2827,8 +2826,8 @@ namespace {
     __Pyx_CachedCFunction __pyx_umethod_PyDict_Type_items;
     __Pyx_CachedCFunction __pyx_umethod_PyDict_Type_pop;
     __Pyx_CachedCFunction __pyx_umethod_PyDict_Type_values;
-    PyObject *__pyx_codeobj_tab[6];
-    PyObject *__pyx_string_tab[55];
+    PyObject *__pyx_codeobj_tab[5];
+    PyObject *__pyx_string_tab[52];
 /* #### Code section: module_state_contents ### */
 /* CommonTypesMetaclass.module_state_decls */
 PyTypeObject *__pyx_CommonTypesMetaclassType;
@@ -2882,51 +2881,48 @@ static __pyx_mstatetype * const __pyx_mstate_global = &__pyx_mstate_global_stati
 #define __pyx_kp_u_src_penstock_clock__gate_pxi __pyx_string_tab[7]
 #define __pyx_n_u_Gate __pyx_string_tab[8]
 #define __pyx_n_u_Gate_open __pyx_string_tab[9]
-#define __pyx_n_u_Gate_pass_now __pyx_string_tab[10]
-#define __pyx_n_u_Gate_wait __pyx_string_tab[11]
-#define __pyx_n_u_SteadyClock __pyx_string_tab[12]
-#define __pyx_n_u_SteadyClock_now_ns __pyx_string_tab[13]
-#define __pyx_n_u_SteadyClock_read __pyx_string_tab[14]
-#define __pyx_n_u_SteadyClock_start_after __pyx_string_tab[15]
-#define __pyx_n_u_Pyx_PyDict_NextRef __pyx_string_tab[16]
-#define __pyx_n_u_annotate __pyx_string_tab[17]
-#define __pyx_n_u_func __pyx_string_tab[18]
-#define __pyx_n_u_main __pyx_string_tab[19]
-#define __pyx_n_u_module __pyx_string_tab[20]
-#define __pyx_n_u_name __pyx_string_tab[21]
-#define __pyx_n_u_pyx_vtable __pyx_string_tab[22]
-#define __pyx_n_u_qualname __pyx_string_tab[23]
-#define __pyx_n_u_set_name __pyx_string_tab[24]
-#define __pyx_n_u_test __pyx_string_tab[25]
-#define __pyx_n_u_is_coroutine __pyx_string_tab[26]
-#define __pyx_n_u_asyncio_coroutines __pyx_string_tab[27]
-#define __pyx_n_u_behind_ns __pyx_string_tab[28]
-#define __pyx_n_u_cline_in_traceback __pyx_string_tab[29]
-#define __pyx_n_u_items __pyx_string_tab[30]
-#define __pyx_n_u_mono_ns __pyx_string_tab[31]
-#define __pyx_n_u_monotonic_ns __pyx_string_tab[32]
-#define __pyx_n_u_now_ns __pyx_string_tab[33]
-#define __pyx_n_u_open __pyx_string_tab[34]
-#define __pyx_n_u_pass_now __pyx_string_tab[35]
-#define __pyx_n_u_penstock_clock__clock __pyx_string_tab[36]
-#define __pyx_n_u_pop __pyx_string_tab[37]
-#define __pyx_n_u_read __pyx_string_tab[38]
-#define __pyx_n_u_self __pyx_string_tab[39]
-#define __pyx_n_u_setdefault __pyx_string_tab[40]
-#define __pyx_n_u_start_after __pyx_string_tab[41]
-#define __pyx_n_u_status __pyx_string_tab[42]
-#define __pyx_n_u_time __pyx_string_tab[43]
-#define __pyx_n_u_time_ns __pyx_string_tab[44]
-#define __pyx_n_u_timestamp_ns __pyx_string_tab[45]
-#define __pyx_n_u_values __pyx_string_tab[46]
-#define __pyx_n_u_wait __pyx_string_tab[47]
-#define __pyx_n_u_wall_ns __pyx_string_tab[48]
-#define __pyx_kp_b_iso88591_A_t5 __pyx_string_tab[49]
-#define __pyx_kp_b_iso88591_A_AT_S __pyx_string_tab[50]
-#define __pyx_kp_b_iso88591_A_Qd_Qd __pyx_string_tab[51]
-#define __pyx_kp_b_iso88591_A_b_E_Rq_q __pyx_string_tab[52]
-#define __pyx_kp_b_iso88591_A_1_gS_Qd_Q_8_XS_wc __pyx_string_tab[53]
-#define __pyx_kp_b_iso88591_A_d_xq __pyx_string_tab[54]
+#define __pyx_n_u_Gate_wait __pyx_string_tab[10]
+#define __pyx_n_u_SteadyClock __pyx_string_tab[11]
+#define __pyx_n_u_SteadyClock_now_ns __pyx_string_tab[12]
+#define __pyx_n_u_SteadyClock_read __pyx_string_tab[13]
+#define __pyx_n_u_SteadyClock_start_after __pyx_string_tab[14]
+#define __pyx_n_u_Pyx_PyDict_NextRef __pyx_string_tab[15]
+#define __pyx_n_u_annotate __pyx_string_tab[16]
+#define __pyx_n_u_func __pyx_string_tab[17]
+#define __pyx_n_u_main __pyx_string_tab[18]
+#define __pyx_n_u_module __pyx_string_tab[19]
+#define __pyx_n_u_name __pyx_string_tab[20]
+#define __pyx_n_u_pyx_vtable __pyx_string_tab[21]
+#define __pyx_n_u_qualname __pyx_string_tab[22]
+#define __pyx_n_u_set_name __pyx_string_tab[23]
+#define __pyx_n_u_test __pyx_string_tab[24]
+#define __pyx_n_u_is_coroutine __pyx_string_tab[25]
+#define __pyx_n_u_asyncio_coroutines __pyx_string_tab[26]
+#define __pyx_n_u_behind_ns __pyx_string_tab[27]
+#define __pyx_n_u_cline_in_traceback __pyx_string_tab[28]
+#define __pyx_n_u_items __pyx_string_tab[29]
+#define __pyx_n_u_mono_ns __pyx_string_tab[30]
+#define __pyx_n_u_monotonic_ns __pyx_string_tab[31]
+#define __pyx_n_u_now_ns __pyx_string_tab[32]
+#define __pyx_n_u_open __pyx_string_tab[33]
+#define __pyx_n_u_penstock_clock__clock __pyx_string_tab[34]
+#define __pyx_n_u_pop __pyx_string_tab[35]
+#define __pyx_n_u_read __pyx_string_tab[36]
+#define __pyx_n_u_self __pyx_string_tab[37]
+#define __pyx_n_u_setdefault __pyx_string_tab[38]
+#define __pyx_n_u_start_after __pyx_string_tab[39]
+#define __pyx_n_u_status __pyx_string_tab[40]
+#define __pyx_n_u_time __pyx_string_tab[41]
+#define __pyx_n_u_time_ns __pyx_string_tab[42]
+#define __pyx_n_u_timestamp_ns __pyx_string_tab[43]
+#define __pyx_n_u_values __pyx_string_tab[44]
+#define __pyx_n_u_wait __pyx_string_tab[45]
+#define __pyx_n_u_wall_ns __pyx_string_tab[46]
+#define __pyx_kp_b_iso88591_A_t5 __pyx_string_tab[47]
+#define __pyx_kp_b_iso88591_A_Qd_Qd __pyx_string_tab[48]
+#define __pyx_kp_b_iso88591_A_b_E_Rq_q __pyx_string_tab[49]
+#define __pyx_kp_b_iso88591_A_1_gS_Qd_Q_8_XS_wc __pyx_string_tab[50]
+#define __pyx_kp_b_iso88591_A_d_xq __pyx_string_tab[51]
 /* #### Code section: module_state_clear ### */
 #if CYTHON_USE_MODULE_STATE
 static CYTHON_SMALL_CODE int __pyx_m_clear(PyObject *m) {
@@ -2949,8 +2945,8 @@ static CYTHON_SMALL_CODE int __pyx_m_clear(PyObject *m) {
   Py_CLEAR(clear_module_state->__pyx_umethod_PyDict_Type_items.method);
   Py_CLEAR(clear_module_state->__pyx_umethod_PyDict_Type_pop.method);
   Py_CLEAR(clear_module_state->__pyx_umethod_PyDict_Type_values.method);
-  for (int i=0; i<6; ++i) { Py_CLEAR(clear_module_state->__pyx_codeobj_tab[i]); }
-  for (int i=0; i<55; ++i) { Py_CLEAR(clear_module_state->__pyx_string_tab[i]); }
+  for (int i=0; i<5; ++i) { Py_CLEAR(clear_module_state->__pyx_codeobj_tab[i]); }
+  for (int i=0; i<52; ++i) { Py_CLEAR(clear_module_state->__pyx_string_tab[i]); }
 /* #### Code section: module_state_clear_contents ### */
 /* CommonTypesMetaclass.module_state_clear */
 Py_CLEAR(clear_module_state->__pyx_CommonTypesMetaclassType);
@@ -2981,8 +2977,8 @@ static CYTHON_SMALL_CODE int __pyx_m_traverse(PyObject *m, visitproc visit, void
   Py_VISIT(traverse_module_state->__pyx_umethod_PyDict_Type_items.method);
   Py_VISIT(traverse_module_state->__pyx_umethod_PyDict_Type_pop.method);
   Py_VISIT(traverse_module_state->__pyx_umethod_PyDict_Type_values.method);
-  for (int i=0; i<6; ++i) { __Pyx_VISIT_CONST(traverse_module_state->__pyx_codeobj_tab[i]); }
-  for (int i=0; i<55; ++i) { __Pyx_VISIT_CONST(traverse_module_state->__pyx_string_tab[i]); }
+  for (int i=0; i<5; ++i) { __Pyx_VISIT_CONST(traverse_module_state->__pyx_codeobj_tab[i]); }
+  for (int i=0; i<52; ++i) { __Pyx_VISIT_CONST(traverse_module_state->__pyx_string_tab[i]); }
 /* #### Code section: module_state_traverse_contents ### */
 /* CommonTypesMetaclass.module_state_traverse */
 Py_VISIT(traverse_module_state->__pyx_CommonTypesMetaclassType);
@@ -4301,7 +4297,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_4open(struct __pyx_obj_
  *         PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
  *         PyThread_release_lock(self.lock)             # <<<<<<<<<<<<<<
  * 
- *     def pass_now(self):
+ *     def wait(self):
 */
   PyThread_release_lock(__pyx_v_self->lock);
 
@@ -4323,121 +4319,22 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_4open(struct __pyx_obj_
 /* "src/penstock/clock/_gate.pxi":72
  *         PyThread_release_lock(self.lock)
  * 
- *     def pass_now(self):             # <<<<<<<<<<<<<<
- *         """Go through if it is open; True if it was."""
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
-*/
-
-/* Python wrapper */
-static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_7pass_now(PyObject *__pyx_v_self, 
-#if CYTHON_VECTORCALL
-PyObject *const *__pyx_args, Py_ssize_t __pyx_nargs, PyObject *__pyx_kwds
-#else
-PyObject *__pyx_args, PyObject *__pyx_kwds
-#endif
-); /*proto*/
-PyDoc_STRVAR(__pyx_doc_8penstock_5clock_6_clock_4Gate_6pass_now, "Go through if it is open; True if it was.");
-static PyMethodDef __pyx_mdef_8penstock_5clock_6_clock_4Gate_7pass_now = {"pass_now", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_7pass_now, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_6pass_now};
-static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_7pass_now(PyObject *__pyx_v_self, 
-#if CYTHON_VECTORCALL
-PyObject *const *__pyx_args, Py_ssize_t __pyx_nargs, PyObject *__pyx_kwds
-#else
-PyObject *__pyx_args, PyObject *__pyx_kwds
-#endif
-) {
-  #if !CYTHON_VECTORCALL
-  CYTHON_UNUSED Py_ssize_t __pyx_nargs;
-  #endif
-  CYTHON_UNUSED PyObject *const *__pyx_kwvalues;
-  PyObject *__pyx_r = 0;
-  __Pyx_RefNannyDeclarations
-  __Pyx_RefNannySetupContext("pass_now (wrapper)", 0);
-  #if !CYTHON_VECTORCALL
-  #if CYTHON_ASSUME_SAFE_SIZE
-  __pyx_nargs = PyTuple_GET_SIZE(__pyx_args);
-  #else
-  __pyx_nargs = PyTuple_Size(__pyx_args); if (unlikely(__pyx_nargs < 0)) return NULL;
-  #endif
-  #endif
-  __pyx_kwvalues = __Pyx_KwValues_FASTCALL(__pyx_args, __pyx_nargs);
-  if (unlikely(__pyx_nargs > 0)) { __Pyx_RaiseArgtupleInvalid("pass_now", 1, 0, 0, __pyx_nargs); return NULL; }
-  const Py_ssize_t __pyx_kwds_len = unlikely(__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
-  if (unlikely(__pyx_kwds_len < 0)) return NULL;
-  if (unlikely(__pyx_kwds_len > 0)) {__Pyx_RejectKeywords("pass_now", __pyx_kwds); return NULL;}
-  __pyx_r = __pyx_pf_8penstock_5clock_6_clock_4Gate_6pass_now(((struct __pyx_obj_8penstock_5clock_6_clock_Gate *)__pyx_v_self));
-
-  /* function exit code */
-  __Pyx_RefNannyFinishContext();
-  return __pyx_r;
-}
-
-static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_6pass_now(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self) {
-  PyObject *__pyx_r = NULL;
-  __Pyx_RefNannyDeclarations
-  PyObject *__pyx_t_1 = NULL;
-  int __pyx_lineno = 0;
-  const char *__pyx_filename = NULL;
-  int __pyx_clineno = 0;
-  __Pyx_RefNannySetupContext("pass_now", 0);
-
-  /* "src/penstock/clock/_gate.pxi":74
- *     def pass_now(self):
- *         """Go through if it is open; True if it was."""
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED             # <<<<<<<<<<<<<<
- * 
- *     def wait(self):
-*/
-  __pyx_t_1 = __Pyx_PyBool_FromLong((PyThread_acquire_lock(__pyx_v_self->lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED)); if (unlikely(!__pyx_t_1)) __PYX_ERR(1, 74, __pyx_L1_error)
-  __Pyx_GOTREF(__pyx_t_1);
-  {
-    PyObject *__pyx_temp;
-    {
-      __pyx_temp = __pyx_r;
-      __pyx_r = __pyx_t_1;
-    }
-    __Pyx_XDECREF(__pyx_temp);
-  }
-  __pyx_t_1 = 0;
-  goto __pyx_L0;
-
-  /* "src/penstock/clock/_gate.pxi":72
- *         PyThread_release_lock(self.lock)
- * 
- *     def pass_now(self):             # <<<<<<<<<<<<<<
- *         """Go through if it is open; True if it was."""
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
-*/
-
-  /* function exit code */
-  __pyx_L1_error:;
-  __Pyx_XDECREF(__pyx_t_1);
-  __Pyx_AddTraceback("penstock.clock._clock.Gate.pass_now", __pyx_clineno, __pyx_lineno, __pyx_filename);
-  __pyx_r = NULL;
-  __pyx_L0:;
-  __Pyx_XGIVEREF(__pyx_r);
-  __Pyx_RefNannyFinishContext();
-  return __pyx_r;
-}
-
-/* "src/penstock/clock/_gate.pxi":76
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
- * 
  *     def wait(self):             # <<<<<<<<<<<<<<
  *         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
  *         cdef PyLockStatus status = PY_LOCK_INTR
 */
 
 /* Python wrapper */
-static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_9wait(PyObject *__pyx_v_self, 
+static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_7wait(PyObject *__pyx_v_self, 
 #if CYTHON_VECTORCALL
 PyObject *const *__pyx_args, Py_ssize_t __pyx_nargs, PyObject *__pyx_kwds
 #else
 PyObject *__pyx_args, PyObject *__pyx_kwds
 #endif
 ); /*proto*/
-PyDoc_STRVAR(__pyx_doc_8penstock_5clock_6_clock_4Gate_8wait, "Go through, now or when it is opened. Ctrl-C ends the waiting.");
-static PyMethodDef __pyx_mdef_8penstock_5clock_6_clock_4Gate_9wait = {"wait", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_9wait, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_8wait};
-static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_9wait(PyObject *__pyx_v_self, 
+PyDoc_STRVAR(__pyx_doc_8penstock_5clock_6_clock_4Gate_6wait, "Go through, now or when it is opened. Ctrl-C ends the waiting.");
+static PyMethodDef __pyx_mdef_8penstock_5clock_6_clock_4Gate_7wait = {"wait", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_7wait, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_6wait};
+static PyObject *__pyx_pw_8penstock_5clock_6_clock_4Gate_7wait(PyObject *__pyx_v_self, 
 #if CYTHON_VECTORCALL
 PyObject *const *__pyx_args, Py_ssize_t __pyx_nargs, PyObject *__pyx_kwds
 #else
@@ -4463,14 +4360,14 @@ PyObject *__pyx_args, PyObject *__pyx_kwds
   const Py_ssize_t __pyx_kwds_len = unlikely(__pyx_kwds) ? __Pyx_NumKwargs_FASTCALL(__pyx_kwds) : 0;
   if (unlikely(__pyx_kwds_len < 0)) return NULL;
   if (unlikely(__pyx_kwds_len > 0)) {__Pyx_RejectKeywords("wait", __pyx_kwds); return NULL;}
-  __pyx_r = __pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(((struct __pyx_obj_8penstock_5clock_6_clock_Gate *)__pyx_v_self));
+  __pyx_r = __pyx_pf_8penstock_5clock_6_clock_4Gate_6wait(((struct __pyx_obj_8penstock_5clock_6_clock_Gate *)__pyx_v_self));
 
   /* function exit code */
   __Pyx_RefNannyFinishContext();
   return __pyx_r;
 }
 
-static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self) {
+static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_6wait(struct __pyx_obj_8penstock_5clock_6_clock_Gate *__pyx_v_self) {
   PyLockStatus __pyx_v_status;
   PyObject *__pyx_r = NULL;
   __Pyx_RefNannyDeclarations
@@ -4481,7 +4378,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
   int __pyx_clineno = 0;
   __Pyx_RefNannySetupContext("wait", 0);
 
-  /* "src/penstock/clock/_gate.pxi":78
+  /* "src/penstock/clock/_gate.pxi":74
  *     def wait(self):
  *         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
  *         cdef PyLockStatus status = PY_LOCK_INTR             # <<<<<<<<<<<<<<
@@ -4490,7 +4387,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
 */
   __pyx_v_status = PY_LOCK_INTR;
 
-  /* "src/penstock/clock/_gate.pxi":79
+  /* "src/penstock/clock/_gate.pxi":75
  *         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
  *         cdef PyLockStatus status = PY_LOCK_INTR
  *         while status == PY_LOCK_INTR:             # <<<<<<<<<<<<<<
@@ -4503,7 +4400,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
 
     if (!__pyx_t_1) break;
 
-    /* "src/penstock/clock/_gate.pxi":80
+    /* "src/penstock/clock/_gate.pxi":76
  *         cdef PyLockStatus status = PY_LOCK_INTR
  *         while status == PY_LOCK_INTR:
  *             with nogil:             # <<<<<<<<<<<<<<
@@ -4516,7 +4413,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
         __Pyx_FastGIL_Remember();
         /*try:*/ {
 
-          /* "src/penstock/clock/_gate.pxi":81
+          /* "src/penstock/clock/_gate.pxi":77
  *         while status == PY_LOCK_INTR:
  *             with nogil:
  *                 if pass_awake(self.lock, AWAKE_NS):             # <<<<<<<<<<<<<<
@@ -4528,7 +4425,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
           if (__pyx_t_1) {
 
 
-            /* "src/penstock/clock/_gate.pxi":82
+            /* "src/penstock/clock/_gate.pxi":78
  *             with nogil:
  *                 if pass_awake(self.lock, AWAKE_NS):
  *                     status = PY_LOCK_ACQUIRED             # <<<<<<<<<<<<<<
@@ -4537,7 +4434,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
 */
             __pyx_v_status = PY_LOCK_ACQUIRED;
 
-            /* "src/penstock/clock/_gate.pxi":81
+            /* "src/penstock/clock/_gate.pxi":77
  *         while status == PY_LOCK_INTR:
  *             with nogil:
  *                 if pass_awake(self.lock, AWAKE_NS):             # <<<<<<<<<<<<<<
@@ -4547,7 +4444,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
             goto __pyx_L10;
           }
 
-          /* "src/penstock/clock/_gate.pxi":84
+          /* "src/penstock/clock/_gate.pxi":80
  *                     status = PY_LOCK_ACQUIRED
  *                 else:
  *                     status = PyThread_acquire_lock_timed(self.lock, -1, 1)             # <<<<<<<<<<<<<<
@@ -4560,7 +4457,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
           __pyx_L10:;
         }
 
-        /* "src/penstock/clock/_gate.pxi":80
+        /* "src/penstock/clock/_gate.pxi":76
  *         cdef PyLockStatus status = PY_LOCK_INTR
  *         while status == PY_LOCK_INTR:
  *             with nogil:             # <<<<<<<<<<<<<<
@@ -4577,7 +4474,7 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
         }
     }
 
-    /* "src/penstock/clock/_gate.pxi":85
+    /* "src/penstock/clock/_gate.pxi":81
  *                 else:
  *                     status = PyThread_acquire_lock_timed(self.lock, -1, 1)
  *             if status == PY_LOCK_INTR:             # <<<<<<<<<<<<<<
@@ -4588,15 +4485,15 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
     if (__pyx_t_1) {
 
 
-      /* "src/penstock/clock/_gate.pxi":86
+      /* "src/penstock/clock/_gate.pxi":82
  *                     status = PyThread_acquire_lock_timed(self.lock, -1, 1)
  *             if status == PY_LOCK_INTR:
  *                 PyErr_CheckSignals()             # <<<<<<<<<<<<<<
 */
-      __pyx_t_2 = PyErr_CheckSignals(); if (unlikely(__pyx_t_2 == ((int)-1))) __PYX_ERR(1, 86, __pyx_L1_error)
+      __pyx_t_2 = PyErr_CheckSignals(); if (unlikely(__pyx_t_2 == ((int)-1))) __PYX_ERR(1, 82, __pyx_L1_error)
 
 
-      /* "src/penstock/clock/_gate.pxi":85
+      /* "src/penstock/clock/_gate.pxi":81
  *                 else:
  *                     status = PyThread_acquire_lock_timed(self.lock, -1, 1)
  *             if status == PY_LOCK_INTR:             # <<<<<<<<<<<<<<
@@ -4605,8 +4502,8 @@ static PyObject *__pyx_pf_8penstock_5clock_6_clock_4Gate_8wait(struct __pyx_obj_
     }
   }
 
-  /* "src/penstock/clock/_gate.pxi":76
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
+  /* "src/penstock/clock/_gate.pxi":72
+ *         PyThread_release_lock(self.lock)
  * 
  *     def wait(self):             # <<<<<<<<<<<<<<
  *         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
@@ -4942,8 +4839,7 @@ static void __pyx_tp_dealloc_8penstock_5clock_6_clock_Gate(PyObject *o) {
 
 static PyMethodDef __pyx_methods_8penstock_5clock_6_clock_Gate[] = {
   {"open", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_5open, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_4open},
-  {"pass_now", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_7pass_now, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_6pass_now},
-  {"wait", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_9wait, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_8wait},
+  {"wait", (PyCFunction)(void(*)(void))(__Pyx_PyCFunction_FastCallWithKeywords)__pyx_pw_8penstock_5clock_6_clock_4Gate_7wait, __Pyx_METH_FASTCALL|METH_KEYWORDS, __pyx_doc_8penstock_5clock_6_clock_4Gate_6wait},
   {0, 0, 0, 0}
 };
 #if CYTHON_USE_TYPE_SPECS
@@ -5634,31 +5530,16 @@ __Pyx_RefNannySetupContext("PyInit__clock", 0);
   /* "src/penstock/clock/_gate.pxi":72
  *         PyThread_release_lock(self.lock)
  * 
- *     def pass_now(self):             # <<<<<<<<<<<<<<
- *         """Go through if it is open; True if it was."""
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
-*/
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_8penstock_5clock_6_clock_4Gate_7pass_now, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_Gate_pass_now, NULL, __pyx_mstate_global->__pyx_n_u_penstock_clock__clock, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[4])); if (unlikely(!__pyx_t_2)) __PYX_ERR(1, 72, __pyx_L1_error)
-  __Pyx_GOTREF(__pyx_t_2);
-  #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
-  PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
-  #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_8penstock_5clock_6_clock_Gate, __pyx_mstate_global->__pyx_n_u_pass_now, __pyx_t_2) < (0)) __PYX_ERR(1, 72, __pyx_L1_error)
-  __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
-
-  /* "src/penstock/clock/_gate.pxi":76
- *         return PyThread_acquire_lock(self.lock, NOWAIT_LOCK) == PY_LOCK_ACQUIRED
- * 
  *     def wait(self):             # <<<<<<<<<<<<<<
  *         """Go through, now or when it is opened. Ctrl-C ends the waiting."""
  *         cdef PyLockStatus status = PY_LOCK_INTR
 */
-  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_8penstock_5clock_6_clock_4Gate_9wait, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_Gate_wait, NULL, __pyx_mstate_global->__pyx_n_u_penstock_clock__clock, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[5])); if (unlikely(!__pyx_t_2)) __PYX_ERR(1, 76, __pyx_L1_error)
+  __pyx_t_2 = __Pyx_CyFunction_New(&__pyx_mdef_8penstock_5clock_6_clock_4Gate_7wait, __Pyx_CYFUNCTION_CCLASS, __pyx_mstate_global->__pyx_n_u_Gate_wait, NULL, __pyx_mstate_global->__pyx_n_u_penstock_clock__clock, __pyx_mstate_global->__pyx_d, ((PyObject *)__pyx_mstate_global->__pyx_codeobj_tab[4])); if (unlikely(!__pyx_t_2)) __PYX_ERR(1, 72, __pyx_L1_error)
   __Pyx_GOTREF(__pyx_t_2);
   #if CYTHON_COMPILING_IN_CPYTHON && PY_VERSION_HEX >= 0x030E0000
   PyUnstable_Object_EnableDeferredRefcount(__pyx_t_2);
   #endif
-  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_8penstock_5clock_6_clock_Gate, __pyx_mstate_global->__pyx_n_u_wait, __pyx_t_2) < (0)) __PYX_ERR(1, 76, __pyx_L1_error)
+  if (__Pyx_SetItemOnTypeDict(__pyx_mstate_global->__pyx_ptype_8penstock_5clock_6_clock_Gate, __pyx_mstate_global->__pyx_n_u_wait, __pyx_t_2) < (0)) __PYX_ERR(1, 72, __pyx_L1_error)
   __Pyx_DECREF(__pyx_t_2); __pyx_t_2 = 0;
 
   /* "penstock/clock/_clock.pyx":1
@@ -5735,29 +5616,29 @@ static int __Pyx_InitConstants(__pyx_mstatetype *__pyx_mstate) {
   int __pyx_clineno = 0;
   CYTHON_UNUSED_VAR(__pyx_mstate);
   {
-    const struct { const unsigned int length: 5; } str_length_index[] = {{1},{7},{6},{2},{9},{20},{29},{28},{4},{9},{13},{9},{11},{18},{16},{23},{20},{12},{8},{8},{10},{8},{14},{12},{12},{8},{13},{18},{9},{18},{5},{7},{12},{6},{4},{8},{21},{3},{4},{4},{10},{11},{6},{4},{7},{12},{6},{4},{7}};
-    const struct { const unsigned int length: 7; } bytes_length_index[] = {{11},{20},{22},{31},{67},{24}};
+    const struct { const unsigned int length: 5; } str_length_index[] = {{1},{7},{6},{2},{9},{20},{29},{28},{4},{9},{9},{11},{18},{16},{23},{20},{12},{8},{8},{10},{8},{14},{12},{12},{8},{13},{18},{9},{18},{5},{7},{12},{6},{4},{21},{3},{4},{4},{10},{11},{6},{4},{7},{12},{6},{4},{7}};
+    const struct { const unsigned int length: 7; } bytes_length_index[] = {{11},{22},{31},{67},{24}};
     #ifndef CYTHON_COMPRESS_STRINGS
       #define CYTHON_COMPRESS_STRINGS 0
     #endif
-    #if (CYTHON_COMPRESS_STRINGS) == 1 /* compression: zlib (457 bytes) */
-static const char cstring[] = "x\332mP\261\216\323@\020\305\022:\035\342 \tD\242\212H\000A\347\210\002\t]\203N\200\350\320\335\205\202n\265Y\217\303\352\326\273\216w|\261;\312\224.]\272t\231\322\345\225W^\351\362>\201O`\326!Q\n,\215\337\2337\2633\273\357S -\237+\000\355\376\013!\355\226\005\332\214#\210L\222\217C\223\214\371X\031qe\0231\215A[$>\025N\231\262\016\3748\317\376W\\p\004?\316\3447B\027\276\241\216\216\304\334Z\246\315\252KV\\\342\014\201\007\371gw\356\200\372\324\302\264=T\022\242\207\271E\236 \343!B\302\330y\236Q|\221\002\331w\310\360\022B\306\270\326\006i\r\243/L\265p\030q\251;4A\252\272\212\346Q\207\364\022v\215\316\002\227-S\256v\025\013\270\357B\260H -\023&1)J\r\334\346ZH\343\357\005;\207_R\007t}\241(e\264\021\023.`\316\305\225D\210ld\264\241\252\0034Z\n\342\333\347:\227v\006\355,\365\267Fo\375\216M\354l\260\240B\272U\000!O\025\036\030A\024S\2132\002\0274\321\001\211QL\374\232\253\024\254\363|\305\225\"\341\367\331\375qo\215\305\207\322\353\350]\357MuV\375\250_l\2364\263\233N\033\225\027eP\275\253\007\355?:q\352\244\032\325\363\315\303\315\327\206\364\307\353\323\342\262X\266\047\375\242W.]\371u\365\276=~\272^\024\263\322k\007\317\332\376\363\342t?gHs\356\207\243\273\321\307\306k\206\315\317\233\331\255\327\236\364\326\253B\224\203\266\377\312m\370s\364\340\321K\352\177[{\365\240\236\264t\313\254X\376\005\216I\022s";
-    PyObject *data = __Pyx_DecompressString(cstring, 457, 1);
+    #if (CYTHON_COMPRESS_STRINGS) == 1 /* compression: zlib (431 bytes) */
+static const char cstring[] = "x\332mP\277o\323@\024\306\022BET$\201\254Q\023\220`s\304\200\204\272 T\020[\005\315\322\355t9?\207S\317w\216\357\271\2617\306\214\036=f\364\3301#c\307\216\036\373\047\360\047\364=\207F\031\260\364\374}\367\275\247\367\343\373\034i/\347\006\300\362\177\241\264\337\261\310\272q\002\211\313\312q\354\262\261\034\033\247\256|\246\246)X\217\304\247\212\225\251\350 L\313\342\177\311\205D\010\323B\177\047\344\010\035Utd%5\316\020dT\236q\351\001\r\255[\t\353\017\225\214\350\341\333\243\314P\310\030!\023\342GYP|\325\n\3059\024x\001\261\020\322Z\2074F\320\027\347V1&R\333\016]\224\233.ce\322!-/\256\221\257\346\3272\227\3461\343\001\367U\010\036\t\264\027\312e.GmA\372\322*\355\302\275\340\347\360K\333\210\326W\206\236\202&b&\025\314\245\272\322\010\211O\234u\224e@g\265\"\276;\227\215yt/\334y\272\2636u)\237\357\301\304\264M\004\261\314\r\036\030@\024s\217:\001\016\352\304@b\222\022\277\226&\007\317^\257\2441$\374\376r\177\324[c\365\261\016\230\216\352\237u\264y\337\014\332\177t\302\352d3j\3467Oo\276mI\177\261>\255.\252e{\334\257z\365\222\323o7\037\332\243\227\353E5\253\203v\360\252\355\277\256N\367}\206\324\347~8\272\033}\332\006\333\341\366\362\317\3546h\217{\353U\245\352A\333\177\303\023\376>{\362\374\204\352\3375A3h&-mTT\313\007\316\306\002\030";
+    PyObject *data = __Pyx_DecompressString(cstring, 431, 1);
     #define __Pyx_DecompressString_LZSS_UNUSED
     if (unlikely(!data)) __PYX_ERR(0, 1, __pyx_L1_error)
     const char* const bytes = __Pyx_PyBytes_AsString(data);
     #if !CYTHON_ASSUME_SAFE_MACROS
     if (likely(bytes)); else { Py_DECREF(data); __PYX_ERR(0, 1, __pyx_L1_error) }
     #endif
-    #else /* compression: none (691 bytes) */
-static const char bytes[] = "?disableenablegcisenabledno memory for a locksrc/penstock/clock/_clock.pyxsrc/penstock/clock/_gate.pxiGateGate.openGate.pass_nowGate.waitSteadyClockSteadyClock.now_nsSteadyClock.readSteadyClock.start_after__Pyx_PyDict_NextRef__annotate____func____main____module____name____pyx_vtable____qualname____set_name____test___is_coroutineasyncio.coroutinesbehind_nscline_in_tracebackitemsmono_nsmonotonic_nsnow_nsopenpass_nowpenstock.clock._clockpopreadselfsetdefaultstart_afterstatustimetime_nstimestamp_nsvalueswaitwall_ns\200A\340\010\017\210t\2205\230\001\200A\340\010\017\320\017$\240A\240T\250\027\260\r\270S\300\001\200A\340\010\035\230Q\230d\240\047\250\021\330\010\035\230Q\230d\240!\200A\340\010!\240\035\250b\260\004\260E\270\021\330\010\013\210:\220R\220q\330\014\020\220\017\230q\200A\340\010#\2401\330\010\016\210g\220S\230\001\330\021\022\330\020\023\220:\230Q\230d\240\047\250\021\330\024\035\230Q\340\024\035\320\0358\270\001\270\024\270X\300S\310\001\330\014\017\210w\220c\230\021\330\020\"\240!\200A\360\006\000\t\037\230d\240&\250\001\250\021\250!\330\010\017\210x\220q";
+    #else /* compression: none (650 bytes) */
+static const char bytes[] = "?disableenablegcisenabledno memory for a locksrc/penstock/clock/_clock.pyxsrc/penstock/clock/_gate.pxiGateGate.openGate.waitSteadyClockSteadyClock.now_nsSteadyClock.readSteadyClock.start_after__Pyx_PyDict_NextRef__annotate____func____main____module____name____pyx_vtable____qualname____set_name____test___is_coroutineasyncio.coroutinesbehind_nscline_in_tracebackitemsmono_nsmonotonic_nsnow_nsopenpenstock.clock._clockpopreadselfsetdefaultstart_afterstatustimetime_nstimestamp_nsvalueswaitwall_ns\200A\340\010\017\210t\2205\230\001\200A\340\010\035\230Q\230d\240\047\250\021\330\010\035\230Q\230d\240!\200A\340\010!\240\035\250b\260\004\260E\270\021\330\010\013\210:\220R\220q\330\014\020\220\017\230q\200A\340\010#\2401\330\010\016\210g\220S\230\001\330\021\022\330\020\023\220:\230Q\230d\240\047\250\021\330\024\035\230Q\340\024\035\320\0358\270\001\270\024\270X\300S\310\001\330\014\017\210w\220c\230\021\330\020\"\240!\200A\360\006\000\t\037\230d\240&\250\001\250\021\250!\330\010\017\210x\220q";
     PyObject *data = NULL;
     #define __Pyx_DecompressString_UNUSED
     #define __Pyx_DecompressString_LZSS_UNUSED
     #endif
     PyObject **stringtab = __pyx_mstate->__pyx_string_tab;
     Py_ssize_t pos = 0;
-    for (int i = 0; i < 49; i++) {
+    for (int i = 0; i < 47; i++) {
       Py_ssize_t bytes_length = str_length_index[i].length;
       PyObject *string = PyUnicode_DecodeUTF8(bytes + pos, bytes_length, NULL);
       if (likely(string) && i >= 8) PyUnicode_InternInPlace(&string);
@@ -5768,8 +5649,8 @@ static const char bytes[] = "?disableenablegcisenabledno memory for a locksrc/pe
       stringtab[i] = string;
       pos += bytes_length;
     }
-    for (int i = 49; i < 55; i++) {
-      Py_ssize_t bytes_length = bytes_length_index[i-49].length;
+    for (int i = 47; i < 52; i++) {
+      Py_ssize_t bytes_length = bytes_length_index[i-47].length;
       PyObject *string = PyBytes_FromStringAndSize(bytes + pos, bytes_length);
       stringtab[i] = string;
       pos += bytes_length;
@@ -5779,15 +5660,15 @@ static const char bytes[] = "?disableenablegcisenabledno memory for a locksrc/pe
       }
     }
     Py_XDECREF(data);
-    for (Py_ssize_t i = 0; i < 55; i++) {
+    for (Py_ssize_t i = 0; i < 52; i++) {
       if (unlikely(PyObject_Hash(stringtab[i]) == -1)) {
         __PYX_ERR(0, 1, __pyx_L1_error)
       }
     }
     #if CYTHON_IMMORTAL_CONSTANTS
     {
-      PyObject **table = stringtab + 49;
-      for (Py_ssize_t i=0; i<6; ++i) {
+      PyObject **table = stringtab + 47;
+      for (Py_ssize_t i=0; i<5; ++i) {
         #if PY_VERSION_HEX >= 0x030F0000
         PyUnstable_SetImmortal(table[i]);
         #elif CYTHON_COMPILING_IN_CPYTHON_FREETHREADING
@@ -5862,14 +5743,9 @@ static int __Pyx_CreateCodeObjects(__pyx_mstatetype *__pyx_mstate) {
     __pyx_mstate_global->__pyx_codeobj_tab[3] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_src_penstock_clock__gate_pxi, __pyx_mstate->__pyx_n_u_open, __pyx_mstate->__pyx_kp_b_iso88591_A_Qd_Qd, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[3])) goto bad;
   }
   {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 1, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 72};
-    PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self};
-    __pyx_mstate_global->__pyx_codeobj_tab[4] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_src_penstock_clock__gate_pxi, __pyx_mstate->__pyx_n_u_pass_now, __pyx_mstate->__pyx_kp_b_iso88591_A_AT_S, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[4])) goto bad;
-  }
-  {
-    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 2, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 76};
+    const __Pyx_PyCode_New_function_description descr = {1, 0, 0, 2, (unsigned int)(CO_OPTIMIZED|CO_NEWLOCALS), 72};
     PyObject* const varnames[] = {__pyx_mstate->__pyx_n_u_self, __pyx_mstate->__pyx_n_u_status};
-    __pyx_mstate_global->__pyx_codeobj_tab[5] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_src_penstock_clock__gate_pxi, __pyx_mstate->__pyx_n_u_wait, __pyx_mstate->__pyx_kp_b_iso88591_A_1_gS_Qd_Q_8_XS_wc, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[5])) goto bad;
+    __pyx_mstate_global->__pyx_codeobj_tab[4] = __Pyx_PyCode_New(descr, varnames, __pyx_mstate->__pyx_kp_u_src_penstock_clock__gate_pxi, __pyx_mstate->__pyx_n_u_wait, __pyx_mstate->__pyx_kp_b_iso88591_A_1_gS_Qd_Q_8_XS_wc, tuple_dedup_map); if (unlikely(!__pyx_mstate_global->__pyx_codeobj_tab[4])) goto bad;
   }
   Py_DECREF(tuple_dedup_map);
   return 0;
