@@ -1,6 +1,7 @@
 """Every row of EpochQueue's interface, over a real socket, and what EpochQueue itself got wrong."""
 
 import base64
+import threading
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ import httpx2
 import pytest
 
 from penstock import __version__
+from penstock.server.dialects.epochqueue import messages
 from tests.server.running import RunningServer, queue_path
 
 Client = httpx2.Client
@@ -631,3 +633,18 @@ def test_half_a_surrogate_pair_in_a_body_is_told(http: Client, at: str) -> None:
     answer = http.post(f"{at}/messages", content=b'{"body": "\\ud800"}')
     assert answer.status_code == 400
     assert "surrogate" in answer.text
+
+
+def test_a_large_batch_is_not_made_in_the_event_loop(
+    http: Client, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = set()
+
+    def check(metadata: dict[str, str], path: str) -> None:
+        threads.add(threading.current_thread().name)
+
+    monkeypatch.setattr(messages, "_check_metadata", check)
+    batch = [{"body": "x"}] * 1000
+    assert http.post(f"{at}/messages/batch", json=batch).status_code == 201
+    assert threads
+    assert "server" not in threads  # the thread of the loop

@@ -9,13 +9,20 @@ from hypothesis import strategies as st
 from msgspec import Raw, Struct
 
 from penstock.errors import InvalidInput
-from penstock.server.dialects.json_bodies import MAX_DEPTH, Shape, is_json
+from penstock.server.dialects.json_bodies import (
+    MAX_DEPTH,
+    MAX_FIELDS,
+    MAX_MAPPING_BYTES,
+    Shape,
+    is_json,
+)
+from penstock.server.strict_json import MAX_VALUES
 
 
 class Body(Struct):
     payload: Raw = Raw(b"null")
     count: int | None = None
-    labels: dict[str, str] | None = None
+    labels: dict[str, str] = {}
 
 
 OPEN, CLOSED = Shape(Body), Shape(Body, closed=True)
@@ -130,3 +137,41 @@ def test_an_array_says_which_of_its_items_is_wrong() -> None:
         CLOSED.read_array(b'[{"count":1},{"count":"2"}]')
     with pytest.raises(InvalidInput, match="not a JSON array"):
         CLOSED.read_array(b"{}")
+
+
+def fields(count: int) -> bytes:
+    return b",".join(b'"f%d":1' % number for number in range(count))
+
+
+def test_an_object_has_a_limited_number_of_fields() -> None:
+    assert OPEN.read(b'{"payload":7,%b}' % fields(MAX_FIELDS - 1)).payload == Raw(b"7")
+    for body in (b'{"payload":7,%b}', b'{%b,"payload":7}', b'{"PAYLOAD":7,%b}'):
+        with pytest.raises(InvalidInput, match="at most 10000 fields"):
+            OPEN.read(body % fields(MAX_FIELDS))
+
+
+@pytest.mark.parametrize("name", [b"payload", b"PayLoad"])
+def test_a_payload_may_have_more_keys_than_that(name: bytes) -> None:
+    payload = b"{%b}" % fields(MAX_FIELDS + 1)
+    body = b'{"count":1,"%b":%b}' % (name, payload)
+    assert bytes(OPEN.read(body).payload) == payload
+
+
+def test_a_field_that_is_passed_over_may_have_more_keys_than_that() -> None:
+    body = b'{"payload":7,"other":{%b}}' % fields(MAX_FIELDS + 1)
+    assert bytes(OPEN.read(body).payload) == b"7"
+
+
+def test_a_mapping_has_a_limited_number_of_bytes() -> None:
+    body = b'{"labels":{"a":"%b"}}'
+    longest = b"x" * (MAX_MAPPING_BYTES - len(b'{"a":""}'))
+    assert OPEN.read(body % longest).labels == {"a": longest.decode()}
+    with pytest.raises(InvalidInput, match=r"the most is 1048576 - at `\$\.labels`"):
+        OPEN.read(body % (longest + b"x"))
+
+
+@pytest.mark.parametrize("item", [b"1", b"[]", b'{"count":1}'])
+def test_an_array_with_too_many_values_is_refused_before_it_is_read(item: bytes) -> None:
+    body = b"[" + b",".join([item] * (MAX_VALUES + 1)) + b"]"
+    with pytest.raises(InvalidInput, match="more than 600000 values"):
+        OPEN.read_array(body)

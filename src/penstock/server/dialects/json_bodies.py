@@ -8,16 +8,19 @@ of any size included, nested up to 10,000 deep.
 import json
 import re
 from collections.abc import Mapping
-from typing import Generic, TypeVar
+from typing import Generic, TypeVar, get_origin
 
 import msgspec
 from msgspec import Raw, Struct
 
 from penstock.errors import InvalidInput
+from penstock.server.strict_json import check_values
 
 _T = TypeVar("_T", bound=Struct)
 
 MAX_DEPTH = 10_000
+MAX_FIELDS = 10_000  # of one object; a field that is not read costs memory and time too
+MAX_MAPPING_BYTES = 1 << 20  # of headers or metadata; what fits into a message needs less
 
 _object = msgspec.json.Decoder(dict[str, Raw])
 _array = msgspec.json.Decoder(list[Raw])
@@ -40,13 +43,18 @@ class Shape(Generic[_T]):
         self._decoders = {
             one.name: None if one.type is Raw else msgspec.json.Decoder(one.type) for one in fields
         }
+        self._mappings = [one.name for one in fields if get_origin(one.type) is dict]
         self._required = [one.name for one in fields if one.required]
+        # Skips unknown fields without making an object of each.
+        self._known = msgspec.json.Decoder(
+            msgspec.defstruct("Known", [(one.encode_name, Raw, Raw()) for one in fields])
+        )
 
     def read(self, body: bytes, path: str = "$") -> _T:
         """Return what an object says; InvalidInput tells what is wrong, and where."""
         values: dict[str, object] = {}
         unknown = ""
-        for key, raw in _members(body).items():
+        for key, raw in self._members(body).items():
             name = self._fields.get(key.casefold())
             if name is None:
                 unknown = unknown or key
@@ -65,16 +73,41 @@ class Shape(Generic[_T]):
 
     def read_array(self, body: bytes) -> list[_T]:
         """Return what an array of such objects says."""
+        check_values(body)
         try:
             items = _array.decode(body)
         except (msgspec.MsgspecError, RecursionError) as error:
             raise InvalidInput(f"the body is not a JSON array: {error} - at `$`") from None
         return [self.read(bytes(one), f"$[{index}]") for index, one in enumerate(items)]
 
+    def _members(self, body: bytes) -> Mapping[str, Raw | bytes]:
+        """Return the members of an object, at most MAX_FIELDS of them."""
+        if self._may_have_too_many(body):
+            _check_text(body)
+            return _scan(body, MAX_DEPTH + 1)  # counts them
+        return _members(body)
+
+    def _may_have_too_many(self, body: bytes) -> bool:
+        """Return False if there are surely no more than MAX_FIELDS: each has a colon of its own."""
+        colons = body.count(b":")
+        if colons <= MAX_FIELDS:
+            return False
+        try:
+            known = self._known.decode(body)
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+            return True
+        inside = sum(bytes(raw).count(b":") for raw in msgspec.structs.astuple(known))
+        return colons - inside > MAX_FIELDS
+
     def _value(self, name: str, raw: Raw | bytes, path: str) -> object:
         decoder = self._decoders[name]
         if decoder is None:
             return Raw(raw)
+        if name in self._mappings and len(bytes(raw)) > MAX_MAPPING_BYTES:
+            raise InvalidInput(
+                f"it has {len(bytes(raw))} bytes; the most is {MAX_MAPPING_BYTES} - "
+                f"at `{path}.{name}`"
+            )
         try:
             return decoder.decode(raw)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -108,19 +141,24 @@ def _members(body: bytes) -> Mapping[str, Raw | bytes]:
 
     Keys that differ only in case come in the order of their last places.
     """
-    if not body or body.isspace():
-        raise InvalidInput("the body is empty; it must be JSON")
+    _check_text(body)
     try:
-        body.decode()
         found = _object.decode(body)
         is_plain = len({key.casefold() for key in found}) == len(found)
         return found if is_plain else _scan(body, MAX_DEPTH + 1)
-    except UnicodeDecodeError as error:
-        raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
     except msgspec.ValidationError as error:
         raise InvalidInput(f"{error} - at `$`") from None
     except (msgspec.MsgspecError, RecursionError):
         return _scan(body, MAX_DEPTH + 1)  # says what is wrong, if something is
+
+
+def _check_text(body: bytes) -> None:
+    if not body or body.isspace():
+        raise InvalidInput("the body is empty; it must be JSON")
+    try:
+        body.decode()
+    except UnicodeDecodeError as error:
+        raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
 
 
 # -- deep nesting ----------------------------------------------------------------------------------
@@ -184,6 +222,8 @@ def _scan(body: bytes, max_depth: int) -> dict[str, bytes]:
             name = json.loads(key)
             members.pop(name, None)  # so that the last comes last
             members[name] = body[began:at].strip()
+            if len(members) > MAX_FIELDS:
+                raise InvalidInput(f"an object has at most {MAX_FIELDS} fields - at `$`")
         wanted = _NEXT
     if at != len(body):
         raise _malformed(at)

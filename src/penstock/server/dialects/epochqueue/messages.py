@@ -21,6 +21,7 @@ from penstock.server.dialects.epochqueue.catalogue import (
     queue_of,
 )
 from penstock.server.dialects.json_bodies import Shape
+from penstock.server.off_loop import size_of_many
 from penstock.server.pieces import to_base64
 
 MOST_KEYS, MOST_KEY_BYTES, MOST_VALUE_BYTES = 16, 64, 512  # of metadata
@@ -51,7 +52,10 @@ async def publish_batch(call: Call) -> Response:
     if not bodies:
         call.broker.admit(call.caller, Verb.PUBLISH, queue_of(call).namespace)
         return answer({"ids": []}, 201)
-    messages = [_new_message(call, one, f"$[{index}]") for index, one in enumerate(bodies)]
+    messages = await call.service.off_loop.run_if_large(
+        size_of_many(len(bodies)),
+        lambda: [_new_message(call, one, f"$[{index}]") for index, one in enumerate(bodies)],
+    )
     queue = await made_queue(call.broker, call.caller, Verb.PUBLISH, queue_of(call))
     published = await call.broker.publish(call.caller, queue, messages)
     return answer({"ids": [one.id for one in published]}, 201)
