@@ -1,12 +1,16 @@
 """What a WebSocket client can hold, and what it cannot upset."""
 
+import asyncio
 import logging
 import socket
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
 
+from penstock.server.ws.native import NativeFrames
+from penstock.server.ws.protocol import WebSocketProtocol
 from tests.server.running import RunningServer, queue_path
 from tests.server.wire import Wire
 from tests.server.ws.client import opened, stream_path
@@ -97,3 +101,61 @@ def test_pings_of_a_client_that_does_not_read_pile_up_nowhere(
         server.until(lambda: service.held.bytes > 0)
         assert service.held.bytes < 1 << 20
     server.until(lambda: service.held.bytes == 0)
+
+
+def test_a_message_has_a_limited_number_of_fragments(
+    server: RunningServer, http: Client, queue: str
+) -> None:
+    http.put(queue_path(queue))
+    begin, go_on = b"\x01\x80\0\0\0\0", b"\x00\x80\0\0\0\0"
+    with server.wire() as wire:
+        _shake_hands(wire, queue)
+        wire.send(begin + go_on * 10_001)
+        close = wire.socket.recv(4)
+        assert close[0] == 0x88
+        assert int.from_bytes(close[2:4], "big") == 1009
+        wire.socket.shutdown(socket.SHUT_WR)
+    with server.wire() as wire:
+        _shake_hands(wire, queue)
+        wire.send(begin + go_on * 9_998 + _frame(0, b"x"))
+        assert wire.socket.recv(4)[0] == 0x81  # an error frame: this is no JSON
+
+
+@pytest.mark.parametrize(
+    ("frame", "of", "handler"),
+    [
+        (_frame(9, b""), WebSocketProtocol, "handle_ping"),
+        (_frame(1, b""), NativeFrames, "handle"),
+    ],
+    ids=["pings", "texts"],
+)
+def test_many_small_frames_do_not_hold_up_others(
+    server: RunningServer,
+    http: Client,
+    queue: str,
+    monkeypatch: pytest.MonkeyPatch,
+    frame: bytes,
+    of: type,
+    handler: str,
+) -> None:
+    handled = 0
+    handle = getattr(of, handler)
+
+    def counting(*args: Any) -> Any:
+        nonlocal handled
+        handled += 1
+        return handle(*args)
+
+    async def flood(wire: Wire, count: int) -> int:
+        wire.send(frame * count)  # the loop does nothing meanwhile, so it arrives at once
+        most = seen = 0
+        while seen < count:
+            await asyncio.sleep(0)
+            most, seen = max(most, handled - seen), handled
+        return most
+
+    monkeypatch.setattr(of, handler, counting)
+    http.put(queue_path(queue))
+    with server.wire() as wire:
+        _shake_hands(wire, queue)
+        assert server.call(flood(wire, 10_000)) <= 1000

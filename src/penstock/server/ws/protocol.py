@@ -8,8 +8,9 @@ import asyncio
 import logging
 from typing import Any
 
-from uvicorn._types import ASGISendEvent
+from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 from penstock.broker.held import Held
 
@@ -17,7 +18,9 @@ from penstock.broker.held import Held
 _quiet = logging.getLogger("penstock.server.websocket")
 _quiet.setLevel(logging.WARNING)
 
-NOT_UTF8, TRY_LATER = 1007, 1013  # close codes
+NOT_UTF8, TOO_LARGE, TRY_LATER = 1007, 1009, 1013  # close codes
+_PIECE_BYTES = 4096  # parsed at a time: about 700 of the smallest frames
+_MOST_FRAGMENTS = 10_000  # of one message; empty ones have no bytes to be limited by
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -30,6 +33,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._patience: asyncio.TimerHandle | None = None
         self._held: Held = self.app_state["held"]
         self._unsent = self._unread = 0  # our part of it
+        self._arrived = bytearray()  # not parsed yet
+        self._parsing: asyncio.Handle | None = None
 
     async def send(self, message: ASGISendEvent) -> None:
         await super().send(message)
@@ -39,12 +44,44 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
     # -- what arrives ------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        unread = len(self.conn.reader.buffer) + sum(map(len, self.frames))
+        self._arrived += data
+        if self._parsing is None:
+            self._parse_piece()
+
+    def _parse_piece(self) -> None:
+        """Parse one piece and leave the rest to the next round, so that others have a turn."""
+        self._parsing = None
+        piece = bytes(self._arrived[:_PIECE_BYTES])
+        del self._arrived[:_PIECE_BYTES]
+        super().data_received(piece)
+        self._count_unread()
+        if self.transport.is_closing():
+            self._arrived.clear()
+        elif self._arrived:
+            self.transport.pause_reading()
+            self._parsing = self.loop.call_soon(self._parse_piece)
+        elif not self.read_paused:
+            self.transport.resume_reading()
+
+    def _count_unread(self) -> None:
+        in_frames = sum(map(len, self.frames))
+        unread = len(self._arrived) + len(self.conn.reader.buffer) + in_frames
         self._held.bytes += unread - self._unread
         self._unread = unread
         if not (self.close_sent or self._held.has_room_for_body(unread)):
             self._fail(TRY_LATER, "the server holds as much as it may")
+
+    async def receive(self) -> ASGIReceiveEvent:
+        event = await super().receive()
+        if self._arrived and not self.transport.is_closing():
+            self.transport.pause_reading()  # the parent class has just resumed it
+        return event
+
+    def handle_cont(self, event: Frame) -> None:
+        if len(self.frames) < _MOST_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self._fail(TOO_LARGE, f"a message of more than {_MOST_FRAGMENTS} fragments")
 
     def send_receive_event_to_app(self) -> None:
         if self.curr_msg_data_type == "text":
@@ -89,6 +126,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._lose_patience_no_more()
+        if self._parsing is not None:
+            self._parsing.cancel()
         self._held.bytes -= self._unsent + self._unread
         self._unsent = self._unread = 0
         super().connection_lost(exc)
