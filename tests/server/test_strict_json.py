@@ -1,6 +1,7 @@
 """The strict reading of JSON, against a plain but slow one."""
 
 import json
+import sys
 from typing import Any
 
 import msgspec
@@ -74,3 +75,30 @@ def test_many_brackets_beside_each_other_are_not_deep() -> None:
 
 def test_brackets_and_colons_in_text_do_not_count() -> None:
     strict_json.check(json.dumps({"a": "[" * 100 + '{"a":1,"a":2}', "b": ":::"}).encode())
+
+
+@pytest.mark.parametrize("sign", ["", "-"])
+@pytest.mark.parametrize("digits", ["9" * 309, "1" + "0" * 309, "7" * 5_000, "7" * 100_000])
+@pytest.mark.parametrize("before", ["", "x" * 1_000])
+def test_whole_numbers_that_no_double_holds_are_refused(
+    sign: str, digits: str, before: str
+) -> None:
+    body = f'{{"a": "{before}", "b": [1, {sign}{digits}]}}'.encode()
+    with pytest.raises(InvalidInput, match=r"the number is too large - at `\$\.b\[1\]`"):
+        strict_json.check(body)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        str(int(sys.float_info.max)),
+        "-" + str(int(sys.float_info.max)),
+        "9" * 308,
+        "0." + "3" * 1_000,
+        "1" + "0" * 400 + "e-300",
+        '"' + "9" * 1_000 + '"',
+        '"a\\"' + "9" * 1_000 + '"',
+    ],
+)
+def test_other_long_numbers_and_texts_are_taken(value: str) -> None:
+    strict_json.check(f'{{"a": 1, "b": [{value}]}}'.encode())
