@@ -61,6 +61,8 @@ def path_of(path: object) -> str:
     if not isinstance(path, str | bytes | os.PathLike):
         raise InvalidInput(f"path is {path!r}; it must be text or a path object")
     text = os.fsdecode(path)
+    if not text:
+        raise InvalidInput("path is empty; it must name a directory, such as ./orders")
     if "\0" in text:
         raise InvalidInput(f"path is {text!r}; a path has no NUL in it")
     return text

@@ -113,7 +113,7 @@ def test_a_path_may_be_bytes(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("path", ["\0", b"a\0", 5, None], ids=repr)
+@pytest.mark.parametrize("path", ["\0", b"a\0", "", b"", 5, None], ids=repr)
 def test_what_is_no_path_is_refused(path: Any) -> None:
     with pytest.raises(InvalidInput):
         penstock.open(path)
