@@ -96,14 +96,17 @@ async def test_what_a_namespace_holds_grows_with_it(life: StoreLife) -> None:
     await store.close()
 
 
-async def test_documents_are_replaced_whole_and_survive(life: StoreLife) -> None:
+async def test_documents_are_compared_and_set_whole_and_survive(life: StoreLife) -> None:
     store = await life.open()
     assert await store.load_document("keys") is None
-    await store.save_document("keys", b"one" * 1000)
-    await store.save_document("keys", b"two")
-    await store.save_document("other", b"3")
-    await store.delete_document("other")
-    await store.delete_document("other")
+    assert await store.replace_document("keys", None, b"one" * 1000)
+    assert not await store.replace_document("keys", None, b"late")
+    assert not await store.replace_document("keys", b"else", b"late")
+    assert await store.replace_document("keys", b"one" * 1000, b"two")
+    assert await store.replace_document("other", None, b"3")
+    assert not await store.replace_document("other", None, None)
+    assert await store.replace_document("other", b"3", None)
+    assert await store.replace_document("other", None, None)
     store = await life.reopen()
     assert await store.load_document("keys") == b"two"
     assert await store.load_document("other") is None

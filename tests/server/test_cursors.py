@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from penstock.errors import InvalidInput
 from penstock.server.cursors import Cursors
 
-CURSORS = Cursors(b"k" * 32)
+CURSORS = Cursors(lambda: b"k" * 32)
 
 
 @given(st.text(max_size=20), st.integers(0, 2**63))
@@ -49,8 +49,7 @@ def test_those_of_another_listing_kind_or_server_are_refused() -> None:
     for cursor in (
         CURSORS.make("y", 5),
         CURSORS.make("x", "five"),
-        Cursors(b"j" * 32).make("x", 5),
-        Cursors().make("x", 5),
+        Cursors(lambda: b"j" * 32).make("x", 5),
     ):
         with pytest.raises(InvalidInput, match="cursor"):
             CURSORS.read_number("x", cursor)

@@ -15,6 +15,7 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.documents import update_document
 from penstock.broker.file_door import FileDoor
 from penstock.broker.first_use import FirstUse
 from penstock.broker.heavy import is_heavy
@@ -43,6 +44,7 @@ from penstock.operations import CancelDeliverable, Compact, GetStats, Operation,
 A = TypeVar("A")
 
 _NODE_DOCUMENT = "node"
+_SECRET_DOCUMENT = "secret"
 _AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # whoever asks to wait longer means something else
 _STEP = 10_000  # messages cancelled at a time
@@ -81,6 +83,7 @@ class Broker:
         self._paced = PacedRedrives(store)
         self._open = False
         self.node_id = ""  # known once it is started
+        self.secret = b""  # of all brokers of the store, for cursors; known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
 
     # -- life --------------------------------------------------------------------------------------
@@ -94,7 +97,8 @@ class Broker:
         await self.store.open(on_ready=self.waiting.on_ready)
         try:
             await self._catalogue.load()
-            self.node_id = await self._load_node_id()
+            self.node_id = (await self._shared(_NODE_DOCUMENT)).decode()
+            self.secret = await self._shared(_SECRET_DOCUMENT)
         except BaseException:
             await self.store.close()
             raise
@@ -104,13 +108,10 @@ class Broker:
         """Where it is reached: for those who find its files locked."""
         await self.store.announce(url)
 
-    async def _load_node_id(self) -> str:
-        """The broker's own name, the same after every restart."""
-        known = await self.store.load_document(_NODE_DOCUMENT)
-        if known is None:
-            known = secrets.token_hex(8).encode()
-            await self.store.save_document(_NODE_DOCUMENT, known)
-        return known.decode()
+    async def _shared(self, name: str) -> bytes:
+        """Return a random value that is made once, and is the same after every restart."""
+        made = secrets.token_hex(16).encode()
+        return await update_document(self.store, name, lambda old: old or made) or made
 
     async def stop(self) -> None:
         """Take no more calls, answer who waits with nothing, and close the store."""

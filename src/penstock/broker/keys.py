@@ -11,7 +11,7 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 from penstock.broker.access import Caller
@@ -242,22 +242,35 @@ class KeyFile:
     ) -> tuple[Key, str]:
         """Return the key, and its token: shown now and never again. `value`: a token to take."""
         key, token = make_key(label, verbs, namespaces, self._clock.now_ns(), value)
-        with self._layout.documents_turn():
-            keys = self.list()
+
+        def add(keys: Sequence[Key]) -> Sequence[Key]:
             if len(keys) >= MAX_KEYS:
                 raise InvalidInput(f"there are {MAX_KEYS} keys already, the most there may be")
             if any(key.id == one.id or key.digest == one.digest for one in keys):
                 raise AlreadyExists("there is such a key already, or was, and it was revoked")
-            self._layout.save_document(DOCUMENT, dump_keys([*keys, key]))
+            return [*keys, key]
+
+        self._change(add)
         return key, token
 
     def revoke(self, id: str) -> Key:
         """It is good for nothing from now on. It stays listed."""
-        with self._layout.documents_turn():
-            keys = {key.id: key for key in self.list()}
-            if id not in keys:
+
+        def revoke(keys: Sequence[Key]) -> Sequence[Key]:
+            if all(key.id != id for key in keys):
                 raise InvalidInput(f"there is no key {id!r}; `penstock keys list` shows them")
-            if not keys[id].revoked_at_ns:
-                keys[id] = keys[id]._replace(revoked_at_ns=self._clock.now_ns())
-                self._layout.save_document(DOCUMENT, dump_keys(keys.values()))
-        return keys[id]
+            return [
+                key._replace(revoked_at_ns=self._clock.now_ns())
+                if key.id == id and not key.revoked_at_ns
+                else key
+                for key in keys
+            ]
+
+        return next(key for key in self._change(revoke) if key.id == id)
+
+    def _change(self, change: Callable[[Sequence[Key]], Sequence[Key]]) -> Sequence[Key]:
+        while True:
+            old = self._layout.load_document(DOCUMENT)
+            keys = change(load_keys(old))
+            if self._layout.replace_document(DOCUMENT, old, dump_keys(keys)):
+                return keys

@@ -232,10 +232,10 @@ class Store(Protocol):
     # -- documents ---------------------------------------------------------------------------------
 
     def load_document(self, name: str) -> Future[bytes | None]:
-        """A small document of the broker's own: keys, webhooks."""
+        """Return a small document of the broker's own (keys, webhooks); None if there is none."""
 
-    def save_document(self, name: str, data: bytes) -> Future[None]:
-        """Replace it whole, durably."""
+    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> Future[bool]:
+        """Compare and set: replace a document by `new`, durably, if it still holds `old`.
 
-    def delete_document(self, name: str) -> Future[None]:
-        """Nothing happens if there is none."""
+        None stands for no document. Return False if it holds something else.
+        """

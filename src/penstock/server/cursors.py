@@ -1,15 +1,15 @@
 """Cursors: where the next page of a listing begins, as opaque text.
 
 A cursor names the listing it is of and what that listing was asked for, and is signed: it cannot
-be made up, nor be used for another listing. The key is made when the server starts, so a cursor
-does not outlive it; the answer to an old one says so.
+be made up, nor be used for another listing. The key is the store's: a cursor is good after a
+restart, and at every broker of the store.
 """
 
 import base64
 import binascii
 import hashlib
 import hmac
-import secrets
+from collections.abc import Callable
 
 import msgspec
 
@@ -22,8 +22,9 @@ _MAX_LENGTH = 512
 class Cursors:
     """Makes and reads the cursors of one server."""
 
-    def __init__(self, key: bytes | None = None) -> None:
-        self._key = key or secrets.token_bytes(32)
+    def __init__(self, key: Callable[[], bytes]) -> None:
+        """`key` returns the key to sign with; it is asked for with each cursor."""
+        self._key = key
 
     def make(self, listing: str, position: int | str) -> str:
         """`listing` says what is listed, with its filters."""
@@ -53,7 +54,7 @@ class Cursors:
 
     def _tag(self, listing: str, body: bytes) -> bytes:
         said = listing.encode("utf-8", "backslashreplace") + b"\0" + body
-        return hmac.digest(self._key, said, hashlib.sha256)[:_TAG_BYTES]
+        return hmac.digest(self._key(), said, hashlib.sha256)[:_TAG_BYTES]
 
 
 def _base64(data: bytes) -> str:
@@ -71,6 +72,6 @@ def _bytes(text: str) -> bytes:
 
 def _refused() -> InvalidInput:
     return InvalidInput(
-        "this cursor is not of this listing: give back the one that came with the page before, "
-        "with the same filters; after a restart of the server begin again without one"
+        "this cursor is not of this listing: send the one that came with the page before, with the "
+        "same filters"
     )

@@ -36,7 +36,7 @@ class Service:
         self.broker = broker
         self.keys = keys
         self.webhooks = webhooks
-        self.cursors = Cursors()
+        self.cursors = Cursors(lambda: broker.secret)
         self.request_ids = RequestIds()
         self.connections: Sized = ()  # open ones
         self.held = broker.held  # of bodies that are received or worked on, and of answers

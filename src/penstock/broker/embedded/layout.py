@@ -14,12 +14,13 @@ import json
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
+from threading import Condition
 
 from penstock.broker.names import QueueName
 from penstock.broker.store import NamespaceInfo
 from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
-from penstock.errors import LedgerError
+from penstock.errors import LedgerError, LedgerLocked
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import DirectoryLock, is_made, make_with_parents
@@ -28,6 +29,8 @@ from penstock.names import directory_of, is_name, name_of_directory
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20
 _MAX_DOCUMENT_BYTES = 64 << 20
+_LOCK_WAIT_NS = 10_000_000_000
+_LOCK_RETRY_S = 0.01
 
 
 class Layout:
@@ -159,19 +162,6 @@ class Layout:
             found.append(name)
         return sorted(found)
 
-    @contextmanager
-    def documents_turn(self) -> Iterator[None]:
-        """For a process that is not the broker and changes a document: one at a time."""
-        self._make_root()
-        self._documents.make()
-        self._root.sync()
-        turn = DirectoryLock(self._documents)
-        turn.take(SystemClock())
-        try:
-            yield
-        finally:
-            turn.release()
-
     # -- documents ---------------------------------------------------------------------------------
 
     def load_document(self, name: str) -> bytes | None:
@@ -180,13 +170,44 @@ class Layout:
         except FileNotFoundError:
             return None
 
-    def save_document(self, name: str, data: bytes) -> None:
-        self._documents.replace(name, data)
+    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool:
+        """Replace a document if it still holds `old`; None stands for no document.
 
-    def delete_document(self, name: str) -> None:
-        if self._documents.has(name):
-            self._documents.remove(name)
-            self._documents.sync()
+        The command line changes documents beside the broker, so that each change holds a lock.
+        """
+        with self._documents_lock():
+            if self.load_document(name) != old:
+                return False
+            if new is not None:
+                self._documents.replace(name, new)
+            elif old is not None:
+                self._documents.remove(name)
+                self._documents.sync()
+            return True
+
+    @contextmanager
+    def _documents_lock(self) -> Iterator[None]:
+        """Hold the lock of the documents; wait for a process that changes one."""
+        self._make_root()
+        if not self._documents.exists():
+            self._documents.make()
+            self._root.sync()
+        lock, clock = DirectoryLock(self._documents), SystemClock()
+        ends_ns = clock.monotonic_ns() + _LOCK_WAIT_NS
+        waiting = Condition()
+        while True:
+            try:
+                lock.take(clock)
+                break
+            except LedgerLocked:
+                if clock.monotonic_ns() >= ends_ns:
+                    raise
+                with waiting:
+                    clock.wait(waiting, _LOCK_RETRY_S)
+        try:
+            yield
+        finally:
+            lock.release()
 
 
 def _remove_tree(folder: Folder) -> None:

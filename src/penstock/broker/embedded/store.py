@@ -294,8 +294,5 @@ class EmbeddedStore:
     def load_document(self, name: str) -> Future[bytes | None]:
         return asyncio.ensure_future(self._with_files(self._layout.load_document, name))
 
-    def save_document(self, name: str, data: bytes) -> Future[None]:
-        return self._change_files(self._layout.save_document, name, data)
-
-    def delete_document(self, name: str) -> Future[None]:
-        return self._change_files(self._layout.delete_document, name)
+    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> Future[bool]:
+        return self._change_files(self._layout.replace_document, name, old, new)

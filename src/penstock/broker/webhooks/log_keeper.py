@@ -3,6 +3,7 @@
 import asyncio
 
 from penstock.broker.broker import Broker
+from penstock.broker.documents import delete_document, save_document
 from penstock.broker.webhooks.delivery_log import DeliveryLog
 from penstock.broker.webhooks.events import warn
 from penstock.errors import PenstockError
@@ -46,13 +47,13 @@ class LogKeeper:
         for webhook, one in list(self._logs.items()):
             if one.changed:
                 try:
-                    await self._broker.store.save_document(_name(webhook), one.dump())
+                    await save_document(self._broker.store, _name(webhook), one.dump())
                 except (PenstockError, OSError) as error:
                     warn("webhook log not saved", webhook, error)
 
     async def forget(self, id: str) -> None:
         if self._logs.pop(id, None) is not None:
-            await self._broker.store.delete_document(_name(id))
+            await delete_document(self._broker.store, _name(id))
 
     def _start_saving(self) -> None:
         self._timer = None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+from penstock.broker.documents import save_document
 from penstock.broker.store import Store
 from penstock.broker.webhooks.events import log
 from penstock.broker.webhooks.subscription import Subscription, dump, load
@@ -63,5 +64,5 @@ class Register:
 
     async def _save(self, by_id: dict[str, Subscription]) -> None:
         self.check()
-        await self._store.save_document(_DOCUMENT, dump(list(by_id.values())))
+        await save_document(self._store, _DOCUMENT, dump(list(by_id.values())))
         self._by_id = by_id
