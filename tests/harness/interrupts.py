@@ -34,7 +34,10 @@ class Interrupter:
 
     def run(self, call: Callable[[], Any]) -> Any:
         outer = sys.gettrace()
-        sys.settrace(self._trace)
+        # Kept here: CPython 3.11 borrows it, and may still call it after an exception that it
+        # raised in a weak reference's callback has removed it. The call would be of freed memory.
+        trace = self._trace
+        sys.settrace(trace)
         try:
             return call()
         finally:
