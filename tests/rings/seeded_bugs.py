@@ -12,12 +12,12 @@ import pytest
 
 from penstock.ledger import compaction
 from penstock.ledger.files import Files, Mapping, OpenMode
-from penstock.ledger.json_files import Marks
+from penstock.ledger.json_files import CLOSED_NAME, Closed, Marks
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.log import Log
-from penstock.ledger.recovery import _Examination
+from penstock.ledger.recovery import Examination
 from penstock.ledger.segment_header import SegmentHeader
-from penstock.ledger.tail import Tail
+from penstock.ledger.tail import Tail, TailMaker
 from tests.harness.faults import FaultyFiles
 from tests.rings.crash_ring import Wrap
 
@@ -134,13 +134,13 @@ def _saves_no_marks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _forgets_the_next_seq(monkeypatch: pytest.MonkeyPatch) -> None:
     """The next seq is neither saved with the mark, nor taken from the name of the last segment."""
-    examine = _Examination.__init__
+    examine = Examination.__init__
 
-    def from_entries_only(self: _Examination, *arguments: Any) -> None:
+    def from_entries_only(self: Examination, *arguments: Any) -> None:
         examine(self, *arguments)
-        self._next_seq = 1
+        self.next_seq = 1
 
-    monkeypatch.setattr(_Examination, "__init__", from_entries_only)
+    monkeypatch.setattr(Examination, "__init__", from_entries_only)
     monkeypatch.setattr(compaction, "Marks", lambda **marks: Marks(low=marks["low"]))
 
 
@@ -154,43 +154,41 @@ def _shows_before_it_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _passes_over_damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever is whole behind a bad entry counts, as if the bad one had been promised."""
-    look_ahead = _Examination._look_ahead
+    look_ahead = Examination.look_ahead
 
-    def promised(self: _Examination, bad: int, next_seq: int) -> tuple[int, int]:
+    def promised(self: Examination, bad: int, next_seq: int) -> tuple[int, int]:
         after, _ = look_ahead(self, bad, next_seq)
         return after, bad + 1 if after >= 0 else 0
 
-    monkeypatch.setattr(_Examination, "_look_ahead", promised)
+    monkeypatch.setattr(Examination, "look_ahead", promised)
     monkeypatch.setattr(Ledger, "damage", ())
 
 
 def _takes_half_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    skim = _Examination._skim
+    skim = Examination.skim
 
-    def any_entry(self: _Examination, start: int, **options: Any) -> Any:
+    def any_entry(self: Examination, start: int, **options: Any) -> Any:
         return skim(self, start, **{**options, "whole_batches": False})
 
-    monkeypatch.setattr(_Examination, "_skim", any_entry)
+    monkeypatch.setattr(Examination, "skim", any_entry)
 
 
 def _rotates_without_sync(monkeypatch: pytest.MonkeyPatch) -> None:
-    rotate = Log._rotate
-    fdatasync = Log._fdatasync
-    rotating: list[Log] = []
+    is_full, sync = TailMaker.is_full, Tail.sync
+    full: list[Tail] = []
 
-    def rotate_carelessly(self: Log, needed: int) -> None:
-        rotating.append(self)
-        try:
-            rotate(self, needed)
-        finally:
-            rotating.pop()
+    def note_full(self: TailMaker, tail: Tail, *arguments: int) -> bool:
+        if is_full(self, tail, *arguments):
+            full.append(tail)
+            return True
+        return False
 
-    def sync_unless_rotating(self: Log, tail: Tail) -> None:
-        if self not in rotating:
-            fdatasync(self, tail)
+    def sync_unless_full(self: Tail) -> None:
+        if self not in full:
+            sync(self)
 
-    monkeypatch.setattr(Log, "_rotate", rotate_carelessly)
-    monkeypatch.setattr(Log, "_fdatasync", sync_unless_rotating)
+    monkeypatch.setattr(TailMaker, "is_full", note_full)
+    monkeypatch.setattr(Tail, "sync", sync_unless_full)
 
 
 def _merges_without_saying_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,8 +202,9 @@ def _promises_too_much(monkeypatch: pytest.MonkeyPatch) -> None:
     append = Log.append
 
     def promise_and_append(self: Log, payload: bytes) -> int:
-        if self._tail is not None:
-            self._packer.promise(self._tail.end)
+        packer = self.fast_packer  # of a mapped tail: its position is the end of the file
+        if packer.position:
+            packer.promise(packer.position)
         return append(self, payload)
 
     monkeypatch.setattr(Log, "append", promise_and_append)
@@ -216,11 +215,11 @@ def _notes_the_end_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
     close = Ledger.close
 
     def note_and_close(self: Ledger) -> None:
-        if not (self._closed or self.is_stopped):
+        if not (self.is_closed or self.is_stopped):
             for log in (self.messages, self.events):
                 log.publish_tail()
-                log.closed_cleanly = True
-            self._save_closed()
+            closed = Closed(self.identity, self.messages.end, self.events.end)
+            self.root.replace(CLOSED_NAME, closed.pack())
             self.root.sync()
         close(self)
 

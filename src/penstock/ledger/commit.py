@@ -1,4 +1,6 @@
-"""Group commit: everyone who waits for the disk shares one sync.
+"""When appended entries are synced: group commit, and the timer of `sync="interval"`.
+
+All callers that wait for the disk share one sync.
 
 Those who come while a sync runs gather in a round, and one sync answers all of them. A round covers
 what was written before its sync started, so a caller who arrives during a sync waits for the next.
@@ -10,12 +12,15 @@ both, and the next of its round leads. Asyncio tasks must not block; a helper th
 """
 
 import asyncio
+import logging
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from threading import Lock
 
 from penstock.background_thread import BackgroundThread
 from penstock.errors import LedgerClosed, LedgerError, PenstockError, again
+
+log = logging.getLogger("penstock.ledger")
 
 
 class GroupCommit:
@@ -152,3 +157,58 @@ def _again(error: Exception) -> Exception:
         copy = LedgerError(f"the sync for this call failed: {error!r}")
     copy.__cause__ = error
     return copy
+
+
+# -- the timer of sync="interval" ------------------------------------------------------------------
+
+
+class BackgroundSync:
+    """A thread that sleeps until something is written, then waits the interval out and syncs.
+
+    It is told by queues made in C: an interrupt in `threading.Event.set` may keep the lock of the
+    event, and whoever uses it next would wait for ever.
+    """
+
+    def __init__(self, sync: Callable[[], None], *, interval_s: float, name: str) -> None:
+        self._sync = sync
+        self._interval_s = interval_s
+        self._name = name
+        self._written: SimpleQueue[None] = SimpleQueue()
+        self._ended: SimpleQueue[None] = SimpleQueue()
+        self._is_over = False
+        self._thread = BackgroundThread(self._run)
+
+    def wake(self) -> None:
+        """Something was written that is not synced."""
+        self._thread.start()
+        self._written.put(None)
+
+    def end(self) -> None:
+        """Stop the thread; what is not synced is its owner's to sync."""
+        self._is_over = True
+        self._ended.put(None)
+        self._written.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._is_over:
+            self._written.get()
+            try:
+                self._ended.get(timeout=self._interval_s)
+                break
+            except Empty:
+                pass
+            _empty(self._written)
+            try:
+                self._sync()
+            except PenstockError as error:
+                log.error("background sync of %s failed: %s", self._name, error)
+                return
+
+
+def _empty(queue: "SimpleQueue[None]") -> None:
+    try:
+        while True:
+            queue.get_nowait()
+    except Empty:
+        pass

@@ -1,4 +1,4 @@
-"""Getting disk space back: removing segments nobody needs, rewriting those few entries pin.
+"""Free disk space: remove segments that are not needed, rewrite those that are mostly dead.
 
 Beside traffic, in small steps: only sealed segments are touched, each step is one segment or one
 run of neighbours, and the log's lock is held only to put the result in place.
@@ -41,10 +41,10 @@ class LiveSeqs(Protocol):
     sealed after this was made: what it knows nothing of is needed."""
 
     def count(self, first_seq: int, end_seq: int) -> int:
-        """How many entries of the range are needed; cheap."""
+        """Return the number of needed entries in the range; cheap."""
 
     def seqs(self, first_seq: int, end_seq: int) -> Iterable[int]:
-        """Which ones, rising."""
+        """Return their seqs, rising."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ class Retention:
 
 @dataclass(slots=True)
 class CompactionResult:
-    """What one run did."""
+    """The result of one run."""
 
     segments_removed: int = 0
     segments_rewritten: int = 0
@@ -104,13 +104,13 @@ class Compactor:
         self.result = CompactionResult()
 
     def run(self) -> CompactionResult:
-        """All steps at once."""
+        """Do all steps and return the result."""
         for _ in self.steps():
             pass
         return self.result
 
     def steps(self) -> Iterator[None]:
-        """Do one small thing at each `next`."""
+        """Do one small step at each `next`."""
         self._ledger.check_writable()
         try:
             yield from self._remove_prefix()
@@ -135,7 +135,7 @@ class Compactor:
             yield
 
     def _past_retention(self) -> list[tuple[Segment, int]]:
-        """The sealed segments that retention lets go of, oldest first, with their end seqs."""
+        """Return the sealed segments past retention, oldest first, with their end seqs."""
         upto_seq = self._retention.upto_seq
         past = self._past_limits()
         return past if upto_seq is None else [one for one in past if one[1] <= upto_seq]
@@ -230,7 +230,7 @@ class Compactor:
         yield
 
     def _is_as_small_as_it_gets(self, segment: Segment) -> bool:
-        """Rewritten before, and nothing more died since: leave it."""
+        """Return whether it was rewritten before, and no entry has become dead since."""
         if not segment.header.flags & COMPACTED:
             return False
         entries = sum(1 for entry in _entries(self._log, segment) if entry.type != TOMBSTONE)
@@ -239,7 +239,7 @@ class Compactor:
     def _write_run(
         self, run: Sequence[Segment], header: SegmentHeader, end_seq: int
     ) -> Generator[None, None, int]:
-        """The live entries of the run, and tombstones for the rest, into a temporary file."""
+        """Write the live entries, and tombstones for the rest, to a temporary file."""
         files, path = self._log.folder.files, self._log.folder.file(_TEMPORARY_NAME)
         if files.exists(path):
             files.unlink(path)
@@ -286,15 +286,15 @@ class Compactor:
 def remove_before(
     ledger: Ledger, log: Log, seq: int, result: CompactionResult | None = None
 ) -> CompactionResult:
-    """Remove every sealed segment that lies wholly below `seq`, for good."""
+    """Remove every sealed segment that lies wholly below `seq`."""
     result = result or CompactionResult()
     gone = [(segment, end) for segment, end in log.sealed_segments() if end <= seq]
     if not gone:
         return result
     low = gone[-1][1]
     # First the mark, durably: unlinks may reach the disk in any order, and a segment that comes
-    # back would bring its messages back. The next seq is kept with it, so that it is never given
-    # out twice, whatever becomes of the segments.
+    # back would bring its messages back. The next seq is saved with it, so that it is never used
+    # twice, even if segments are lost.
     ledger.sync()
     ledger.save_marks(log, Marks(low=low, next=log.next_seq))
     log.drop([segment for segment, _ in gone])
@@ -313,7 +313,7 @@ def remove_before(
 
 
 def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
-    """All of them in order of their seqs, also where some stand in a wrong place."""
+    """Yield the entries in the order of their seqs, even if some are misplaced."""
     offset, expected = HEADER_BYTES, segment.base_seq
     while True:
         entries, offset = log.segments.used(segment).read(offset, _CHUNK_ENTRIES)
@@ -331,7 +331,7 @@ def _entries(log: Log, segment: Segment) -> Iterator[Entry]:
 
 
 def _repack(entry: Entry) -> bytes:
-    """The entry's bytes again; made from its fields, because a relative seq becomes absolute."""
+    """Return the bytes of an entry with its absolute seq."""
     return codec.pack(entry.seq, entry.timestamp_ns, draft_of(entry))
 
 

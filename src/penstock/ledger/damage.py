@@ -1,4 +1,4 @@
-"""Damage: what was found, who is told, and where the bytes are kept."""
+"""Damage: reports of it, and copies of the damaged bytes."""
 
 import logging
 from collections.abc import Callable
@@ -14,7 +14,7 @@ REMEMBERED_DAMAGES = 1000
 
 @dataclass(frozen=True, slots=True)
 class Damage:
-    """A range of bytes that is not what was written there."""
+    """A range of bytes that differs from what was written."""
 
     file: str  # relative to the queue's directory
     offset: int
@@ -26,7 +26,7 @@ class Damage:
 
     @property
     def lost(self) -> int:
-        """How many seqs are missing because of it."""
+        """The number of seqs that are missing because of it."""
         return max(self.last_lost_seq - self.first_lost_seq + 1, 0)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ DamageListener = Callable[[Damage], None]
 
 
 class DamageReporter:
-    """Takes each damage once: keeps a copy of the bytes, remembers it, tells the listener."""
+    """Reports each damage once: keeps a copy of the bytes, logs it, calls the listener."""
 
     def __init__(self, root: Folder, listener: DamageListener | None, *, keep_bytes: bool) -> None:
         self._root = root
@@ -69,7 +69,7 @@ class DamageReporter:
             self._listener(damage)
 
     def set_aside(self, damage: Damage, folder: Folder, name: str) -> None:
-        """Report a whole file that does not belong where it is, and move it to quarantine."""
+        """Report a file that does not belong where it is, and move it to quarantine."""
         self.report(damage)
         if not self._keep_bytes:
             return

@@ -301,13 +301,13 @@ _OUT_OF_FILES = (errno.EMFILE, errno.ENFILE)
 
 
 def as_ledger_error(path: str, doing: str, error: OSError) -> LedgerError:
-    """One that ends a call, and nothing else."""
+    """Return the error for a call that failed; the ledger goes on."""
     kind = DiskFull if error.errno in FULL_ERRORS else LedgerError
     return kind(f"{path}: {doing} failed: {error}")
 
 
 def as_passing_error(path: str, error: OSError) -> LedgerError | None:
-    """One in making room that may be over at the next try; None where it is not of that kind."""
+    """Return the error for a lack of room that may pass; None for any other error."""
     if error.errno in FULL_ERRORS:
         return DiskFull(f"{path}: no room to grow ({error}); nothing was written")
     if error.errno in _OUT_OF_FILES:
@@ -319,7 +319,7 @@ def as_passing_error(path: str, error: OSError) -> LedgerError | None:
 
 
 def as_final_error(path: str, doing: str, error: OSError) -> LedgerStopped:
-    """One after which nothing that was being written can be trusted."""
+    """Return the error for a failed write or sync, after which the ledger stops."""
     return LedgerStopped(
         f"{path}: {doing} failed ({error}). What was not answered may be lost, and a second try "
         f"could not be trusted: close and reopen, recovery then shows what is on disk."

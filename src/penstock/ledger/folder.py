@@ -13,34 +13,34 @@ class Folder:
         self.path = path
 
     def child(self, name: str) -> "Folder":
-        """A directory inside this one; it need not exist."""
+        """Return a directory inside this one; it need not exist."""
         return Folder(self.files, self.files.join(self.path, name))
 
     def parent(self) -> "Folder":
-        """The directory that this one is in; `/` and `.` stand for their own."""
+        """Return the directory that holds this one; `/` and `.` are their own parents."""
         head, slash, _ = self.path.rstrip("/").rpartition("/")
         return Folder(self.files, head or slash or ("." if self.path.rstrip("/") else "/"))
 
     def make(self) -> None:
-        """Make the directory, durably, if it is not there. Its parent must exist and be synced."""
+        """Make the directory if it does not exist. The parent must exist; the caller syncs it."""
         self.files.make_directory(self.path)
 
     def exists(self) -> bool:
         return self.files.exists(self.path)
 
     def file(self, name: str) -> str:
-        """The path of a file in this directory."""
+        """Return the path of a file in this directory."""
         return self.files.join(self.path, name)
 
     def has(self, name: str) -> bool:
         return self.files.exists(self.file(name))
 
     def names(self) -> list[str]:
-        """The files in it, temporary ones left out; none where the directory is missing."""
+        """Return the names in it, without temporary files; [] if the directory is missing."""
         return [name for name in self._all_names() if not name.endswith(TEMPORARY_SUFFIX)]
 
     def read(self, name: str, *, max_bytes: int) -> bytes:
-        """A small file, whole; ValueError if it is larger than it can rightly be."""
+        """Return the content of a small file; raise ValueError if it is larger than `max_bytes`."""
         fd = self.files.open(self.file(name), "read")
         try:
             size = self.files.size(fd)
@@ -51,7 +51,7 @@ class Folder:
             self.files.close(fd)
 
     def replace(self, name: str, data: bytes, *, sync_name: bool = True) -> None:
-        """Write a file so that a crash leaves the old one or the new one, and durably the new.
+        """Replace a file durably. A crash leaves the old content or the new one.
 
         Without `sync_name` it may still be the old one, until the next `sync`.
         """
@@ -92,7 +92,7 @@ class Folder:
 
 
 def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
-    """Write all of it, however the system splits it."""
+    """Write all of the data, however the system splits it."""
     view = memoryview(data)
     while view:
         written = files.pwrite(fd, view, offset)
@@ -101,7 +101,7 @@ def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) ->
 
 
 def read_fully(files: Files, fd: int, length: int, offset: int) -> bytes:
-    """Read `length` bytes, or what there is up to the end of the file."""
+    """Return `length` bytes, or fewer at the end of the file."""
     parts = []
     while length > 0:
         part = files.pread(fd, length, offset)

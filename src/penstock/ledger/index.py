@@ -1,6 +1,6 @@
 """The sparse index of a segment: about each 4 KB, which entry starts where.
 
-A cache: it is checked against the segment when it is used, and made anew where it does not fit.
+A cache: it is checked against the segment when used, and built again if it does not fit.
 """
 
 import struct
@@ -41,7 +41,7 @@ class SparseIndex:
         return len(self._points) // INDEX_POINT_BYTES
 
     def extend(self, view: memoryview, end: int, *, seq_base: int, max_entry_bytes: int) -> None:
-        """Index what was written since; stops where the bytes are damaged."""
+        """Index what was written since; stop at damaged bytes."""
         if end <= self.covered:
             return
         found = codec.skim(
@@ -60,16 +60,12 @@ class SparseIndex:
             self._cast()
         self.covered = found.end
 
-    def pass_over(self, offset: int) -> None:
-        """Go on behind a damaged range."""
-        self.covered = offset
-
     def before_seq(self, seq: int) -> Point | None:
-        """The last point at or before a seq: where to start looking for it."""
+        """Return the last point at or before a seq: where to start looking for it."""
         return self._point(bisect_right(self._seqs, seq))
 
     def before_time(self, timestamp_ns: int) -> Point | None:
-        """The last point before a time; entries of that very time may lie before a point of it."""
+        """Return the last point before a time. Entries of that time may precede its points."""
         return self._point(bisect_right(self._times, timestamp_ns - 1))
 
     def pack(self) -> bytes:
@@ -77,7 +73,7 @@ class SparseIndex:
 
     @classmethod
     def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
-        """Read an index file; None where it is not whole, in order and inside the segment."""
+        """Return the index of a file; None if it is not whole, in order and inside the segment."""
         if len(data) < _HEADER.size:
             return None
         magic, version, count = _HEADER.unpack_from(data)
@@ -96,7 +92,7 @@ class SparseIndex:
     def of_staged(
         cls, points: bytes, *, base_seq: int, timestamp_ns: int | None, covered: int
     ) -> "SparseIndex":
-        """From the points of a segment that got its place, and perhaps another time, later."""
+        """Return the index of an adopted segment, from its points with relative seqs."""
         words = array("Q", points)
         words[0::3] = array("Q", [base_seq + seq for seq in words[0::3]])
         if timestamp_ns is not None:
@@ -114,7 +110,7 @@ class SparseIndex:
         return self._words[len(self._words) - 1] + INDEX_STEP_BYTES
 
     def _point(self, count: int) -> Point | None:
-        """The last of the first `count` points."""
+        """Return the last of the first `count` points."""
         return Point(*self._words[3 * count - 3 : 3 * count]) if count else None
 
 

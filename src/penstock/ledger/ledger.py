@@ -19,8 +19,7 @@ from penstock.errors import (
     ReadOnly,
     again,
 )
-from penstock.ledger.background_sync import BackgroundSync
-from penstock.ledger.commit import GroupCommit
+from penstock.ledger.commit import BackgroundSync, GroupCommit
 from penstock.ledger.damage import QUARANTINE, Damage, DamageListener, DamageReporter
 from penstock.ledger.files import Files, OsFiles, as_ledger_error, watch_fork
 from penstock.ledger.folder import Folder

@@ -1,4 +1,4 @@
-"""Opening a log: find its segments, mend what a crash left, and say what is damaged."""
+"""Open a log: find its segments, repair what a crash left, and report damage."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -32,7 +32,7 @@ _LOOKS = 10  # at a directory that a writer changes
 
 
 class LogOpener:
-    """Opens one log. With `read_only` it looks at the same things and changes nothing."""
+    """Opens one log. With `read_only` it changes nothing."""
 
     def __init__(
         self,
@@ -49,8 +49,10 @@ class LogOpener:
         read_only: bool,
         is_current: Callable[[], bool],
     ) -> None:
-        """`closed` is where the log ended when it was last closed, None if that is not known.
-        `is_current` tells whether that and the marks still stand: a writer may be at work."""
+        """`closed` is where the log ended when it was last closed; None if that is unknown.
+
+        `is_current` tells whether `closed` and `marks` are still valid: a writer may be active.
+        """
         self._folder = folder
         self._label = label
         self._kind = kind
@@ -75,7 +77,7 @@ class LogOpener:
         on_dirty: Callable[[], None],
         on_stop: Callable[[PenstockError], None],
     ) -> Log:
-        """The log, recovered and (for a writer) durable as far as it can be read."""
+        """Return the log, recovered and (for a writer) durable as far as it can be read."""
         if not self._read_only:
             self._folder.sweep()
         headers = self._headers_beside_a_writer() if self._read_only else self._headers()
@@ -103,7 +105,7 @@ class LogOpener:
     # -- which segments there are ------------------------------------------------------------------
 
     def _headers_beside_a_writer(self) -> list[SegmentHeader]:
-        """A segment may be removed between listing and opening it: then there is a new list."""
+        """Return the headers; list again if a segment is removed between listing and opening."""
         for _ in range(_LOOKS):
             try:
                 return self._headers()
@@ -112,7 +114,7 @@ class LogOpener:
         return self._headers()
 
     def _headers(self) -> list[SegmentHeader]:
-        """The headers of the segments that count, in order; the others are removed."""
+        """Return the headers of the valid segments, in order; remove the others."""
         self._heads: dict[int, bytes] = {}
         names = self._folder.names()
         bases = [base for name in names if (base := base_seq_of(name)) is not None]
@@ -146,7 +148,7 @@ class LogOpener:
         return headers
 
     def _is_misplaced(self, base: int) -> bool:
-        """Is it a copy of another segment? Then it is none: reported, and put into quarantine."""
+        """Return whether it is a copy of another segment; if so, report and quarantine it."""
         try:
             header = SegmentHeader.unpack(self._head(base))
         except BadEntry:
@@ -168,7 +170,7 @@ class LogOpener:
         return True
 
     def _is_unborn(self, base: int) -> bool:
-        """Is it a segment whose creation did not finish? Nothing was ever in it, or so it looks."""
+        """Return whether its creation did not finish: no valid header, and only zeros behind."""
         try:
             SegmentHeader.unpack(self._head(base))
         except NewerVersion:
@@ -179,7 +181,7 @@ class LogOpener:
         return False
 
     def _header(self, base: int, *, last: bool) -> SegmentHeader:
-        """The header of a segment; guessed where it is damaged."""
+        """Return the header of a segment; guess it if it is damaged."""
         try:
             header = SegmentHeader.unpack(self._head(base))
         except NewerVersion as error:
@@ -219,7 +221,7 @@ class LogOpener:
         return guess
 
     def _first_stored_seq(self, base: int) -> int | None:
-        """What is stored as the seq of its first entry, if that can be read."""
+        """Return the stored seq of its first entry; None if that cannot be read."""
         view, limit = self._map(base), self._settings.max_entry_bytes
         try:
             entries, _ = codec.read_entries(
@@ -230,7 +232,7 @@ class LogOpener:
         return entries[0].seq if entries else None
 
     def _looks_relative(self, view: memoryview, first: int, base: int) -> bool:
-        """Does its first whole entry count from the base seq? The very first has seq 0 then."""
+        """Return whether its seqs are relative: then the first entry has seq 0."""
         limit = self._settings.max_entry_bytes
         stored = codec.unpack(view, first, len(view), max_entry_bytes=limit).seq
         return stored < base and (stored == 0 or first > HEADER_BYTES)
@@ -314,7 +316,7 @@ class LogOpener:
         return view, examine(view, header, max_entry_bytes=limit)
 
     def _report_missing(self, headers: list[SegmentHeader], last: LastSegment | None) -> None:
-        """Compare what is there with the marks, and with where the log ended when closed."""
+        """Compare the segments with the marks, and with where the log ended when closed."""
         if headers and headers[0].base_seq > self._marks.low:
             self._missing(self._marks.low, self._marks.low, headers[0].base_seq - 1)
         next_seq = last.next_seq if last else self._marks.low
@@ -340,11 +342,11 @@ class LogOpener:
             )
 
     def _write_again(self, header: SegmentHeader, offset: int) -> None:
-        """Have on disk what may be in the page cache and nowhere else, before it is trusted.
+        """Write to disk what may be in the page cache only, before it is trusted.
 
-        A sync alone does not do it: after one that failed, the cache still shows what the disk does
-        not have, and calls it clean. So the bytes that no sync is known to have covered are written
-        once more. They are to be read again afterwards: only then cache and disk are the same.
+        A sync alone is not enough: after a failed one, the cache holds bytes that the disk does not
+        have, and calls them clean. So the bytes that no sync is known to have covered are written
+        again. They must be read again afterwards: only then are cache and disk the same.
         """
         files = self._folder.files
         fd = files.open(self._folder.file(segment_name(header.base_seq)), "write")
@@ -355,7 +357,7 @@ class LogOpener:
             files.close(fd)
 
     def _cut(self, header: SegmentHeader, last: LastSegment, size: int) -> int:
-        """Take off, durably, what is not good; zeros as well. Where the file ends."""
+        """Cut off bad bytes and zeros, durably; return the end of the file."""
         end = last.end
         speaks_anew = last.lacks_its_end or bool(last.holes and last.torn_bytes)
         if size > end or speaks_anew:
@@ -384,7 +386,7 @@ class LogOpener:
     # -- small things ------------------------------------------------------------------------------
 
     def _head(self, base: int) -> bytes:
-        """Where its header should be. Read once."""
+        """Return the bytes of its header. They are read once."""
         if base not in self._heads:
             files = self._folder.files
             fd = files.open(self._folder.file(segment_name(base)), "read")
@@ -410,21 +412,3 @@ class LogOpener:
     ) -> None:
         damage = Damage(f"{self._label}/{segment.name}", offset, length, first, last, reason)
         self._reporter.report(damage, segment.damaged_bytes(offset, length))
-
-
-def identity_of_segments(root: Folder) -> int | None:
-    """Who the queue is, according to its segments: for when queue.json was lost."""
-    for log in ("messages", "events"):
-        folder = root.child(log)
-        for name in folder.names():
-            if base_seq_of(name) is None:
-                continue
-            fd = folder.files.open(folder.file(name), "read")
-            try:
-                data = read_fully(folder.files, fd, HEADER_BYTES, 0)
-                return SegmentHeader.unpack(data).identity
-            except BadEntry:
-                continue
-            finally:
-                folder.files.close(fd)
-    return None

@@ -31,9 +31,9 @@ _NETWORK_FILE_SYSTEMS = frozenset(
 
 
 def check_location(root: Folder, *, create: bool, network_too: bool) -> None:
-    """Make the directory where there is none and `create` allows it; refuse what cannot be a queue.
+    """Check that a directory is a queue or can become one; make it if `create` allows it.
 
-    NotALedger and RefusedFileSystem say why, and nothing was changed.
+    Raise NotALedger or RefusedFileSystem, and change nothing, if it cannot be one.
     """
     if not root.exists():
         if not create:
@@ -58,7 +58,7 @@ def check_location(root: Folder, *, create: bool, network_too: bool) -> None:
 
 
 def make_with_parents(folder: Folder) -> None:
-    """Make a directory and the parents that are missing, each durable before the next is made."""
+    """Make a directory and its missing parents, each durable before the next is made."""
     missing = []
     while not folder.exists() and folder.path != folder.parent().path:
         missing.append(folder)
@@ -71,7 +71,7 @@ def make_with_parents(folder: Folder) -> None:
 
 
 def is_made(root: Folder) -> bool:
-    """Is there a queue? Not where its making was cut off: then nobody was answered yet."""
+    """Return whether there is a queue. A queue whose creation was cut off does not count."""
     return root.has(MANIFEST_NAME) or any(
         root.child(name).names() for name in ("messages", "events")
     )
@@ -82,7 +82,7 @@ _MAX_LOCK_BYTES = 4096
 
 
 def announced_url(folder: Folder) -> str | None:
-    """Where the one who holds the lock of a directory can be asked; None if that is not said."""
+    """Return the URL that the holder of a directory's lock has announced; None if there is none."""
     try:
         url = json.loads(folder.read(LOCK_NAME, max_bytes=_MAX_LOCK_BYTES))["url"]
     except (OSError, ValueError, KeyError, TypeError):
@@ -91,9 +91,9 @@ def announced_url(folder: Folder) -> str | None:
 
 
 class DirectoryLock:
-    """Held from `take` to `release`, or to the death of the process.
+    """The lock of the one writer, held from `take` to `release` or to the end of the process.
 
-    What is written in the file is information for people; the kernel's lock is what counts.
+    The content of the file is information for people; only the kernel's lock counts.
     """
 
     def __init__(self, folder: Folder) -> None:
@@ -101,7 +101,7 @@ class DirectoryLock:
         self._fd = -1
 
     def take(self, clock: Clock) -> None:
-        """Become the writer; LedgerLocked names the one that is."""
+        """Take the lock; raise LedgerLocked, which names the holder, if it is held."""
         files, path = self._folder.files, self._folder.file(LOCK_NAME)
         try:
             fd = files.open(path, "write")
@@ -120,12 +120,12 @@ class DirectoryLock:
         self._fd = fd
 
     def announce(self, clock: Clock, url: str) -> None:
-        """Tell those who find the directory locked where to ask instead."""
+        """Write a URL into the file, for processes that find the directory locked."""
         if self._fd >= 0:
             self._write_name(self._fd, clock, url)
 
     def release(self) -> None:
-        """Let the next writer in."""
+        """Release the lock."""
         if self._fd >= 0:
             fd, self._fd = self._fd, -1
             self._folder.files.close(fd)
@@ -140,7 +140,7 @@ class DirectoryLock:
             files.truncate(fd, 0)
             write_fully(files, fd, holder, 0)
         except OSError:
-            pass  # a full disk, say, on which the queue must be opened to be worked off
+            pass  # for example a full disk, on which the queue must still open
 
     def _holder_sentence(self, fd: int) -> str:
         path = self._folder.path

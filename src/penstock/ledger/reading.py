@@ -18,7 +18,7 @@ _type_of = itemgetter(Entry._fields.index("type"))
 
 
 def read_entry(log: Log, seq: int) -> Entry:
-    """The entry with that seq; EntryGone if it is not there (any more, or yet)."""
+    """Return the entry with that seq; raise EntryGone if it was removed or not written yet."""
     log.check_readable()
     if seq >= log.next_seq or seq < 1:
         raise EntryGone(f"{log.folder.path}: seq {seq} was not written; the next is {log.next_seq}")
@@ -33,7 +33,7 @@ def read_entry(log: Log, seq: int) -> Entry:
             return _read_from(log, segment, seq)
         except EntryGone:
             if not segment.gone:
-                raise  # else compaction took it away under us: look where the entry is now
+                raise  # else compaction removed the segment: look again
 
 
 def _read_from(log: Log, segment: Segment, seq: int) -> Entry:
@@ -49,7 +49,7 @@ def _read_from(log: Log, segment: Segment, seq: int) -> Entry:
         except NewerVersion:
             raise
         except BadEntry:
-            segment.read(offset, 1)  # passes over the damage, and reports it
+            segment.read(offset, 1)  # skips the damage, and reports it
             raise EntryGone(
                 f"{log.folder.path}: seq {seq} lies in a damaged range of {segment.name}"
             ) from None
@@ -57,7 +57,7 @@ def _read_from(log: Log, segment: Segment, seq: int) -> Entry:
 
 
 def seq_at_time(log: Log, timestamp_ns: int) -> int:
-    """The seq of the first entry written at or after that time; `next_seq` if there is none."""
+    """Return the seq of the first entry at or after that time; `next_seq` if there is none."""
     log.check_readable()
     log.publish_tail()
     while True:
@@ -93,14 +93,14 @@ def seq_at_time_in(
 
 
 def next_seq_after(entry: Entry) -> int:
-    """The seq that must come behind an entry. A tombstone stands for a range of them."""
+    """Return the seq that must follow an entry. A tombstone stands for a range of seqs."""
     if entry.type != TOMBSTONE:
         return entry.seq + 1
     return max(entry.seq, int.from_bytes(entry.payload, "little")) + 1
 
 
 def _is_a_run(entries: Sequence[Entry]) -> bool:
-    """Is nothing missing, doubled or removed? Nearly always; seen without a step for each."""
+    """Return whether nothing is missing, repeated or removed, without a Python step per entry."""
     seqs = list(map(_seq_of, entries))
     whole = list(range(seqs[0], seqs[0] + len(seqs)))
     return seqs == whole and TOMBSTONE not in map(_type_of, entries)
@@ -110,8 +110,10 @@ class Cursor:
     """Reads a log in order, from a seq on, and goes on where it stopped as the log grows."""
 
     def __init__(self, log: Log, seq: int, *, unsynced: bool = False) -> None:
-        """With `unsynced`, also what is not durable yet where readers must not see that: for the
-        owner of the log, who answers nobody before it is."""
+        """Start at `seq`. `unsynced` also reads entries that are not durable yet.
+
+        Only the owner of the log may pass it, if it answers no caller before they are durable.
+        """
         self._log = log
         self._unsynced = unsynced
         self.next_seq = max(seq, 1)  # the lowest seq that was not handed out yet
@@ -119,14 +121,16 @@ class Cursor:
         self._offset = 0
 
     def read(self, max_count: int) -> list[Entry]:
-        """The next entries, at most so many, and few if they are large; none at the (present) end
-        of the log."""
+        """Return the next entries, up to `max_count` of them; [] at the present end of the log.
+
+        Large entries are returned in smaller lists.
+        """
         if max_count < 1:
             raise InvalidInput(f"max_count is {max_count}; it must be at least 1")
         log = self._log
         end_seq = self._begin()
         while self.next_seq < end_seq:
-            segment = self._place()
+            segment = self._locate()
             if segment is None:
                 return []
             following = log.segments.after(segment)  # if there is one now, this one is complete
@@ -151,7 +155,7 @@ class Cursor:
     def _fitting(
         self, segment: Segment, entries: list[Entry], after: int, end_seq: int
     ) -> tuple[list[Entry], int, bool]:
-        """Those of the entries that come next, the offset behind them, and if that is the end."""
+        """Return the entries that come next, the offset behind them, and whether it is the end."""
         expected = max(self.next_seq, segment.base_seq)
         if entries[0].seq == expected and entries[-1].seq < end_seq and _is_a_run(entries):
             self.next_seq = entries[-1].seq + 1
@@ -161,7 +165,7 @@ class Cursor:
             if entry.seq >= end_seq:  # written, but not yet for readers
                 return fit, entry.offset, True
             if entry.seq < self.next_seq:
-                continue  # a copy that stands in a wrong place
+                continue  # a misplaced copy
             expected = max(self.next_seq, segment.base_seq)
             if entry.seq > expected and not segment.gone:
                 go_on = segment.skip_gap(entry.offset, expected)
@@ -173,12 +177,12 @@ class Cursor:
         return fit, after, False
 
     def skip_plain(self, end_seq: int) -> tuple[int, int]:
-        """Pass over the plain messages that come next, as [first, end), up to a seq.
+        """Skip the plain messages that come next, up to a seq; return them as [first, end).
 
-        (0, 0) where something else is next.
+        Return (0, 0) if another kind of entry is next.
         """
         end_seq = min(end_seq, self._begin())
-        segment = self._place() if self.next_seq < end_seq else None
+        segment = self._locate() if self.next_seq < end_seq else None
         if segment is None:
             return 0, 0
         try:
@@ -198,8 +202,8 @@ class Cursor:
         log.publish_tail()
         return log.next_seq if self._unsynced else log.readable_next_seq
 
-    def _place(self) -> Segment | None:
-        """The segment to read from, and the offset in it; found anew where files have changed."""
+    def _locate(self) -> Segment | None:
+        """Return the segment to read from, and set the offset. Search again if files changed."""
         segment = self._segment
         if segment is not None and not segment.gone:
             return self._log.segments.used(segment)
@@ -212,7 +216,7 @@ class Cursor:
             except EntryGone:
                 if not segment.gone:
                     raise
-                return self._place()
+                return self._locate()
             if offset >= 0:
                 # What lies between was removed, and a tombstone before the offset says so.
                 self.next_seq = max(self.next_seq, segment.entry_at(offset).seq)

@@ -1,4 +1,4 @@
-"""What the last segment of a log really holds after a crash.
+"""Find out what the last segment of a log holds after a crash.
 
 A bad entry there is either a write that never finished (cut off) or damage to something that was
 once promised durable (kept, reported, read around). A later checkpoint that promises more than the
@@ -17,13 +17,18 @@ from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
 def lowest_seq_offset(
     view: memoryview, offset: int, end: int, *, min_stored_seq: int, max_entry_bytes: int
 ) -> int:
-    """Of the entry at `offset` and those behind it, the one with the lowest seq that is wanted."""
+    """Return the offset of the entry with the lowest wanted seq, at `offset` or behind it.
+
+    A disk may write a block where another belongs. The checksums of such misplaced entries are
+    right, so only their seqs tell. The seqs of a segment rise by one: if one is too high, either
+    the entries before it are lost, or it is misplaced and the expected ones follow.
+    """
     while True:
         try:
             stored = codec.unpack(view, offset, end, max_entry_bytes=max_entry_bytes).seq
         except NewerVersion:
             raise
-        except BadEntry:  # whole by its checksum, but not an entry that we can read
+        except BadEntry:  # its checksum is right, but this version cannot read it
             return offset
         if stored <= min_stored_seq:
             return offset
@@ -53,12 +58,12 @@ class Hole:
 
 @dataclass(frozen=True, slots=True)
 class LastSegment:
-    """How far the last segment is good, and what is wrong with it."""
+    """How far the last segment is good, and its damage."""
 
     end: int  # everything before is kept
     next_seq: int
     last_timestamp_ns: int
-    synced_upto: int  # everything before was on disk once, by the word of a checkpoint
+    synced_upto: int  # everything before was on disk once, according to a checkpoint
     holes: tuple[Hole, ...]
     torn_bytes: int  # written behind `end` and to be cut off; zeros do not count
     torn_reason: str
@@ -68,14 +73,16 @@ class LastSegment:
 def examine(
     view: memoryview, header: SegmentHeader, *, max_entry_bytes: int, closed_at: int = 0
 ) -> LastSegment:
-    """Read the last segment from its header to its end. Changes nothing.
+    """Read the last segment from its header to its end, and change nothing.
 
-    `closed_at`: where its entries ended when the ledger was closed; 0 if it was not.
+    `closed_at` is where its entries ended when the ledger was closed; 0 if it was not.
     """
-    return _Examination(view, header, max_entry_bytes, closed_at).run()
+    return Examination(view, header, max_entry_bytes, closed_at).run()
 
 
-class _Examination:
+class Examination:
+    """One pass over the last segment. `examine` runs it."""
+
     def __init__(
         self, view: memoryview, header: SegmentHeader, max_entry_bytes: int, closed_at: int
     ) -> None:
@@ -85,7 +92,7 @@ class _Examination:
         self._created_at_ns = header.created_at_ns
         self._oldest_ns = header.oldest_ns
         self._max_entry_bytes = max_entry_bytes
-        self._next_seq = header.base_seq
+        self.next_seq = header.base_seq
         self._last_timestamp_ns = 0
         self._synced_upto = 0
         self._holes: list[Hole] = []
@@ -93,7 +100,7 @@ class _Examination:
     def run(self) -> LastSegment:
         start = min(HEADER_BYTES, len(self._view))
         while True:
-            skim = self._skim(start, whole_batches=True)
+            skim = self.skim(start, whole_batches=True)
             if skim.newer:
                 raise NewerVersion(skim.stop, skim.problem or "written by a newer version")
             bad = self._bad_offset(skim)
@@ -101,21 +108,21 @@ class _Examination:
                 self._take(skim)
                 return self._result(skim.end, torn_end=skim.end, reason="")
             reason = skim.problem or "zeros where an entry should be"
-            before = self._skim(start, whole_batches=False, end=bad)
-            after, promised = self._look_ahead(bad, max(self._next_seq, before.next_seq))
+            before = self.skim(start, whole_batches=False, end=bad)
+            after, promised = self.look_ahead(bad, max(self.next_seq, before.next_seq))
             if promised <= bad:
                 self._take(skim)
                 return self._result(skim.end, torn_end=self._last_byte(), reason=reason)
-            self._take(before)  # damage: what is whole before it counts, batch or not
+            self._take(before)  # damage: whole entries before it count, even of a cut batch
             if after < 0:
                 return self._result(bad, torn_end=self._last_byte(), reason=reason)
-            first_lost = self._next_seq
+            first_lost = self.next_seq
             entry = self._stored_seq(after) + self._seq_base
             self._holes.append(Hole(bad, after - bad, first_lost, entry - 1, reason))
-            self._next_seq = max(self._next_seq, entry)  # what was lost was given out
+            self.next_seq = max(self.next_seq, entry)  # the lost seqs were used
             start = after
 
-    def _skim(self, start: int, *, whole_batches: bool, end: int | None = None) -> Skim:
+    def skim(self, start: int, *, whole_batches: bool, end: int | None = None) -> Skim:
         return codec.skim(
             self._view,
             start,
@@ -126,12 +133,12 @@ class _Examination:
         )
 
     def _take(self, skim: Skim) -> None:
-        self._next_seq = max(self._next_seq, skim.next_seq)
+        self.next_seq = max(self.next_seq, skim.next_seq)
         self._last_timestamp_ns = max(self._last_timestamp_ns, skim.last_timestamp_ns)
         self._synced_upto = max(self._synced_upto, skim.synced_upto)
 
     def _bad_offset(self, skim: Skim) -> int:
-        """Where it stops being good; -1 if only zeros follow."""
+        """Return the offset of the first bad byte; -1 if only zeros follow."""
         if skim.problem is not None:
             return skim.stop
         return skim.stop if self._nonzero(skim.stop) >= 0 else -1
@@ -139,8 +146,8 @@ class _Examination:
     def _nonzero(self, start: int) -> int:
         return codec.first_nonzero(self._view, start, len(self._view))
 
-    def _look_ahead(self, bad: int, next_seq: int) -> tuple[int, int]:
-        """The entry to go on at behind a bad one, and the highest promise made behind it."""
+    def look_ahead(self, bad: int, next_seq: int) -> tuple[int, int]:
+        """Return the entry at which to continue behind a bad one, and the highest later promise."""
         first_after = -1
         promised = self._closed_at
         end = len(self._view)
@@ -149,7 +156,7 @@ class _Examination:
         while first_after < 0 or promised <= bad:
             at = codec.resync(
                 self._view,
-                min(at + 1, end),  # a batch may lack its end at the very end of the file
+                min(at + 1, end),  # a batch may be cut off at the end of the file
                 end,
                 min_seq=low,
                 max_seq=low + end // codec.ENTRY_OVERHEAD_BYTES,
@@ -160,7 +167,7 @@ class _Examination:
                 break
             if first_after < 0:
                 first_after = at
-            run = self._skim(at, whole_batches=False)
+            run = self.skim(at, whole_batches=False)
             promised = max(promised, run.synced_upto)
             at = max(run.stop - 1, at)
         if promised > bad and first_after >= 0:
@@ -178,8 +185,8 @@ class _Examination:
             return codec.unpack(
                 self._view, offset, len(self._view), max_entry_bytes=self._max_entry_bytes
             ).seq
-        except BadEntry:  # whole by its checksum, but not a message we can read
-            return self._next_seq - self._seq_base
+        except BadEntry:  # its checksum is right, but this version cannot read it
+            return self.next_seq - self._seq_base
 
     def _last_byte(self) -> int:
         return len(bytes(self._view).rstrip(b"\0"))
@@ -187,7 +194,7 @@ class _Examination:
     def _result(self, end: int, *, torn_end: int, reason: str) -> LastSegment:
         return LastSegment(
             end=end,
-            next_seq=self._next_seq,
+            next_seq=self.next_seq,
             # No entry was written before the segment was made: also true of one without entries.
             last_timestamp_ns=max(self._last_timestamp_ns, self._created_at_ns),
             synced_upto=self._synced_upto,

@@ -34,18 +34,18 @@ class SegmentList:
         return sealed + segments[-1].end if segments else 0
 
     def add(self, *new: Segment) -> None:
-        """They come behind the last one."""
+        """Add segments behind the last one."""
         with self._lock:
             self._replace([*self.all, *new])
 
     def drop(self, gone: Iterable[Segment]) -> None:
-        """Those are being removed."""
+        """Remove segments from the list."""
         bases = {segment.base_seq for segment in gone}
         with self._lock:
             self._replace([each for each in self.all if each.base_seq not in bases])
 
     def merge(self, run: Iterable[Segment], new: Segment) -> None:
-        """One stands for a run of neighbours now, from the base seq of the first of them on."""
+        """Replace a run of neighbours by one segment with the base seq of the first."""
         bases = {segment.base_seq for segment in run} - {new.base_seq}
         with self._lock:
             self._replace(
@@ -57,19 +57,19 @@ class SegmentList:
             )
 
     def next_base_seq(self, base_seq: int) -> int | None:
-        """Where the segment behind that one begins; None if it is the last."""
+        """Return the base seq of the next segment; None if this is the last."""
         bases = self._bases
         at = bisect_right(bases, base_seq)
         return bases[at] if at < len(bases) else None
 
     def holding(self, seq: int) -> Segment | None:
-        """The segment whose range holds a seq; None if it lies before the first."""
+        """Return the segment whose range holds a seq; None if it lies before the first."""
         with self._lock:
             at = bisect_right(self._bases, seq)
             return self._used(self.all[at - 1]) if at else None
 
     def after(self, segment: Segment) -> Segment | None:
-        """The next one by seq, also where `segment` is no longer in the list."""
+        """Return the next segment by seq, even if `segment` is no longer in the list."""
         with self._lock:
             at = bisect_right(self._bases, segment.base_seq)
             return self._used(self.all[at]) if at < len(self.all) else None

@@ -35,7 +35,7 @@ class Snapshots:
         self.damaged: list[tuple[str, str]] = []  # (name, reason) of those passed over
 
     def save(self, event_seq: int, blob: bytes) -> None:
-        """Write one, durably, and remove all but the newest two."""
+        """Write a snapshot durably, and remove all but the newest two."""
         if len(blob) > MAX_SNAPSHOT_BYTES - _HEAD.size - _CRC.size:
             raise TooLarge(f"a snapshot of {len(blob)} bytes; the maximum is {MAX_SNAPSHOT_BYTES}")
         head = _HEAD.pack(_MAGIC, _VERSION, event_seq, len(blob))
@@ -50,7 +50,7 @@ class Snapshots:
         self._folder.sync()
 
     def newest(self, *, upto: int | None = None, trusted: Container[int] = ()) -> Snapshot | None:
-        """The newest that is whole, and not above `upto` or one of the `trusted`."""
+        """Return the newest undamaged one that is not above `upto`, or is one of the `trusted`."""
         for seq in reversed(self.seqs()):
             if upto is not None and seq > upto and seq not in trusted:
                 continue
@@ -63,11 +63,11 @@ class Snapshots:
         return None
 
     def seqs(self) -> list[int]:
-        """The event seqs of the snapshots that are there, rising."""
+        """Return the event seqs of the snapshots, rising."""
         return sorted(seq for name in self._folder.names() if (seq := _seq_of(name)) is not None)
 
     def read(self, event_seq: int) -> Snapshot:
-        """One snapshot; ValueError says what is wrong with it."""
+        """Return one snapshot; ValueError says what is wrong with it."""
         data = self._folder.read(snapshot_name(event_seq), max_bytes=MAX_SNAPSHOT_BYTES)
         if len(data) < _HEAD.size + _CRC.size:
             raise ValueError(f"cut off: {len(data)} bytes")
@@ -85,7 +85,7 @@ class Snapshots:
 
 
 def snapshot_name(event_seq: int) -> str:
-    """The name of its file."""
+    """Return the name of its file."""
     return f"{event_seq:020d}{_SUFFIX}"
 
 

@@ -1,4 +1,4 @@
-"""Disk space: refuse messages in time, and keep room for what must still be written.
+"""Disk space: refuse messages early, and keep room for what must still be written.
 
 Below the floor new messages are refused, while events (acks above all) go on. Should the disk be
 full to the last block all the same, a ballast file is given back to make room for them.
@@ -27,7 +27,7 @@ class Space:
         self._reserve = settings.reserve_bytes
 
     def claim(self, size: int, *, essential: bool, log_bytes: int) -> None:
-        """Ask to let a file grow by `size`; DiskFull if messages must wait."""
+        """Check that a file may grow by `size`; raise DiskFull if messages must wait."""
         if essential:
             return
         free = self._root.files.free_bytes(self._root.path)
@@ -41,7 +41,7 @@ class Space:
             self._fill_ballast()
 
     def essential(self, do: Callable[[], T], with_less: Callable[[], T]) -> T:
-        """Do what must go on when the disk is full: then again, in the room of the ballast."""
+        """Call `do`; if the disk is full, remove the ballast file and call `with_less`."""
         try:
             return do()
         except OSError as error:
@@ -51,7 +51,7 @@ class Space:
         return with_less()
 
     def give_ballast(self) -> bool:
-        """Make room from the reserve; False if there is none (any more)."""
+        """Remove the ballast file; return False if there is none."""
         try:
             self._root.remove(BALLAST_NAME)
         except OSError:

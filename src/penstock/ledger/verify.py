@@ -1,4 +1,4 @@
-"""Reading everything again and saying what is wrong, where. Changes nothing."""
+"""Verify a queue: read everything and report damage. Change nothing."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verification found."""
+    """The result of a verification."""
 
     entries: int = 0
     bytes_read: int = 0
@@ -98,7 +98,7 @@ def _verify_segment(
     report: VerifyReport,
     on_bytes: Callable[[int], None],
 ) -> int:
-    """Read one segment; the seq that must come next."""
+    """Read one segment; return the seq that must come next."""
     file = f"{label}/{segment.name}"
     if segment.base_seq > expected_seq:
         reason = "a gap: the segment before does not reach to this one"
