@@ -8,6 +8,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import penstock
 from penstock.errors import NotALedger
+from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.spark.errors import DamagedSegment, DataLoss
 from penstock.spark.stream_reader import StreamReader
 from tests.harness.file_strokes import entry_bounds
@@ -131,3 +132,62 @@ def test_what_a_writer_has_accepted_as_lost_is_not_told_to_earliest(queue: Path)
     assert [row["seq"] for row in rows(queue)] == list(range(left, 121))
     with pytest.raises(DataLoss, match=f"seq 1 to {left - 1}"):
         rows(queue, startingOffsets=1)
+
+
+# -- segments that are there and have nothing in them ----------------------------------------------
+
+
+@pytest.mark.parametrize("table", ["messages", "state"])
+@pytest.mark.parametrize("left_bytes", [0, 20, HEADER_BYTES], ids=["none", "half", "header"])
+@pytest.mark.parametrize("which", [0, 1, -1], ids=["first", "middle", "last"])
+def test_an_emptied_segment_is_told(queue: Path, which: int, left_bytes: int, table: str) -> None:
+    path = segments(queue)[which]
+    lost = {row["seq"] for row in rows(queue) if row["seq"] >= int(path.stem)}
+    if which != -1:
+        lost = {seq for seq in lost if seq < int(segments(queue)[which + 1].stem)}
+    path.write_bytes(path.read_bytes()[:left_bytes])
+    with pytest.raises(DamagedSegment, match="lost"):
+        rows(queue, table=table)
+    found = [row["seq"] for row in rows(queue, table=table, verify="false")]
+    assert found == sorted(set(range(1, 121)) - lost)
+
+
+@pytest.mark.parametrize("which", [0, -1], ids=["first", "last"])
+def test_an_emptied_segment_of_events_is_told(queue: Path, which: int) -> None:
+    with penstock.open(queue, segment_entries=20) as opened:
+        for _ in range(30):
+            opened.ack(opened.lease())
+    path = sorted((queue / "events").glob("*.log"))[which]
+    path.write_bytes(b"")
+    with pytest.raises(DamagedSegment, match="lost"):
+        rows(queue, table="events")
+
+
+@pytest.mark.parametrize("how", ["cut", "delete"])
+def test_the_states_tell_of_a_lost_end_after_a_clean_close(queue: Path, how: str) -> None:
+    last = segments(queue)[-1]
+    data = last.read_bytes()
+    if how == "delete":
+        last.unlink()
+    else:
+        last.write_bytes(data[: entry_bounds(data)[2]])
+    with pytest.raises(DamagedSegment, match="lost"):
+        rows(queue, table="state")
+
+
+@pytest.mark.parametrize("table", ["messages", "state"])
+def test_a_cut_in_the_only_batch_of_a_queue_is_told(tmp_path: Path, table: str) -> None:
+    with penstock.open(tmp_path / "queue", sync="never") as made:
+        made.enqueue_batch([b"%d" % number for number in range(20)])
+    (only,) = segments(tmp_path / "queue")
+    data = only.read_bytes()
+    only.write_bytes(data[: entry_bounds(data)[10]])
+    with pytest.raises(DamagedSegment, match="lost"):
+        rows(tmp_path / "queue", table=table)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b'{"format": 1}'], ids=["empty", "cut", "other"])
+def test_a_damaged_manifest_is_told_with_its_place(queue: Path, content: bytes) -> None:
+    (queue / "queue.json").write_bytes(content)
+    with pytest.raises(NotALedger, match=r"queue: queue\.json cannot be read"):
+        rows(queue)

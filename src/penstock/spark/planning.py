@@ -45,8 +45,11 @@ def plan_batch(options: ReadOptions, bounds: Bounds, columns: Sequence[str]) -> 
     for queue in queues:
         watcher = watcher_of(queue, log_of(options))
         if options.table == "state":
+            # The fold lacks what was lost since the queue was closed; a read must report it.
+            closed_next = watcher.closed_next()
             # Folded first: the look that follows syncs what the fold has seen.
-            states[queue.path], known_upto = fold_states(queue, options.state_group)
+            states[queue.path], folded_upto = fold_states(queue, options.state_group)
+            known_upto = max(folded_upto, closed_next)
         view = views[queue.path] = watcher.look()
         first, end = batch_seqs(view, options)
         if options.table == "state":

@@ -126,11 +126,14 @@ def cut(view: LogView, first_seq: int, end_seq: int, *, max_bytes: int) -> Itera
     """The ranges that hold the entries [first_seq, end_seq), none larger than it must be."""
     for span in view.spans:
         low, high = span.header.base_seq, span.end_seq
-        if high <= first_seq or low >= end_seq or span.end <= HEADER_BYTES:
+        if high <= first_seq or low >= end_seq or low == high:
             continue
-        if not span.sound:
+        # A segment of seqs without bytes was cut: the exact way says what is lost.
+        if not span.sound or span.end <= HEADER_BYTES:
             wanted = (max(low, first_seq), min(high, end_seq))
-            yield _range(view, span, HEADER_BYTES, span.end, low, high, wanted)
+            end = max(span.end, HEADER_BYTES)
+            found = _range(view, span, HEADER_BYTES, end, low, high, wanted)
+            yield replace(found, sound=False)
             continue
         whole = first_seq <= low and high <= end_seq
         if whole and span.end - HEADER_BYTES <= max_bytes:
@@ -199,9 +202,9 @@ def _range(
 def packed(ranges: Iterable[Range], *, max_bytes: int) -> list[list[Range]]:
     """Neighbouring ranges put together, up to a size: a task for each lot."""
     lots: list[list[Range]] = []
-    size = max_bytes
+    size = 0
     for one in ranges:
-        if size + one.size_bytes > max_bytes:
+        if not lots or size + one.size_bytes > max_bytes:
             lots.append([])
             size = 0
         lots[-1].append(one)

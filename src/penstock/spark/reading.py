@@ -98,6 +98,8 @@ def _time(name: str, value: datetime | str | None) -> str | None:
                 f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z"
             ) from None
         value = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    if value is not None and not isinstance(value, datetime):
+        raise InvalidInput(f"{name} is {value!r}; it must be a datetime, or text in ISO 8601")
     if value is not None and value.tzinfo is None:
         raise InvalidInput(f"{name} is {value}, which says no time zone: give it one")
     return None if value is None else value.isoformat()

@@ -129,15 +129,20 @@ class LogWatcher:
             )
         return self._facts
 
+    def closed_next(self) -> int:
+        """Return the next seq of the log when the queue was last closed; 1 if that is not known."""
+        return self._closed_end().next
+
     def _manifest(self) -> Manifest:
         try:
-            data = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-        except (FileNotFoundError, ValueError) as error:
+            return Manifest.unpack(self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES))
+        except NewerVersion:
+            raise
+        except (FileNotFoundError, ValueError, BadEntry) as error:
             raise NotALedger(
                 f"{self._queue.path}: {MANIFEST_NAME} cannot be read ({error}). Open the queue for "
                 f"writing once: that makes it anew."
             ) from None
-        return Manifest.unpack(data)
 
     def _look(self) -> LogView:
         facts, low, closed = self.facts, self._marks_low(), self._closed_end()
@@ -149,6 +154,8 @@ class LogWatcher:
             if headers and base < headers[-1][0].end_seq:
                 continue  # put into the one before
             header, sound = self._header(base)
+            if not sound and following is not None and self._has_no_entries(base):
+                continue  # emptied: as if it were missing
             if header.base_seq == base:  # else a copy under another number
                 headers.append((header, sound))
         spans = [
@@ -157,12 +164,10 @@ class LogWatcher:
         ]
         if headers:
             last = self._last(*headers[-1], closed)
-            if (
-                last is not None and last.end_seq < closed.next
-            ):  # it went further when it was closed
-                last = replace(last, end_seq=closed.next, sound=False)
             if last is not None:
                 spans.append(last)
+        if spans and spans[-1].end_seq < closed.next:  # it went further when it was closed
+            spans[-1] = replace(spans[-1], end_seq=closed.next, sound=False)
         next_seq = spans[-1].end_seq if spans else max(low, closed.next)
         first_seq = min(max(spans[0].header.base_seq, low), next_seq) if spans else next_seq
         if low < first_seq and self._marks_low() != low:
@@ -224,6 +229,13 @@ class LogWatcher:
         except OSError as error:
             if error.errno not in _NOTHING_TO_SYNC:
                 raise
+
+    def _has_no_entries(self, base: int) -> bool:
+        fd = self._files.open(self._folder.file(segment_name(base)), "read")
+        try:
+            return self._is_unborn(fd)
+        finally:
+            self._files.close(fd)
 
     def _is_unborn(self, fd: int) -> bool:
         """A segment whose creation did not finish: nothing was ever in it."""

@@ -23,6 +23,9 @@ class Watcher(Protocol):
     def look(self) -> LogView:
         """The log as it is now: everything in it is durable."""
 
+    def closed_next(self) -> int:
+        """Return the next seq of the log when the queue was last closed; 1 if that is not known."""
+
 
 def watcher_of(queue: QueueAt, log: str) -> Watcher:
     """Of a queue in a directory, or at a broker."""
@@ -97,6 +100,10 @@ class _BrokerWatcher:
         first_seq = min(first_seq, info.next_seq)
         # What is lost, the broker found when it opened the queue; its marks are past that.
         return LogView(facts, self._log, tuple(spans), first_seq, info.next_seq, first_seq)
+
+    def closed_next(self) -> int:
+        """Return 1: the broker reported what was lost when it opened the queue."""
+        return 1
 
 
 def _log_of(listing: QueueSegments, log: str) -> LogInfo:

@@ -178,9 +178,13 @@ def _examined(one: Range) -> tuple[int, list[Problem]]:
                     )
                 last_ns = max(last_ns, entry.timestamp_ns)
         for damage in reader.damages:
+            lost = max(damage.last_lost_seq - damage.first_lost_seq + 1, 0)
             inside = one.wanted_from <= damage.first_lost_seq < one.wanted_to
-            if damage.file == where and (inside or damage.last_lost_seq < damage.first_lost_seq):
-                lost = max(damage.last_lost_seq - damage.first_lost_seq + 1, 0)
+            # Seqs of this range may be lost with another file: a segment that is missing.
+            mine = (
+                inside and damage.file.startswith(f"{one.log}/") if lost else damage.file == where
+            )
+            if mine:
                 problems.append(Problem(key, "damage", damage.file, lost, str(damage)))
     return entries, problems
 
