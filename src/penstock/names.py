@@ -13,6 +13,7 @@ which no name has:
 """
 
 import re
+from typing import NamedTuple
 
 from penstock.errors import InvalidInput
 
@@ -57,6 +58,31 @@ def is_name(what: str, name: object) -> bool:
     except InvalidInput:
         return False
     return True
+
+
+class QueueName(NamedTuple):
+    """A queue's name and that of its namespace."""
+
+    namespace: str
+    name: str
+
+    @classmethod
+    def checked(cls, namespace: object, name: object) -> "QueueName":
+        """Return the name of a queue; raise InvalidInput if a part of it is not a name."""
+        return cls(check_name("namespace", namespace), check_name("queue", name))
+
+    @classmethod
+    def parse(cls, text: str) -> "QueueName":
+        """Return the queue that `orders` (in the default namespace) or `shop/orders` names.
+
+        >>> QueueName.parse("shop/orders")
+        QueueName(namespace='shop', name='orders')
+        """
+        namespace, slash, name = text.rpartition("/")
+        return cls.checked(namespace if slash else DEFAULT_NAMESPACE, name)
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}"
 
 
 def directory_of(name: str) -> str:

@@ -7,7 +7,6 @@ import pytest
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName
 from penstock.errors import (
     InvalidInput,
     NoSuchGroup,
@@ -17,6 +16,7 @@ from penstock.errors import (
     QuotaExceeded,
 )
 from penstock.model import NewMessage
+from penstock.names import QueueName
 from tests.broker.conftest import OpenBroker
 
 ANN = Caller("ann")

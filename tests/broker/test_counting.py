@@ -8,7 +8,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName
 from penstock.broker.store import Settlement
 from penstock.errors import (
     InvalidInput,
@@ -19,6 +18,7 @@ from penstock.errors import (
     TooManyRequests,
 )
 from penstock.model import LeasedMessage, NewMessage
+from penstock.names import QueueName
 from penstock.operations import Cancel, Pause, Redrive
 from tests.broker.conftest import OpenBroker
 

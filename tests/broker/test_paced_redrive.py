@@ -6,9 +6,9 @@ import pytest
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName
 from penstock.broker.store import Settlement
 from penstock.errors import InvalidInput, NoSuchQueue
+from penstock.names import QueueName
 from penstock.operations import Discard, GetStats, Redrive
 from tests.broker.conftest import OpenBroker
 

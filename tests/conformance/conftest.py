@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from penstock.broker.embedded import EmbeddedStore
-from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Store
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import LeasedMessage, NewMessage
+from penstock.names import QueueName
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 

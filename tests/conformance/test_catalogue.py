@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo
 from penstock.errors import AlreadyExists, InvalidInput, NoSuchQueue
+from penstock.names import QueueName
 from penstock.operations import GetStats
 from tests.conformance.conftest import ORDERS, StoreLife
 

@@ -2,10 +2,10 @@
 
 import pytest
 
-from penstock.broker.names import QueueName
 from penstock.broker.store import Settlement, Store
 from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue, NotEmpty
 from penstock.model import NS, NewMessage
+from penstock.names import QueueName
 from penstock.operations import (
     Browse,
     Cancel,

@@ -21,7 +21,6 @@ from penstock.broker.first_use import FirstUse
 from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.names import QueueName
 from penstock.broker.paced_redrive import PacedRedrives
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
@@ -39,6 +38,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
 from penstock.errors import NoSuchMessage, NotEmpty, PenstockError, Unavailable
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published, Stats
+from penstock.names import QueueName
 from penstock.operations import CancelDeliverable, Compact, GetStats, Operation, Redrive, Verb
 
 A = TypeVar("A")

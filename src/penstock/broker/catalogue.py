@@ -6,7 +6,6 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, TypeVar
 
 from penstock.broker.background import Background
-from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, QueueInfo, Store
 from penstock.checking import check_whole
@@ -19,7 +18,7 @@ from penstock.errors import (
     QuotaExceeded,
 )
 from penstock.model import NS
-from penstock.names import check_name
+from penstock.names import QueueName, check_name
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")

@@ -13,11 +13,11 @@ from typing import NamedTuple
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Settlement
 from penstock.checking import check_number, check_whole
 from penstock.errors import NoSuchQueue, Overloaded, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
+from penstock.names import QueueName
 from penstock.queue.messages import size_of
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 

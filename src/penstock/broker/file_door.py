@@ -6,7 +6,6 @@ from typing import Any, Protocol, TypeVar
 
 from penstock.broker.access import Caller
 from penstock.broker.catalogue import Catalogue
-from penstock.broker.names import QueueName
 from penstock.broker.segments import (
     Adoption,
     LogName,
@@ -16,6 +15,7 @@ from penstock.broker.segments import (
     StagingInfo,
 )
 from penstock.broker.store import Store
+from penstock.names import QueueName
 from penstock.operations import Verb
 
 _T = TypeVar("_T")

@@ -8,12 +8,12 @@ from typing import Any, TypeVar
 
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.names import QueueName
 from penstock.broker.store import Publishable, Store
 from penstock.checking import check_number
 from penstock.clock import Clock
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME
+from penstock.names import QueueName
 from penstock.queue.delivering import check_count
 from penstock.queue.drafting import check_messages
 from penstock.queue.parts import as_new

@@ -10,7 +10,6 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from penstock.broker.names import QueueName
 from penstock.errors import (
     DiskFull,
     InvalidInput,
@@ -24,6 +23,7 @@ from penstock.errors import (
     TooManyRequests,
 )
 from penstock.model import GroupStats, Stats
+from penstock.names import QueueName
 
 MAX_SERIES_QUEUES = 1000  # queues with series of their own
 

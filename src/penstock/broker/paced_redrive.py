@@ -6,9 +6,9 @@ import math
 from asyncio import Future
 from dataclasses import replace
 
-from penstock.broker.names import QueueName
 from penstock.broker.store import Store
 from penstock.errors import InvalidInput, NoSuchMessage, PenstockError
+from penstock.names import QueueName
 from penstock.operations import Redrive
 
 log = logging.getLogger("penstock.broker")

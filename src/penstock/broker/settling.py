@@ -6,10 +6,10 @@ from asyncio import Future
 from collections.abc import Sequence
 
 from penstock.broker.access import Caller
-from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Settlement, Store
 from penstock.errors import NoSuchQueue, ReceiptInvalid
 from penstock.model import Receipt
+from penstock.names import QueueName
 from penstock.operations import Verb
 
 _AT_ONCE = 200  # receipts; others have their turn before the next

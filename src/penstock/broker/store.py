@@ -12,7 +12,6 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from penstock.broker.names import QueueName
 from penstock.broker.segments import (
     Adoption,
     LogName,
@@ -29,6 +28,7 @@ from penstock.model import (
     Published,
     TypedPayload,
 )
+from penstock.names import QueueName
 from penstock.operations import NO_BYTE_LIMIT, Operation
 from penstock.queue.settings import QueueSettings
 

@@ -11,10 +11,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from penstock.broker.names import QueueName
 from penstock.broker.store import Store
 from penstock.errors import NoSuchQueue, TooManyRequests
 from penstock.model import LeasedMessage
+from penstock.names import QueueName
 
 _TRY_AGAIN_S = 1.0
 

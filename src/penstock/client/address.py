@@ -4,8 +4,8 @@ import re
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
+from penstock.names import QueueName
 
 _API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P<q>[^/]+)")
 
@@ -28,10 +28,15 @@ class QueueAddress(NamedTuple):
     @property
     def path(self) -> str:
         """Where its calls go, below the base."""
-        return self.queue.path
+        return queue_path(self.queue)
 
     def __str__(self) -> str:
         return f"{self.base}/{self.queue}"
+
+
+def queue_path(queue: QueueName) -> str:
+    """Return the path of a queue's API, below the broker's address."""
+    return f"/api/v1/namespaces/{queue.namespace}/queues/{queue.name}"
 
 
 def broker_address(url: str) -> str:

@@ -7,10 +7,10 @@ from penstock.client import catalogue, webhooks
 from penstock.client.address import QueueAddress
 from penstock.client.async_connection import AsyncConnection
 from penstock.client.async_queue import AsyncRemoteQueue
-from penstock.client.names import QueueName
 from penstock.client.pages import every_row
 from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
 from penstock.model import Stats
+from penstock.names import QueueName
 
 
 class AsyncRemoteBroker:

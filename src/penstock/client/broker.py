@@ -6,11 +6,11 @@ from typing import Any
 from penstock.client import catalogue, webhooks
 from penstock.client.address import QueueAddress
 from penstock.client.connection import Connection
-from penstock.client.names import QueueName
 from penstock.client.pages import every_row
 from penstock.client.queue import RemoteQueue
 from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
 from penstock.model import Stats
+from penstock.names import QueueName
 
 
 class RemoteBroker:

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from typing import Any
 
+from penstock.client.address import queue_path
 from penstock.client.call import Call, Story, nothing, post
-from penstock.client.names import QueueName
 from penstock.client.pages import Page, every_row, first_page
 from penstock.client.reading import details_of
 from penstock.client.remote import NamespaceDetails, QueueDetails
 from penstock.model import NS
-from penstock.names import check_name
+from penstock.names import QueueName, check_name
 from penstock.operations.answers import time_ns
 
 _NAMESPACES = "/api/v1/namespaces"
@@ -61,7 +61,7 @@ def queue_names(namespace: str | None) -> Story[list[str]]:
 
 def create_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDetails]:
     return post(
-        queue.path,
+        queue_path(queue),
         lambda reply: details_of(reply.data),
         dict(settings),
         method="PUT",
@@ -71,7 +71,7 @@ def create_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDet
 
 def change_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDetails]:
     return post(
-        queue.path,
+        queue_path(queue),
         lambda reply: details_of(reply.data),
         dict(settings),
         method="PATCH",
@@ -80,7 +80,7 @@ def change_queue(queue: QueueName, settings: Mapping[str, Any]) -> Call[QueueDet
 
 
 def delete_queue(queue: QueueName) -> Call[None]:
-    return post(queue.path, nothing, method="DELETE")
+    return post(queue_path(queue), nothing, method="DELETE")
 
 
 def namespace_path(name: str) -> str:

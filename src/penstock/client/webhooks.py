@@ -4,24 +4,25 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
+from penstock.client.address import queue_path
 from penstock.client.call import Call, get, nothing, post
-from penstock.client.names import QueueName
 from penstock.client.pages import Page, first_page
 from penstock.client.remote import Webhook, WebhookDelivery
 from penstock.model import NS
+from penstock.names import QueueName
 from penstock.operations.answers import time_ns
 
 
 def of_queue(queue: QueueName) -> Call[list[Webhook]]:
     return get(
-        f"{queue.path}/webhooks",
+        f"{queue_path(queue)}/webhooks",
         lambda reply: [_webhook_of(item) for item in reply.data["webhooks"]],
     )
 
 
 def create(queue: QueueName, url: str, options: Mapping[str, Any]) -> Call[Webhook]:
     body = {"url": url, **options}
-    return post(f"{queue.path}/webhooks", lambda reply: _webhook_of(reply.data), body)
+    return post(f"{queue_path(queue)}/webhooks", lambda reply: _webhook_of(reply.data), body)
 
 
 def one(id: str) -> Call[Webhook]:

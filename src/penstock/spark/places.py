@@ -13,16 +13,21 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from penstock.checking import check_local
-from penstock.client.address import QueueAddress, broker_address, is_url, queue_address
+from penstock.client.address import (
+    QueueAddress,
+    broker_address,
+    is_url,
+    queue_address,
+    queue_path,
+)
 from penstock.client.broker import RemoteBroker
 from penstock.client.connection import Connection
-from penstock.client.names import QueueName
 from penstock.client.options import KEY_VARIABLE, ClientOptions
 from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
-from penstock.names import directory_of, is_name, name_of_directory
+from penstock.names import QueueName, directory_of, is_name, name_of_directory
 
 _PATIENCE_S = 60.0
 _RETRY_S = 120.0  # a broker that is restarted recovers first
@@ -121,7 +126,7 @@ class AtBroker:
 
     def queue(self, name: QueueName) -> QueueAt:
         """One of them; whether it is there is seen when it is used."""
-        path = f"{self.url}{name.path}"
+        path = f"{self.url}{queue_path(name)}"
         return QueueAt(name.namespace, name.name, path, self.url, self._api_key)
 
 

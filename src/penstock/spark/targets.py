@@ -4,13 +4,12 @@ import os
 
 from penstock.client import files as calls
 from penstock.client.address import is_url, queue_address
-from penstock.client.names import QueueName
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME, MAX_MANIFEST_BYTES, Manifest
 from penstock.ledger.queue_directory import LOCK_NAME
-from penstock.names import RULE, directory_of, is_name
+from penstock.names import RULE, QueueName, directory_of, is_name
 from penstock.queue import QueueSettings
 from penstock.queue.adopting import refuse_bounds
 from penstock.queue.queue import open_queue

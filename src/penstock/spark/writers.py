@@ -8,8 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from penstock.client import files as calls
-from penstock.client.address import QueueAddress
-from penstock.client.names import QueueName
+from penstock.client.address import QueueAddress, queue_path
 from penstock.client.queue import RemoteQueue
 from penstock.clock import SystemClock
 from penstock.errors import LedgerLocked
@@ -20,6 +19,7 @@ from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import Transaction
 from penstock.ledger.queue_directory import DirectoryLock, announced_url
 from penstock.ledger.staging import Staged
+from penstock.names import QueueName
 from penstock.queue import Queue, QueueSettings
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment
@@ -103,7 +103,7 @@ def _commit(
         if broker is not None:
             app, version = transaction or (None, 0)
             segments = [StagedSegment(one.folder, one.name, one.entries) for one in staged]
-            call = calls.adopt(_name(broker).path, segments, app, version)
+            call = calls.adopt(queue_path(_name(broker)), segments, app, version)
             connection_to(broker.url, broker.api_key).do(call)
             return
         with _ledger(queue, settings) as ledger:
@@ -118,7 +118,7 @@ def applications_of(queue: QueueAt, settings: QueueSettings, prefix: str) -> lis
 def _applications(queue: QueueAt, settings: QueueSettings, prefix: str) -> list[str]:
     with writer_of(queue) as broker:
         if broker is not None:
-            call = calls.staging(_name(broker).path, applications=prefix)
+            call = calls.staging(queue_path(_name(broker)), applications=prefix)
             found = connection_to(broker.url, broker.api_key).do(call)
             return list(found.applications)
         with _ledger(queue, settings) as ledger:
@@ -133,7 +133,7 @@ def drop_staged(queue: QueueAt, settings: QueueSettings, folders: Sequence[str])
                 sweep_staging(ledger, folders)
             return
         for folder in folders:
-            call = calls.unstage(_name(broker).path, folder)
+            call = calls.unstage(queue_path(_name(broker)), folder)
             connection_to(broker.url, broker.api_key).do(call)
 
 

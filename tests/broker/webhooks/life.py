@@ -9,12 +9,12 @@ from typing import Any
 from penstock.broker.access import INSIDE
 from penstock.broker.broker import Broker
 from penstock.broker.embedded import EmbeddedStore
-from penstock.broker.names import QueueName
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.webhooks import Webhooks
 from penstock.broker.webhooks.sending import Answer, Sender
 from penstock.clock import Clock
 from penstock.model import NewMessage, Stats
+from penstock.names import QueueName
 from penstock.operations import GetStats
 from tests.broker.webhooks.scripted import Scripted
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually

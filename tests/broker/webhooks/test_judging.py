@@ -2,7 +2,6 @@
 
 import pytest
 
-from penstock.broker.names import QueueName
 from penstock.broker.webhooks.judging import (
     EPOCHQUEUE_RETRY_S,
     LONGEST_RETRY_AFTER_S,
@@ -11,6 +10,7 @@ from penstock.broker.webhooks.judging import (
 )
 from penstock.broker.webhooks.sending import Answer
 from penstock.broker.webhooks.subscription import Style, Subscription
+from penstock.names import QueueName
 
 TIMEOUT = Answer(0, "no answer within 10 s")
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.broker.names import QueueName
 from penstock.broker.webhooks.addresses import check_address
 from penstock.broker.webhooks.subscription import Secret, Style, Subscription, dump, load
 from penstock.broker.webhooks.urls import LONGEST_URL, check_url, parse_url
 from penstock.errors import AddressRefused, InvalidInput, PenstockError
+from penstock.names import QueueName
 
 WRAPPINGS: dict[str, Callable[[int], int]] = {
     "IPv4-mapped": lambda v4: 0xFFFF << 32 | v4,

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from penstock.broker.access import INSIDE, Caller
-from penstock.broker.names import QueueName
 from penstock.broker.webhooks import webhooks as module
 from penstock.errors import (
     AddressRefused,
@@ -17,6 +16,7 @@ from penstock.errors import (
     NotAllowed,
     QuotaExceeded,
 )
+from penstock.names import QueueName
 from penstock.operations import DeleteGroup, ListGroups, Verb
 from tests.broker.webhooks.life import ORDERS, Life, play_virtually
 from tests.broker.webhooks.scripted import Scripted

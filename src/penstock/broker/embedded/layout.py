@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import Condition
 
-from penstock.broker.names import QueueName
 from penstock.broker.store import NamespaceInfo
 from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
@@ -24,7 +23,7 @@ from penstock.errors import LedgerError, LedgerLocked
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import DirectoryLock, is_made, make_with_parents
-from penstock.names import directory_of, is_name, name_of_directory
+from penstock.names import QueueName, directory_of, is_name, name_of_directory
 
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20

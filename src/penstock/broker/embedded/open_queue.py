@@ -15,7 +15,6 @@ from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.heavy import LARGE_BYTES, is_heavy
-from penstock.broker.names import QueueName
 from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement
 from penstock.codec import Draft
 from penstock.errors import ReceiptInvalid, Unavailable
@@ -27,6 +26,7 @@ from penstock.model import (
     Published,
     Stats,
 )
+from penstock.names import QueueName
 from penstock.operations import Operation, Runs, Sync
 from penstock.queue.core import QueueCore
 from penstock.queue.operation_handlers import run

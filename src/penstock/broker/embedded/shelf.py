@@ -19,7 +19,6 @@ from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.sizes import Sizes
 from penstock.broker.embedded.timer import Timer
-from penstock.broker.names import QueueName
 from penstock.broker.store import QueueInfo
 from penstock.clock import Clock
 from penstock.errors import (
@@ -32,6 +31,7 @@ from penstock.errors import (
 )
 from penstock.ledger.files import Files
 from penstock.model import Stats
+from penstock.names import QueueName
 from penstock.operations import Compact
 from penstock.queue.core import QueueCore
 from penstock.queue.opening import open_core

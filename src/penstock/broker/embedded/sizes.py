@@ -8,7 +8,7 @@ compaction in the background, leases that run out) is seen at the next call in i
 from asyncio import Future
 from typing import TYPE_CHECKING, Any
 
-from penstock.broker.names import QueueName
+from penstock.names import QueueName
 
 if TYPE_CHECKING:
     from penstock.broker.embedded.open_queue import OpenQueue

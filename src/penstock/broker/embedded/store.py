@@ -12,7 +12,6 @@ from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.embedded.sync_threads import SyncThreads, Threads
 from penstock.broker.embedded.timer import Timer
-from penstock.broker.names import QueueName
 from penstock.broker.segments import (
     Adoption,
     LogName,
@@ -25,6 +24,7 @@ from penstock.broker.store import NamespaceInfo, Outcome, Publishable, QueueInfo
 from penstock.clock import Clock, SystemClock
 from penstock.ledger.files import Files, OsFiles, as_ledger_error
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
+from penstock.names import QueueName
 from penstock.operations import NO_BYTE_LIMIT, GetStats, Operation
 from penstock.queue.settings import QueueSettings
 

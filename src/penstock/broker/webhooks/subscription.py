@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.broker.names import QueueName
 from penstock.model import MAIN_GROUP_NAME, NS
+from penstock.names import QueueName
 
 OVERLAP_S = 24 * 3600.0  # how long the old secret signs as well after a rotation
 _MOST_SECRETS = 3

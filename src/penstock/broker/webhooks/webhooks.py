@@ -7,7 +7,6 @@ from typing import Any
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
-from penstock.broker.names import QueueName
 from penstock.broker.webhooks.breaker import Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryPage
 from penstock.broker.webhooks.events import warn
@@ -33,7 +32,7 @@ from penstock.errors import (
     QuotaExceeded,
 )
 from penstock.model import MAIN_GROUP_NAME
-from penstock.names import check_name
+from penstock.names import QueueName, check_name
 from penstock.operations import CreateGroup, DeleteGroup, ReleaseHolder, Verb
 
 MOST_SUBSCRIPTIONS = 1000
