@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 
 def serve(
     data: Annotated[
-        str | None, argument("DIR", "Data directory. Default: ./data, or the configuration.")
+        str | None,
+        argument(
+            "DIR", "Data directory, or memory: for none. Default: ./data, or the configuration."
+        ),
     ] = None,
     host: Annotated[str | None, option("Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[
