@@ -301,7 +301,7 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
     ) -> list[LeasedMessage]:
         """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
         them dead."""
-        return await self._durable(self._parts.dead_letters.lease(n, lease_s, group, holder))
+        return await self._durable(self._parts.delivering.lease_dead(n, lease_s, group, holder))
 
     async def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None

@@ -12,7 +12,7 @@ from penstock.codec import Draft
 from penstock.errors import InvalidInput, NoSuchQueue, NoSuchSegment, PayloadTooLarge, TooLarge
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
 from penstock.operations import Compact, GetStats, Purge
-from penstock.queue.tags import DEDUP, MAX_ATTEMPTS, SETTLES
+from penstock.queue.attributes import DEDUP, MAX_ATTEMPTS, SETTLES
 from tests.conformance.conftest import ORDERS, StoreLife
 from tests.harness.staged_segments import staged_segment
 

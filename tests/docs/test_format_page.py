@@ -21,7 +21,7 @@ from penstock.ledger.json_files import (
     Manifest,
 )
 from penstock.ledger.snapshots import SNAPSHOTS_KEPT, Snapshots
-from penstock.queue import events, tags
+from penstock.queue import attributes, events
 from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted
 
 PAGE = "format.md"
@@ -105,8 +105,8 @@ def test_the_page_names_no_constant_that_is_gone() -> None:
 
 def test_every_attribute_tag_is_in_the_page() -> None:
     listed = {unquoted(row["name"]): int(row["tag"]) for row in rows_with(PAGE, "tag", "name")}
-    assert listed == {name: tag for name, tag in vars(tags).items() if name in listed}
-    assert set(listed) == {name for name in constants(tags) if not name.endswith("_TAG")}
+    assert listed == {name: tag for name, tag in vars(attributes).items() if name in listed}
+    assert set(listed) == {name for name in constants(attributes) if not name.endswith("_TAG")}
 
 
 def test_offsets_and_sizes_of_each_table_add_up() -> None:
@@ -157,4 +157,4 @@ def test_what_events_say_more_is_in_the_page() -> None:
     for names, fields in re.findall(r"^\| ((?:`[A-Z_]+`,? ?)+)\| (`[a-z_]+`.*) \|$", TEXT, re.M):
         for name in re.findall(r"`([A-Z_]+)`", names):
             told[name] = tuple(re.findall(r"`([a-z_]+)`", fields))
-    assert told == {kind.name: fields for kind, fields in events._EXTRA.items()}
+    assert told == {kind.name: fields for kind, fields in events.EXTRA_FIELDS.items()}

@@ -244,24 +244,23 @@ def facts_of(state: QueueState) -> dict[str, Any]:
 
 def _group_facts(group: Any) -> dict[str, Any]:
     # Due or scheduled: when a message becomes the one is chance, so they are taken together.
-    waiting = sorted(
-        [*group.scheduled_items(), *(pair for lane in group.lanes for pair in lane.due)]
-    )
+    queued = group.waiting
+    waiting = sorted([*queued.timetable, *(pair for lane in queued.lanes for pair in lane.due)])
     return {
         "name": group.name,
         "totals": list(group.totals),
-        "fresh": [list(lane.fresh.pairs()) for lane in group.lanes],
+        "fresh": [list(lane.fresh.pairs()) for lane in queued.lanes],
         "waiting": waiting,
-        "counts": (group.scheduled + group.special, group.parked, len(group.plain)),
-        "delays": [(seq, group.delays.get(seq)) for seq in group.delays],
+        "counts": (queued.scheduled + queued.special, group.parked, len(queued.plain)),
+        "delays": [(seq, queued.delays.get(seq)) for seq in queued.delays],
         "dead": list(group.dead),
-        "flights": {
+        "deliveries": {
             seq: tuple(
-                0 if name == "state" and flight.state in (1, 2) else getattr(flight, name)
-                for name in flight.__slots__
+                0 if name == "state" and delivery.state in (1, 2) else getattr(delivery, name)
+                for name in delivery.__slots__
                 if name != "nonce"
             )
-            for seq, flight in sorted(group.flights.items())
+            for seq, delivery in sorted(group.deliveries.items())
         },
         "leases": {
             seq: (lease.attempt, lease.deadline_ns, lease.length_ns, lease.holder, lease.priority)

@@ -8,7 +8,7 @@ from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.queue import Queue
-from penstock.queue.archived import ARCHIVED_NAME, archived_upto, note_archived
+from penstock.queue.compaction import ARCHIVED_NAME, archived_upto, note_archived
 from penstock.queue.queue import open_queue
 
 SETTINGS = {

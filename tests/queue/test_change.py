@@ -2,7 +2,7 @@
 
 from threading import RLock
 
-from penstock.queue.change import depth_in, depth_of
+from penstock.queue.core import depth_in, depth_of
 
 
 def test_the_depth_of_a_lock_is_told_by_every_python() -> None:

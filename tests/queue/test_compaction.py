@@ -8,8 +8,8 @@ import pytest
 from penstock.clock import SystemClock
 from penstock.errors import NoSuchMessage, QueueError
 from penstock.queue import EventType, Queue
+from penstock.queue.compaction import BackgroundCompaction
 from penstock.queue.fold import fold
-from penstock.queue.tidying import Tidying
 from tests.harness.queue_store import QueueStore
 
 
@@ -214,15 +214,15 @@ def test_compaction_of_nothing_is_nothing(queue: Queue) -> None:
 
 def test_compaction_by_itself_after_a_snapshot() -> None:
     store = QueueStore({"segment_bytes": 1024, "snapshot_every": 100, "auto_compact": True})
-    tidying = store.queue._core.tidying
-    assert tidying is not None
-    compact, done = tidying._compact, Event()
+    background = store.queue._core.background_compaction
+    assert background is not None
+    compact, done = background._compact, Event()
 
     def compact_and_tell() -> None:
         compact()
         done.set()
 
-    tidying._compact = compact_and_tell
+    background._compact = compact_and_tell
     publish(store.queue, 200)
     for _ in range(200):
         store.queue.dequeue()
@@ -303,11 +303,11 @@ def test_the_background_goes_on_after_a_compaction_that_failed(
         ran.release()
         raise RuntimeError("a defect")
 
-    tidying = Tidying(fail, "test", clock=SystemClock())
+    background = BackgroundCompaction(fail, "test", clock=SystemClock())
     for _ in range(3):
-        tidying.ask()
+        background.ask()
         assert ran.acquire(timeout=60)
-    tidying.end()
+    background.end()
     assert len(caplog.records) == 3
 
 

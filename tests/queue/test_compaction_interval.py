@@ -3,7 +3,7 @@
 from threading import Condition, Event
 
 from penstock.clock import ManualClock
-from penstock.queue.tidying import Tidying
+from penstock.queue.compaction import BackgroundCompaction
 from tests.harness.queue_store import QueueStore
 
 
@@ -27,13 +27,13 @@ class JumpingClock(ManualClock):
 def test_a_compaction_runs_each_time_the_interval_is_over() -> None:
     clock = JumpingClock(waits=3)
     ran: list[float] = []
-    tidying = Tidying(
+    background = BackgroundCompaction(
         lambda: ran.append(clock.monotonic_ns() / 1e9), "test", clock=clock, interval_s=60
     )
     assert clock.at_rest.wait(60)
     assert ran == [60, 120, 180]
-    tidying.ask()
-    tidying.end()
+    background.ask()
+    background.end()
     assert ran in ([60, 120, 180], [60, 120, 180, 180])
 
 
@@ -44,15 +44,15 @@ def test_an_idle_queue_gives_its_space_back_at_the_interval() -> None:
     store.queue.dequeue_batch(13)
     before = store.queue.stats()
     assert before.first_seq == 1
-    tidying = store.queue._core.tidying
-    assert tidying is not None
-    compact, done = tidying._compact, Event()
+    background = store.queue._core.background_compaction
+    assert background is not None
+    compact, done = background._compact, Event()
 
     def compact_and_tell() -> None:
         compact()
         done.set()
 
-    tidying._compact = compact_and_tell
+    background._compact = compact_and_tell
     store.clock.advance(60)
     assert done.wait(60)
     assert store.queue.stats().first_seq == 14
@@ -61,7 +61,7 @@ def test_an_idle_queue_gives_its_space_back_at_the_interval() -> None:
 
 def test_without_an_interval_nothing_compacts_by_itself() -> None:
     store = QueueStore({})
-    assert store.queue._core.tidying is None
+    assert store.queue._core.background_compaction is None
     store.close()
 
 
@@ -70,4 +70,4 @@ def test_a_reader_compacts_nothing() -> None:
     store.queue.enqueue(b"x")
     store.close()
     with store.look() as queue:
-        assert queue._core.tidying is None
+        assert queue._core.background_compaction is None

@@ -98,7 +98,7 @@ def test_bounds_and_counts_hold_whatever_happens(seed: int) -> None:
                 else:
                     store.kill() if dice.random() < 0.5 else store.reopen()
         for one in store.queue._core.state.groups.values():
-            letters = [f for f in one.flights.values() if f.is_retried]
+            letters = [f for f in one.deliveries.values() if f.is_retried]
             assert one.retrying == len(letters)
             assert len(one.dead) <= 4
             assert one.dead_bytes == sum(f.size_bytes for f in one.dead.values()) <= 1500

@@ -149,7 +149,7 @@ def test_a_damaged_event_is_refused_or_applied_and_never_more() -> None:
             if sum(count for _, count in event.runs) < 10_000:
                 state.apply(event)
         for group in state.groups.values():
-            assert min(group.ready, group.scheduled, group.parked) >= 0
+            assert min(group.waiting.ready, group.waiting.scheduled, group.parked) >= 0
         dump_state(state)
 
 

@@ -173,7 +173,7 @@ def test_every_call_names_an_unknown_group(queue: Queue) -> None:
 
 
 def test_there_is_a_most_of_groups(queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("penstock.queue.operating.MAX_GROUPS", 3)
+    monkeypatch.setattr("penstock.queue.decisions.MAX_GROUPS", 3)
     queue.groups.create("a")
     queue.groups.create("b")
     with pytest.raises(QueueError, match="at most 3"):

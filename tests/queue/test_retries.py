@@ -5,13 +5,14 @@ import pytest
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput
 from penstock.queue import Queue
-from penstock.queue.retry import backoff_ns
+from penstock.queue.retry import Backoff, FailedAttempt
 from penstock.queue.settings import QueueSettings
 from tests.harness.queue_store import QueueStore
 
 
 def delay_after(settings: QueueSettings, failures: int, *, seq: int = 1) -> float:
-    return backoff_ns(settings, identity=1, seq=seq, failures=failures) / 1e9
+    failed = FailedAttempt(seq, "main", failures, 99, "", timed_out=False)
+    return Backoff(settings, identity=1).delay_s(failed)
 
 
 def test_the_backoff_doubles_from_a_second_up_to_ten_minutes() -> None:

@@ -11,8 +11,7 @@ import pytest
 
 from penstock.errors import DiskFull
 from penstock.queue import QueueSettings
-from penstock.queue.saving import LARGE_BYTES, SnapshotSaver
-from penstock.queue.snapshot import Frozen
+from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver
 from tests.harness.queue_store import QueueStore
 
 
@@ -44,12 +43,12 @@ def nothing() -> None:
 def test_saving_beside_keeps_nobody_waiting_and_is_finished_at_the_end() -> None:
     disk, told = Disk(), []
     saver = SnapshotSaver(disk.save, "a queue")
-    saver.save_beside(7, frozen(b"x"), lambda: told.append(7))
+    saver.save_in_thread(7, frozen(b"x"), lambda: told.append(7))
     assert (saver.is_busy, disk.saved) == (True, [])
     disk.may_go_on.set()
     saver.end()
     assert (saver.is_busy, disk.saved, told) == (False, [7], [7])
-    saver.save_beside(8, frozen(b"x"), nothing)  # after the end it begins anew
+    saver.save_in_thread(8, frozen(b"x"), nothing)  # after the end it begins anew
     saver.end()
     assert disk.saved == [7, 8]
 
@@ -60,10 +59,10 @@ def test_what_was_saved_is_let_go() -> None:
     saver = SnapshotSaver(disk.save, "a queue")
     large = frozen(b"x")
     kept, saved = weakref.ref(large), Event()
-    saver.save_beside(7, large, saved.set)
+    saver.save_in_thread(7, large, saved.set)
     del large
     assert saved.wait(30)
-    saver.save_beside(8, frozen(b"y"), nothing)  # by then the thread is done with the first
+    saver.save_in_thread(8, frozen(b"y"), nothing)  # by then the thread is done with the first
     saver.end()
     assert kept() is None
 
@@ -86,12 +85,12 @@ def test_a_save_that_failed_is_told_and_the_next_is_another_chance(
     disk.error = DiskFull("no room")
     saver = SnapshotSaver(disk.save, "a queue")
     with caplog.at_level(logging.WARNING):
-        saver.save_beside(7, frozen(b"x"), lambda: told.append(7))
+        saver.save_in_thread(7, frozen(b"x"), lambda: told.append(7))
         saver.end()
     assert (told, saver.is_busy) == ([], False)
     assert "no room" in caplog.text
     disk.error = None
-    saver.save_beside(8, frozen(b"x"), lambda: told.append(8))
+    saver.save_in_thread(8, frozen(b"x"), lambda: told.append(8))
     saver.end()
     assert told == [8]
 

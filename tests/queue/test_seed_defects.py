@@ -477,8 +477,8 @@ def test_nothing_is_remembered_of_what_is_done(store: QueueStore) -> None:
         store.clock.advance(10)
     (group,) = queue._core.state.groups.values()
     assert not group.leases
-    assert not group.flights
-    assert not group._lines
-    assert len(group._lease_ends) < 1100
-    assert not len(group._timetable)
-    assert len(group._delays._seqs) < 1100
+    assert not group.deliveries
+    assert not group.has_keys
+    assert len(group.lease_ends.heap) < 1100
+    assert not len(group.waiting.timetable)
+    assert len(group.waiting.delays._seqs) < 1100

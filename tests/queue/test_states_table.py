@@ -185,7 +185,7 @@ def in_state(name: str) -> Group:
     feed(group, name)
     for past in HISTORIES.get(name, []):
         group.apply(past)
-    group.promote(NOW)
+    group.waiting.promote(NOW)
     return group
 
 
@@ -195,8 +195,8 @@ def state_of(group: Group, name: str) -> str:
 
 def counts(group: Group) -> dict[str, int]:
     return {
-        "ready": group.ready,
-        "scheduled": group.scheduled,
+        "ready": group.waiting.ready,
+        "scheduled": group.waiting.scheduled,
         "leased": len(group.leases),
         "parked": group.parked,
         "dead": len(group.dead),
@@ -224,7 +224,7 @@ def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
     group.apply(event(kind))
     if kind is EventType.SOUGHT:
         feed(group, name)  # as whoever applied it does: the group reads on from there
-    group.promote(NOW)
+    group.waiting.promote(NOW)
     expected = TABLE[name].get(kind.name)
     assert state_of(group, name) == (expected or before)
     if expected is None and kind is not EventType.SOUGHT:
@@ -254,7 +254,7 @@ def test_purging_up_to_a_message_leaves_it(name: str) -> None:
     group = in_state(name)
     before = state_of(group, name)
     group.apply(event(EventType.PURGED)._replace(target_seq=SEQ))
-    group.promote(NOW)
+    group.waiting.promote(NOW)
     assert state_of(group, name) == ("ready" if name == "parked" else before)
 
 
@@ -263,7 +263,7 @@ def test_the_next_of_a_key_gets_its_turn_when_the_one_before_it_goes(kind: str) 
     group = in_state("parked")
     group.apply(event(EventType.LEASED, EARLIER))
     group.apply(event(EventType[kind], EARLIER))
-    group.promote(NOW)
+    group.waiting.promote(NOW)
     assert state_of(group, "parked") == "ready"
 
 
@@ -272,7 +272,7 @@ def test_the_next_of_a_key_stays_parked_while_the_one_before_it_is_not_settled(k
     group = in_state("parked")
     group.apply(event(EventType.LEASED, EARLIER))
     group.apply(event(EventType[kind], EARLIER))
-    group.promote(NOW)
+    group.waiting.promote(NOW)
     assert state_of(group, "parked") == "parked"
 
 

@@ -4,7 +4,7 @@ from collections import OrderedDict
 
 from penstock.clock import Clock
 from penstock.errors import TooManyRequests
-from penstock.queue.rate import TokenBucket
+from penstock.queue.publishing import TokenBucket
 
 
 class ClientBuckets:

@@ -7,6 +7,7 @@ reader that meets a number it does not know must say "written by a newer version
 stay safe.
 """
 
+from struct import calcsize
 from typing import Final
 
 # Entry: length u32 | type u8 | flags u8 | seq u64 | timestamp u64 | optional | payload | crc u32
@@ -42,9 +43,12 @@ ZSTD: Final = 2
 CHECKPOINT_FORMAT: Final = "<QII"
 CHECKPOINT_BYTES: Final = ENTRY_OVERHEAD_BYTES + 16
 
-# The body of most events: group, attempt, and one run of one message (how many runs; seq, length).
-EVENT_OF_ONE_FORMAT: Final = "<HHHQI"
-EVENT_OF_ONE_BYTES: Final = 18
+# The body of an event: group, attempt, number of runs; then each run (first seq, count); then the
+# fields of its type (`queue.events`). Most events are about one message, and have no more fields.
+EVENT_HEAD_FORMAT: Final = "HHH"
+EVENT_RUN_FORMAT: Final = "QI"
+EVENT_OF_ONE_FORMAT: Final = "<" + EVENT_HEAD_FORMAT + EVENT_RUN_FORMAT
+EVENT_OF_ONE_BYTES: Final = calcsize(EVENT_OF_ONE_FORMAT)
 
 CONTENT_TYPE_TAG: Final = 3  # the one attribute that a reader of messages must know
 MAX_FIELD_BYTES: Final = 0xFFFF  # header name, header value, key, attribute

@@ -17,6 +17,7 @@ from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.json_files import Transaction
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
+from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS, TRACE
 from penstock.queue.core import QueueCore
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
@@ -26,7 +27,6 @@ from penstock.queue.drafting import (
 )
 from penstock.queue.fold import feed_adopted
 from penstock.queue.settings import MOST_ATTEMPTS, QueueSettings
-from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS, TRACE
 
 MAX_APP_BYTES = 512
 MAX_VERSION = (1 << 63) - 1
@@ -161,8 +161,8 @@ def _check_attributes(buffers: "dict[str, bytearray]") -> None:
     tags, values = buffers["attributes.tags"], buffers["attributes.values"]
     if tags.translate(None, bytes(_FITS)):
         raise InvalidInput("a staged message has attributes that only the queue itself gives")
-    places = _numbers(buffers["attributes.values.offsets"])
-    for tag, first, end in zip(tags, places, places[1:], strict=False):
+    starts = _numbers(buffers["attributes.values.offsets"])
+    for tag, first, end in zip(tags, starts, starts[1:], strict=False):
         if not _FITS[tag](values[first:end]):
             raise InvalidInput(f"attribute {tag} of a staged message is not what it must be")
 
@@ -199,5 +199,5 @@ def _numbers(offsets: bytearray) -> "array[int]":
 
 
 def _longest(offsets: bytearray) -> int:
-    places = _numbers(offsets)
-    return max(map(int.__sub__, places[1:], places[:-1]), default=0)
+    starts = _numbers(offsets)
+    return max(map(int.__sub__, starts[1:], starts[:-1]), default=0)

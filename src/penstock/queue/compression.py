@@ -1,4 +1,4 @@
-"""Payload compression: only where it pays, and never a bomb."""
+"""Payload compression: only if it saves space, and with a limit on decompressed bytes."""
 
 import zlib
 from typing import Any
@@ -6,14 +6,14 @@ from typing import Any
 from penstock.codec.layout import GZIP, ZSTD
 from penstock.errors import InvalidInput, PayloadUnreadable
 
-_WORTH_IT = 0.95  # keep the compressed form if it is at most this part of the original
+_WORTH_IT = 0.95  # store it compressed if it is at most this part of the original
 _GZIP_WINDOW = 31  # zlib's number for the gzip container
 _GZIP_OR_ZLIB = 47
-_METHODS = ("gzip", "zstd")
+_METHODS = ("none", "gzip", "zstd")
 
 
 def _zstd() -> Any:
-    """Python's own zstd (3.14 on), or the backport of it; None where neither is."""
+    """Return Python's own zstd (from 3.14), or its backport, or None."""
     try:
         from compression import zstd
     except ImportError:
@@ -24,28 +24,32 @@ def _zstd() -> Any:
     return zstd
 
 
+def check_method(method: str, *, used: bool) -> None:
+    """Raise InvalidInput if a method is unknown, or is used and not installed."""
+    if method not in _METHODS:
+        raise InvalidInput(f"compression is {method!r}; it must be one of none, gzip, zstd")
+    if method == "zstd" and used and _zstd() is None:
+        raise InvalidInput(
+            "compression 'zstd' needs Python 3.14 or the package backports.zstd: install it, "
+            "or use 'gzip'"
+        )
+
+
 def compress(payload: bytes, method: str, *, level: int, min_bytes: int) -> tuple[bytes, int]:
-    """The payload to store, and its codec number (0: as it is)."""
-    if method == "none" or (method in _METHODS and len(payload) < min_bytes):
+    """Return the payload to store, and its codec number (0: not compressed)."""
+    check_method(method, used=len(payload) >= min_bytes)
+    if method == "none" or len(payload) < min_bytes:
         return payload, 0
     if method == "gzip":
         packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
         packed, number = packer.compress(payload) + packer.flush(), GZIP
-    elif method == "zstd":
-        zstd = _zstd()
-        if zstd is None:
-            raise InvalidInput(
-                "compression 'zstd' needs Python 3.14 or the package backports.zstd: install it, "
-                "or use 'gzip'"
-            )
-        packed, number = zstd.compress(payload, level), ZSTD
     else:
-        raise InvalidInput(f"compression is {method!r}; it must be one of none, gzip, zstd")
+        packed, number = _zstd().compress(payload, level), ZSTD
     return (packed, number) if len(packed) <= len(payload) * _WORTH_IT else (payload, 0)
 
 
 def decompress(payload: bytes, number: int, *, max_bytes: int) -> bytes:
-    """The payload as it was published; PayloadUnreadable where that cannot be had."""
+    """Return the payload as it was published. Raise PayloadUnreadable if that is impossible."""
     if number == 0:
         return payload
     try:

@@ -1,4 +1,4 @@
-"""Deduplication: which dedup ids were seen, for how long, and as which message.
+"""Deduplication: the dedup ids that were seen, until when, and in which message.
 
 The record of a dedup id is an attribute of the message itself, so both are one write, and the
 table is a fold over the message log like everything else.
@@ -6,31 +6,19 @@ table is a fold over the message log like everything else.
 
 import hashlib
 import heapq
-import struct
-
-_RECORD = struct.Struct("<32sQ")  # SHA-256 of the dedup id, end of its window
 
 
 def dedup_hash(dedup_id: str) -> bytes:
-    """What stands for a dedup id on disk and in memory."""
+    """Return the digest that stands for a dedup id on disk and in memory."""
     return hashlib.sha256(dedup_id.encode()).digest()
 
 
-def pack_record(digest: bytes, until_ns: int) -> bytes:
-    return _RECORD.pack(digest, until_ns)
-
-
-def unpack_record(data: bytes) -> tuple[bytes, int]:
-    digest, until_ns = _RECORD.unpack(data)
-    return digest, until_ns
-
-
 class DedupTable:
-    """Bounded: when it is full, the ids that would be forgotten first are forgotten now."""
+    """A bounded table of dedup ids. When it is full, the id whose window ends first is dropped."""
 
     def __init__(self, max_entries: int) -> None:
         self.max_entries = max_entries
-        self.evicted = 0  # forgotten before their window was over
+        self.evicted = 0  # dropped before their window was over
         self._seen: dict[bytes, tuple[int, int, int]] = {}  # digest -> (until, seq, published)
         self._by_end: list[tuple[int, bytes]] = []
 
@@ -38,14 +26,14 @@ class DedupTable:
         return len(self._seen)
 
     def first_with(self, digest: bytes, now_ns: int) -> tuple[int, int] | None:
-        """(seq, published_ns) of the message that has this id within its window."""
+        """Return (seq, published_ns) of the message with this id, if its window is not over."""
         found = self._seen.get(digest)
         if found is None or found[0] <= now_ns:
             return None
         return found[1], found[2]
 
     def add(self, digest: bytes, until_ns: int, seq: int, published_ns: int) -> None:
-        """A message with this id was published."""
+        """Note that a message with this id was published."""
         self._forget_before(published_ns)
         self._seen[digest] = (until_ns, seq, published_ns)
         heapq.heappush(self._by_end, (until_ns, digest))
@@ -54,7 +42,7 @@ class DedupTable:
             self.evicted += 1
 
     def items(self) -> list[tuple[bytes, int, int, int]]:
-        """(digest, until_ns, seq, published_ns) of all, in a fixed order."""
+        """Return (digest, until_ns, seq, published_ns) of all ids, in a fixed order."""
         return sorted((digest, *record) for digest, record in self._seen.items())
 
     def load(self, items: list[tuple[bytes, int, int, int]]) -> None:

@@ -1,18 +1,17 @@
-"""Delivering: choosing what goes next, leasing it, or taking it at once."""
+"""Delivering: lease messages or dead letters, or take messages for good."""
 
 import secrets
 from array import array
 from collections.abc import Sequence
 
 from penstock.checking import Duration, check_seconds, check_whole
-from penstock.errors import EntryGone, PayloadUnreadable
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
-from penstock.queue.events import Cause, Event, EventType, as_written
+from penstock.queue.decisions import about, by_attempt, choose, decide_lease
+from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.group import Group
+from penstock.queue.inspecting import Inspecting
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
-from penstock.queue.order import in_order
-from penstock.queue.runs import as_runs
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
@@ -21,12 +20,13 @@ MAX_LEASE_COUNT = 10_000
 class Delivering:
     """The delivering side of a queue."""
 
-    def __init__(self, core: QueueCore, settler: Settler, nonces: "Nonces") -> None:
+    def __init__(
+        self, core: QueueCore, inspecting: Inspecting, settler: Settler, nonces: "Nonces"
+    ) -> None:
         self._core = core
-        self.settler = settler
+        self._inspecting = inspecting
+        self._settler = settler
         self._nonces = nonces
-
-    # -- the two ways out --------------------------------------------------------------------------
 
     def lease(
         self,
@@ -36,12 +36,9 @@ class Delivering:
         holder: str,
         max_bytes: int = NO_BYTE_LIMIT,
     ) -> list[LeasedMessage]:
-        """Lease up to `count` ready messages, now: at least one, and no more than fit into
-        `max_bytes` (see `size_of`). The rest stays ready."""
+        """Lease up to `count` ready messages: at least one, and not more than `max_bytes`."""
         core = self._core
-        length_ns = self.length_ns(lease_s)
-        holder = as_written("holder", holder)
-        check_count(count)
+        length_ns, holder = self._checked(count, lease_s, holder)
         with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
@@ -50,41 +47,46 @@ class Delivering:
             chosen, events = self._choose(group, count, now_ns, max_bytes)
             if not chosen:
                 return []
-            nonce = self._nonces.next()
-            deadline_ns = now_ns + length_ns
-            by_attempt = _by_attempt(group, [message.seq for message in chosen])
-            tickets = {
-                attempt: Ticket(
-                    core.identity,
-                    group.number,
-                    group.name,
-                    attempt,
-                    nonce,
-                    deadline_ns,
-                    self.settler,
-                )
-                for attempt in by_attempt
-            }
-            leased = _handed_out(chosen, by_attempt, tickets)
-            events += [
-                Event(
-                    EventType.LEASED,
-                    group=group.number,
-                    attempt=attempt,
-                    runs=tuple(as_runs(seqs)),
-                    nonce=nonce,
-                    deadline_ns=deadline_ns,
-                    length_ns=length_ns,
-                    holder=holder,
-                )
-                for attempt, seqs in by_attempt.items()
-            ]
-            core.record(events)
+            leased = self._lease(EventType.LEASED, group, chosen, events, now_ns, length_ns, holder)
             self._count(chosen, now_ns)
             return leased
 
+    def lease_dead(
+        self,
+        count: int,
+        lease_s: Duration | None,
+        group_name: str,
+        holder: str,
+        max_bytes: int = NO_BYTE_LIMIT,
+    ) -> list[LeasedMessage]:
+        """Lease up to `count` dead letters, oldest death first, within `max_bytes` as above.
+
+        A dead letter keeps its id and place in the log. An ack settles it for good. A nack, a
+        release or the end of the lease makes it dead again, at once.
+        """
+        core = self._core
+        length_ns, holder = self._checked(count, lease_s, holder)
+        with core.lock, core.change:
+            now_ns = core.tick()
+            group = core.group(group_name)
+            chosen: list[Message] = []
+            size = 0
+            for seq, delivery in group.dead.items():
+                if len(chosen) == count:
+                    break
+                letter = self._inspecting.dead_letter(seq, delivery)
+                if letter is None:
+                    continue  # its bytes are gone
+                size += size_of(letter.message)
+                if chosen and size > max_bytes:
+                    break
+                chosen.append(letter.message)
+            if not chosen:
+                return []
+            return self._lease(EventType.DEAD_LEASED, group, chosen, [], now_ns, length_ns, holder)
+
     def take(self, count: int, group_name: str) -> list[Message]:
-        """Take up to so many ready messages for good: delivered and settled in one event."""
+        """Take up to `count` ready messages: lease and ack in one event."""
         core = self._core
         check_count(count)
         with core.lock, core.change:
@@ -95,97 +97,94 @@ class Delivering:
             chosen, events = self._choose(group, count, now_ns)
             if not chosen:
                 return []
-            runs = tuple(as_runs([message.seq for message in chosen]))
-            core.record([*events, Event(EventType.TAKEN, group=group.number, attempt=1, runs=runs)])
+            taken = about(EventType.TAKEN, group, [message.seq for message in chosen], attempt=1)
+            core.record([*events, taken])
             self._count(chosen, now_ns)
             core.metrics.acked += len(chosen)
             return chosen
 
+    def _checked(self, count: int, lease_s: Duration | None, holder: str) -> tuple[int, str]:
+        """Check the arguments of a lease. Return its length and holder."""
+        check_count(count)
+        return lease_length_ns(lease_s, self._core.settings.lease_s), as_written("holder", holder)
+
+    def _lease(
+        self,
+        kind: EventType,
+        group: Group,
+        chosen: list[Message],
+        events: list[Event],
+        now_ns: int,
+        length_ns: int,
+        holder: str,
+    ) -> list[LeasedMessage]:
+        """Record a lease, after other events. Caller holds the lock."""
+        core, nonce = self._core, self._nonces.next()
+        attempts = by_attempt(group, [message.seq for message in chosen])
+        tickets = {
+            attempt: Ticket(
+                core.identity,
+                group.number,
+                group.name,
+                attempt,
+                nonce,
+                now_ns + length_ns,
+                self._settler,
+            )
+            for attempt in attempts
+        }
+        leased = _with_tickets(chosen, attempts, tickets)
+        events += decide_lease(
+            kind, group, attempts, nonce=nonce, now_ns=now_ns, length_ns=length_ns, holder=holder
+        )
+        core.record(events)
+        return leased
+
     def _count(self, chosen: Sequence[Message], now_ns: int) -> None:
         metrics = self._core.metrics
         metrics.leased += len(chosen)
-        if chosen:
-            metrics.wait.add(now_ns - chosen[0].published_ns, len(chosen))
-
-    def nonce(self) -> int:
-        """A number that nobody can guess."""
-        return self._nonces.next()
-
-    def length_ns(self, lease_s: Duration | None) -> int:
-        """How long a lease is to last, checked."""
-        if lease_s is None:
-            lease_s = self._core.settings.lease_s
-        return round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
-
-    # -- choosing ----------------------------------------------------------------------------------
+        metrics.wait.add(now_ns - chosen[0].published_ns, len(chosen))
 
     def _choose(
         self, group: Group, count: int, now_ns: int, max_bytes: int = NO_BYTE_LIMIT
     ) -> tuple[list[Message], list[Event]]:
-        """The next messages, and what was found out on the way: expired, lost, unreadable."""
+        """Choose the next messages. Return also the events of undeliverable ones."""
         core = self._core
-        if not group.special:
+        if not group.waiting.special:
             plain = self._choose_plain(group, count, max_bytes)
             if plain is not None:
                 return plain, []
-        chosen, events = self._choose_any(group, count, now_ns, max_bytes)
-        while events and not chosen:
-            # Only such as cannot be delivered; with them gone, the next of their keys may be.
+        while True:
+            chosen, events = choose(
+                group,
+                core.in_order(group, now_ns),
+                core.reader.get,
+                core.message,
+                count=count,
+                now_ns=now_ns,
+                max_bytes=max_bytes,
+            )
+            if chosen or not events:
+                return chosen, events
+            # Only undeliverable messages were found. Without them, the next of their keys may go.
             core.record(events)
-            group.promote(now_ns)
-            chosen, events = self._choose_any(group, count, now_ns, max_bytes)
-        return chosen, events
-
-    def _choose_any(
-        self, group: Group, count: int, now_ns: int, max_bytes: int
-    ) -> tuple[list[Message], list[Event]]:
-        core = self._core
-        chosen: list[Message] = []
-        expired: list[int] = []
-        events: list[Event] = []
-        size = 0
-        for seq in in_order(core, group, now_ns):
-            try:
-                entry = core.reader.get(seq)
-            except EntryGone as error:
-                events.append(_about(EventType.LOST, group, [seq], reason=str(error)))
-                continue
-            if 0 < entry.expires_at_ns <= now_ns:
-                expired.append(seq)
-                continue
-            if chosen and size + entry.size > max_bytes:
-                break  # before it is unpacked, where the bytes in the log alone are too many
-            try:
-                message = core.message(entry)
-            except PayloadUnreadable as error:
-                event = _about(EventType.DEAD, group, [seq], reason=str(error))
-                events.append(event._replace(cause=Cause.UNREADABLE))
-                continue
-            if max_bytes != NO_BYTE_LIMIT:
-                size += size_of(message)
-                if chosen and size > max_bytes:
-                    break
-            chosen.append(message)
-            if len(chosen) == count:
-                break
-        if expired:
-            events.append(_about(EventType.EXPIRED, group, expired))
-        return chosen, events
+            group.waiting.promote(now_ns)
 
     def _choose_plain(self, group: Group, count: int, max_bytes: int) -> list[Message] | None:
-        """The short way where nothing but plain messages wait: the next run of them, whole.
+        """Return the next run of plain messages, if only plain messages are ready.
 
-        None where it must be looked at one by one, because something may be expired or unreadable,
-        or because the run alone is less than was asked for.
+        Return None if they must be looked at one by one: a message may be expired or unreadable,
+        or the first run is shorter than `count`.
         """
-        first, end = group.plain.first_run(count)
-        if end - first < min(count, len(group.plain)):
+        plain = group.waiting.plain
+        first, end = plain.first_run(count)
+        if end - first < min(count, len(plain)):
             return None
         return self._core.messages.get_run(first, end - first, max_bytes)
 
 
 class Nonces:
-    """Unguessable numbers, fetched from the system many at a time."""
+    """Random numbers that cannot be guessed, fetched from the system many at a time."""
 
     def __init__(self) -> None:
         self._pool = array("Q")
@@ -196,34 +195,24 @@ class Nonces:
         return self._pool.pop()
 
 
-def _by_attempt(group: Group, seqs: list[int]) -> dict[int, list[int]]:
-    """The messages by which delivery of theirs this is; mostly, all are at their first."""
-    flights = group.flights
-    if not flights or flights.keys().isdisjoint(seqs):
-        return {1: seqs}
-    by_attempt: dict[int, list[int]] = {}
-    for seq in seqs:
-        attempt = flights[seq].attempt + 1 if seq in flights else 1
-        by_attempt.setdefault(attempt, []).append(seq)
-    return by_attempt
-
-
-def _handed_out(
-    chosen: list[Message], by_attempt: dict[int, list[int]], tickets: dict[int, Ticket]
+def _with_tickets(
+    chosen: list[Message], attempts: dict[int, list[int]], tickets: dict[int, Ticket]
 ) -> list[LeasedMessage]:
     new = tuple.__new__
     if len(tickets) == 1:
         (ticket,) = tickets.values()
         return [new(LeasedMessage, (message, ticket)) for message in chosen]
-    ticket_of = {seq: tickets[attempt] for attempt, seqs in by_attempt.items() for seq in seqs}
+    ticket_of = {seq: tickets[attempt] for attempt, seqs in attempts.items() for seq in seqs}
     return [new(LeasedMessage, (message, ticket_of[message.seq])) for message in chosen]
 
 
-def _about(kind: EventType, group: Group, seqs: list[int], reason: str = "") -> Event:
-    reason = as_written("reason", reason)
-    return Event(kind, group=group.number, runs=tuple(as_runs(seqs)), reason=reason)
+def lease_length_ns(lease_s: Duration | None, default_s: float) -> int:
+    """Check and return the length of a lease."""
+    if lease_s is None:
+        lease_s = default_s
+    return round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
 
 
 def check_count(count: int) -> None:
-    """How many messages may be asked for at once."""
+    """Check the number of messages that one call asks for."""
     check_whole("n", count, 1, MAX_LEASE_COUNT)

@@ -1,4 +1,4 @@
-"""A new message, checked, and made into what the log takes: bad input is refused here."""
+"""Check new messages, and make drafts of them for the log."""
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
@@ -8,10 +8,10 @@ from penstock.codec import Draft
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
 from penstock.model import NS, NewMessage, Payload
-from penstock.queue.compression import compress
-from penstock.queue.dedup import dedup_hash, pack_record
+from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
+from penstock.queue.compression import check_method, compress
+from penstock.queue.dedup import dedup_hash
 from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S, QueueSettings
-from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
 
 MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
@@ -21,10 +21,10 @@ MAX_CONTENT_TYPE_BYTES = 256
 
 
 def check_messages(messages: Sequence[NewMessage], settings: QueueSettings, now_ns: int) -> None:
-    """Refuse what a queue with these settings would refuse, without a queue."""
+    """Raise what publishing a batch to a queue with these settings would raise."""
     check_batch(messages, settings)
     for number, message in enumerate(messages):
-        draft_of(message, settings, now_ns, number)
+        check(message, settings, now_ns, number)
 
 
 def check_batch(messages: Sequence[NewMessage], settings: QueueSettings) -> None:
@@ -42,36 +42,52 @@ def check_message(message: object) -> None:
 
 
 def draft_of(message: NewMessage, settings: QueueSettings, now_ns: int, number: int) -> Draft:
-    """What is to be written; `number` is its place in the batch, for the error."""
+    """Check a message, and compress its payload. Return what is to be written."""
+    draft = check(message, settings, now_ns, number)
+    method = _compression(message, settings)
+    if method == "none":
+        return draft
+    payload, compression = compress(
+        draft.payload,
+        method,
+        level=settings.compression_level,
+        min_bytes=settings.compression_min_bytes,
+    )
+    return draft._replace(payload=payload, compression=compression)
+
+
+def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int = 0) -> Draft:
+    """Check a message against a queue's settings. Return it as a draft, not compressed.
+
+    Pure: no queue is needed. `number` is the message's index in its batch, for the error.
+    """
     try:
         check_message(message)
-        payload = _payload(message.payload, settings.max_payload_bytes)
-        priority = _priority(message.priority, settings.default_priority)
         deliver_at_ns = _deliver_at_ns(message, now_ns)
         ttl_s = settings.default_ttl_s if message.ttl is None else message.ttl
         expires_at_ns = 0
         if message.ttl is not None or ttl_s:
             expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
-        payload, compression = compress(
-            payload,
-            settings.compression if message.compression is None else message.compression,
-            level=settings.compression_level,
-            min_bytes=settings.compression_min_bytes,
-        )
-        return Draft(
-            payload,
-            priority=priority,
+        draft = Draft(
+            _payload(message.payload, settings.max_payload_bytes),
+            priority=_priority(message.priority, settings.default_priority),
             expires_at_ns=expires_at_ns,
             deliver_at_ns=deliver_at_ns,
             key=_key(message.key),
             headers=_headers(message.headers),
             attributes=_attributes(message, settings, now_ns),
-            compression=compression,
         )
+        used = len(draft.payload) >= settings.compression_min_bytes
+        check_method(_compression(message, settings), used=used)
+        return draft
     except InvalidInput as error:
         if number == 0:
             raise
         raise type(error)(f"message {number} of the batch: {error}") from error
+
+
+def _compression(message: NewMessage, settings: QueueSettings) -> str:
+    return settings.compression if message.compression is None else message.compression
 
 
 def _attributes(
@@ -84,7 +100,7 @@ def _attributes(
         if window_s is None:
             window_s = settings.dedup_window_s
         until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
-        attributes[DEDUP] = pack_record(dedup_hash(message.dedup_id), until_ns)
+        attributes[DEDUP] = pack_dedup(dedup_hash(message.dedup_id), until_ns)
     if message.max_attempts is not None:
         check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
         attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
@@ -97,7 +113,7 @@ def _attributes(
 
 @lru_cache(maxsize=256)
 def type_attributes(content_type: str) -> Mapping[int, bytes]:
-    """The attributes of a message that has only this one. Shared: nobody changes them."""
+    """Return the attributes of a message with only a content type. Shared: do not change them."""
     return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
 
 

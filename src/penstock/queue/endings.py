@@ -8,8 +8,8 @@ import threading
 from collections.abc import Iterable
 
 from penstock.queue.core import QueueCore
+from penstock.queue.delivery import State
 from penstock.queue.events import ALL_GROUPS, Event, EventType
-from penstock.queue.flight import State
 from penstock.queue.history import all_events
 from penstock.queue.runs import Runs
 

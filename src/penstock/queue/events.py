@@ -1,20 +1,26 @@
-"""Events: what happened to messages, and how that is written in the event log.
+"""Events: what happened to messages, and how the event log stores it.
 
 One entry of the event log is one event. Its body, little-endian:
 
-    group u16 | attempt u16 | count u16 | count x (first seq u64, how many u32) | what the type adds
+    group u16 | attempt u16 | runs u16 | runs x (first seq u64, count u32) | fields of the type
 
-Seqs come in runs, because what happens to messages mostly happens to neighbours together.
-To add an event: a number here (never reused), its fields in `_EXTRA`, its line in the states page,
-its meaning in `group.py` or `state.py`.
+Seqs are stored as runs, because most events are about neighbours. `EXTRA_FIELDS` is the only
+statement of what each type adds: `encode`, `decode`, the fast path and the Spark columns follow it.
+To add an event: a number here (never reused), its fields in `EXTRA_FIELDS`, its row in
+docs/states.md and docs/format.md, and its effect in `group.py` or `state.py`.
 """
 
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-from penstock.codec.layout import EVENT_OF_ONE_FORMAT
+from penstock.codec.layout import (
+    EVENT_HEAD_FORMAT,
+    EVENT_OF_ONE_BYTES,
+    EVENT_OF_ONE_FORMAT,
+    EVENT_RUN_FORMAT,
+)
 from penstock.errors import BadEntry, InvalidInput
 
 ALL_GROUPS = 0xFFFF
@@ -22,7 +28,7 @@ MAIN_GROUP = 0
 
 
 class EventType(IntEnum):
-    """The numbers are entry types of the format."""
+    """The types of events. The numbers are entry types of the file format."""
 
     LEASED = 16
     TAKEN = 17  # leased and acked at once
@@ -49,7 +55,7 @@ class EventType(IntEnum):
 
 
 class Cause(IntEnum):
-    """Why a message is dead."""
+    """The reason for a dead letter."""
 
     NACK = 1
     TIMEOUT = 2
@@ -57,29 +63,29 @@ class Cause(IntEnum):
 
 
 class Event(NamedTuple):
-    """One event, decoded. Fields that its type does not have are left at their defaults."""
+    """One decoded event. A field that its type does not have keeps its default."""
 
     type: EventType
     timestamp_ns: int = 0
     event_seq: int = 0
     group: int = MAIN_GROUP
     attempt: int = 0
-    runs: tuple[tuple[int, int], ...] = ()  # (first seq, how many)
+    runs: tuple[tuple[int, int], ...] = ()  # (first seq, count)
     nonce: int = 0
     deadline_ns: int = 0  # LEASED, EXTENDED: when the lease ends
     length_ns: int = 0  # LEASED, EXTENDED: how long it was given for
     retry_at_ns: int = 0  # NACKED, TIMED_OUT
-    # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start; ACKED: see `encode`
+    # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start; ACKED: OPTIONAL_FIELD
     target_seq: int = 0
     cause: int = 0
     reason: str = ""
     holder: str = ""
     name: str = ""  # GROUP_CREATED
-    duplicates: int = 0  # DEDUPLICATED: how many messages
+    duplicates: int = 0  # DEDUPLICATED: number of messages
 
     @property
     def seqs(self) -> Iterable[int]:
-        """The messages it is about."""
+        """Return the seqs of the messages that the event is about."""
         if len(self.runs) == 1:
             first, count = self.runs[0]
             return range(first, first + count)
@@ -87,27 +93,32 @@ class Event(NamedTuple):
 
     @property
     def upto_seq(self) -> int:
-        """The message behind the last that it speaks of."""
+        """Return the seq behind the last message that the event mentions."""
         return max(self.target_seq, *(first + count for first, count in self.runs), 0)
 
     def recorded(self, timestamp_ns: int, event_seq: int) -> "Event":
-        """The event as it stands in the log."""
+        """Return the event with its time and number in the log."""
         return tuple.__new__(Event, (self[0], timestamp_ns, event_seq, *self[3:]))
 
 
-_HEAD = struct.Struct("<HHH")
-_RUN = struct.Struct("<QI")
-_HEAD_AND_RUN = struct.Struct(EVENT_OF_ONE_FORMAT)
-_NUMBER_FIELDS = {
-    "nonce": struct.Struct("<Q"),
-    "deadline_ns": struct.Struct("<Q"),
-    "length_ns": struct.Struct("<Q"),
-    "retry_at_ns": struct.Struct("<Q"),
-    "target_seq": struct.Struct("<Q"),
-    "cause": struct.Struct("<B"),
-    "duplicates": struct.Struct("<I"),
+# -- the layout of a body --------------------------------------------------------------------------
+
+# Number fields are named by their `struct` code; TEXT is a length (u16) and UTF-8, always last.
+TEXT = "text"
+FIELD_FORMATS: Mapping[str, str] = {
+    "nonce": "Q",
+    "deadline_ns": "Q",
+    "length_ns": "Q",
+    "retry_at_ns": "Q",
+    "target_seq": "Q",
+    "cause": "B",
+    "duplicates": "I",
+    "reason": TEXT,
+    "holder": TEXT,
+    "name": TEXT,
 }
-_EXTRA: dict[EventType, tuple[str, ...]] = {
+# What each type adds behind the runs. A type that is not listed adds nothing.
+EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.LEASED: ("nonce", "deadline_ns", "length_ns", "holder"),
     EventType.DEAD_LEASED: ("nonce", "deadline_ns", "length_ns", "holder"),
     EventType.NACKED: ("retry_at_ns", "reason"),
@@ -118,76 +129,114 @@ _EXTRA: dict[EventType, tuple[str, ...]] = {
     EventType.PURGED: ("target_seq",),
     EventType.GROUP_CREATED: ("target_seq", "name"),
     EventType.LOST: ("reason",),
-    EventType.DISCARDED: ("reason",),  # none in logs of before it had one
+    EventType.DISCARDED: ("reason",),  # missing in logs of version 0.1
     EventType.DEDUPLICATED: ("duplicates",),
 }
+# ACKED adds `target_seq` only if messages were published in the same write: the seq behind the
+# last of them. If those messages are not in the log, the ack did not happen either.
+OPTIONAL_FIELD = {EventType.ACKED: "target_seq"}
+
+_HEAD = struct.Struct("<" + EVENT_HEAD_FORMAT)
+_RUN = struct.Struct("<" + EVENT_RUN_FORMAT)
+_ONE_RUN = struct.Struct(EVENT_OF_ONE_FORMAT)
+_TEXT_LENGTH = struct.Struct("<H")
+_OPTIONAL = struct.Struct("<" + FIELD_FORMATS["target_seq"])
+
+
+class _Extra(NamedTuple):
+    """The fields that one type adds, ready for `struct`."""
+
+    numbers: tuple[str, ...]
+    struct: struct.Struct
+    texts: tuple[str, ...]
+
+
+def _extra(names: Sequence[str]) -> _Extra:
+    numbers = tuple(name for name in names if FIELD_FORMATS[name] is not TEXT)
+    texts = tuple(name for name in names if FIELD_FORMATS[name] is TEXT)
+    assert (*numbers, *texts) == tuple(names), "texts come last"
+    codes = "".join(FIELD_FORMATS[name] for name in numbers)
+    return _Extra(numbers, struct.Struct("<" + codes), texts)
+
+
+_EXTRA = {kind: _extra(EXTRA_FIELDS.get(kind, ())) for kind in EventType}
+
+
+def format_of_one(kind: EventType) -> str:
+    """Return the `struct` format of a body about one run, with empty texts."""
+    extra = _EXTRA[kind]
+    return EVENT_OF_ONE_FORMAT + extra.struct.format[1:] + "H" * len(extra.texts)
+
+
+def offsets_in_one(name: str) -> dict[EventType, int]:
+    """Return where a field begins in a body about one run, for each type that has the field.
+
+    For a text, this is behind its length. The text then reaches to the end of the body.
+    """
+    found = {}
+    for kind, names in EXTRA_FIELDS.items():
+        if name in names:
+            before = "".join(FIELD_FORMATS[other] for other in names[: names.index(name)])
+            length = _TEXT_LENGTH.size if FIELD_FORMATS[name] is TEXT else 0
+            found[kind] = EVENT_OF_ONE_BYTES + struct.calcsize("<" + before) + length
+    return found
+
+
 MAX_TEXT_BYTES = 4096  # of a reason or holder; longer ones are cut
 MAX_RUNS = 0xFFFF
 
 
 def as_written(name: str, text: object) -> str:
-    """A reason or holder as the event log will give it back: live and after a restart the same."""
+    """Return a reason or holder as it is stored, so that it is the same after a restart."""
     if not isinstance(text, str):
         raise InvalidInput(f"{name} is text, not {type(text).__name__}")
     return text.encode(errors="replace")[:MAX_TEXT_BYTES].decode(errors="ignore")
 
 
 def in_parts(event: Event) -> list[Event]:
-    """An event about more runs than fit into one, as several that are written together."""
+    """Split an event that has more runs than fit into one entry."""
     runs = event.runs
     starts = range(0, len(runs) or 1, MAX_RUNS)
     return [event._replace(runs=runs[start : start + MAX_RUNS]) for start in starts]
 
 
 def encode(event: Event) -> bytes:
-    """The body of an event; its type and time are the entry's own.
-
-    An ACKED of messages that were acked with follow-ups ends with the seq behind the last of those:
-    where they are not there, it did not happen either.
-    """
+    """Return the body of an event. Its type and time are fields of the entry."""
     kind, _, _, group, attempt, runs, *_ = event
     if len(runs) == 1:
-        head = _HEAD_AND_RUN.pack(group, attempt, 1, *runs[0])
+        head = _ONE_RUN.pack(group, attempt, 1, *runs[0])
     else:
         head = _HEAD.pack(group, attempt, len(runs)) + b"".join([_RUN.pack(*run) for run in runs])
-    names = _EXTRA.get(kind)
-    if names is None:
-        if kind is EventType.ACKED and event.target_seq:
-            return head + _NUMBER_FIELDS["target_seq"].pack(event.target_seq)
-        return head
-    parts = [head]
-    for name in names:
-        value: Any = getattr(event, name)
-        if name in _NUMBER_FIELDS:
-            parts.append(_NUMBER_FIELDS[name].pack(value))
-        else:
-            text = value.encode(errors="replace")[:MAX_TEXT_BYTES]
-            parts.append(len(text).to_bytes(2, "little") + text)
-    return b"".join(parts)
+    extra = _EXTRA[kind]
+    if extra.numbers:
+        head += extra.struct.pack(*[getattr(event, name) for name in extra.numbers])
+    for name in extra.texts:
+        text = getattr(event, name).encode(errors="replace")[:MAX_TEXT_BYTES]
+        head += _TEXT_LENGTH.pack(len(text)) + text
+    if kind in OPTIONAL_FIELD and event.target_seq:
+        head += _OPTIONAL.pack(event.target_seq)
+    return head
 
 
 def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Event:
-    """The event in an entry of the event log."""
+    """Return the event in an entry of the event log. Raise BadEntry if it cannot be read."""
     try:
         kind = EventType(type_)
         group, attempt, count = _HEAD.unpack_from(body)
-        offset = _HEAD.size
-        end = offset + count * _RUN.size
-        if end > len(body):
+        offset = _HEAD.size + count * _RUN.size
+        if offset > len(body):
             raise ValueError("cut off")
-        runs = tuple(_RUN.iter_unpack(body[offset:end]))
-        offset = end
-        fields: dict[str, Any] = {}
-        for name in _EXTRA.get(kind, ()):
-            if name in _NUMBER_FIELDS:
-                (fields[name],) = _NUMBER_FIELDS[name].unpack_from(body, offset)
-                offset += _NUMBER_FIELDS[name].size
-            else:
-                size = int.from_bytes(body[offset : offset + 2], "little")
-                fields[name] = body[offset + 2 : offset + 2 + size].decode(errors="replace")
-                offset += 2 + size
-        if kind is EventType.ACKED and len(body) > offset:
-            (fields["target_seq"],) = _NUMBER_FIELDS["target_seq"].unpack_from(body, offset)
+        runs = tuple(_RUN.iter_unpack(body[_HEAD.size : offset]))
+        extra = _EXTRA[kind]
+        values = extra.struct.unpack_from(body, offset)
+        fields: dict[str, Any] = dict(zip(extra.numbers, values, strict=True))
+        offset += extra.struct.size
+        for name in extra.texts:
+            start = offset + _TEXT_LENGTH.size
+            offset = start + int.from_bytes(body[offset:start], "little")
+            fields[name] = body[start:offset].decode(errors="replace")
+        if kind in OPTIONAL_FIELD and len(body) > offset:
+            (fields[OPTIONAL_FIELD[kind]],) = _OPTIONAL.unpack_from(body, offset)
     except (ValueError, struct.error) as error:
         raise BadEntry(event_seq, f"event {event_seq} cannot be read: {error}") from None
     return Event(kind, timestamp_ns, event_seq, group, attempt, runs=runs, **fields)

@@ -8,8 +8,8 @@ from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
 from penstock.ledger.segment_header import COMPACTED
 from penstock.ledger.snapshots import Snapshot, snapshot_name
+from penstock.queue.attributes import settlement_in
 from penstock.queue.events import Event, EventType, decode
-from penstock.queue.settlement import settlement_in
 from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
 

@@ -1,36 +1,140 @@
-"""One consumer group: what each event changes about where its messages stand.
+"""One consumer group: what each event changes about its messages.
 
-A group changes in two ways only: `feed_…` (a message was published) and `apply` (an event
-happened). Both are called with what is in the logs, live and at recovery alike; whatever the caller
-decides, it decides by writing an event.
+A group changes in two ways only: `feed…` (a message was published) and `apply` (an event happened).
+Both are called with what the logs hold, live and at recovery alike. Every decision of a caller is
+an event. Pure: no file, no clock, no lock.
 """
 
 from collections.abc import Callable
 
 from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.events import Cause, Event, EventType
-from penstock.queue.flight import Flight, Lease, State
-from penstock.queue.places import Moment, Places
-
-__all__ = ["Group", "Moment"]
+from penstock.queue.schedule import Delays
+from penstock.queue.waiting import KeyOrder, Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 
 
-class Group(Places):
-    """The fold of one group's events."""
+class Moment:
+    """The time of the monotonic clock, set by the caller before each change."""
+
+    __slots__ = ("mono_ns",)
+
+    def __init__(self) -> None:
+        self.mono_ns = 0
+
+
+class Group:
+    """The fold of one group's messages and events."""
+
+    def __init__(self, number: int, name: str, start_seq: int, moment: Moment) -> None:
+        self.number = number
+        self.name = name
+        self.fed_upto = start_seq  # messages below it were fed, or are not this group's
+        self.totals = [0] * (max(EventType) + 1)  # by type of event; a list is fastest
+        self._moment = moment
+        self._empty()
+
+    def _empty(self) -> None:
+        """Forget every message."""
+        self.deliveries: dict[int, Delivery] = {}
+        self.waiting = Waiting(self.deliveries)
+        self.leases: dict[int, Lease] = {}
+        self.lease_ends = LeaseEnds(self.leases)
+        self.dead: dict[int, Delivery] = {}  # oldest death first
+        self.dead_bytes = 0  # of dead letters whose size is known
+        self.retrying = 0  # messages that failed and are neither settled nor dead
+        self.parked = 0
+        self._keys = KeyOrder()
+
+    # -- counts ------------------------------------------------------------------------------------
+
+    @property
+    def has_keys(self) -> bool:
+        """Return whether any unsettled message has a key."""
+        return len(self._keys) > 0
+
+    @property
+    def undelivered(self) -> int:
+        """Return the number of messages that are neither done nor dead."""
+        waiting = self.waiting
+        return waiting.ready + waiting.scheduled + self.parked + len(self.leases)
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    def feed_plain(self, first: int, end: int) -> None:
+        """Add messages [first, end) of the default priority, due at once, without key."""
+        self.waiting.plain.add(first, end)
+        self.fed_upto = end
+
+    def feed(
+        self, seq: int, *, priority: int, published_ns: int, deliver_at_ns: int, key: bytes | None
+    ) -> None:
+        """Add any other message."""
+        due_ns = max(deliver_at_ns, published_ns)
+        self.fed_upto = seq + 1
+        if key is not None:
+            delivery = self.deliveries[seq] = Delivery(State.READY, priority, due_ns, key)
+            self._join_key(seq, delivery, key)
+        elif deliver_at_ns > published_ns:
+            self.waiting.add_delayed(seq, due_ns, priority)
+        else:
+            self.waiting.add_fresh(priority, seq)
+
+    # -- time --------------------------------------------------------------------------------------
+
+    def is_quiet(self, now_ns: int, mono_ns: int) -> bool:
+        """Return whether no message is due and no lease has ended."""
+        ends = self.lease_ends.heap
+        return self.waiting.timetable.next_ns > now_ns and (not ends or ends[0][0] > mono_ns)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    def state_of(self, seq: int, now_ns: int) -> State:
+        if seq in self.leases:
+            return State.LEASED
+        delivery = self.deliveries.get(seq)
+        if delivery is None:
+            return self.waiting.state_of(seq, now_ns)
+        ready_by_now = delivery.state is State.SCHEDULED and delivery.due_ns <= now_ns
+        return State.READY if ready_by_now else delivery.state
+
+    def attempts_of(self, seq: int) -> int:
+        """Return the number of deliveries of a message so far."""
+        held = self.leases.get(seq) or self.deliveries.get(seq)
+        return held.attempt if held else 0
+
+    def ahead_of(self, seq: int) -> list[int]:
+        """Return the messages of the same key that are delivered before a parked one."""
+        return self._keys.ahead(self.deliveries[seq].key or b"", seq)
+
+    def restore(self, delays: Delays) -> None:
+        """Fill in what follows from the runs, deliveries and leases of a snapshot."""
+        self.waiting.restore(delays)
+        parked = []
+        for seq, delivery in sorted(self.deliveries.items()):
+            if delivery.state is State.PARKED:
+                parked.append((seq, delivery))
+            elif delivery.key is not None and not delivery.cause:
+                self._keys.join(delivery.key, seq)
+        for seq, delivery in parked:
+            if self._keys.join(delivery.key or b"", seq):
+                raise ValueError(f"message {seq} is parked, and no other is before it")
+        self.parked = len(parked)
+        self.retrying = sum(delivery.is_retried for delivery in self.deliveries.values())
 
     # -- events ------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """The one way in which an event changes the group."""
-        self.promote(event.timestamp_ns)
+        """Change the group by an event. There is no other way."""
+        self.waiting.promote(event.timestamp_ns)
         _HANDLERS[event.type](self, event)
 
     def _leased(self, event: Event) -> None:
         if len(event.runs) == 1 and event.attempt == 1:
             first, run = event.runs[0]
-            if self.plain.holds(first, first + run):
+            if self.waiting.plain.holds(first, first + run):
                 self.lease_plain(
                     first,
                     first + run,
@@ -43,16 +147,20 @@ class Group(Places):
         shared: dict[int, Lease] = {}
         count = 0
         for seq in event.seqs:
-            place = self._take_waiting(seq)
-            if place is None:
+            waited = self.waiting.take(seq)
+            if waited is None:
                 continue
-            priority, due_ns, was_fresh = place
-            flight = self.flights.get(seq)
-            if flight is None and not was_fresh:
-                flight = self.flights[seq] = Flight(State.LEASED, priority, due_ns)
-            if flight is not None:
-                flight.state = State.LEASED
-                flight.attempt, flight.nonce, flight.timed_out = event.attempt, event.nonce, False
+            priority, due_ns, was_fresh = waited
+            delivery = self.deliveries.get(seq)
+            if delivery is None and not was_fresh:
+                delivery = self.deliveries[seq] = Delivery(State.LEASED, priority, due_ns)
+            if delivery is not None:
+                delivery.state = State.LEASED
+                delivery.attempt, delivery.nonce, delivery.timed_out = (
+                    event.attempt,
+                    event.nonce,
+                    False,
+                )
             lease = shared.get(priority)
             if lease is None:
                 lease = shared[priority] = self._new_lease(event, priority)
@@ -63,12 +171,12 @@ class Group(Places):
 
     def _dead_leased(self, event: Event) -> None:
         for seq in event.seqs:
-            flight = self._exhume(seq)
-            if flight is None:
+            delivery = self._leave_dead(seq)
+            if delivery is None:
                 continue
-            flight.state = State.LEASED
-            flight.attempt, flight.nonce, flight.timed_out = event.attempt, event.nonce, False
-            lease = self._new_lease(event, flight.priority)
+            delivery.state = State.LEASED
+            delivery.attempt, delivery.nonce, delivery.timed_out = event.attempt, event.nonce, False
+            lease = self._new_lease(event, delivery.priority)
             lease.seqs.append(seq)
             self.leases[seq] = lease
             self.totals[EventType.DEAD_LEASED] += 1
@@ -76,14 +184,14 @@ class Group(Places):
     def lease_plain(
         self, first: int, end: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
     ) -> None:
-        """What a LEASED event does to a run of plain messages."""
-        self.plain.discard(first, end)
+        """Apply a LEASED event about a run of plain messages."""
+        self.waiting.plain.discard(first, end)
         seqs = [first] if end == first + 1 else list(range(first, end))
         ends_mono_ns = self._moment.mono_ns + length_ns
         lease = Lease(
             1, nonce, deadline_ns, length_ns, ends_mono_ns, holder, DEFAULT_PRIORITY, seqs
         )
-        self._watch(lease)
+        self.lease_ends.add(lease)
         for seq in seqs:
             self.leases[seq] = lease
         self.totals[_LEASED] += end - first
@@ -99,97 +207,102 @@ class Group(Places):
             priority=priority,
             seqs=[],
         )
-        self._watch(lease)
+        self.lease_ends.add(lease)
         return lease
 
     def _taken(self, event: Event) -> None:
         done = 0
         for first, count in event.runs:
-            if self.plain.holds(first, first + count):
+            if self.waiting.plain.holds(first, first + count):
                 self.take_plain(first, first + count)
                 continue
             for seq in range(first, first + count):
-                if self._take_waiting(seq) is not None:
+                if self.waiting.take(seq) is not None:
                     self._finish(seq)
                     done += 1
         self.totals[EventType.TAKEN] += done
 
     def take_plain(self, first: int, end: int) -> None:
-        """What a TAKEN event does to a run of plain messages."""
-        self.plain.discard(first, end)
+        """Apply a TAKEN event about a run of plain messages."""
+        self.waiting.plain.discard(first, end)
         self.totals[_TAKEN] += end - first
 
     def ack_plain(self, seq: int) -> None:
-        """What an ACKED event does to a leased message that has no flight."""
-        lease, ends = self.leases.pop(seq), self._lease_ends
+        """Apply an ACKED event about one leased message that has no Delivery."""
+        lease, ends = self.leases.pop(seq), self.lease_ends.heap
         if ends and ends[-1][2] is lease and len(lease.seqs) == 1:
-            ends.pop()  # given last, and over: the last item can be taken off a heap
+            ends.pop()  # it was the newest; the last item can be taken off a heap
         self.totals[_ACKED] += 1
 
     def _acked(self, event: Event) -> None:
-        leases, flights = self.leases, self.flights
+        leases, deliveries = self.leases, self.deliveries
+        if len(event.runs) == 1 and event.runs[0][1] == 1:
+            seq = event.runs[0][0]
+            if seq in leases and seq not in deliveries:
+                self.ack_plain(seq)
+                return
         done = 0
         for seq in event.seqs:
             if leases.pop(seq, None) is not None:
                 done += 1
-                if seq in flights:
+                if seq in deliveries:
                     self._finish(seq)
-            elif self._take_waiting(seq) is not None or seq in self.dead:
-                # A late ack, of a lease that ran out and was given to nobody since. At recovery
-                # also one that came with follow-up messages, before its lease was replayed.
+            elif self.waiting.take(seq) is not None or seq in self.dead:
+                # A late ack: the lease ran out, and the message was not leased since. At recovery
+                # also an ack with follow-up messages, before its lease was replayed.
                 done += 1
                 self._finish(seq)
-            elif seq in flights and flights[seq].state is State.PARKED:  # late as well
+            elif seq in deliveries and deliveries[seq].state is State.PARKED:  # late as well
                 done += 1
-                self._leave_line(seq, flights[seq])
+                self._leave_key(seq, deliveries[seq])
                 self._forget(seq)
         self.totals[EventType.ACKED] += done
 
     def _nacked(self, event: Event) -> None:
-        self._failed(event, lambda: event.reason, timed_out=False)
+        self._failed(event, event.reason, timed_out=False)
 
     def _timed_out(self, event: Event) -> None:
-        self._failed(event, lambda: "lease ran out", timed_out=True)
+        self._failed(event, "lease ran out", timed_out=True)
 
-    def _failed(self, event: Event, reason: Callable[[], str], *, timed_out: bool) -> None:
+    def _failed(self, event: Event, reason: str, *, timed_out: bool) -> None:
         for seq in event.seqs:
             lease = self.leases.pop(seq, None)
             if lease is None:
                 continue
-            flight = self._note_failure(seq, lease, event, reason())
-            flight.timed_out = timed_out
-            self._schedule(seq, flight, event.retry_at_ns)
-            self._keep_line_in_order(flight)
+            delivery = self._note_failure(seq, lease, event, reason)
+            delivery.timed_out = timed_out
+            self.waiting.schedule(seq, delivery, event.retry_at_ns)
+            self._keep_key_order(delivery)
             self.totals[event.type] += 1
 
-    def _note_failure(self, seq: int, lease: Lease, event: Event, reason: str) -> Flight:
-        flight = self.flights.get(seq)
-        if flight is None:
-            flight = self.flights[seq] = Flight(State.LEASED, lease.priority, 0)
-        flight.attempt, flight.nonce = lease.attempt, lease.nonce
-        was_retried = flight.is_retried
-        flight.first_failure_ns = flight.first_failure_ns or event.timestamp_ns
-        self.retrying += flight.is_retried - was_retried
-        flight.last_failure_ns = event.timestamp_ns
-        flight.reason = reason
-        return flight
+    def _note_failure(self, seq: int, lease: Lease, event: Event, reason: str) -> Delivery:
+        delivery = self.deliveries.get(seq)
+        if delivery is None:
+            delivery = self.deliveries[seq] = Delivery(State.LEASED, lease.priority, 0)
+        delivery.attempt, delivery.nonce = lease.attempt, lease.nonce
+        was_retried = delivery.is_retried
+        delivery.first_failure_ns = delivery.first_failure_ns or event.timestamp_ns
+        self.retrying += delivery.is_retried - was_retried
+        delivery.last_failure_ns = event.timestamp_ns
+        delivery.reason = reason
+        return delivery
 
     def _died(self, event: Event) -> None:
         for seq in event.seqs:
             lease = self.leases.pop(seq, None)
             if lease is None:
-                place = self._take_waiting(seq)
-                if place is None:
+                waited = self.waiting.take(seq)
+                if waited is None:
                     continue
-                lease = self._new_lease(event, place[0])
-            flight = self._note_failure(seq, lease, event, event.reason)
-            self.retrying -= flight.is_retried
-            if not flight.cause:  # else it was a dead letter already, and leased as one
+                lease = self._new_lease(event, waited[0])
+            delivery = self._note_failure(seq, lease, event, event.reason)
+            self.retrying -= delivery.is_retried
+            if not delivery.cause:  # else it was a dead letter already, and leased as one
                 self.totals[EventType.DEAD] += 1
-            flight.cause = event.cause
-            flight.timed_out = event.cause == Cause.TIMEOUT
-            self._bury(seq, flight)
-            self._leave_line(seq, flight)
+            delivery.cause = event.cause
+            delivery.timed_out = event.cause == Cause.TIMEOUT
+            self._join_dead(seq, delivery)
+            self._leave_key(seq, delivery)
 
     def _extended(self, event: Event) -> None:
         for seq in event.seqs:
@@ -207,40 +320,40 @@ class Group(Places):
             lease = self.leases.pop(seq, None)
             if lease is None:
                 continue
-            flight = self.flights.get(seq)
-            if flight is None:
-                self._add_fresh(lease.priority, seq)
-            elif flight.cause:
-                flight.attempt, flight.nonce = lease.attempt - 1, 0
-                self._bury(seq, flight)
+            delivery = self.deliveries.get(seq)
+            if delivery is None:
+                self.waiting.add_fresh(lease.priority, seq)
+            elif delivery.cause:
+                delivery.attempt, delivery.nonce = lease.attempt - 1, 0
+                self._join_dead(seq, delivery)
             else:
-                flight.attempt = lease.attempt - 1  # this delivery does not count
-                flight.nonce = 0
-                self._schedule(seq, flight, flight.due_ns)
-                self._keep_line_in_order(flight)
+                delivery.attempt = lease.attempt - 1  # this delivery does not count
+                delivery.nonce = 0
+                self.waiting.schedule(seq, delivery, delivery.due_ns)
+                self._keep_key_order(delivery)
             self.totals[EventType.RELEASED] += 1
 
     def _redriven(self, event: Event) -> None:
         for seq in event.seqs:
-            flight = self._exhume(seq)
-            if flight is None:
+            delivery = self._leave_dead(seq)
+            if delivery is None:
                 continue
-            fresh = Flight(State.READY, flight.priority, event.timestamp_ns, flight.key)
-            self.flights[seq] = fresh
+            fresh = Delivery(State.READY, delivery.priority, event.timestamp_ns, delivery.key)
+            self.deliveries[seq] = fresh
             self.totals[EventType.REDRIVEN] += 1
-            if flight.key is not None:
-                self._join_line(seq, fresh, flight.key)
-                self._keep_line_in_order(fresh)
+            if delivery.key is not None:
+                self._join_key(seq, fresh, delivery.key)
+                self._keep_key_order(fresh)
             else:
-                self._schedule(seq, fresh, event.timestamp_ns)
+                self.waiting.schedule(seq, fresh, event.timestamp_ns)
 
     def _removed(self, event: Event) -> None:
-        """Expired, cancelled, dropped, discarded or lost: done, whatever it was before."""
+        """Apply an event that ends a message in any state: expired, cancelled, dropped …"""
         for seq in event.seqs:
             if (
                 self.leases.pop(seq, None) is None
-                and self._take_waiting(seq) is None
-                and seq not in self.flights
+                and self.waiting.take(seq) is None
+                and seq not in self.deliveries
             ):
                 continue
             self._finish(seq)
@@ -248,44 +361,105 @@ class Group(Places):
 
     def _purged(self, event: Event) -> None:
         target = event.target_seq
-        # The parked ones first: when those before them go, they would not be parked any more.
-        parked = [s for s, f in self.flights.items() if s < target and f.state is State.PARKED]
+        # Parked messages first: they are unparked when those before them are removed.
+        parked = [s for s, f in self.deliveries.items() if s < target and f.state is State.PARKED]
         for seq in parked:
-            self._leave_line(seq, self.flights[seq])
+            self._leave_key(seq, self.deliveries[seq])
             self._forget(seq)
         self.totals[EventType.PURGED] += len(parked)
-        for lane in self.lanes:
-            purged = lane.fresh.discard(0, target)
-            self.totals[EventType.PURGED] += purged
-            self.special -= purged if lane.fresh is not self.plain else 0
-            due = lane.due.pop_below(target)
-            self.special -= len(due)
-            self._purge_these(due)
-        scheduled = self._timetable.pop_below(target)
-        self.scheduled -= len(scheduled)
-        self._purge_these(scheduled)
-        self._delays.pop_below(target)
-
-    def _purge_these(self, seqs: list[int]) -> None:
-        for seq in seqs:
+        count, others = self.waiting.take_below(target)
+        for seq in others:
             self._finish(seq)
-        self.totals[EventType.PURGED] += len(seqs)
+        self.totals[EventType.PURGED] += count + len(others)
 
     def _sought(self, event: Event) -> None:
-        """Everything from the target on is to be delivered (again), nothing before it."""
+        """Deliver everything from the target on, again if need be, and nothing before it."""
         target = event.target_seq
-        kept = {seq: flight for seq, flight in self.dead.items() if seq < target}
+        kept = {seq: delivery for seq, delivery in self.dead.items() if seq < target}
         for seq in self.leases:
-            flight = self.flights.get(seq)
-            if flight is not None and flight.cause and seq < target:  # a dead letter, handed out
-                flight.state = State.DEAD
-                kept[seq] = flight
+            delivery = self.deliveries.get(seq)
+            if (
+                delivery is not None and delivery.cause and seq < target
+            ):  # a dead letter, handed out
+                delivery.state = State.DEAD
+                kept[seq] = delivery
         self._empty()
-        self.flights = dict(kept)
+        self.deliveries.update(kept)
         self.dead = kept
-        self.dead_bytes = sum(flight.size_bytes for flight in kept.values())
+        self.dead_bytes = sum(delivery.size_bytes for delivery in kept.values())
         self.fed_upto = target
         self.totals[EventType.SOUGHT] += 1
+
+    # -- moving one message ------------------------------------------------------------------------
+
+    def _finish(self, seq: int) -> None:
+        """Forget a message that is done. The next of its key may be delivered."""
+        delivery = self._forget(seq)
+        self._leave_dead(seq)
+        if delivery is not None and delivery.state is not State.DEAD:
+            self._leave_key(seq, delivery)
+
+    def _forget(self, seq: int) -> Delivery | None:
+        delivery = self.deliveries.pop(seq, None)
+        if delivery is not None:
+            self.retrying -= delivery.is_retried
+        return delivery
+
+    def _join_dead(self, seq: int, delivery: Delivery) -> None:
+        """Make it the newest dead letter."""
+        delivery.state = State.DEAD
+        self.dead[seq] = delivery
+        self.dead_bytes += delivery.size_bytes
+
+    def _leave_dead(self, seq: int) -> Delivery | None:
+        """Remove a dead letter. Return None if it is not one."""
+        delivery = self.dead.pop(seq, None)
+        if delivery is not None:
+            self.dead_bytes -= delivery.size_bytes
+        return delivery
+
+    def weigh_dead(self, seq: int, size_bytes: int) -> None:
+        """Note the size of a dead letter, leased or not, for a bound by size."""
+        delivery = self.deliveries.get(seq)
+        if delivery is not None:
+            self.dead_bytes += size_bytes - delivery.size_bytes if seq in self.dead else 0
+            delivery.size_bytes = size_bytes
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    def _join_key(self, seq: int, delivery: Delivery, key: bytes) -> None:
+        """Wait until it is the first of its key, which may be now."""
+        if self._keys.join(key, seq):
+            self.waiting.schedule(seq, delivery, delivery.due_ns)
+        else:
+            self.waiting.park(seq, delivery)
+            self.parked += 1
+
+    def _leave_key(self, seq: int, delivery: Delivery) -> None:
+        """Leave the key order, parked or not. The next of the key may be delivered."""
+        if delivery.key is None:
+            return
+        self.parked -= delivery.state is State.PARKED
+        following = self._keys.leave(delivery.key, seq)
+        if following is not None:
+            self._unpark(following)
+
+    def _keep_key_order(self, delivery: Delivery) -> None:
+        """If the first of a key is neither leased nor the lowest, let the lowest go first."""
+        first = None if delivery.key is None else self._keys.first_behind(delivery.key)
+        if first is None or first in self.leases:
+            return
+        assert delivery.key is not None
+        self.waiting.take(first)
+        following = self._keys.leave(delivery.key, first)
+        assert following is not None
+        self._join_key(first, self.deliveries[first], delivery.key)
+        self._unpark(following)
+
+    def _unpark(self, seq: int) -> None:
+        self.parked -= 1
+        delivery = self.deliveries[seq]
+        self.waiting.schedule(seq, delivery, delivery.due_ns)
 
 
 _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {

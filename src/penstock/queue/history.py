@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from penstock.codec import Entry
 from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Ledger
+from penstock.queue.attributes import settlement_in
+from penstock.queue.delivery import State
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode
-from penstock.queue.flight import State
-from penstock.queue.settlement import settlement_in
 
 _CHUNK = 500
 _LEADS_TO = {
@@ -28,19 +28,19 @@ _LEADS_TO = {
 
 def events_of(ledger: Ledger, seq: int, group: int | None) -> Iterator[Event]:
     """The events that did something to a message, in one group or in any, oldest first."""
-    places: dict[int, State] = {MAIN_GROUP: State.READY}  # group -> waiting, leased, dead or done
+    states: dict[int, State] = {MAIN_GROUP: State.READY}  # group -> waiting, leased, dead or done
     for event in _in_order(ledger, seq):
         wanted = group is None or event.group in (group, ALL_GROUPS)
-        if _reaches(event, seq, places) and wanted:
+        if _reaches(event, seq, states) and wanted:
             yield event
 
 
-def _reaches(event: Event, seq: int, places: dict[int, State]) -> bool:
+def _reaches(event: Event, seq: int, states: dict[int, State]) -> bool:
     """Does it do something to the message? Keeps account of where that stands in each group."""
-    groups = list(places) if event.group == ALL_GROUPS else [event.group]
+    groups = list(states) if event.group == ALL_GROUPS else [event.group]
     match event.type:
         case EventType.GROUP_CREATED:
-            places[event.group] = State.READY if seq >= event.target_seq else State.DONE
+            states[event.group] = State.READY if seq >= event.target_seq else State.DONE
             return False
         case EventType.GROUP_DELETED | EventType.PAUSED | EventType.RESUMED:
             return False
@@ -48,20 +48,20 @@ def _reaches(event: Event, seq: int, places: dict[int, State]) -> bool:
             reached = [
                 group
                 for group in groups
-                if seq < event.target_seq and places.get(group, State.READY) is State.READY
+                if seq < event.target_seq and states.get(group, State.READY) is State.READY
             ]
-            places.update(dict.fromkeys(reached, State.DONE))
+            states.update(dict.fromkeys(reached, State.DONE))
             return bool(reached)
         case EventType.SOUGHT:
-            before = places.get(event.group, State.READY)
+            before = states.get(event.group, State.READY)
             if seq >= event.target_seq:
-                places[event.group] = State.READY
+                states[event.group] = State.READY
                 return True
-            places[event.group] = State.DEAD if before is State.DEAD else State.DONE
+            states[event.group] = State.DEAD if before is State.DEAD else State.DONE
             return before in (State.READY, State.LEASED)
     if not any(first <= seq < first + count for first, count in event.runs):
         return False
-    places.update(dict.fromkeys(groups, _LEADS_TO.get(event.type, State.DONE)))
+    states.update(dict.fromkeys(groups, _LEADS_TO.get(event.type, State.DONE)))
     return True
 
 

@@ -1,4 +1,4 @@
-"""Looking: one message, many, counts, the reason, the history. Nothing here changes anything."""
+"""Inspecting: messages, counts, the reason for a wait, the history. Changes nothing."""
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +11,7 @@ from penstock.codec import Entry
 from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
 from penstock.model import (
+    MAIN_GROUP_NAME,
     NS,
     DeadLetter,
     GroupStats,
@@ -21,22 +22,21 @@ from penstock.model import (
     Why,
 )
 from penstock.queue.core import QueueCore
+from penstock.queue.delivery import WAITING_STATES, Delivery, State
 from penstock.queue.endings import Endings
 from penstock.queue.events import ALL_GROUPS, Cause, EventType
-from penstock.queue.flight import Flight, State
 from penstock.queue.group import Group
 from penstock.queue.history import events_of
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
-from penstock.queue.order import in_order
 
 STATES = {state.name.lower(): state for state in State}
 _CHUNK = 500
-_MOST_COUNTED = 10_000  # of those that are before a message
+_MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
 
 
 class Inspecting:
-    """The looking side of a queue."""
+    """The inspecting side of a queue."""
 
     def __init__(self, core: QueueCore) -> None:
         self._core = core
@@ -45,7 +45,7 @@ class Inspecting:
     # -- one message -------------------------------------------------------------------------------
 
     def entry(self, id_: str) -> Entry:
-        """The entry of a message id; NoSuchMessage if the id is not one of this queue's."""
+        """Return the entry of a message. Raise NoSuchMessage if the queue has no such id."""
         core = self._core
         milliseconds, identity, seq = codec.parse_id(id_)
         if identity != core.identity:
@@ -62,7 +62,7 @@ class Inspecting:
         return self._core.message(self.entry(id_))
 
     def state_of(self, id_: str, group_name: str) -> str:
-        """The state of a message in a group, as a word."""
+        """Return the name of the state of a message in a group."""
         entry = self.entry(id_)
         with self._core.lock, self._core.change:
             return self._state(self._core.group(group_name), entry).name.lower()
@@ -72,14 +72,13 @@ class Inspecting:
         core.catch_up()
         now_ns = core.clock.now_ns()
         state = group.state_of(entry.seq, now_ns)
-        waits = state in (State.READY, State.SCHEDULED, State.PARKED)
+        waits = state in WAITING_STATES
         return State.EXPIRED if waits and 0 < entry.expires_at_ns <= now_ns else state
 
     # -- many --------------------------------------------------------------------------------------
 
     def peek(self, count: int, group_name: str, max_bytes: int = NO_BYTE_LIMIT) -> list[Message]:
-        """The messages that would be delivered next: at least one, and no more than fit into
-        `max_bytes`."""
+        """Return the next messages: up to `count`, at least one, not more than `max_bytes`."""
         core = self._core
         check_whole("n", count, 1, MAX_PEEK)
         with core.lock, core.change:
@@ -87,10 +86,10 @@ class Inspecting:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
-            group.promote(now_ns)
+            group.waiting.promote(now_ns)
             found: list[Message] = []
             size = 0
-            for seq in in_order(core, group, now_ns):
+            for seq in core.in_order(group, now_ns):
                 if len(found) == count:
                     break
                 message = self._readable(seq)
@@ -105,14 +104,14 @@ class Inspecting:
     def browse(
         self, state: str | None, group_name: str, *, after_seq: int = 0
     ) -> Iterator[Message]:
-        """Messages by state, in seq order; all that are not done if no state is asked for."""
+        """Yield the messages in a state, in seq order; without a state, all that are not done."""
         found = self.search(state, group_name, after_seq=after_seq)
         return (message for _, message in found if message is not None)
 
     def search(
         self, state: str | None, group_name: str, *, after_seq: int = 0
     ) -> Iterator[tuple[int, Message | None]]:
-        """As `browse`, with each seq that is looked at; None for a message in another state."""
+        """As `browse`, but yield each seq that is looked at; None for a message in another state."""
         if state is not None and state not in STATES:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
@@ -124,12 +123,12 @@ class Inspecting:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
-            group.promote(now_ns)
+            group.waiting.promote(now_ns)
             runs = self._runs(group, wanted)
         found = self._messages(
             (max(first, after_seq + 1), end) for first, end in runs if end > after_seq + 1
         )
-        if wanted in (State.READY, State.SCHEDULED, State.PARKED):
+        if wanted in WAITING_STATES:
             return ((s, m) for s, m in found if m is None or not 0 < m.expires_at_ns <= now_ns)
         return found
 
@@ -141,7 +140,7 @@ class Inspecting:
     def _browse_log(
         self, wanted: State, group_name: str, after_seq: int
     ) -> Iterator[tuple[int, Message | None]]:
-        """What is done has no place in memory: how it ended is asked of the event log."""
+        """Yield messages that are done. Only the event log knows how each ended."""
         core = self._core
         cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
@@ -160,17 +159,17 @@ class Inspecting:
                 yield entry.seq, self._readable(entry.seq) if is_wanted else None
 
     def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
-        """The seqs in a state (or in any but done), as rising runs."""
+        """Return the seqs in a state, or in any but done, as rising runs."""
         parts: list[Iterable[tuple[int, int]]] = []
         if wanted in (None, State.READY):
-            parts += [list(lane.fresh.pairs()) for lane in group.lanes]
-            parts += [[(seq, seq + 1) for _, seq in lane.due] for lane in group.lanes]
+            parts += [list(lane.fresh.pairs()) for lane in group.waiting.lanes]
+            parts += [[(seq, seq + 1) for _, seq in lane.due] for lane in group.waiting.lanes]
         if wanted in (None, State.SCHEDULED):
-            parts.append([(seq, seq + 1) for _, seq in group.scheduled_items()])
+            parts.append([(seq, seq + 1) for _, seq in group.waiting.timetable])
         if wanted in (None, State.LEASED):
             parts.append([(seq, seq + 1) for seq in group.leases])
         if wanted in (None, State.PARKED):
-            parked = [s for s, f in group.flights.items() if f.state is State.PARKED]
+            parked = [s for s, one in group.deliveries.items() if one.state is State.PARKED]
             parts.append([(seq, seq + 1) for seq in parked])
         if wanted in (None, State.DEAD):
             parts.append([(seq, seq + 1) for seq in group.dead])
@@ -185,17 +184,17 @@ class Inspecting:
     # -- dead letters ------------------------------------------------------------------------------
 
     def dead(self, group_name: str) -> Iterator[DeadLetter]:
-        """The dead letters of a group, oldest death first."""
+        """Yield the dead letters of a group, oldest death first."""
         core = self._core
         with core.lock, core.change:
             core.tick()
             dead = list(core.group(group_name).dead.items())
-        for seq, flight in dead:
-            letter = self.dead_letter(seq, flight)
+        for seq, delivery in dead:
+            letter = self.dead_letter(seq, delivery)
             if letter is not None:
                 yield letter
 
-    def dead_letter(self, seq: int, flight: Flight) -> DeadLetter | None:
+    def dead_letter(self, seq: int, delivery: Delivery) -> DeadLetter | None:
         core = self._core
         try:
             entry = read_entry(core.ledger.messages, seq)
@@ -204,54 +203,38 @@ class Inspecting:
         try:
             message = core.message(entry)
         except PayloadUnreadable:
-            message = core.message(entry._replace(compression=0))  # the bytes as they are stored
+            message = core.message(entry._replace(compression=0))  # the payload as stored
         headers = {
             **message.headers,
             "dlq.original_msg_id": message.id,
-            "dlq.retry_count": str(flight.attempt),
-            "dlq.failure_reason": flight.reason,
-            "dlq.last_failure": str(flight.last_failure_ns / NS),
+            "dlq.retry_count": str(delivery.attempt),
+            "dlq.failure_reason": delivery.reason,
+            "dlq.last_failure": str(delivery.last_failure_ns / NS),
         }
         return DeadLetter(
             message._replace(headers=headers),
-            flight.attempt,
-            flight.reason,
-            Cause(flight.cause).name.lower() if flight.cause else "",
-            flight.first_failure_ns,
-            flight.last_failure_ns,
+            delivery.attempt,
+            delivery.reason,
+            Cause(delivery.cause).name.lower() if delivery.cause else "",
+            delivery.first_failure_ns,
+            delivery.last_failure_ns,
         )
 
     # -- counts ------------------------------------------------------------------------------------
 
     def stats(self) -> Stats:
-        """All counts; none of them is counted, so this costs the same whatever waits."""
+        """Return all counts. They are kept, not counted, so the cost does not grow."""
         core = self._core
         with core.lock, core.change:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
-            ledger = core.ledger
-            main = groups["main"]
+            ledger, main = core.ledger, groups[MAIN_GROUP_NAME]._asdict()
             return Stats(
-                ready=main.ready,
-                scheduled=main.scheduled,
-                leased=main.leased,
-                parked=main.parked,
-                dead=main.dead,
+                **{name: main[name] for name in Stats._fields if name in main},
                 published=ledger.messages.next_seq - 1,
-                acked=main.acked,
-                nacked=main.nacked,
-                timed_out=main.timed_out,
-                expired=main.expired,
-                cancelled=main.cancelled,
-                dead_lettered=main.dead_lettered,
-                redriven=main.redriven,
-                discarded=main.discarded,
-                retrying=main.retrying,
-                read_position=main.read_position,
                 deduplicated=core.state.deduplicated,
                 dedup_entries=len(core.state.dedup),
                 dedup_evicted=core.state.dedup.evicted,
-                oldest_ready_age_s=main.oldest_ready_age_s,
                 paused=core.state.paused,
                 next_seq=ledger.messages.next_seq,
                 first_seq=ledger.messages.first_seq,
@@ -264,11 +247,11 @@ class Inspecting:
 
     def _group_stats(self, group: Group, now_ns: int) -> GroupStats:
         total = group.totals
-        heads = [lane.head(self._core.published_ns) for lane in group.lanes if len(lane)]
+        heads = [lane.head(self._core.published_ns) for lane in group.waiting.lanes if len(lane)]
         oldest_ns = min((head[0] for head in heads if head), default=now_ns)
         return GroupStats(
-            ready=group.ready,
-            scheduled=group.scheduled,
+            ready=group.waiting.ready,
+            scheduled=group.waiting.scheduled,
             leased=len(group.leases),
             parked=group.parked,
             dead=len(group.dead),
@@ -282,14 +265,14 @@ class Inspecting:
             redriven=total[EventType.REDRIVEN],
             discarded=total[EventType.DISCARDED],
             retrying=group.retrying,
-            read_position=group.first_fresh or self._core.ledger.messages.next_seq,
+            read_position=group.waiting.first_fresh or self._core.ledger.messages.next_seq,
             oldest_ready_age_s=max(now_ns - oldest_ns, 0) / NS,
         )
 
     # -- why and history ---------------------------------------------------------------------------
 
     def why(self, id_: str, group_name: str) -> Why:
-        """The exact reason why a message is not being delivered now."""
+        """Return the reason why a message is not delivered now."""
         core = self._core
         entry = self.entry(id_)
         with core.lock, core.change:
@@ -298,7 +281,7 @@ class Inspecting:
             now_ns = core.clock.now_ns()
             if state is not State.DONE:
                 code, sentence, details = self._reason(group, entry, state, now_ns)
-        if state is State.DONE:  # the whole event log may have to be read: not under the lock
+        if state is State.DONE:  # read the event log, without the lock
             code, sentence, details = self._reason_done(entry.seq, group.number)
         return Why(id_, group.name, state.name.lower(), code, sentence, details)
 
@@ -310,7 +293,7 @@ class Inspecting:
     def _reason(
         self, group: Group, entry: Entry, state: State, now_ns: int
     ) -> tuple[str, str, Mapping[str, object]]:
-        seq, flight = entry.seq, group.flights.get(entry.seq)
+        seq, delivery = entry.seq, group.deliveries.get(entry.seq)
         if state is State.LEASED:
             lease = group.leases[seq]
             left_s = (lease.ends_mono_ns - self._core.clock.monotonic_ns()) / NS
@@ -322,32 +305,32 @@ class Inspecting:
                 {"attempt": lease.attempt, "left_s": max(left_s, 0.0), "holder": lease.holder},
             )
         if state is State.SCHEDULED:
-            due_ns = flight.due_ns if flight else entry.deliver_at_ns
+            due_ns = delivery.due_ns if delivery else entry.deliver_at_ns
             left_s = (due_ns - now_ns) / NS
-            if flight is not None and flight.attempt:
+            if delivery is not None and delivery.attempt:
                 return (
                     "backing_off",
-                    f"Attempt {flight.attempt} failed ({flight.reason or 'no reason given'}); the "
-                    f"next is due in {left_s:.1f} s.",
-                    {"attempt": flight.attempt, "left_s": left_s, "reason": flight.reason},
+                    f"Attempt {delivery.attempt} failed ({delivery.reason or 'no reason given'}); "
+                    f"the next is due in {left_s:.1f} s.",
+                    {"attempt": delivery.attempt, "left_s": left_s, "reason": delivery.reason},
                 )
             return ("delayed", f"It is due in {left_s:.1f} s.", {"left_s": left_s})
         if state is State.PARKED:
-            assert flight is not None
-            ahead = group.ahead_in_line(seq)
+            assert delivery is not None
+            ahead = group.ahead_of(seq)
             return (
                 "key_busy",
-                f"Message {ahead[0]} of the same key {flight.key!r} is not settled; "
+                f"Message {ahead[0]} of the same key {delivery.key!r} is not settled; "
                 f"{len(ahead)} of that key are before it.",
-                {"key": flight.key, "ahead": len(ahead), "holder_seq": ahead[0]},
+                {"key": delivery.key, "ahead": len(ahead), "holder_seq": ahead[0]},
             )
         if state is State.DEAD:
-            assert flight is not None
+            assert delivery is not None
             return (
                 "dead",
-                f"It is a dead letter after {flight.attempt} attempts: "
-                f"{flight.reason or 'no reason given'}. Redrive it to try again.",
-                {"attempts": flight.attempt, "reason": flight.reason},
+                f"It is a dead letter after {delivery.attempt} attempts: "
+                f"{delivery.reason or 'no reason given'}. Redrive it to try again.",
+                {"attempts": delivery.attempt, "reason": delivery.reason},
             )
         if state is State.EXPIRED:
             return (
@@ -363,13 +346,13 @@ class Inspecting:
         core = self._core
         if core.state.paused:
             return ("paused", "The queue is paused; resume it.", {})
-        group.promote(now_ns)
-        if next(in_order(core, group, now_ns), None) == entry.seq:
+        group.waiting.promote(now_ns)
+        if next(core.in_order(group, now_ns), None) == entry.seq:
             return ("next", "It is the next to be delivered, as soon as someone asks.", {})
-        flight = group.flights.get(entry.seq)
-        priority = flight.priority if flight else entry.priority
-        higher = sum(len(lane) for lane in group.lanes[priority + 1 :])
-        own = islice(group.lanes[priority].in_order(core.published_ns), _MOST_COUNTED)
+        delivery = group.deliveries.get(entry.seq)
+        priority = delivery.priority if delivery else entry.priority
+        higher = sum(len(lane) for lane in group.waiting.lanes[priority + 1 :])
+        own = islice(group.waiting.lanes[priority].in_order(core.published_ns), _MOST_COUNTED)
         same = next((n for n, seq in enumerate(own) if seq == entry.seq), _MOST_COUNTED)
         return (
             "behind_others",
@@ -379,21 +362,21 @@ class Inspecting:
         )
 
     def retry_info(self, id_: str, group_name: str) -> RetryInfo:
-        """How often a message was tried, and when it is tried next."""
+        """Return how often a message was tried, and when it is tried next."""
         core = self._core
         entry = self.entry(id_)
         with core.lock, core.change:
             group = core.group(group_name)
             state = self._state(group, entry)
-            lease, flight = group.leases.get(entry.seq), group.flights.get(entry.seq)
-            attempts = lease.attempt if lease else flight.attempt if flight else 0
+            delivery = group.deliveries.get(entry.seq)
+            attempts = group.attempts_of(entry.seq)
             next_ns, reason, first_ns, last_ns = 0, "", 0, 0
-            if flight is not None:
-                reason = flight.reason
-                first_ns, last_ns = flight.first_failure_ns, flight.last_failure_ns
+            if delivery is not None:
+                reason = delivery.reason
+                first_ns, last_ns = delivery.first_failure_ns, delivery.last_failure_ns
             if state is State.SCHEDULED:
-                next_ns = flight.due_ns if flight else entry.deliver_at_ns
-        if state is State.DONE:  # no longer in memory: ask the event log, without the lock
+                next_ns = delivery.due_ns if delivery else entry.deliver_at_ns
+        if state is State.DONE:  # read the event log, without the lock
             for event in events_of(core.ledger, entry.seq, group.number):
                 attempts = max(attempts, event.attempt)
                 if event.type in (EventType.NACKED, EventType.TIMED_OUT, EventType.DEAD):
@@ -414,8 +397,7 @@ class Inspecting:
     def history(
         self, id_: str, group_name: str | None, *, skip: int = 0, limit: int | None = None
     ) -> list[HistoryEvent]:
-        """What happened to a message, oldest first: all, or at most `limit` behind the first
-        `skip`."""
+        """Return what happened to a message, oldest first: up to `limit` events after `skip`."""
         core = self._core
         entry = self.entry(id_)
         with core.lock, core.change:

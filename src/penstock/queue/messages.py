@@ -1,4 +1,4 @@
-"""Entries of the message log as messages, and reading them in the order they are asked for."""
+"""Read messages from the log: one by one or in runs, a little ahead."""
 
 from itertools import accumulate
 
@@ -9,8 +9,8 @@ from penstock.ledger import read_entry
 from penstock.ledger.log import Log
 from penstock.ledger.segment import Segment
 from penstock.model import NO_HEADERS, Message
+from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS
 from penstock.queue.compression import decompress
-from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 
 _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
@@ -20,7 +20,7 @@ MESSAGE_OVERHEAD_BYTES = 256  # id, times and names of fields, in an answer
 
 
 def size_of(message: Message) -> int:
-    """Bytes of a message in an answer, about: its payload, its headers, and the rest."""
+    """Return the approximate size of a message in an answer."""
     size = len(message[2]) + MESSAGE_OVERHEAD_BYTES
     headers = message[8]
     if headers:
@@ -29,48 +29,29 @@ def size_of(message: Message) -> int:
 
 
 def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
-    """The message in an entry; PayloadUnreadable if it cannot be decompressed."""
-    (
-        seq,
-        timestamp_ns,
-        _,
-        payload,
-        priority,
-        expires_at_ns,
-        deliver_at_ns,
-        key,
-        headers,
-        attributes,
-        compression,
-        _,
-        _,
-    ) = entry
+    """Return the message in an entry. Raise PayloadUnreadable if it cannot be decompressed."""
+    seq, timestamp_ns, _, payload, priority, expires_at_ns, deliver_at_ns = entry[:7]
+    key, headers, attributes, compression = entry[7:11]
     if compression:
         payload = decompress(payload, compression, max_bytes=max_unpacked_bytes)
     content_type, max_attempts = None, 0
     if attributes:
         content_type = attributes[CONTENT_TYPE].decode() if CONTENT_TYPE in attributes else None
         max_attempts = int.from_bytes(attributes.get(MAX_ATTEMPTS, b""), "little")
-    return tuple.__new__(
-        Message,
-        (
-            codec.make_id(timestamp_ns, identity, seq),
-            seq,
-            payload,
-            priority,
-            timestamp_ns,
-            deliver_at_ns,
-            expires_at_ns,
-            None if key is None else key.decode(),
-            NO_HEADERS if headers is None else headers,
-            content_type,
-            max_attempts,
-        ),
-    )
+    id_ = codec.make_id(timestamp_ns, identity, seq)
+    key_text = None if key is None else key.decode()
+    times = timestamp_ns, deliver_at_ns, expires_at_ns
+    rest = key_text, headers or NO_HEADERS, content_type, max_attempts
+    return tuple.__new__(Message, (id_, seq, payload, priority, *times, *rest))
+
+
+def _ahead_count(before: int, entry_bytes: int) -> int:
+    """Return how many entries to read ahead next: twice as many, within the limits."""
+    return max(min(2 * before, _AHEAD_BYTES // max(entry_bytes, 1), _AHEAD_ENTRIES), 1)
 
 
 class EntryReader:
-    """Reads entries by seq, and a little ahead: messages are mostly asked for in order."""
+    """Read entries by seq, and a few ahead, because most are read in order."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -78,10 +59,10 @@ class EntryReader:
         self._segment: Segment | None = None
         self._offset = 0  # behind the last entry read ahead
         self._next_seq = 0
-        self._count = 8
+        self._count = _FIRST_AHEAD
 
     def get(self, seq: int) -> Entry:
-        """The entry with that seq; EntryGone if it is not there."""
+        """Return an entry. Raise EntryGone if it is not in the log."""
         entry = self._ahead.pop(seq, None)
         if entry is not None:
             return entry
@@ -90,7 +71,7 @@ class EntryReader:
         return read_entry(self._log, seq) if entry is None else entry
 
     def forget(self) -> None:
-        """Read everything anew: segments have changed."""
+        """Drop what was read ahead: segments have changed."""
         self._ahead.clear()
         self._segment = None
 
@@ -105,7 +86,7 @@ class EntryReader:
             if segment is None:
                 return
             offset = segment.offset_of(seq)
-            self._count = 8
+            self._count = _FIRST_AHEAD
             if offset < 0:
                 return
         entries, after = log.segments.used(segment).read(offset, self._count, _AHEAD_BYTES)
@@ -122,15 +103,14 @@ class EntryReader:
         self._ahead = {entry.seq: entry for entry in entries if entry.type == DATA}
         self._segment, self._offset = segment, after
         self._next_seq = entries[-1].seq + 1
-        size = max(entry.size for entry in entries)
-        self._count = max(min(2 * self._count, _AHEAD_BYTES // size, _AHEAD_ENTRIES), 1)
+        self._count = _ahead_count(self._count, max(entry.size for entry in entries))
 
 
 class MessageReader:
-    """Reads messages without options, those with headers among them, in the order they came.
+    """Read messages without options other than headers, in order and ahead.
 
-    Without the detour over an entry, and ahead: it is how most messages are delivered. What it
-    does not find is not lost; it may have options, and is for the EntryReader.
+    Most messages are delivered this way, without an entry in between. A message that it does not
+    find may have options, and is read by the EntryReader.
     """
 
     def __init__(self, log: Log, identity: int) -> None:
@@ -144,7 +124,7 @@ class MessageReader:
         self._read_bytes = 0  # by the last read
 
     def get(self, seq: int) -> Message | None:
-        """The message with that seq, if it is one of those."""
+        """Return a message, or None if it may have options."""
         ahead = self.ahead
         if ahead and ahead[-1][1] == seq:
             return ahead.pop()
@@ -158,8 +138,10 @@ class MessageReader:
     def get_run(
         self, first: int, count: int, max_bytes: int = NO_BYTE_LIMIT
     ) -> list[Message] | None:
-        """Messages with seqs in a row, at least one and no more than `max_bytes` of the log; None
-        if not all of them are such."""
+        """Return `count` messages from a seq on, fewer if they exceed `max_bytes`, at least one.
+
+        Return None if any of them may have options.
+        """
         found: list[Message] = []
         if self.ahead and self.ahead[-1][1] == first:
             found = self.ahead[-count:]
@@ -177,7 +159,7 @@ class MessageReader:
         return found
 
     def _keep_within(self, found: list[Message], max_bytes: int) -> None:
-        """Leave off the last ones that do not fit. If small, they are kept for the next call."""
+        """Remove the last messages that do not fit. If small, keep them for the next call."""
         sizes = accumulate(map(size_of, found))
         fitting = max(sum(size <= max_bytes for size in sizes), 1)
         rest = found[fitting:]
@@ -186,7 +168,7 @@ class MessageReader:
             self.ahead += reversed(rest)
 
     def forget(self) -> None:
-        """Read everything anew: segments have changed."""
+        """Drop what was read ahead: segments have changed."""
         self.ahead.clear()
         self._segment = None
 
@@ -221,6 +203,5 @@ class MessageReader:
             start, count, self._identity, max_bytes
         )
         self._read_bytes = self._offset - start
-        size = self._read_bytes // max(len(messages), 1)
-        self._count = max(min(2 * self._count, _AHEAD_BYTES // max(size, 1), _AHEAD_ENTRIES), 1)
+        self._count = _ahead_count(self._count, self._read_bytes // max(len(messages), 1))
         return messages

@@ -1,4 +1,4 @@
-"""Opening a queue's directory: its settings, its ledger, its clock, and the core over them."""
+"""Open a queue's directory: its settings, its ledger, its clock, and the core over them."""
 
 from collections.abc import Callable, Mapping
 
@@ -7,8 +7,8 @@ from penstock.clock import Clock, SystemClock
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
-from penstock.queue.core import QueueCore
-from penstock.queue.queue_clock import QueueClock
+from penstock.queue.core import QueueClock, QueueCore
+from penstock.queue.retry import RetryPolicy, check_retry_policy
 from penstock.queue.settings import QueueSettings
 
 
@@ -24,12 +24,15 @@ def open_core(
     own_lock: bool = True,
     on_dirty: Callable[[], None] | None = None,
     if_unstored: Mapping[str, object] | None = None,
+    own_timer: bool = True,
+    retry_policy: RetryPolicy | None = None,
 ) -> QueueCore:
-    """Open a queue without its public methods: for those that bring their own.
+    """Open a queue without a facade. The path `memory:` is a new queue in memory.
 
-    `if_unstored`: settings to start with where none are stored. The path `memory:` is a new queue
-    in the memory of this process.
+    `if_unstored`: the settings of a queue that has none stored. `own_timer`: compact every
+    `compact_interval_s`; False if the caller does.
     """
+    check_retry_policy(retry_policy)
     if path == MEMORY:
         path, files = f"/{MEMORY}", files or MemoryFiles()
     queue_clock = QueueClock(clock or SystemClock())
@@ -53,7 +56,9 @@ def open_core(
         queue_clock.start_after(
             max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
         )
-        return QueueCore(ledger, effective, queue_clock)
+        core = QueueCore(ledger, effective, queue_clock, retry_policy=retry_policy)
+        core.compact_in_background(effective.compact_interval_s if own_timer else 0.0)
+        return core
     except BaseException:
         ledger.close()
         raise

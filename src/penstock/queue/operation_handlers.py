@@ -43,8 +43,8 @@ from penstock.operations import (
     Sync,
     position_fields,
 )
+from penstock.queue.delivery import Delivery
 from penstock.queue.events import EventType
-from penstock.queue.flight import Flight
 from penstock.queue.messages import size_of
 from penstock.queue.parts import Parts, several
 
@@ -119,8 +119,7 @@ def _row(queue: Parts, message: Message, group_name: str, state: str | None = No
     core = queue.core
     with core.lock, core.change:
         group = core.group(group_name)
-        lease, flight = group.leases.get(message.seq), group.flights.get(message.seq)
-    attempts = lease.attempt if lease else flight.attempt if flight else 0
+        attempts = group.attempts_of(message.seq)
     return Row(message, state or queue.inspecting.state_of(message.id, group_name), attempts)
 
 
@@ -132,17 +131,17 @@ def list_dead(queue: Parts, operation: ListDead) -> DeadPage:
     with core.lock, core.change:
         core.tick()
         matching = [
-            (seq, flight)
-            for seq, flight in core.group(operation.group).dead.items()
+            (seq, delivery)
+            for seq, delivery in core.group(operation.group).dead.items()
             if seq > operation.after_seq
             and (named is None or seq in named)
-            and _is_wanted(flight, operation)
+            and _is_wanted(delivery, operation)
         ]
     found = heapq.nsmallest(limit + 1, matching, key=lambda item: item[0])
     letters: list[DeadLetter] = []
     last_seq = size = 0
-    for seq, flight in found[:limit]:
-        letter = inspecting.dead_letter(seq, flight)
+    for seq, delivery in found[:limit]:
+        letter = inspecting.dead_letter(seq, delivery)
         if letter is not None:
             size += size_of(letter.message)
             if letters and size > operation.max_bytes:
@@ -152,11 +151,11 @@ def list_dead(queue: Parts, operation: ListDead) -> DeadPage:
     return DeadPage(letters, last_seq if len(found) > limit else 0)
 
 
-def _is_wanted(flight: Flight, operation: ListDead) -> bool:
-    failed_at = flight.last_failure_ns / NS
+def _is_wanted(delivery: Delivery, operation: ListDead) -> bool:
+    failed_at = delivery.last_failure_ns / NS
     since, until = cast("float | None", operation.since), cast("float | None", operation.until)
     return (
-        (operation.reason is None or operation.reason in flight.reason)
+        (operation.reason is None or operation.reason in delivery.reason)
         and (since is None or failed_at >= since)
         and (until is None or failed_at < until)
     )

@@ -8,16 +8,15 @@ from penstock.checking import Duration, check_seconds
 from penstock.codec import Draft
 from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
+from penstock.queue.compaction import LONGEST_WAIT_S
 from penstock.queue.core import QueueCore
-from penstock.queue.dead_letters import DeadLetters
 from penstock.queue.delivering import Delivering, Nonces
-from penstock.queue.hot import ShortWays
+from penstock.queue.fast_path import FastPath
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operating import Operating
 from penstock.queue.publishing import Publishing, typed_draft
 from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 from penstock.queue.settling import Leased, Settling
-from penstock.queue.tidying import LONGEST_WAIT_S, Tidying
 
 _T = TypeVar("_T")
 _ONLY_BYTES = {bytes}
@@ -27,26 +26,15 @@ _ONLY_TYPED = {TypedPayload}
 class Parts:
     """What a face of the queue needs."""
 
-    def __init__(self, core: QueueCore, settler: Settler, *, own_timer: bool = True) -> None:
-        """`own_timer=False`: the caller sees to `compact_interval_s`."""
+    def __init__(self, core: QueueCore, settler: Settler) -> None:
         self.core = core
         self.publishing = Publishing(core)
         self.settling = Settling(core, self.publishing)
         nonces = Nonces()
-        self.delivering = Delivering(core, settler, nonces)
-        self.short_ways = ShortWays(core, settler, nonces)
         self.inspecting = Inspecting(core)
+        self.delivering = Delivering(core, self.inspecting, settler, nonces)
+        self.fast_path = FastPath(core, settler, nonces)
         self.operating = Operating(core, self.inspecting)
-        self.dead_letters = DeadLetters(core, self.inspecting, self.delivering)
-        interval_s = core.settings.compact_interval_s if own_timer else 0.0
-        wanted = (core.settings.auto_compact or interval_s) and not core.ledger.read_only
-        if wanted and core.tidying is None:  # the core may have another face already
-            core.tidying = Tidying(
-                self.operating.compact,
-                core.ledger.path,
-                clock=core.clock,
-                interval_s=interval_s,
-            )
         # The longest payload that may go the short way; -1: none may.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1

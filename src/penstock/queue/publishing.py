@@ -1,4 +1,4 @@
-"""Publishing: deduplication, bounds, and the write."""
+"""Publishing: check, deduplicate, keep within bounds and rate, and write."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -8,27 +8,26 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
+from penstock.queue.attributes import DUPLICATES
 from penstock.queue.core import QueueCore
+from penstock.queue.decisions import decide_drop_oldest
 from penstock.queue.dedup import dedup_hash
 from penstock.queue.drafting import check_batch, draft_of, type_attributes
 from penstock.queue.events import ALL_GROUPS, Event, EventType
-from penstock.queue.rate import TokenBucket
-from penstock.queue.runs import as_runs
-from penstock.queue.tags import DUPLICATES
 
 _new_tuple = tuple.__new__
-_PLAIN_OPTIONS = Draft(b"")[1:-2]  # what stands between the payload and the attributes
+_PLAIN_OPTIONS = Draft(b"")[1:-2]  # the fields between the payload and the attributes
 
 
 class _Pending(NamedTuple):
-    """An answer whose id is known once the drafts are written."""
+    """The answer for a message whose id is not known before it is written."""
 
     draft: int
     duplicate: bool
 
 
 class Prepared(NamedTuple):
-    """Messages that were checked and may be written."""
+    """Checked messages that may be written, and the answer for each."""
 
     drafts: list[Draft]
     answers: "list[Published | _Pending]"
@@ -36,6 +35,35 @@ class Prepared(NamedTuple):
     @property
     def duplicates(self) -> int:
         return sum(answer.duplicate for answer in self.answers)
+
+
+class TokenBucket:
+    """A rate limit with room for a burst. Not part of the fold: it is full after a restart.
+
+    >>> bucket = TokenBucket(rate_per_s=10, burst=2, now_ns=0)
+    >>> bucket.take(2, 0), bucket.take(1, 0), bucket.take(1, 100_000_000)
+    (0.0, 0.1, 0.0)
+    """
+
+    def __init__(self, *, rate_per_s: float, burst: float, now_ns: int) -> None:
+        self.rate_per_s = rate_per_s
+        self.burst = burst
+        self._tokens = burst
+        self._filled_ns = now_ns
+
+    def take(self, count: int, now_ns: int) -> float:
+        """Take tokens and return 0, or take none and return the seconds to wait."""
+        elapsed_s = max(now_ns - self._filled_ns, 0) / 1e9
+        self._tokens = min(self.burst, self._tokens + elapsed_s * self.rate_per_s)
+        self._filled_ns = now_ns
+        if count > self._tokens:
+            return (min(count, self.burst) - self._tokens) / self.rate_per_s or 1 / self.rate_per_s
+        self._tokens -= count
+        return 0.0
+
+    def give_back(self, count: int) -> None:
+        """Return tokens that were taken for nothing."""
+        self._tokens = min(self.burst, self._tokens + count)
 
 
 class Publishing:
@@ -52,8 +80,8 @@ class Publishing:
                 burst=settings.rate_burst or max(settings.rate_per_s, 1.0),
                 now_ns=core.clock.monotonic_ns(),
             )
-        # A message without options on a queue without bounds needs nothing of the state: it is
-        # written without its lock, and the state is told when it is next looked at.
+        # A message without options on a queue without bounds needs no state: it is written
+        # without the lock, and fed to the state when that is next used.
         self.plain_is_enough = (
             not (settings.max_messages or settings.max_bytes or settings.rate_per_s)
             and settings.compression == "none"
@@ -62,8 +90,10 @@ class Publishing:
         )
 
     def publish_plain(self, item: bytes | Draft) -> str:
-        """The short way, for `plain_is_enough` and a payload of bytes within its limit, or such a
-        payload with its content type as a `typed_draft`."""
+        """Publish one message on the fast path. Return its id.
+
+        Only if `plain_is_enough`: bytes within the limit, or such a payload as a `typed_draft`.
+        """
         core, log = self._core, self._log
         now_ns = log.now_ns
         try:
@@ -76,7 +106,7 @@ class Publishing:
             core.metrics.published += 1
             if core.waiting_threads or core.listeners:
                 core.arrived()
-        except BaseException:  # an interrupt: it may be published, and others wait for it
+        except BaseException:  # an interrupt: the message may be published, so wake waiters
             core.arrived()
             raise
         if next_seq > core.snapshot_seq:
@@ -84,7 +114,7 @@ class Publishing:
         return id_
 
     def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
-        """The short way for several, which are there together or not at all."""
+        """Publish several messages on the fast path, all or none. Return their ids."""
         core = self._core
         try:
             first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
@@ -99,15 +129,15 @@ class Publishing:
         return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
 
     def publish_typed_batch(self, payloads: Sequence[TypedPayload]) -> list[str]:
-        """The same for payloads with a content type: it changes nothing about their delivery."""
+        """Publish several payloads with a content type on the fast path."""
         return self.publish_plain_batch([typed_draft(payload) for payload in payloads])
 
     def publish(
         self, messages: Sequence[NewMessage], *, block_s: float | None = None
     ) -> list[Published]:
-        """Publish messages, all or none. Duplicates are answered, not written again.
+        """Publish messages, all or none. A duplicate is answered with the first id, not written.
 
-        `block_s`: how long to wait for room, instead of as long as the settings say.
+        `block_s`: longest wait for room, instead of the setting.
         """
         core = self._core
         check_batch(messages, core.settings)
@@ -119,7 +149,7 @@ class Publishing:
             if prepared.drafts:
                 self._take_tokens(len(prepared.drafts))
             while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
-                # Others were let in meanwhile; what was no duplicate may be one now.
+                # Others published meanwhile: a message may be a duplicate now.
                 prepared = self.prepare(messages, core.tick(), drafts)
             if not prepared.drafts:
                 core.record([deduplicated(prepared.duplicates)])
@@ -128,8 +158,7 @@ class Publishing:
             return published
 
     def try_publish(self, messages: Sequence[NewMessage]) -> list[Published]:
-        """As `publish`, but nothing where that would wait for room: for those who wait otherwise,
-        until something changes."""
+        """Publish, or return [] instead of waiting for room. For tasks, which wait otherwise."""
         core = self._core
         with core.lock, core.change:
             drafts = self.prepare(messages, core.tick()).drafts
@@ -141,7 +170,7 @@ class Publishing:
     def write_prepared(
         self, prepared: Prepared, attributes: Mapping[int, bytes] | None = None
     ) -> list[Published]:
-        """Write what is no duplicate, with further attributes at the first. Hold the lock."""
+        """Write what is no duplicate, with more attributes on the first. Caller holds the lock."""
         drafts, duplicates = prepared.drafts, prepared.duplicates
         ids: list[str] = []
         if drafts:
@@ -161,7 +190,7 @@ class Publishing:
         ]
 
     def write(self, drafts: Sequence[Draft]) -> list[str]:
-        """Write drafts as one batch and tell the state. Hold the lock."""
+        """Write drafts as one batch and feed the state. Caller holds the lock."""
         core = self._core
         log = core.ledger.messages
         first, timestamp_ns = log.append_batch_stamped(drafts)
@@ -175,16 +204,16 @@ class Publishing:
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
     def drafts_of(self, messages: Sequence[NewMessage]) -> list[Draft]:
-        """Check and compress messages. Without the lock, since it may take long."""
+        """Check and compress messages. Call without the lock: it may take long."""
         settings, now_ns = self._core.settings, self._core.clock.now_ns()
         return [draft_of(message, settings, now_ns, n) for n, message in enumerate(messages)]
 
     def prepare(
         self, messages: Sequence[NewMessage], now_ns: int, made: Sequence[Draft] | None = None
     ) -> Prepared:
-        """What is to be written, and an answer for each message. Hold the lock.
+        """Find duplicates. Return what is to be written. Caller holds the lock.
 
-        `made`: their drafts, if they were made before.
+        `made`: the drafts, if they were made before.
         """
         drafts: list[Draft] = []
         answers: list[Published | _Pending] = []
@@ -210,7 +239,7 @@ class Publishing:
     # -- inside ------------------------------------------------------------------------------------
 
     def _take_tokens(self, count: int) -> None:
-        """The rate limit. Hold the lock."""
+        """Raise RateLimited if the rate limit is reached. Caller holds the lock."""
         core = self._core
         if self._bucket is None:
             return
@@ -224,9 +253,9 @@ class Publishing:
             )
 
     def _has_room(self, drafts: Sequence[Draft], deadline_ns: int) -> bool:
-        """Make room or wait for it, as the settings say; False: it waited, so look again.
+        """Make room or wait for it, as `when_full` says. Return False if it waited: check again.
 
-        Hold the lock; while it waits, others have it.
+        Caller holds the lock; it is released while waiting.
         """
         core, settings = self._core, self._core.settings
         count, excess = len(drafts), self._excess(drafts)
@@ -254,7 +283,7 @@ class Publishing:
         return False
 
     def _excess(self, drafts: Sequence[Draft]) -> str:
-        """Of what there would be too much with these: "bytes", "messages", or nothing."""
+        """Return the bound that these drafts would exceed: "bytes", "messages", or ""."""
         settings = self._core.settings
         if settings.max_bytes and self._log_bytes(drafts) > settings.max_bytes:
             return "bytes"
@@ -262,62 +291,43 @@ class Publishing:
         return "messages" if most and self._waiting() + len(drafts) > most else ""
 
     def _can_fit(self, count: int) -> bool:
-        """Might there be room for so many, ever?"""
+        """Return whether the bound allows `count` messages at all."""
         return not self._core.settings.max_messages or count <= self._core.settings.max_messages
 
     def _waiting(self) -> int:
         return max(group.undelivered for group in self._core.state.groups.values())
 
     def _log_bytes(self, drafts: Sequence[Draft]) -> int:
-        """What the log holds, and would with these."""
+        """Return the size of the message log with these drafts."""
         more = sum(len(draft.payload) + codec.ENTRY_OVERHEAD_BYTES for draft in drafts)
         return self._core.ledger.messages.size_bytes() + more
 
     def _drop_oldest(self, count: int) -> bool:
-        """Make room for so many, in each group that has too little: its oldest that wait go.
-
-        False, and none goes, if those are too few.
-        """
+        """Drop the oldest waiting messages to make room. Return False if they are too few."""
         core = self._core
-        events = []
-        for group in core.state.groups.values():
-            excess = group.undelivered + count - core.settings.max_messages
-            if excess > group.undelivered - len(group.leases):
-                return False
-            if excess > 0:
-                runs = tuple(as_runs(group.oldest_waiting(excess)))
-                events.append(Event(EventType.DROPPED, group=group.number, runs=runs))
+        events = decide_drop_oldest(core.state, count, core.settings.max_messages)
+        if events is None:
+            return False
         core.record(events)
-        core.metrics.dropped += sum(count for event in events for _, count in event.runs)
+        core.metrics.dropped += sum(dropped for event in events for _, dropped in event.runs)
         return True
 
 
 def typed_draft(message: TypedPayload) -> Draft:
-    """The draft of a payload whose only option is its content type."""
+    """Return the draft of a payload whose only option is its content type."""
     payload, content_type = message
     attributes = type_attributes(content_type)
     return _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, attributes, 0))
 
 
 def deduplicated(count: int) -> Event:
-    """Of messages that were all duplicates; where some were not, they carry the count."""
+    """Return the event of a batch of duplicates. Otherwise the first message has the count."""
     return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, duplicates=count)
 
 
 def _entry(draft: Draft, seq: int, timestamp_ns: int) -> Entry:
-    """The entry that a draft became; the payload is left out, the state has no use for it."""
-    return Entry(
-        seq,
-        timestamp_ns,
-        draft.type,
-        b"",
-        draft.priority,
-        draft.expires_at_ns,
-        draft.deliver_at_ns,
-        draft.key,
-        None,
-        dict(draft.attributes) if draft.attributes else None,
-        draft.compression,
-        0,
-        0,
-    )
+    """Return the entry of a written draft, without the payload, which the state does not need."""
+    _, kind, priority, expires_at_ns, deliver_at_ns, key, _, attributes, compression = draft
+    kept = dict(attributes) if attributes else None
+    times = expires_at_ns, deliver_at_ns
+    return Entry(seq, timestamp_ns, kind, b"", priority, *times, key, None, kept, compression, 0, 0)

@@ -87,8 +87,8 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         super().__init__(core, self)
         self._max_plain_bytes = self._parts.max_plain_bytes
         self._publish_plain = self._parts.publishing.publish_plain
-        short_ways = self._parts.short_ways
-        self._take, self._lease, self._ack = short_ways.take, short_ways.lease, short_ways.ack
+        fast_path = self._parts.fast_path
+        self._take, self._lease, self._ack = fast_path.take, fast_path.lease, fast_path.ack
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self)
 
@@ -275,7 +275,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
     ) -> list[LeasedMessage]:
         """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
         them dead."""
-        leased = self._parts.dead_letters.lease(n, lease_s, group, holder)
+        leased = self._parts.delivering.lease_dead(n, lease_s, group, holder)
         self._commit()
         return leased
 

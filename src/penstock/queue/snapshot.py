@@ -1,34 +1,57 @@
-"""The state as bytes and back. The same state always gives the same bytes.
+"""Snapshots: the state as bytes and back, and saving those bytes.
 
-A header of JSON (counts, names), then the bulk as packed arrays, each with its length.
+The same state always gives the same bytes: a header of JSON (counts, names), then the bulk as
+packed arrays, each with its length.
 """
 
 import json
+import logging
 import struct
 from array import array
 from collections.abc import Callable, Iterable
+from operator import attrgetter
+from queue import SimpleQueue
+from threading import Lock
 from typing import Any
 
-from penstock.errors import BadEntry, NewerVersion
-from penstock.queue.delays import Delays
+from penstock.background_thread import BackgroundThread
+from penstock.errors import BadEntry, LedgerError, NewerVersion
+from penstock.queue.delivery import Delivery, Lease, State
 from penstock.queue.events import EventType
-from penstock.queue.flight import Flight, Lease, State
 from penstock.queue.group import Group
+from penstock.queue.schedule import Delays
 from penstock.queue.state import QueueState
 
+logger = logging.getLogger("penstock.queue")
+
+LARGE_BYTES = 1 << 20  # a larger snapshot is saved in a thread
 _VERSION = 1
 _LENGTH = struct.Struct("<Q")
-_FLIGHT = struct.Struct("<QBBQIQBQQB")
 _DEDUP = struct.Struct("<32sQQQ")
+# seq and state, then these fields; reason and key are stored as JSON beside them.
+_DELIVERY = struct.Struct("<QBBQIQBQQB")
+_DELIVERY_FIELDS = (
+    "priority",
+    "due_ns",
+    "attempt",
+    "nonce",
+    "timed_out",
+    "first_failure_ns",
+    "last_failure_ns",
+    "cause",
+)
+_LEASE_FIELDS = ("attempt", "nonce", "deadline_ns", "length_ns", "holder", "priority")
+_delivery_values = attrgetter(*_DELIVERY_FIELDS)
+_lease_values = attrgetter(*_LEASE_FIELDS)
 
 
 def dump_state(state: QueueState) -> bytes:
-    """The state, whole."""
+    """Return the state as bytes."""
     return freeze_state(state).done()
 
 
 def freeze_state(state: QueueState) -> "Frozen":
-    """The state as it is now. To make bytes of it takes longer, and may be done later."""
+    """Copy the state as it is now. Making bytes of the copy takes longer, and may be done later."""
     writer = Frozen()
     groups = [state.groups[number] for number in sorted(state.groups)]
     writer.json(
@@ -49,12 +72,18 @@ def freeze_state(state: QueueState) -> "Frozen":
 
 
 def load_state(state: QueueState, blob: bytes) -> None:
-    """Fill a new state from a snapshot; BadEntry if that is not what `dump_state` gives."""
+    """Fill a new state from a snapshot. Raise BadEntry if `dump_state` did not make it."""
     try:
         _load_state(state, _Reader(blob))
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise BadEntry(0, f"the snapshot cannot be read: {error!r}") from error
-    except (RecursionError, struct.error) as error:
+    except (
+        ArithmeticError,
+        AttributeError,
+        LookupError,
+        RecursionError,
+        TypeError,
+        ValueError,
+        struct.error,
+    ) as error:
         raise BadEntry(0, f"the snapshot cannot be read: {error!r}") from error
 
 
@@ -80,115 +109,71 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
 
 
 def _group_header(group: Group) -> dict[str, Any]:
-    totals = {kind.name: group.totals[kind] for kind in EventType if group.totals[kind]}
     return {
         "number": group.number,
         "name": group.name,
         "fed_upto": group.fed_upto,
-        "totals": totals,
+        "totals": {kind.name: group.totals[kind] for kind in EventType if group.totals[kind]},
     }
 
 
 def _dump_group(writer: "Frozen", group: Group) -> None:
-    for lane in group.lanes:
+    waiting = group.waiting
+    for lane in waiting.lanes:
         writer.blob(lane.fresh.dump())
-    # Due or scheduled makes no difference here: when a message becomes the one is chance.
-    writer.later(group.delays.freeze(), size=17 * len(group.delays))
-    writer.blob(b"".join(_FLIGHT.pack(seq, *_flight_numbers(f)) for seq, f in _sorted(group)))
-    writer.json([[f.reason, None if f.key is None else f.key.hex()] for _, f in _sorted(group)])
+    writer.later(waiting.delays.freeze(), size=17 * len(waiting.delays))
+    deliveries = sorted(group.deliveries.items())
+    writer.blob(b"".join([_packed_delivery(seq, delivery) for seq, delivery in deliveries]))
+    writer.json([[one.reason, None if one.key is None else one.key.hex()] for _, one in deliveries])
     writer.numbers(group.dead)
-    leases = sorted(
-        ((_held(group, lease), lease) for lease in dict.fromkeys(group.leases.values())),
-        key=lambda pair: pair[0],
-    )
-    writer.json([_lease_values(seqs, lease) for seqs, lease in leases])
+    held: dict[Lease, list[int]] = {lease: [] for lease in group.leases.values()}
+    for lease, seqs in held.items():
+        seqs += [seq for seq in lease.seqs if group.leases.get(seq) is lease]
+    writer.json(sorted([seqs, *_lease_values(lease)] for lease, seqs in held.items()))
 
 
 def _load_group(reader: "_Reader", group: Group) -> None:
-    for lane in group.lanes:
+    for lane in group.waiting.lanes:
         lane.fresh.load(reader.blob())
     delayed = reader.blob()
     packed, texts = reader.blob(), reader.json()
-    for (seq, *values), (reason, key) in zip(_FLIGHT.iter_unpack(packed), texts, strict=True):
-        group.flights[seq] = _flight(values, reason, None if key is None else bytes.fromhex(key))
-    group.dead = {seq: group.flights[seq] for seq in reader.numbers()}
-    for values in reader.json():
-        _load_lease(group, values)
-    group.restore_waiting(Delays.load(delayed, group.flights))
+    for (seq, *values), (reason, key) in zip(_DELIVERY.iter_unpack(packed), texts, strict=True):
+        group.deliveries[seq] = _delivery(values, reason, key)
+    group.dead = {seq: group.deliveries[seq] for seq in reader.numbers()}
+    for seqs, *values in reader.json():
+        fields = dict(zip(_LEASE_FIELDS, values, strict=True))
+        lease = Lease(**fields, ends_mono_ns=0, seqs=seqs)
+        group.leases.update(dict.fromkeys(seqs, lease))
+    group.restore(Delays.load(delayed, group.deliveries))
 
 
-def _sorted(group: Group) -> list[tuple[int, Flight]]:
-    return sorted(group.flights.items())
+def _packed_delivery(seq: int, delivery: Delivery) -> bytes:
+    # Ready or scheduled depends on the time alone, so it is stored as scheduled.
+    state = State.SCHEDULED if delivery.state is State.READY else delivery.state
+    return _DELIVERY.pack(seq, state, *_delivery_values(delivery))
 
 
-def _held(group: Group, lease: Lease) -> list[int]:
-    return [seq for seq in lease.seqs if group.leases.get(seq) is lease]
-
-
-def _flight_numbers(flight: Flight) -> tuple[int, ...]:
-    waits = flight.state in (State.READY, State.SCHEDULED)
-    return (
-        State.SCHEDULED if waits else flight.state,
-        flight.priority,
-        flight.due_ns,
-        flight.attempt,
-        flight.nonce,
-        flight.timed_out,
-        flight.first_failure_ns,
-        flight.last_failure_ns,
-        flight.cause,
-    )
-
-
-def _flight(numbers: list[int], reason: str, key: bytes | None) -> Flight:
-    state, priority, due_ns, attempt, nonce, timed_out, first, last, cause = numbers
-    flight = Flight(State(state), priority, due_ns, key)
-    flight.attempt, flight.nonce, flight.timed_out = attempt, nonce, bool(timed_out)
-    flight.first_failure_ns, flight.last_failure_ns = first, last
-    flight.cause, flight.reason = cause, reason
-    return flight
-
-
-def _lease_values(seqs: list[int], lease: Lease) -> list[Any]:
-    return [
-        seqs,
-        lease.attempt,
-        lease.nonce,
-        lease.deadline_ns,
-        lease.length_ns,
-        lease.holder,
-        lease.priority,
-    ]
-
-
-def _load_lease(group: Group, values: list[Any]) -> None:
-    seqs, attempt, nonce, deadline_ns, length_ns, holder, priority = values
-    lease = Lease(
-        attempt=attempt,
-        nonce=nonce,
-        deadline_ns=deadline_ns,
-        length_ns=length_ns,
-        ends_mono_ns=0,
-        holder=holder,
-        priority=priority,
-        seqs=seqs,
-    )
-    group.leases.update(dict.fromkeys(seqs, lease))
+def _delivery(numbers: list[int], reason: str, key: str | None) -> Delivery:
+    delivery = Delivery(State(numbers[0]), 0, 0, None if key is None else bytes.fromhex(key))
+    for name, value in zip(_DELIVERY_FIELDS, numbers[1:], strict=True):
+        setattr(delivery, name, value)
+    delivery.timed_out, delivery.reason = bool(delivery.timed_out), reason
+    return delivery
 
 
 class Frozen:
-    """A snapshot that is being made: parts that are bytes, and parts that are yet to be."""
+    """The parts of a snapshot: bytes, and functions that make bytes."""
 
     def __init__(self) -> None:
         self._parts: list[bytes | Callable[[], bytes]] = []
-        self.size = 0  # nearly
+        self.size = 0  # approximately
 
     def blob(self, data: bytes) -> None:
         self._parts.append(data)
         self.size += len(data)
 
     def later(self, make: Callable[[], bytes], *, size: int) -> None:
-        """A part that is made by `done`."""
+        """Add a part that `done` makes."""
         self._parts.append(make)
         self.size += size
 
@@ -199,7 +184,7 @@ class Frozen:
         self.blob(array("Q", values).tobytes())
 
     def done(self) -> bytes:
-        """All of it, each part with its length."""
+        """Return all parts, each with its length."""
         found: list[bytes] = []
         for part in self._parts:
             data = part if isinstance(part, bytes) else part()
@@ -227,3 +212,64 @@ class _Reader:
         numbers = array("Q")
         numbers.frombytes(self.blob())
         return numbers
+
+
+class SnapshotSaver:
+    """Save snapshots, one at a time, and never an older one after a newer.
+
+    Writing a state with a million delayed messages takes as long as delivering thousands. A large
+    snapshot is therefore saved in a thread, while the queue goes on.
+    """
+
+    def __init__(self, save: Callable[[int, bytes], None], name: str) -> None:
+        self._save = save
+        self._name = name
+        self._turn = Lock()
+        self._saved_event = 0
+        self._handed: SimpleQueue[tuple[int, Frozen, Callable[[], None]] | None] = SimpleQueue()
+        self._thread: BackgroundThread | None = None
+        self._saving = False
+
+    @property
+    def is_busy(self) -> bool:
+        """Return whether the thread saves a snapshot, or is about to."""
+        return self._saving or not self._handed.empty()
+
+    def save(self, event_seq: int, frozen: Frozen) -> None:
+        """Save a snapshot now."""
+        with self._turn:
+            if event_seq >= self._saved_event:
+                self._save(event_seq, frozen.done())
+                self._saved_event = event_seq
+
+    def save_in_thread(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
+        """Save a snapshot in a thread. Not for several callers at once, nor while it `is_busy`."""
+        if self._thread is None:
+            self._thread = BackgroundThread(self._run)
+        self._thread.start()
+        self._handed.put((event_seq, frozen, on_saved))
+
+    def end(self) -> None:
+        """Finish the snapshot that was handed over, and end the thread."""
+        if self._thread is not None:
+            self._handed.put(None)
+            self._thread.join()
+            self._thread, self._handed = None, SimpleQueue()
+
+    def _run(self) -> None:
+        while True:
+            handed = self._handed.get()
+            if handed is None:
+                return
+            self._save_handed(*handed)
+            del handed  # it may be large, and the next one may not come soon
+
+    def _save_handed(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:
+        self._saving = True
+        try:
+            self.save(event_seq, frozen)
+            on_saved()
+        except LedgerError as error:  # the disk is full, say: the next one is another chance
+            logger.warning("no snapshot of %s was saved: %s", self._name, error)
+        finally:
+            self._saving = False

@@ -9,10 +9,10 @@ made with the same things, so recovery is a repetition of what happened.
 from collections.abc import Iterable, Mapping
 
 from penstock.codec import Entry
-from penstock.queue.dedup import DedupTable, unpack_record
+from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
+from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
-from penstock.queue.tags import DEDUP, DUPLICATES
 
 MAIN_NAME = "main"
 
@@ -58,7 +58,7 @@ class QueueState:
 
     def _note_dedup(self, attributes: Mapping[int, bytes], entry: Entry) -> None:
         if DEDUP in attributes:
-            digest, until_ns = unpack_record(attributes[DEDUP])
+            digest, until_ns = unpack_dedup(attributes[DEDUP])
             self.dedup.add(digest, until_ns, entry.seq, entry.timestamp_ns)
         if DUPLICATES in attributes:
             self.deduplicated += int.from_bytes(attributes[DUPLICATES], "little")
@@ -90,7 +90,12 @@ class QueueState:
         """After a restart, give the leases that are still held their time on the new clock."""
         self.moment.mono_ns = mono_ns
         for group in self.groups.values():
-            group.rebase(now_ns, mono_ns)
+            group.lease_ends.rebase(now_ns, mono_ns)
+
+    def promote(self, now_ns: int) -> None:
+        """Make messages ready that are due."""
+        for group in self.groups.values():
+            group.waiting.promote(now_ns)
 
 
 def feed_entry(group: Group, entry: Entry) -> None:

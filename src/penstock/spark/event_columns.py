@@ -14,7 +14,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock.codec import Columns
-from penstock.queue.events import ALL_GROUPS, EventType, decode
+from penstock.codec.layout import EVENT_OF_ONE_BYTES, EVENT_OF_ONE_FORMAT
+from penstock.queue.events import ALL_GROUPS, EventType, decode, offsets_in_one
 from penstock.spark.segments import QueueFacts
 
 _Numbers = npt.NDArray[np.int64]
@@ -22,17 +23,14 @@ _Numbers = npt.NDArray[np.int64]
 # With types: of a plain number pyarrow asks pandas first, each time.
 _MICROSECOND_NS, _ZERO = pa.scalar(1000, pa.int64()), pa.scalar(0, pa.int64())
 _TIME = pa.timestamp("us", tz="UTC")
-_HEAD = np.dtype(
-    [("group", "<u2"), ("attempt", "<u2"), ("runs", "<u2"), ("first", "<u8"), ("n", "<u4")]
-)
-_HEAD_BYTES = 18  # with one run
+_CODES = zip(("group", "attempt", "runs", "first", "n"), EVENT_OF_ONE_FORMAT[1:], strict=True)
+_HEAD = np.dtype([(name, f"<{code}") for name, code in _CODES])
+_HEAD_BYTES = EVENT_OF_ONE_BYTES
 _BY_NUMBER = {int(kind): kind.name.lower() for kind in EventType}
 _NAMES = pa.array([_BY_NUMBER.get(number) for number in range(256)], pa.string())
-# Where a field stands behind the head of an event with one run; text reaches to the body's end.
-_REASON = {EventType.NACKED: 10, EventType.DEAD: 3, EventType.LOST: 2, EventType.DISCARDED: 2}
-_HOLDER = {EventType.LEASED: 26, EventType.DEAD_LEASED: 26}
-_RETRY_AT = {EventType.NACKED: 0, EventType.TIMED_OUT: 0}
-_DEADLINE = {EventType.LEASED: 8, EventType.DEAD_LEASED: 8, EventType.EXTENDED: 0}
+# Where a field begins in a body with one run, by type.
+_REASON, _HOLDER = offsets_in_one("reason"), offsets_in_one("holder")
+_RETRY_AT, _DEADLINE = offsets_in_one("retry_at_ns"), offsets_in_one("deadline_ns")
 
 NEEDED = ("seq", "timestamp_ns", "type", "payload", "offset")
 
@@ -137,13 +135,12 @@ class _Rows:
         names = [None if n == ALL_GROUPS else self.of._groups.get(int(n), f"#{n}") for n in numbers]
         return self.per_entry(pa.array(names, pa.string()).take(pa.array(where.reshape(-1))))
 
-    def text(self, places: Mapping[EventType, int], field: str) -> pa.Array:
+    def text(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
         """A text that stands at the end of the bodies of some types; empty is null."""
         texts = pa.nulls(self._found.rows, pa.string())
-        for type_, place in places.items():
+        for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
             if mask.any():
-                start = _HEAD_BYTES + place
                 if (np.diff(self._offsets)[mask] == start).all():
                     continue  # empty, all of them: nobody said anything
                 bodies = self._body.filter(pa.array(mask)).to_pylist()
@@ -152,13 +149,13 @@ class _Rows:
         texts = self._with_odd(texts, field, pa.string())
         return self.per_entry(texts)
 
-    def moment(self, places: Mapping[EventType, int], field: str) -> pa.Array:
+    def moment(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
         """A time that stands in the bodies of some types."""
         times = pa.nulls(self._found.rows, pa.int64())
-        for type_, place in places.items():
+        for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
             if mask.any():
-                starts = self._offsets[:-1][mask] + _HEAD_BYTES + place
+                starts = self._offsets[:-1][mask] + start
                 values = pa.array(self._taken(starts, 8).view(np.int64).reshape(-1))
                 times = pc.replace_with_mask(times, pa.array(mask), values)
         times = self._with_odd(times, field, pa.int64())

@@ -8,9 +8,8 @@ import pyarrow.compute as pc
 from penstock import codec
 from penstock.codec import Columns
 from penstock.codec.layout import GZIP, ZSTD
+from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, unpack_dedup
 from penstock.queue.compression import decompress
-from penstock.queue.dedup import unpack_record
-from penstock.queue.tags import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS
 from penstock.spark.segments import QueueFacts
 
 _MICROSECOND_NS = pa.scalar(1000, pa.int64())  # typed: else pyarrow asks pandas each time
@@ -187,7 +186,7 @@ def _number(data: bytes) -> int:
 
 
 def _dedup(data: bytes) -> str:
-    return unpack_record(data)[0].hex()
+    return unpack_dedup(data)[0].hex()
 
 
 _MAKERS: dict[str, Callable[[MessageColumns, Columns], pa.Array]] = {

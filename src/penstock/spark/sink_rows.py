@@ -29,6 +29,7 @@ from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import InvalidInput, TooLarge
 from penstock.model import NS
 from penstock.queue import QueueSettings
+from penstock.queue.attributes import CONTENT_TYPE, MAX_ATTEMPTS
 from penstock.queue.compression import compress
 from penstock.queue.drafting import (
     MAX_CONTENT_TYPE_BYTES,
@@ -37,7 +38,6 @@ from penstock.queue.drafting import (
     MAX_KEY_BYTES,
 )
 from penstock.queue.settings import MOST_ATTEMPTS
-from penstock.queue.tags import CONTENT_TYPE, MAX_ATTEMPTS
 
 _WHOLE = (ByteType, ShortType, IntegerType, LongType)
 TAKES: dict[str, tuple[type[DataType], ...]] = {

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from penstock.codec import Columns
-from penstock.queue.flight import State
+from penstock.queue.delivery import State
 from penstock.queue.group import Group
 from penstock.queue.queue import open_core
 from penstock.spark.http_files import files_of
@@ -85,8 +85,8 @@ def fold_states(queue: QueueAt, group_name: str) -> tuple[QueueStates, int]:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
-            group.promote(now_ns)
-            ready = sorted(pair for lane in group.lanes for pair in lane.fresh.pairs())
+            group.waiting.promote(now_ns)
+            ready = sorted(pair for lane in group.waiting.lanes for pair in lane.fresh.pairs())
             standings = _standings(group, now_ns)
             return QueueStates(group_name, now_ns, ready, standings), core.state.ingested_upto
     finally:
@@ -95,19 +95,19 @@ def fold_states(queue: QueueAt, group_name: str) -> tuple[QueueStates, int]:
 
 def _standings(group: Group, now_ns: int) -> dict[int, Standing]:
     found: dict[int, Standing] = {}
-    for seq in group.delays:
-        due_ns, _ = group.delays.get(seq) or (0, 0)
+    for seq in group.waiting.delays:
+        due_ns, _ = group.waiting.delays.get(seq) or (0, 0)
         found[seq] = Standing("ready" if due_ns <= now_ns else "scheduled", due_ns=due_ns)
-    for seq, flight in group.flights.items():
-        due = flight.state in (State.READY, State.SCHEDULED)
-        ready = due and flight.due_ns <= now_ns
+    for seq, delivery in group.deliveries.items():
+        due = delivery.state in (State.READY, State.SCHEDULED)
+        ready = due and delivery.due_ns <= now_ns
         found[seq] = Standing(
-            "ready" if ready else flight.state.name.lower(),
-            flight.attempt,
-            flight.reason or None,
-            flight.due_ns if due else 0,
-            first_failure_ns=flight.first_failure_ns,
-            last_failure_ns=flight.last_failure_ns,
+            "ready" if ready else delivery.state.name.lower(),
+            delivery.attempt,
+            delivery.reason or None,
+            delivery.due_ns if due else 0,
+            first_failure_ns=delivery.first_failure_ns,
+            last_failure_ns=delivery.last_failure_ns,
         )
     for seq, lease in group.leases.items():
         before = found.get(seq, _READY)

@@ -57,7 +57,7 @@ class OpenQueue:
     ) -> None:
         self.name = name
         self.core = core
-        self._parts = Parts(core, _NotHere(), own_timer=False)
+        self._parts = Parts(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
         self._commits = commits
         self._timer = timer
@@ -95,7 +95,7 @@ class OpenQueue:
         return bool(
             self._watchers
             or self._busy
-            or any(group.leases or group.scheduled for group in state.groups.values())
+            or any(group.leases or group.waiting.scheduled for group in state.groups.values())
         )
 
     @property
@@ -308,9 +308,9 @@ class OpenQueue:
     ) -> list[LeasedMessage]:
         """Perhaps in a thread."""
         if dead:
-            return self._parts.dead_letters.lease(n, lease_s, group, holder, max_bytes)
+            return self._parts.delivering.lease_dead(n, lease_s, group, holder, max_bytes)
         if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
-            leased = self._parts.short_ways.lease()
+            leased = self._parts.fast_path.lease()
             if leased is not None:
                 return [leased]
         return self._parts.delivering.lease(n, lease_s, group, holder, max_bytes)
@@ -326,7 +326,7 @@ class OpenQueue:
     def ready_hint(self, group: str) -> int:
         with self.core.lock, self.core.change:
             self.core.catch_up()
-            return self.core.group(group).ready
+            return self.core.group(group).waiting.ready
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         outcomes = settle_each(self._parts, self._repeats, settlements)

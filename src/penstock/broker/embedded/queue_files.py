@@ -24,7 +24,7 @@ from penstock.ledger.files import as_ledger_error
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
-from penstock.queue.archived import note_archived
+from penstock.queue.compaction import note_archived
 from penstock.queue.core import QueueCore
 
 _T = TypeVar("_T")

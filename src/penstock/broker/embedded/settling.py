@@ -31,7 +31,7 @@ def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement
 def _ack_one(parts: Parts, receipt: str) -> bool:
     """By the short way, which is enough for nearly all; False if it is not."""
     try:
-        return parts.short_ways.ack_receipt(*Receipt.unpack(receipt))
+        return parts.fast_path.ack_receipt(*Receipt.unpack(receipt))
     except ReceiptInvalid:
         return False
 

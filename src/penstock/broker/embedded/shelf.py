@@ -314,6 +314,7 @@ class Shelf:
             clock=self._clock,
             on_dirty=lambda: self._written(queue),
             if_unstored=_IF_SETTINGS_WERE_LOST,
+            own_timer=False,
         )
 
     def _written(self, queue: QueueName) -> None:

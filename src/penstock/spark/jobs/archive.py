@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from penstock.client.files import note_archived as note_call
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
-from penstock.queue.archived import note_archived
+from penstock.queue.compaction import note_archived
 from penstock.spark.archive_files import (
     ArchivedFile,
     ArchiveError,

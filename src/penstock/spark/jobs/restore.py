@@ -7,7 +7,7 @@ from datetime import datetime
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.queue.tags import MAX_ATTEMPTS
+from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.spark.archive_files import ArchivedFile, ArchiveError
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
 from penstock.spark.jobs.inputs import ArchivedRange, check_restore, check_target

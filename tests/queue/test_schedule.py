@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.queue.delays import Delays
-from penstock.queue.lines import Lines
-from penstock.queue.timetable import NEVER_NS, Timetable
+from penstock.queue.schedule import NEVER_NS, Delays, Timetable
+from penstock.queue.waiting import KeyOrder
 from tests.queue.costs import kept_by
 
 pairs = st.tuples(st.integers(0, 50), st.integers(1, 100))
@@ -105,9 +104,9 @@ def test_delays_are_a_table_by_seq(steps: list[tuple[str, int]]) -> None:
     assert {seq: again.get(seq) for seq in again} == model
     assert again.freeze()() == frozen()
     if model:
-        with pytest.raises(ValueError, match="no delays"):
+        with pytest.raises(ValueError, match="delays"):
             Delays.load(frozen(), known=model)
-        with pytest.raises(ValueError, match="no delays"):
+        with pytest.raises(ValueError, match="delays"):
             Delays.load(frozen()[:-1], known=())
 
 
@@ -134,7 +133,7 @@ def test_a_delayed_message_costs_at_most_64_bytes() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("jl"), st.integers(1, 12))))
 def test_a_line_is_in_order_behind_its_first(steps: list[tuple[str, int]]) -> None:
-    lines, model = Lines(), list[int]()
+    lines, model = KeyOrder(), list[int]()
     for what, seq in steps:
         if what == "j" and seq not in model:
             assert lines.join(b"k", seq) == (not model)

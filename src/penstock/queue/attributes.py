@@ -1,0 +1,54 @@
+"""The attributes that the queue stores with messages, by tag, and what is in them.
+
+The tags are part of the file format: add new ones, never rename or reuse one.
+"""
+
+import struct
+
+from penstock.codec import Entry
+from penstock.codec.layout import CONTENT_TYPE_TAG
+from penstock.ledger.json_files import TRANSACTION_TAG
+from penstock.queue.events import Event, EventType, decode, encode
+
+DEDUP = 1  # SHA-256 of the dedup id, and the end of its window
+MAX_ATTEMPTS = 2  # u32
+CONTENT_TYPE = CONTENT_TYPE_TAG  # UTF-8
+SETTLES = 4  # the ack that was written with these messages
+TRACE = 5  # W3C trace context, UTF-8
+DUPLICATES = 6  # u32: number of duplicates in the batch that begins with this message
+TRANSACTION = TRANSACTION_TAG  # "<version>:<application>" of the job that wrote the batch
+
+_DEDUP = struct.Struct("<32sQ")
+_SETTLES = struct.Struct("<QB")  # number of the next event at that time, event type
+
+
+def pack_dedup(digest: bytes, until_ns: int) -> bytes:
+    return _DEDUP.pack(digest, until_ns)
+
+
+def unpack_dedup(data: bytes) -> tuple[bytes, int]:
+    """Return the digest of a dedup id, and the end of its window."""
+    digest, until_ns = _DEDUP.unpack(data)
+    return digest, until_ns
+
+
+def pack_settlement(event: Event, next_event_seq: int) -> bytes:
+    """Pack an ack for the first message that is published in the same write.
+
+    The batch frame of the message log makes both true or neither. At recovery the ack is applied
+    before the event with that number. The ack is in the event log as well, mostly with that
+    number: applied again, it changes nothing.
+    """
+    return _SETTLES.pack(next_event_seq, event.type) + encode(event)
+
+
+def settlement_in(entry: Entry) -> tuple[int, Event] | None:
+    """Return (number of the next event at that time, ack) that a message carries, or None."""
+    data = entry.attributes.get(SETTLES) if entry.attributes else None
+    if data is None:
+        return None
+    before_event, type_ = _SETTLES.unpack_from(data)
+    body = data[_SETTLES.size :]
+    event = decode(type_, body, timestamp_ns=entry.timestamp_ns, event_seq=before_event)
+    assert event.type is EventType.ACKED
+    return before_event, event
