@@ -16,6 +16,7 @@ from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats,
 from penstock.queue import NewMessage, Queue, QueueSettings
 from penstock.queue.measuring import MetricsCollector, OperationTimes
 from penstock.queue.queue import open_queue
+from penstock.queue.retry import FailedAttempt, RetryPolicy
 from penstock.queue.streaming import Stopper
 
 __version__ = "0.1.0"
@@ -26,6 +27,7 @@ def open(  # noqa: A001
     *,
     read_only: bool = False,
     metrics: MetricsCollector | None = None,
+    retry_policy: RetryPolicy | None = None,
     **settings: Any,
 ) -> Queue:
     """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
@@ -34,6 +36,7 @@ def open(  # noqa: A001
     given only once. With `read_only` nothing on disk changes, and a writer may be at work; it takes
     no settings.
     `metrics` is told of each operation of this handle: its duration, outcome and messages.
+    `retry_policy` decides when a failed message is tried again, instead of the backoff settings.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
     `penstock.client.ClientOptions`, such as `key=`; `queue=` where the URL is only the broker's. To
@@ -44,6 +47,8 @@ def open(  # noqa: A001
 
         if read_only:
             raise InvalidInput("read_only is for directories: a key says what a client may do")
+        if retry_policy is not None:
+            raise InvalidInput("retry_policy is for directories: a broker retries by its settings")
         queue = settings.pop("queue", None)
         return cast(
             Queue, connect(path, queue=queue, options=options_of(settings), metrics=metrics)
@@ -54,12 +59,18 @@ def open(  # noqa: A001
             f"settings to the writer"
         )
     return open_queue(
-        path_of(path), settings, read_only=read_only, create=not read_only, metrics=metrics
+        path_of(path),
+        settings,
+        read_only=read_only,
+        create=not read_only,
+        metrics=metrics,
+        retry_policy=retry_policy,
     )
 
 
 __all__ = [
     "DeadLetter",
+    "FailedAttempt",
     "LeasedMessage",
     "Message",
     "MetricsCollector",
@@ -69,6 +80,7 @@ __all__ = [
     "Queue",
     "QueueSettings",
     "RetryInfo",
+    "RetryPolicy",
     "Stats",
     "Stopper",
     "Why",

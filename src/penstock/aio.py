@@ -40,6 +40,7 @@ from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
 from penstock.queue.parts import as_list, as_new, several, wait_ns_of
+from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
@@ -51,6 +52,7 @@ async def open(  # noqa: A001
     *,
     read_only: bool = False,
     metrics: MetricsCollector | None = None,
+    retry_policy: RetryPolicy | None = None,
     **settings: Any,
 ) -> "AsyncQueue":
     """Open the queue in a directory, or make one there, or that at a URL; see `penstock.open`."""
@@ -59,6 +61,8 @@ async def open(  # noqa: A001
 
         if read_only:
             raise InvalidInput("read_only is for directories: a key says what a client may do")
+        if retry_policy is not None:
+            raise InvalidInput("retry_policy is for directories: a broker retries by its settings")
         queue = settings.pop("queue", None)
         return cast(
             AsyncQueue,
@@ -70,7 +74,14 @@ async def open(  # noqa: A001
             f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
             f"settings to the writer"
         )
-    opened = partial(open_core, path_of(path), settings, read_only=read_only, create=not read_only)
+    opened = partial(
+        open_core,
+        path_of(path),
+        settings,
+        read_only=read_only,
+        create=not read_only,
+        retry_policy=retry_policy,
+    )
     opening = asyncio.get_running_loop().run_in_executor(None, opened)
     try:
         core = await asyncio.shield(opening)

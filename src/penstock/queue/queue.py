@@ -33,6 +33,7 @@ from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
 from penstock.queue.parts import as_list, as_new, several, wait_ns_of
+from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
 
@@ -52,6 +53,7 @@ def open_queue(
     clock: Clock | None = None,
     on_damage: Callable[[Damage], None] | None = None,
     metrics: MetricsCollector | None = None,
+    retry_policy: RetryPolicy | None = None,
 ) -> "Queue":
     """Open a queue's directory, or make one. Settings given here are stored with the queue."""
     check_collector(metrics)
@@ -63,6 +65,7 @@ def open_queue(
         files=files,
         clock=clock,
         on_damage=on_damage,
+        retry_policy=retry_policy,
     )
     try:
         queue = Queue(core)
