@@ -10,8 +10,8 @@ import penstock
 from penstock import FailedAttempt
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.queue import Queue, open_queue
-from tests.harness.memory_files import MemoryFiles
 from tests.harness.queue_store import QUIET
 
 

@@ -111,7 +111,7 @@ class Inspecting:
     def search(
         self, state: str | None, group_name: str, *, after_seq: int = 0
     ) -> Iterator[tuple[int, Message | None]]:
-        """As `browse`, but yield each seq that is looked at; None for a message in another state."""
+        """As `browse`, with each seq that is looked at; None for a message in another state."""
         if state is not None and state not in STATES:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
