@@ -95,9 +95,8 @@ def check_values(body: bytes) -> None:
         return
     if _weight(body, 0, len(body)) >= MAX_VALUES and _has_too_many_values(body):
         raise InvalidInput(
-            f"the JSON has more than {MAX_VALUES} values, each key of an object counted as "
-            f"{_KEY_WEIGHT}: send less at a time, or the payload as base64 or as a body that is not "
-            f"JSON"
+            f"the JSON has more than {MAX_VALUES} values (a key of an object counts as two): send "
+            f"less at a time, or the payload as base64 or as a body that is not JSON"
         )
 
 
