@@ -6,19 +6,17 @@ import time
 
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.webhooks import (
-    breaker,
-    judging,
-    log_keeper,
+    addresses,
+    delivery_log,
+    outcome,
     sending,
     subscription,
-    urls,
 )
 from penstock.broker.webhooks import webhooks as module
-from penstock.broker.webhooks.requests import request_for
-from penstock.broker.webhooks.signing import new_secret, standard_headers
+from penstock.broker.webhooks.requests import new_secret, request_for, standard_headers
 from penstock.model import LeasedMessage, Message, Ticket
 from penstock.server.rest.webhooks import ENDPOINTS, WebhookBody
-from tests.broker.webhooks.test_judging import STANDARD
+from tests.broker.webhooks.test_outcome import STANDARD
 from tests.docs.pages import DOCS, rows_with, unquoted
 
 PAGE = (DOCS / "webhooks.md").read_text()
@@ -27,24 +25,24 @@ WORDS = " ".join(PAGE.split())
 
 def test_the_numbers_are_those_of_the_code() -> None:
     settings = BrokerSettings()
-    first, second, third, fourth, last = (f"{wait:g} s" for wait in judging.STANDARD_RETRY_S)
+    first, second, third, fourth, last = (f"{wait:g} s" for wait in outcome.STANDARD_RETRY_S)
     assert f"after {first}, {second}, {third}, {fourth} and then every {last}" in WORDS
     assert "1 s, 5 s and 30 s" in WORDS
-    assert judging.EPOCHQUEUE_RETRY_S == (1, 5, 30)
-    assert f"after {breaker.FAILURES_TO_OPEN} failures in a row" in WORDS
-    assert f"After {breaker.FIRST_REST_S:g} s it is *half open*" in WORDS
-    assert f"twice as long, up to {breaker.LONGEST_REST_S:g} s" in WORDS
-    assert judging.LONGEST_RETRY_AFTER_S == 86400 and "at most a day" in WORDS
+    assert outcome.EPOCHQUEUE_RETRY_S == (1, 5, 30)
+    assert f"after {outcome.FAILURES_TO_OPEN} failures in a row" in WORDS
+    assert f"After {outcome.FIRST_OPEN_S:g} s it is *half open*" in WORDS
+    assert f"twice as long, up to {outcome.MAX_OPEN_S:g} s" in WORDS
+    assert outcome.MAX_RETRY_AFTER_S == 86400 and "at most a day" in WORDS
     assert f"`webhook_timeout_s` ({settings.webhook_timeout_s:g} s)" in WORDS
     assert f"`webhook_concurrency` ({settings.webhook_concurrency})" in WORDS
     assert f"`webhook_log` ({settings.webhook_log})" in WORDS
-    assert f"written down every {log_keeper._SAVE_AFTER_S:g} s" in WORDS
+    assert f"written down every {delivery_log.SAVE_AFTER_S:g} s" in WORDS
     assert f"For {subscription.OVERLAP_S / 3600:g} hours" in WORDS
-    assert f"At most {subscription._MOST_SECRETS} secrets" in WORDS
-    assert sending.MOST_ANSWER_BYTES == 64 * 1024
-    assert f"{urls.LONGEST_URL} characters" in WORDS
-    assert f"| {module.MOST_SUBSCRIPTIONS} |" in PAGE
-    assert f"{module.MOST_RETRY_WAITS}, each at most 7 days" in WORDS
+    assert f"At most {subscription.MAX_SECRETS} secrets" in WORDS
+    assert sending.MAX_ANSWER_BYTES == 64 * 1024
+    assert f"{addresses.MAX_URL} characters" in WORDS
+    assert f"| {module.MAX_SUBSCRIPTIONS} |" in PAGE
+    assert f"{module.MAX_RETRY_WAITS}, each at most 7 days" in WORDS
 
 
 def test_every_field_and_every_route_is_on_it() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from httpcore2 import AnyIOBackend, ConnectError
 
-from penstock.broker.webhooks.sending import MOST_ANSWER_BYTES, Answer, HttpSender
+from penstock.broker.webhooks.sending import MAX_ANSWER_BYTES, Answer, HttpSender
 from penstock.clock import ManualClock
 from tests.broker.webhooks.endpoint import Receiver, answer, receiver
 
@@ -79,9 +79,9 @@ def test_a_redirect_is_not_followed() -> None:
 
 def test_an_answer_over_64_kb_is_a_failure_and_is_not_read_on() -> None:
     async def story(sender: HttpSender, end: Receiver) -> None:
-        end.answers = [answer(200, body=b"x" * MOST_ANSWER_BYTES)]
+        end.answers = [answer(200, body=b"x" * MAX_ANSWER_BYTES)]
         assert (await post(sender, end.url())).ok
-        end.answers = [answer(200, body=b"x" * (MOST_ANSWER_BYTES + 1))]
+        end.answers = [answer(200, body=b"x" * (MAX_ANSWER_BYTES + 1))]
         refused = await post(sender, end.url())
         assert (refused.ok, refused.status) == (False, 200)
         assert "65536 bytes" in refused.error

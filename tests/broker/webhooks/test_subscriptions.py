@@ -107,7 +107,7 @@ def test_one_that_is_not_there_is_not_found(tmp_path: Path) -> None:
 
 
 def test_there_is_a_limit_to_how_many(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "MOST_SUBSCRIPTIONS", 2)
+    monkeypatch.setattr(module, "MAX_SUBSCRIPTIONS", 2)
 
     async def story(life: Life, end: Scripted, clock: LoopClock) -> None:
         for _ in range(2):

@@ -1,7 +1,7 @@
 """Push subscriptions: messages are posted to URLs, signed, and settled by the answers."""
 
-from penstock.broker.webhooks.breaker import Circuit
 from penstock.broker.webhooks.delivery_log import Delivery, DeliveryPage
+from penstock.broker.webhooks.outcome import Circuit
 from penstock.broker.webhooks.subscription import Style, Subscription
 from penstock.broker.webhooks.webhooks import Webhooks
 

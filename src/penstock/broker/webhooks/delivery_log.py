@@ -1,30 +1,36 @@
-"""What became of the latest deliveries of each subscription.
+"""Keep a log of the latest deliveries of each subscription.
 
-Kept in memory and written down now and then: a crash may take the last few seconds of it, never a
-message. A log is one small document, replaced whole.
+The logs are kept in memory and saved every few seconds: a crash may lose the last entries, never a
+message. Each log is one small document that is replaced as a whole.
 """
 
+import asyncio
 from collections import deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
 
-from penstock.broker.webhooks.judging import Fate
+from penstock.broker.broker import Broker
+from penstock.broker.documents import delete_document, save_document
+from penstock.broker.webhooks.outcome import Outcome
+from penstock.broker.webhooks.subscription import warn
+from penstock.errors import PenstockError
 
-_LONGEST_REASON = 500
+SAVE_AFTER_S = 5.0
+_MAX_REASON = 500  # characters
 
 
 class Delivery(NamedTuple):
     """One attempt to push one message."""
 
-    number: int  # of this subscription's, from 1
+    number: int  # counts the deliveries of the subscription, from 1
     message_id: str
     attempt: int
     at_ns: int
     took_s: float
-    outcome: Fate
-    status: int  # of the answer; 0: there was none
+    outcome: Outcome
+    status: int  # of the answer; 0: no answer
     reason: str = ""
     retry_in_s: float | None = None
 
@@ -33,15 +39,15 @@ class DeliveryPage(NamedTuple):
     """A page of a delivery log, latest first."""
 
     deliveries: Sequence[Delivery]
-    next_cursor: int  # 0: this was the last
+    next_cursor: int  # 0: this was the last page
 
 
 class DeliveryLog:
     """The latest deliveries of one subscription."""
 
-    def __init__(self, most: int, document: bytes | None = None) -> None:
+    def __init__(self, max_deliveries: int, document: bytes | None = None) -> None:
         self.changed = False
-        self._latest: deque[Delivery] = deque(maxlen=most)
+        self._latest: deque[Delivery] = deque(maxlen=max_deliveries)
         self._number = 0
         if document:
             stored = msgspec.json.decode(document)
@@ -55,7 +61,7 @@ class DeliveryLog:
         *,
         at_ns: int,
         took_s: float,
-        outcome: Fate,
+        outcome: Outcome,
         status: int,
         reason: str,
         retry_in_s: float | None,
@@ -70,19 +76,72 @@ class DeliveryLog:
                 round(took_s, 6),
                 outcome,
                 status,
-                reason[:_LONGEST_REASON],
+                reason[:_MAX_REASON],
                 retry_in_s,
             )
         )
         self.changed = True
 
     def page(self, before: int, limit: int) -> DeliveryPage:
-        """Those before a number (0: from the latest), latest first."""
+        """Return deliveries with a lower number than `before`; 0 starts with the latest."""
         found = [one for one in reversed(self._latest) if not before or one.number < before]
         page = found[:limit]
         return DeliveryPage(page, page[-1].number if len(found) > limit else 0)
 
     def dump(self) -> bytes:
-        """The document that is stored."""
+        """Return the document to store."""
         self.changed = False
         return msgspec.json.encode({"number": self._number, "deliveries": list(self._latest)})
+
+
+class DeliveryLogs:
+    """The delivery logs of all subscriptions. Changed logs are saved together, after a delay."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._logs: dict[str, DeliveryLog] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._saving: asyncio.Task[None] | None = None
+
+    def of(self, id: str) -> DeliveryLog:
+        found = self._logs.get(id)
+        if found is None:
+            found = self._logs[id] = DeliveryLog(self._broker.settings.webhook_log)
+        return found
+
+    async def load(self, id: str) -> None:
+        """Load the log of a subscription. A log that cannot be read starts empty."""
+        document = await self._broker.store.load_document(_document(id))
+        try:
+            self._logs[id] = DeliveryLog(self._broker.settings.webhook_log, document)
+        except (ValueError, TypeError, KeyError) as error:
+            warn("webhook log unreadable", id, error)
+
+    def save_soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(SAVE_AFTER_S, self._start_saving)
+
+    async def save(self) -> None:
+        """Save the logs that changed."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for webhook, one in list(self._logs.items()):
+            if one.changed:
+                try:
+                    await save_document(self._broker.store, _document(webhook), one.dump())
+                except (PenstockError, OSError) as error:
+                    warn("webhook log not saved", webhook, error)
+
+    async def delete(self, id: str) -> None:
+        if self._logs.pop(id, None) is not None:
+            await delete_document(self._broker.store, _document(id))
+
+    def _start_saving(self) -> None:
+        self._timer = None
+        self._saving = asyncio.get_running_loop().create_task(self.save())
+
+
+def _document(id: str) -> str:
+    return f"webhook-log-{id.removeprefix('wh-')}.json"

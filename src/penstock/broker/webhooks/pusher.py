@@ -1,7 +1,7 @@
-"""The pump of one subscription: leases its messages, posts them, and settles by the answers.
+"""Push one subscription: lease its messages, post them, and settle them by the answers.
 
-The circuit breaker speaks through the consumer's credit: none while it is open, one while it is
-half open, all of it while it is closed.
+The circuit breaker sets the consumer's credit: none while it is open, one while it is half open,
+all of it while it is closed.
 """
 
 import asyncio
@@ -13,18 +13,16 @@ from penstock.broker.broker import Broker
 from penstock.broker.consumers import Consumer
 from penstock.broker.held import SMALL_BYTES
 from penstock.broker.store import Settlement
-from penstock.broker.webhooks.breaker import Breaker, Circuit
 from penstock.broker.webhooks.delivery_log import DeliveryLog
-from penstock.broker.webhooks.events import fail, warn
-from penstock.broker.webhooks.judging import Judgement, judge
+from penstock.broker.webhooks.outcome import Breaker, Circuit, Judgement, judge
 from penstock.broker.webhooks.requests import request_for
 from penstock.broker.webhooks.sending import Answer, Sender
-from penstock.broker.webhooks.subscription import Subscription
+from penstock.broker.webhooks.subscription import Subscription, log, warn
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
 
-_LEASE_MARGIN_S = 30.0  # a lease outlives its delivery by so much
-_TROUBLE_S = 30.0  # after an error of the queue itself: how long until it is asked again
+_LEASE_MARGIN_S = 30.0  # a lease lasts this much longer than the timeout of its delivery
+_TROUBLE_S = 30.0  # wait after an error of the queue itself
 
 
 class Pusher:
@@ -50,7 +48,7 @@ class Pusher:
         self._breaker = Breaker()
         self._wake_up: asyncio.TimerHandle | None = None
         self._under_way: set[asyncio.Task[None]] = set()
-        self._ended = False  # nothing more is leased
+        self._ended = False  # lease no more
         self._last_failure = ""
         self._consumer = Consumer(
             broker,
@@ -68,7 +66,7 @@ class Pusher:
         return self._breaker.state(self._loop.time())
 
     async def stop(self, grace_s: float) -> None:
-        """Lease no more, let what is under way end within the grace, and hand back the rest."""
+        """Lease no more, wait up to `grace_s` for deliveries under way, and release the rest."""
         self._ended = True
         self._set_credit()
         self._task.cancel()
@@ -88,11 +86,11 @@ class Pusher:
             try:
                 messages = await self._consumer.next()
             except NoSuchQueue:
-                return None  # and so is the subscription
+                return None  # the subscription is deleted with its queue
             except NoSuchGroup:
                 return self._on_end(self.subscription, "its group was deleted")
             except Unavailable:
-                return None  # the broker stops
+                return None  # the broker is stopping
             except PenstockError as error:
                 warn("webhook waits for its queue", self.subscription.id, error)
                 await asyncio.sleep(_TROUBLE_S)
@@ -108,7 +106,8 @@ class Pusher:
         self._under_way.discard(task)
         error = None if task.cancelled() else task.exception()
         if error is not None:
-            fail("webhook delivery failed", self.subscription.id, error)
+            fields = {"webhook": self.subscription.id}
+            log.error("webhook delivery failed", exc_info=error, extra={"fields": fields})
 
     async def _deliver(self, leased: LeasedMessage) -> None:
         broker, subscription = self._broker, self.subscription
@@ -121,19 +120,19 @@ class Pusher:
             leased.attempt,
             at_ns=started_ns,
             took_s=self._loop.time() - started_s,
-            outcome=judgement.fate,
+            outcome=judgement.outcome,
             status=answer.status,
             reason=judgement.reason,
-            retry_in_s=judgement.delay_s if judgement.fate == "retry" else None,
+            retry_in_s=judgement.delay_s if judgement.outcome == "retry" else None,
         )
         self._on_delivery()
-        broker.metrics.webhook_delivered(judgement.fate)
-        self._mind_endpoint(answer, judgement)
+        broker.metrics.webhook_delivered(judgement.outcome)
+        self._update_breaker(answer, judgement)
         try:
             await self._consumer.settle([_settlement(leased, judgement)])
-        except PenstockError as error:  # its lease ends by itself, and it is delivered again
+        except PenstockError as error:  # it is delivered again when its lease expires
             warn("webhook delivery not settled", subscription.id, error)
-        if judgement.fate == "disabled":
+        if judgement.outcome == "disabled":
             self._on_end(subscription, judgement.reason)
 
     async def _post(self, leased: LeasedMessage, started_ns: int) -> Answer:
@@ -153,10 +152,10 @@ class Pusher:
 
     # -- the breaker -------------------------------------------------------------------------------
 
-    def _mind_endpoint(self, answer: Answer, judgement: Judgement) -> None:
-        """Before the message is settled: what is given back must not be leased here again."""
+    def _update_breaker(self, answer: Answer, judgement: Judgement) -> None:
+        """Record the answer. Call before settling: a released message must not be leased again."""
         now_s = self._loop.time()
-        self._ended = self._ended or judgement.fate == "disabled"
+        self._ended = self._ended or judgement.outcome == "disabled"
         if answer.ok:
             self._breaker.succeeded()
         else:
@@ -167,7 +166,7 @@ class Pusher:
         self._set_credit()
 
     def _set_credit(self) -> None:
-        """As much as the breaker allows now, and again when its rest is over."""
+        """Set the credit that the breaker allows now; again when the breaker half opens."""
         if self._wake_up is not None:
             self._wake_up.cancel()
             self._wake_up = None
@@ -178,7 +177,7 @@ class Pusher:
             if self._consumer.credit:
                 warn("webhook circuit opened", self.subscription.id, self._last_failure)
             self._consumer.set_credit(0)
-            self._wake_up = self._loop.call_at(self._breaker.rests_until_s, self._set_credit)
+            self._wake_up = self._loop.call_at(self._breaker.open_until_s, self._set_credit)
         elif circuit is Circuit.HALF_OPEN:
             self._consumer.set_credit(1)
         else:
@@ -186,10 +185,10 @@ class Pusher:
 
 
 def _settlement(leased: LeasedMessage, judgement: Judgement) -> Settlement:
-    if judgement.fate == "delivered":
+    if judgement.outcome == "delivered":
         return Settlement("ack", leased.receipt)
-    if judgement.fate == "disabled":
+    if judgement.outcome == "disabled":
         return Settlement("release", leased.receipt)
-    if judgement.fate == "dead":
+    if judgement.outcome == "dead":
         return Settlement("nack", leased.receipt, reason=judgement.reason, dead=True)
     return Settlement("nack", leased.receipt, reason=judgement.reason, delay_s=judgement.delay_s)

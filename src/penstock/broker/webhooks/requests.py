@@ -1,16 +1,25 @@
-"""What is posted for a message: the body and the signed headers, in each style."""
+"""Build the request of a delivery: the body and the signed headers, in each style."""
 
 import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 import msgspec
 
 from penstock import __version__
-from penstock.broker.webhooks.signing import epochqueue_headers, standard_headers
 from penstock.broker.webhooks.subscription import Style, Subscription
+from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, Message
 
+SECRET_PREFIX = "whsec_"
+_KEY_BYTES = 32
+_MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # the limits of Standard Webhooks
+_MAX_EPOCHQUEUE_SECRET_BYTES = 512
 _FIXED = {"Content-Type": "application/json", "User-Agent": f"Penstock/{__version__}"}
 _encoder = msgspec.json.Encoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
@@ -19,22 +28,24 @@ _raw = msgspec.json.Decoder(msgspec.Raw)
 def request_for(
     subscription: Subscription, leased: LeasedMessage, *, now_ns: int
 ) -> tuple[dict[str, str], bytes]:
-    """(headers, body) of one delivery."""
-    secrets = subscription.secrets_at(now_ns)
+    """Return (headers, body) of one delivery."""
+    current = subscription.secrets_at(now_ns)
     if subscription.style is Style.EPOCHQUEUE:
         body = _encoder.encode(_epochqueue_body(subscription, leased))
-        return {**_FIXED, **epochqueue_headers(secrets, body)}, body
+        return {**_FIXED, **epochqueue_headers(current, body)}, body
     body = _encoder.encode(_standard_body(subscription, leased))
-    signed = standard_headers(secrets, id=leased.id, timestamp_s=now_ns // NS, body=body)
+    signed = standard_headers(current, id=leased.id, timestamp_s=now_ns // NS, body=body)
     return {**_FIXED, **signed}, body
+
+
+# -- bodies ----------------------------------------------------------------------------------------
 
 
 def _standard_body(subscription: Subscription, leased: LeasedMessage) -> dict[str, Any]:
     message = leased.message
-    published_at = datetime.fromtimestamp(message.published_at, UTC)
     return {
         "type": "message",
-        "timestamp": published_at,
+        "timestamp": datetime.fromtimestamp(message.published_at, UTC),
         "data": {
             "id": message.id,
             "namespace": subscription.queue.namespace,
@@ -51,10 +62,10 @@ def _standard_body(subscription: Subscription, leased: LeasedMessage) -> dict[st
 
 
 def _payload(message: Message) -> dict[str, Any]:
-    """JSON travels as it is, everything else as base64."""
+    """Return a JSON payload as it is, any other payload as base64."""
     if message.content_type == "application/json":
         try:
-            _raw.decode(message.payload)  # looks at all of it and makes nothing of it
+            _raw.decode(message.payload)  # validates all of it without building objects
             message.payload.decode()
             return {"payload": msgspec.Raw(message.payload)}
         except (msgspec.DecodeError, UnicodeDecodeError):
@@ -73,3 +84,69 @@ def _epochqueue_body(subscription: Subscription, leased: LeasedMessage) -> dict[
         "published_at": message.published_ns // 1_000_000,
         "metadata": dict(message.headers),
     }
+
+
+# -- secrets and signatures ------------------------------------------------------------------------
+
+
+def new_secret() -> str:
+    """Return a new random secret."""
+    return SECRET_PREFIX + base64.b64encode(secrets.token_bytes(_KEY_BYTES)).decode()
+
+
+def check_secret(style: Style, secret: str) -> str:
+    """Return the secret. Raise InvalidInput if it cannot sign deliveries of this style.
+
+    A standard secret is `whsec_` and the base64 of 24 to 64 bytes; an EpochQueue secret is any
+    text of up to 512 bytes.
+    """
+    if style is Style.EPOCHQUEUE:
+        if not secret or len(secret.encode()) > _MAX_EPOCHQUEUE_SECRET_BYTES:
+            raise InvalidInput(f"a secret has 1 to {_MAX_EPOCHQUEUE_SECRET_BYTES} bytes")
+        return secret
+    size = len(_key(secret))
+    if not _MIN_KEY_BYTES <= size <= _MAX_KEY_BYTES:
+        raise InvalidInput(
+            f"the secret has {size} bytes; {_MIN_KEY_BYTES} to {_MAX_KEY_BYTES} are allowed"
+        )
+    return secret
+
+
+def standard_headers(
+    current: Sequence[str], *, id: str, timestamp_s: int, body: bytes
+) -> dict[str, str]:
+    """Return the headers of Standard Webhooks: one signature for each secret, newest first.
+
+    `Penstock-Signature` is a plain HMAC of the body, for endpoints that know nothing else.
+    """
+    signed = b"%s.%d.%s" % (id.encode(), timestamp_s, body)
+    signatures = (
+        "v1," + base64.b64encode(_hmac(_key(secret), signed).digest()).decode()
+        for secret in current
+    )
+    return {
+        "webhook-id": id,
+        "webhook-timestamp": str(timestamp_s),
+        "webhook-signature": " ".join(signatures),
+        "Penstock-Signature": "sha256=" + _hmac(_key(current[0]), body).hexdigest(),
+    }
+
+
+def epochqueue_headers(current: Sequence[str], body: bytes) -> dict[str, str]:
+    """Return the signature by the newest secret; nothing if the subscription has no secret."""
+    if not current:
+        return {}
+    return {"X-EpochQueue-Signature": "sha256=" + _hmac(current[0].encode(), body).hexdigest()}
+
+
+def _hmac(key: bytes, data: bytes) -> hmac.HMAC:
+    return hmac.new(key, data, hashlib.sha256)
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(SECRET_PREFIX):
+        raise InvalidInput(f"a secret is {SECRET_PREFIX} followed by the key in base64")
+    try:
+        return base64.b64decode(secret.removeprefix(SECRET_PREFIX), validate=True)
+    except (binascii.Error, ValueError):
+        raise InvalidInput(f"the secret's part after {SECRET_PREFIX} is not base64") from None

@@ -1,5 +1,4 @@
-"""One POST to an endpoint: what it answered, or why it did not. Never raises for what may happen
-outside."""
+"""Post to an endpoint and return its answer, or why there is none. Network errors never raise."""
 
 import asyncio
 import ssl
@@ -11,19 +10,18 @@ from typing import NamedTuple, Protocol
 import httpcore2
 from httpcore2 import NetworkError, ProtocolError, TimeoutException
 
-from penstock.broker.webhooks.connecting import GuardedNetwork, Resolve, Resolver
-from penstock.broker.webhooks.urls import parse_url
+from penstock.broker.webhooks.addresses import GuardedNetwork, Resolve, Resolver, parse_url
 from penstock.clock import Clock
 from penstock.errors import PenstockError
 from penstock.model import NS
 
-MOST_ANSWER_BYTES = 64 * 1024
+MAX_ANSWER_BYTES = 64 * 1024
 _IDLE_CONNECTIONS = 100
-_IDLE_S = 4.0  # less than servers usually wait: a connection they are about to close is not used
+_IDLE_S = 4.0  # shorter than most servers: a connection they are about to close is not used
 
 
 class Answer(NamedTuple):
-    """What came of one POST: a status, or (with status 0) an error."""
+    """The result of one POST: a status, or status 0 and an error."""
 
     status: int
     error: str = ""
@@ -35,7 +33,7 @@ class Answer(NamedTuple):
 
 
 class Sender(Protocol):
-    """Whatever posts deliveries."""
+    """Posts deliveries."""
 
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
@@ -45,7 +43,7 @@ class Sender(Protocol):
 
 
 class HttpSender:
-    """Posts over HTTP/1.1, with connections that are kept for a while."""
+    """Posts over HTTP/1.1 and keeps idle connections for a few seconds."""
 
     def __init__(
         self,
@@ -57,8 +55,8 @@ class HttpSender:
     ) -> None:
         self._clock = clock
         self._resolver = Resolver()
-        # No bound here: each subscription has one on its deliveries, and a slow endpoint must not
-        # take the connections of the others.
+        # No limit here: each subscription limits its deliveries, and a slow endpoint must not use
+        # up the connections of others.
         self._pool = httpcore2.AsyncConnectionPool(
             ssl_context=tls,
             max_connections=None,
@@ -70,7 +68,7 @@ class HttpSender:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
     ) -> Answer:
-        """Name lookup, connection, request and answer in `timeout_s` all together."""
+        """Post once. `timeout_s` includes name lookup, connection, request and answer."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._post(url, headers, body)
@@ -102,8 +100,8 @@ class HttpSender:
             size = 0
             async for part in response.aiter_stream():
                 size += len(part)
-                if size > MOST_ANSWER_BYTES:
-                    return Answer(response.status, f"the answer is over {MOST_ANSWER_BYTES} bytes")
+                if size > MAX_ANSWER_BYTES:
+                    return Answer(response.status, f"the answer is over {MAX_ANSWER_BYTES} bytes")
         finally:
             await response.aclose()
         return Answer(response.status, retry_after_s=self._retry_after_s(response.headers))
@@ -113,7 +111,7 @@ class HttpSender:
         self._resolver.close()
 
     def _retry_after_s(self, headers: list[tuple[bytes, bytes]]) -> float | None:
-        """Seconds, or a date; None where there is none that can be read."""
+        """Return the delay of a Retry-After header, seconds or a date; None if there is none."""
         for name, value in headers:
             if name.lower() == b"retry-after":
                 return _seconds(value.decode("latin-1").strip(), self._clock.now_ns() / NS)

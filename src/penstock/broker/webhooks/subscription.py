@@ -1,43 +1,55 @@
-"""A subscription: which queue is pushed to which URL, and how. And how it is stored."""
+"""Subscriptions: which queue is pushed to which URL, and how they are stored."""
 
-from collections.abc import Sequence
+import logging
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
+from penstock.broker.documents import save_document
+from penstock.broker.store import Store
+from penstock.errors import CorruptLedger, PenstockError, Unavailable
 from penstock.model import MAIN_GROUP_NAME, NS
 from penstock.names import QueueName
 
 OVERLAP_S = 24 * 3600.0  # how long the old secret signs as well after a rotation
-_MOST_SECRETS = 3
+MAX_SECRETS = 3
+_DOCUMENT = "webhooks.json"
 _VERSION = 1
+
+log = logging.getLogger("penstock.webhooks")
+
+
+def warn(event: str, webhook: str, reason: object) -> None:
+    """Log an event of a webhook that an operator may want to look into."""
+    log.warning(event, extra={"fields": {"webhook": webhook, "reason": str(reason)}})
 
 
 class Style(StrEnum):
-    """What deliveries look like, and what an endpoint's answers mean."""
+    """The format of deliveries, and the meaning of an endpoint's answers."""
 
     STANDARD = "standard"  # Standard Webhooks
     EPOCHQUEUE = "epochqueue"
 
 
 class Secret(NamedTuple):
-    """A key that deliveries are signed with, until some time."""
+    """A key that signs deliveries."""
 
     value: str
-    until_ns: int = 0  # 0: it is the current one
+    until_ns: int = 0  # when it expires; 0: the current secret
 
 
 class Subscription(NamedTuple):
-    """A queue whose messages are pushed to a URL. It never changes; a change makes another."""
+    """A queue whose messages are pushed to a URL. Immutable: a change makes a new value."""
 
     id: str
     queue: QueueName
     url: str
     style: Style
     group: str
-    owns_group: bool  # made for this subscription, and deleted with it
-    secrets: tuple[Secret, ...]  # the current one first; none: unsigned (EpochQueue only)
+    owns_group: bool  # created for this subscription, and deleted with it
+    secrets: tuple[Secret, ...]  # the current one first; empty: unsigned (EpochQueue only)
     retry_s: tuple[float, ...]  # the waits after the first, second … failure; the last one repeats
     created_at_ns: int
     enabled: bool = True
@@ -45,15 +57,15 @@ class Subscription(NamedTuple):
 
     @property
     def holder(self) -> str:
-        """The name under which its messages are leased."""
+        """Return the holder name of its leases."""
         return f"webhook:{self.id}"
 
     def secrets_at(self, now_ns: int) -> list[str]:
-        """Those to sign with, the current one first."""
+        """Return the secrets to sign with, the current one first."""
         return [one.value for one in self.secrets if not one.until_ns or one.until_ns > now_ns]
 
     def with_secret(self, value: str, now_ns: int) -> "Subscription":
-        """Another current secret; what was current signs as well for a day."""
+        """Return a copy with a new current secret. The old one signs as well for a day."""
         if self.secrets and self.secrets[0].value == value:
             return self
         until_ns = now_ns + round(OVERLAP_S * NS)
@@ -62,11 +74,11 @@ class Subscription(NamedTuple):
             for one in self.secrets
             if one.until_ns == 0 or one.until_ns > now_ns
         ]
-        return self._replace(secrets=(Secret(value), *old[: _MOST_SECRETS - 1]))
+        return self._replace(secrets=(Secret(value), *old[: MAX_SECRETS - 1]))
 
 
 def dump(subscriptions: Sequence[Subscription]) -> bytes:
-    """All of them, as the document that is stored."""
+    """Return the document that stores all subscriptions."""
     stored = [
         {
             **one._asdict(),
@@ -79,7 +91,7 @@ def dump(subscriptions: Sequence[Subscription]) -> bytes:
 
 
 def load(document: bytes) -> list[Subscription]:
-    """What `dump` wrote."""
+    """Return the subscriptions of a document that `dump` wrote."""
     return [_load_one(one) for one in msgspec.json.decode(document)["webhooks"]]
 
 
@@ -95,3 +107,58 @@ def _load_one(stored: dict[str, Any]) -> Subscription:
             "retry_s": tuple(stored["retry_s"]),
         }
     )
+
+
+class Register:
+    """All subscriptions by id. A change is stored before it is visible here.
+
+    If the document cannot be read, there are no subscriptions and changes are refused, so that
+    the document is not overwritten before someone repairs it.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._by_id: dict[str, Subscription] = {}
+        self._is_loaded = False
+        self._damage = ""
+
+    async def load(self) -> None:
+        document = await self._store.load_document(_DOCUMENT)
+        try:
+            self._by_id = {one.id: one for one in load(document)} if document else {}
+        except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
+            self._damage = f"{type(error).__name__}: {error}"
+            fields = {"document": _DOCUMENT, "reason": self._damage}
+            log.error("webhooks unreadable", extra={"fields": fields})
+        self._is_loaded = True
+
+    def check(self) -> None:
+        """Raise an error if the subscriptions cannot be changed now."""
+        if not self._is_loaded:
+            raise Unavailable("the webhooks are not read yet: try again in a moment")
+        if self._damage:
+            raise CorruptLedger(
+                f"the broker's document {_DOCUMENT} cannot be read ({self._damage}): mend it, or "
+                f"move it away to begin anew, and start again"
+            )
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Subscription]:
+        return iter(self._by_id.values())
+
+    def get(self, id: str) -> Subscription | None:
+        return self._by_id.get(id)
+
+    async def put(self, subscription: Subscription) -> None:
+        """Add a subscription, or replace the one with its id."""
+        await self._save({**self._by_id, subscription.id: subscription})
+
+    async def remove(self, id: str) -> None:
+        await self._save({one.id: one for one in self if one.id != id})
+
+    async def _save(self, by_id: dict[str, Subscription]) -> None:
+        self.check()
+        await save_document(self._store, _DOCUMENT, dump(list(by_id.values())))
+        self._by_id = by_id

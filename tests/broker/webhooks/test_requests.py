@@ -8,13 +8,13 @@ from datetime import UTC, datetime
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
-from penstock.broker.webhooks.signing import (
-    check_epochqueue_secret,
-    check_standard_secret,
+from penstock.broker.webhooks.requests import (
+    check_secret,
     epochqueue_headers,
     new_secret,
     standard_headers,
 )
+from penstock.broker.webhooks.subscription import Style
 from penstock.errors import InvalidInput
 
 BODY = '{"type": "message", "data": {"payload": "ä"}}'.encode()
@@ -80,14 +80,14 @@ def test_an_epochqueue_signature_is_an_hmac_of_the_body_with_the_secret_as_it_st
 )
 def test_a_secret_that_is_no_secret_is_refused(secret: str) -> None:
     with pytest.raises(InvalidInput):
-        check_standard_secret(secret)
+        check_secret(Style.STANDARD, secret)
 
 
 def test_an_epochqueue_secret_is_any_text_but_not_endless() -> None:
-    assert check_epochqueue_secret("x") == "x"
+    assert check_secret(Style.EPOCHQUEUE, "x") == "x"
     for secret in ("", "x" * 513):
         with pytest.raises(InvalidInput):
-            check_epochqueue_secret(secret)
+            check_secret(Style.EPOCHQUEUE, secret)
 
 
 def test_new_secrets_differ() -> None:
