@@ -33,13 +33,13 @@ from penstock.model import (
     new_message,
 )
 from penstock.operations import Leased, Operation, Runs, Sync
+from penstock.queue.behaviours import as_list, as_new, several, wait_ns_of
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import A, AsyncGroups, Awaiting, QueueMethods
 from penstock.queue.handle import Handle
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
-from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
@@ -120,8 +120,12 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
         dedup_id, dedup_window_s, max_attempts, content_type, compression.
         """
-        if not options and type(payload) is bytes and len(payload) <= self._parts.max_plain_bytes:
-            id_ = self._parts.publishing.publish_plain(payload)
+        if (
+            not options
+            and type(payload) is bytes
+            and len(payload) <= self._behaviours.max_plain_bytes
+        ):
+            id_ = self._behaviours.publishing.publish_plain(payload)
             waiting = self._ledger.commit_async()
             if waiting is not None:
                 await waiting
@@ -132,16 +136,16 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
     async def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
         """Publish several messages, all or none; their ids in the same order."""
         messages = as_list(messages)
-        if self._parts.all_plain(messages):
+        if self._behaviours.all_plain(messages):
             return await self._durable(
-                self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+                self._behaviours.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             )
         return [published.id for published in await self.publish(as_new(messages))]
 
     async def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
         """As `enqueue_batch`, and says which messages were duplicates."""
         messages = as_list(messages)
-        publishing = self._parts.publishing
+        publishing = self._behaviours.publishing
         if self.settings.when_full != "block":
             return await self._durable(publishing.publish(messages))
         published = await self._until(
@@ -169,13 +173,13 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         if stopper is not None and is_stopped(stopper):
             return []
         leased = await self._until(
-            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
+            wait_s, lambda: self._behaviours.delivering.lease(n, lease_s, group, holder), stopper
         )
         try:
             return await self._durable(leased)
         except asyncio.CancelledError:
             if leased:  # nobody will ever see them: give them back
-                self._parts.settling.release(leased)
+                self._behaviours.settling.release(leased)
             raise
 
     @asynccontextmanager
@@ -205,7 +209,7 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
-        taken = await self._until(wait_s, lambda: self._parts.delivering.take(n, group))
+        taken = await self._until(wait_s, lambda: self._behaviours.delivering.take(n, group))
         return await self._durable(taken)
 
     async def _until(
@@ -281,7 +285,7 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
         """The work is done. With `emit`, follow-up messages are published in the same write."""
-        return await self._durable(self._parts.settling.ack(several(leased), as_new(emit)))
+        return await self._durable(self._behaviours.settling.ack(several(leased), as_new(emit)))
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -289,17 +293,17 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> AsyncIterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
-        for message in self._parts.inspecting.browse(state, group):
+        for message in self._behaviours.inspecting.browse(state, group):
             yield message
 
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return await asyncio.to_thread(self._parts.inspecting.history, id, group)
+        return await asyncio.to_thread(self._behaviours.inspecting.history, id, group)
 
     async def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
         await self.stats()  # lets happen what is due, durably
-        for letter in self._parts.inspecting.dead(group):
+        for letter in self._behaviours.inspecting.dead(group):
             yield letter
 
     async def lease_dead(
@@ -312,7 +316,9 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
     ) -> list[LeasedMessage]:
         """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
         them dead."""
-        return await self._durable(self._parts.delivering.lease_dead(n, lease_s, group, holder))
+        return await self._durable(
+            self._behaviours.delivering.lease_dead(n, lease_s, group, holder)
+        )
 
     async def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
@@ -325,16 +331,16 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
             def told(so_far: CompactionResult) -> None:
                 loop.call_soon_threadsafe(tell, replace(so_far))
 
-        return await asyncio.to_thread(self._parts.operating.compact, told)
+        return await asyncio.to_thread(self._behaviours.operating.compact, told)
 
     async def run(self, operation: Operation[A]) -> A:
         """Run any operation of `penstock.operations` and return its answer."""
         events = self._ledger.events
         before = events.next_seq
         if operation.runs is Runs.LOOP and not isinstance(operation, Sync):
-            answer = run(self._parts, operation)
+            answer = run(self._behaviours, operation)
         else:
-            answer = await asyncio.to_thread(run, self._parts, operation)
+            answer = await asyncio.to_thread(run, self._behaviours, operation)
         if operation.writes or events.next_seq != before:  # leases may have been found to be over
             return await self._durable(answer)
         return answer

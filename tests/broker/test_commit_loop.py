@@ -85,7 +85,7 @@ def test_a_failed_sync_fails_its_own_waiters_only() -> None:
 
 
 def test_the_parts_of_a_queue_are_synced_side_by_side_and_all_must_succeed() -> None:
-    class Parts:
+    class Behaviours:
         """Two files; a sync of one ends when the other has begun."""
 
         def __init__(self) -> None:
@@ -106,7 +106,7 @@ def test_the_parts_of_a_queue_are_synced_side_by_side_and_all_must_succeed() -> 
     async def story() -> None:
         commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
         with pytest.raises(LedgerStopped, match="second"):
-            await commits.when_durable(Parts(), None)
+            await commits.when_durable(Behaviours(), None)
         await commits.close()
 
     asyncio.run(story())

@@ -44,28 +44,28 @@ def state(queue: Queue) -> bytes:
 
 
 def fast_take(queue: Queue) -> None:
-    assert queue._parts.fast_path.take() is not None
+    assert queue._behaviours.fast_path.take() is not None
 
 
 def general_take(queue: Queue) -> None:
-    assert queue._parts.delivering.take(1, "main")
+    assert queue._behaviours.delivering.take(1, "main")
 
 
 def fast_lease(queue: Queue) -> None:
-    assert queue._parts.fast_path.lease() is not None
+    assert queue._behaviours.fast_path.lease() is not None
 
 
 def general_lease(queue: Queue) -> None:
-    assert queue._parts.delivering.lease(1, None, "main", "")
+    assert queue._behaviours.delivering.lease(1, None, "main", "")
 
 
 def fast_lease_and_ack(queue: Queue) -> None:
-    (leased,) = queue._parts.delivering.lease(1, None, "main", "")
-    assert queue._parts.fast_path.ack(leased)
+    (leased,) = queue._behaviours.delivering.lease(1, None, "main", "")
+    assert queue._behaviours.fast_path.ack(leased)
 
 
 def general_lease_and_ack(queue: Queue) -> None:
-    queue._parts.settling.ack(queue._parts.delivering.lease(1, None, "main", ""))
+    queue._behaviours.settling.ack(queue._behaviours.delivering.lease(1, None, "main", ""))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_it_writes_the_same_event_and_makes_the_same_change(
 
 def test_it_hands_out_the_same_message(pair: tuple[Queue, Queue]) -> None:
     for _ in range(2):
-        taken, (other,) = pair[0]._parts.fast_path.take(), pair[1].dequeue_batch(1)
+        taken, (other,) = pair[0]._behaviours.fast_path.take(), pair[1].dequeue_batch(1)
         assert taken is not None
         assert taken[1:] == other[1:]  # the id has the queue's identity in it
-        leased, (held,) = pair[0]._parts.fast_path.lease(), pair[1].lease(1, holder="x")
+        leased, (held,) = pair[0]._behaviours.fast_path.lease(), pair[1].lease(1, holder="x")
         assert leased is not None
         assert leased.message[1:] == held.message[1:]
         assert leased.ticket[1:-1] == held.ticket[1:-1]
@@ -101,8 +101,8 @@ def test_it_hands_out_the_same_message(pair: tuple[Queue, Queue]) -> None:
 def test_it_does_not_apply_if_more_than_plain_messages_wait(queue: Queue) -> None:
     queue.enqueue(b"plain")
     queue.enqueue(b"urgent", priority=9)
-    assert queue._parts.fast_path.take() is None
-    assert queue._parts.fast_path.lease() is None
+    assert queue._behaviours.fast_path.take() is None
+    assert queue._behaviours.fast_path.lease() is None
     first = queue.dequeue()
     assert first is not None
     assert first.payload == b"urgent"
@@ -112,7 +112,7 @@ def test_it_does_not_apply_if_a_message_may_have_expired(queue: Queue, clock: Ma
     queue.enqueue(b"stale", ttl=1)
     queue.enqueue(b"fresh")
     clock.advance(2)
-    assert queue._parts.fast_path.take() is None
+    assert queue._behaviours.fast_path.take() is None
     (leased,) = queue.lease()
     assert leased.payload == b"fresh"
 
@@ -121,9 +121,9 @@ def test_it_does_not_apply_if_something_has_become_due(queue: Queue, clock: Manu
     queue.enqueue(b"later", delay=1)
     queue.enqueue(b"a")
     queue.enqueue(b"b")
-    assert queue._parts.fast_path.take() is not None
+    assert queue._behaviours.fast_path.take() is not None
     clock.advance(1)
-    assert queue._parts.fast_path.take() is None
+    assert queue._behaviours.fast_path.take() is None
     assert [queue.dequeue(), queue.dequeue()] != [None, None]
 
 
@@ -131,10 +131,10 @@ def test_it_does_not_apply_if_a_lease_ran_out(queue: Queue, clock: ManualClock) 
     queue.enqueue_batch([b"a", b"b", b"c"])
     (first,) = queue.lease()
     clock.advance(31)
-    assert queue._parts.fast_path.lease() is None
+    assert queue._behaviours.fast_path.lease() is None
     (second,) = queue.lease()  # by the general way, which puts the timeout on record
     assert second.payload == b"b"
-    assert not queue._parts.fast_path.ack(first)  # late, and yet in time
+    assert not queue._behaviours.fast_path.ack(first)  # late, and yet in time
     queue.ack(first)
     clock.advance(1)
     assert [job.payload for job in queue.lease(9)] == [b"c"]
@@ -206,7 +206,7 @@ class RandomState:
             case "nack" if self.held:
                 queue.nack(self._take(number), "no", delay=None if number % 2 else number)
             case "kill" if self.held:
-                queue._parts.settling.nack([self._take(number)], "never", final=True)
+                queue._behaviours.settling.nack([self._take(number)], "never", final=True)
             case "release" if self.held:
                 queue.release(self._take(number))
             case "extend" if self.held:
@@ -249,7 +249,7 @@ class RandomState:
         return True
 
     def check(self, number: int) -> None:
-        fast, leased = self.queue._parts.fast_path, list[LeasedMessage]()
+        fast, leased = self.queue._behaviours.fast_path, list[LeasedMessage]()
 
         def lease() -> bool:
             found = fast.lease()

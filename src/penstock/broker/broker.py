@@ -15,9 +15,9 @@ from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.create_on_use import CreateOnUse
 from penstock.broker.documents import update_document
 from penstock.broker.file_door import FileDoor
-from penstock.broker.first_use import FirstUse
 from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held
 from penstock.broker.metrics import BrokerMetrics
@@ -71,7 +71,7 @@ class Broker:
         )
         self.background = Background()
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock, self.background)
-        self._in_queue = FirstUse(
+        self._in_queue = CreateOnUse(
             store,
             self._catalogue,
             self.clock,

@@ -33,7 +33,7 @@ from penstock.operations import (
 )
 from penstock.operations.answers import decode_record
 from penstock.operations.operation import Moment, field_notes
-from penstock.queue.parts import several
+from penstock.queue.behaviours import several
 
 A = TypeVar("A")
 

@@ -31,8 +31,8 @@ from penstock.model import (
     new_message,
 )
 from penstock.operations import Compact, Leased, Operation
+from penstock.queue.behaviours import as_list, as_new, half_time_ns, several
 from penstock.queue.facade import A, Blocking, Groups, QueueMethods
-from penstock.queue.parts import as_list, as_new, half_time_ns, several
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
 

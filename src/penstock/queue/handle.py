@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from penstock.model import LeasedMessage, Settler
+from penstock.queue.behaviours import Behaviours, half_time_ns
 from penstock.queue.core import QueueCore
-from penstock.queue.parts import Parts, half_time_ns
 from penstock.queue.settings import QueueSettings
 from penstock.queue.streaming import Stopper, is_stopped
 
@@ -19,7 +19,7 @@ class Handle:
     def __init__(self, core: QueueCore, settler: Settler) -> None:
         self._core = core
         self._ledger = core.ledger
-        self._parts = Parts(core, settler)
+        self._behaviours = Behaviours(core, settler)
 
     def __repr__(self) -> str:
         ledger = self._ledger
@@ -64,7 +64,7 @@ class Handle:
                 ahead = left[:]
                 left.clear()
                 if ahead and not self._ledger.is_stopped:
-                    self._parts.settling.give_back(ahead)
+                    self._behaviours.settling.give_back(ahead)
 
         core.before_close.append(give_back)
         try:

@@ -43,17 +43,17 @@ from penstock.operations import (
     Sync,
     position_fields,
 )
+from penstock.queue.behaviours import Behaviours, several
 from penstock.queue.delivery import Delivery
 from penstock.queue.events import EventType
 from penstock.queue.messages import size_of
-from penstock.queue.parts import Parts, several
 
 A = TypeVar("A")
 
 MAX_SCANNED_BYTES = 256 << 20  # of payloads, for one page
 
 
-def run(queue: Parts, operation: Operation[A]) -> A:
+def run(queue: Behaviours, operation: Operation[A]) -> A:
     """Run an operation in a queue and return its answer, which may not be durable yet."""
     return cast(A, _HANDLERS[type(operation)](queue, operation))
 
@@ -61,16 +61,16 @@ def run(queue: Parts, operation: Operation[A]) -> A:
 # -- looking ---------------------------------------------------------------------------------------
 
 
-def get_message(queue: Parts, operation: GetMessage) -> Row:
+def get_message(queue: Behaviours, operation: GetMessage) -> Row:
     return _row(queue, queue.inspecting.get(operation.id), operation.group)
 
 
-def peek(queue: Parts, operation: Peek) -> list[Row]:
+def peek(queue: Behaviours, operation: Peek) -> list[Row]:
     found = queue.inspecting.peek(operation.n, operation.group, operation.max_bytes)
     return [_row(queue, message, operation.group) for message in found]
 
 
-def browse(queue: Parts, operation: Browse) -> Page:
+def browse(queue: Behaviours, operation: Browse) -> Page:
     """Return the next rows that match, reading no more messages than the budget allows."""
     matches = _filter(operation)
     rows: list[Row] = []
@@ -114,7 +114,7 @@ def _ns(time: Any) -> int:
     return 0 if time is None else round(time * NS)
 
 
-def _row(queue: Parts, message: Message, group_name: str, state: str | None = None) -> Row:
+def _row(queue: Behaviours, message: Message, group_name: str, state: str | None = None) -> Row:
     """Return a message with its state; `state` if that is known already."""
     core = queue.core
     with core.lock, core.change:
@@ -123,7 +123,7 @@ def _row(queue: Parts, message: Message, group_name: str, state: str | None = No
     return Row(message, state or queue.inspecting.state_of(message.id, group_name), attempts)
 
 
-def list_dead(queue: Parts, operation: ListDead) -> DeadPage:
+def list_dead(queue: Behaviours, operation: ListDead) -> DeadPage:
     """Return the next dead letters that match: at least one, and no more than fit into
     `max_bytes`."""
     core, inspecting, limit = queue.core, queue.inspecting, operation.limit
@@ -161,85 +161,85 @@ def _is_wanted(delivery: Delivery, operation: ListDead) -> bool:
     )
 
 
-def explain_wait(queue: Parts, operation: ExplainWait) -> WhyAnswer:
+def explain_wait(queue: Behaviours, operation: ExplainWait) -> WhyAnswer:
     return queue.inspecting.why(operation.id, operation.group)
 
 
-def get_retry_info(queue: Parts, operation: GetRetryInfo) -> RetryInfo:
+def get_retry_info(queue: Behaviours, operation: GetRetryInfo) -> RetryInfo:
     return queue.inspecting.retry_info(operation.id, operation.group)
 
 
-def list_history(queue: Parts, operation: ListHistory) -> list[HistoryEvent]:
+def list_history(queue: Behaviours, operation: ListHistory) -> list[HistoryEvent]:
     return queue.inspecting.history(
         operation.id, operation.group, skip=operation.skip, limit=operation.limit
     )
 
 
-def get_stats(queue: Parts, operation: GetStats) -> Stats:
+def get_stats(queue: Behaviours, operation: GetStats) -> Stats:
     return queue.inspecting.stats()
 
 
 # -- operating -------------------------------------------------------------------------------------
 
 
-def seek(queue: Parts, operation: Seek) -> int:
+def seek(queue: Behaviours, operation: Seek) -> int:
     return queue.operating.seek(operation.group, **position_fields(operation))
 
 
-def list_groups(queue: Parts, operation: ListGroups) -> list[str]:
+def list_groups(queue: Behaviours, operation: ListGroups) -> list[str]:
     core = queue.core
     with core.lock, core.change:
         return sorted(group.name for group in core.state.groups.values())
 
 
-def create_group(queue: Parts, operation: CreateGroup) -> bool:
+def create_group(queue: Behaviours, operation: CreateGroup) -> bool:
     is_new = queue.core.state.group_named(operation.name) is None
     queue.operating.create_group(operation.name, **position_fields(operation))
     return is_new
 
 
-def delete_group(queue: Parts, operation: DeleteGroup) -> None:
+def delete_group(queue: Behaviours, operation: DeleteGroup) -> None:
     queue.operating.delete_group(operation.name)
 
 
-def cancel(queue: Parts, operation: Cancel) -> bool:
+def cancel(queue: Behaviours, operation: Cancel) -> bool:
     return queue.operating.cancel(operation.id)
 
 
-def purge(queue: Parts, operation: Purge) -> int:
+def purge(queue: Behaviours, operation: Purge) -> int:
     return queue.operating.purge(operation.group)
 
 
-def cancel_deliverable(queue: Parts, operation: CancelDeliverable) -> int:
+def cancel_deliverable(queue: Behaviours, operation: CancelDeliverable) -> int:
     return queue.operating.cancel_deliverable(MAIN_GROUP_NAME, operation.limit)
 
 
-def release_holder(queue: Parts, operation: ReleaseHolder) -> int:
+def release_holder(queue: Behaviours, operation: ReleaseHolder) -> int:
     return queue.settling.release_of(operation.holder, operation.group)
 
 
-def nack(queue: Parts, operation: Nack) -> None:
+def nack(queue: Behaviours, operation: Nack) -> None:
     queue.settling.nack(several(operation.leased), operation.reason, operation.delay)
 
 
-def extend(queue: Parts, operation: Extend) -> None:
+def extend(queue: Behaviours, operation: Extend) -> None:
     queue.settling.extend(several(operation.leased), operation.lease_s)
 
 
-def release(queue: Parts, operation: Release) -> None:
+def release(queue: Behaviours, operation: Release) -> None:
     queue.settling.release(several(operation.leased))
 
 
-def redrive(queue: Parts, operation: Redrive) -> int:
+def redrive(queue: Behaviours, operation: Redrive) -> int:
     return _settle_dead(queue, EventType.REDRIVEN, operation, dry_run=operation.dry_run)
 
 
-def discard(queue: Parts, operation: Discard) -> int:
+def discard(queue: Behaviours, operation: Discard) -> int:
     return _settle_dead(queue, EventType.DISCARDED, operation)
 
 
 def _settle_dead(
-    queue: Parts, kind: EventType, operation: Redrive | Discard, *, dry_run: bool = False
+    queue: Behaviours, kind: EventType, operation: Redrive | Discard, *, dry_run: bool = False
 ) -> int:
     return queue.operating.settle_dead(
         kind,
@@ -253,23 +253,23 @@ def _settle_dead(
     )
 
 
-def pause(queue: Parts, operation: Pause) -> None:
+def pause(queue: Behaviours, operation: Pause) -> None:
     queue.operating.pause(True)
 
 
-def resume(queue: Parts, operation: Resume) -> None:
+def resume(queue: Behaviours, operation: Resume) -> None:
     queue.operating.pause(False)
 
 
-def compact(queue: Parts, operation: Compact) -> int:
+def compact(queue: Behaviours, operation: Compact) -> int:
     return queue.operating.compact(seals=operation.seal).bytes_freed
 
 
-def sync(queue: Parts, operation: Sync) -> None:
+def sync(queue: Behaviours, operation: Sync) -> None:
     queue.core.ledger.sync()
 
 
-_HANDLERS: dict[type[Operation[Any]], Callable[[Parts, Any], Any]] = {
+_HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Browse: browse,
     Cancel: cancel,
     CancelDeliverable: cancel_deliverable,

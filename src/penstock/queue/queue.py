@@ -26,13 +26,13 @@ from penstock.model import (
     new_message,
 )
 from penstock.operations import Leased, Operation
+from penstock.queue.behaviours import as_list, as_new, several, wait_ns_of
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import A, Blocking, Groups, QueueMethods
 from penstock.queue.handle import Handle
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
-from penstock.queue.parts import as_list, as_new, several, wait_ns_of
 from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import Stopper, Streaming, is_stopped
@@ -88,9 +88,9 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
 
     def __init__(self, core: QueueCore) -> None:
         super().__init__(core, self)
-        self._max_plain_bytes = self._parts.max_plain_bytes
-        self._publish_plain = self._parts.publishing.publish_plain
-        fast_path = self._parts.fast_path
+        self._max_plain_bytes = self._behaviours.max_plain_bytes
+        self._publish_plain = self._behaviours.publishing.publish_plain
+        fast_path = self._behaviours.fast_path
         self._take, self._lease, self._ack = fast_path.take, fast_path.lease, fast_path.ack
         self._commits = core.settings.sync == "always"
         self.groups = Groups(self)
@@ -116,8 +116,8 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         """Publish several messages, all or none; their ids in the same order."""
         if type(messages) is not list:
             messages = as_list(messages)
-        if self._parts.all_plain(messages):
-            ids = self._parts.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
+        if self._behaviours.all_plain(messages):
+            ids = self._behaviours.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             self._commit()
             return ids
         return [published.id for published in self.publish(as_new(messages))]
@@ -126,7 +126,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         """As `enqueue_batch`, and says which messages were duplicates."""
         if type(messages) is not list:
             messages = as_list(messages)
-        published = self._parts.publishing.publish(messages)
+        published = self._behaviours.publishing.publish(messages)
         self._commit()
         return published
 
@@ -157,7 +157,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
                     self._ledger.commit()
                 return [leased]
         return self._until(
-            wait_s, lambda: self._parts.delivering.lease(n, lease_s, group, holder), stopper
+            wait_s, lambda: self._behaviours.delivering.lease(n, lease_s, group, holder), stopper
         )
 
     @contextmanager
@@ -198,7 +198,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         self, n: int, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
         """Take up to `n` messages for good."""
-        return self._until(wait_s, lambda: self._parts.delivering.take(n, group))
+        return self._until(wait_s, lambda: self._behaviours.delivering.take(n, group))
 
     def _until(
         self, wait_s: Duration, attempt: Callable[[], list[_T]], stopper: Stopper | None = None
@@ -231,7 +231,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
             if self._commits:
                 self._ledger.commit()
             return []
-        ids = self._parts.settling.ack(several(leased), as_new(emit))
+        ids = self._behaviours.settling.ack(several(leased), as_new(emit))
         self._commit()
         return ids
 
@@ -257,16 +257,16 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> Iterator[Message]:
         """Messages by state, without consuming; all that are not done by default."""
-        return self._parts.inspecting.browse(state, group)
+        return self._behaviours.inspecting.browse(state, group)
 
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Everything that happened to a message."""
-        return self._parts.inspecting.history(id, group)
+        return self._behaviours.inspecting.history(id, group)
 
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
         """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
         self.stats()  # lets happen what is due, durably
-        return self._parts.inspecting.dead(group)
+        return self._behaviours.inspecting.dead(group)
 
     def lease_dead(
         self,
@@ -278,7 +278,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
     ) -> list[LeasedMessage]:
         """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
         them dead."""
-        leased = self._parts.delivering.lease_dead(n, lease_s, group, holder)
+        leased = self._behaviours.delivering.lease_dead(n, lease_s, group, holder)
         self._commit()
         return leased
 
@@ -286,13 +286,13 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
-        return self._parts.operating.compact(on_progress)
+        return self._behaviours.operating.compact(on_progress)
 
     def run(self, operation: Operation[A]) -> A:
         """Run any operation of `penstock.operations` and return its answer."""
         events = self._ledger.events
         before = events.next_seq
-        answer = run(self._parts, operation)
+        answer = run(self._behaviours, operation)
         if operation.writes or events.next_seq != before:  # leases may have been found to be over
             self._commit()
         return answer

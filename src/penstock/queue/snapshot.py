@@ -165,16 +165,16 @@ class Frozen:
     """The parts of a snapshot: bytes, and functions that make bytes."""
 
     def __init__(self) -> None:
-        self._parts: list[bytes | Callable[[], bytes]] = []
+        self._behaviours: list[bytes | Callable[[], bytes]] = []
         self.size = 0  # approximately
 
     def blob(self, data: bytes) -> None:
-        self._parts.append(data)
+        self._behaviours.append(data)
         self.size += len(data)
 
     def later(self, make: Callable[[], bytes], *, size: int) -> None:
         """Add a part that `done` makes."""
-        self._parts.append(make)
+        self._behaviours.append(make)
         self.size += size
 
     def json(self, value: object) -> None:
@@ -186,7 +186,7 @@ class Frozen:
     def done(self) -> bytes:
         """Return all parts, each with its length."""
         found: list[bytes] = []
-        for part in self._parts:
+        for part in self._behaviours:
             data = part if isinstance(part, bytes) else part()
             found += (_LENGTH.pack(len(data)), data)
         return b"".join(found)

@@ -28,9 +28,9 @@ from penstock.model import (
 )
 from penstock.names import QueueName
 from penstock.operations import Operation, Runs, Sync
+from penstock.queue.behaviours import Behaviours, as_new
 from penstock.queue.core import QueueCore
 from penstock.queue.operation_handlers import run
-from penstock.queue.parts import Parts, as_new
 
 if TYPE_CHECKING:
     from penstock.broker.background import Background
@@ -57,14 +57,14 @@ class OpenQueue:
     ) -> None:
         self.name = name
         self.core = core
-        self._parts = Parts(core, _NotHere())
+        self._behaviours = Behaviours(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
         self._commits = commits
         self._timer = timer
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._waits_for_disk = core.settings.sync == "always"
-        plain = self._parts.publishing.plain_is_enough
+        plain = self._behaviours.publishing.plain_is_enough
         self._blocks = core.settings.when_full == "block" and not plain
         self._repeats = repeats
         self._background = background
@@ -118,7 +118,7 @@ class OpenQueue:
 
     def last_stats(self) -> "ClosedStats":
         """Its counts, to be shown while it is closed."""
-        return ClosedStats(self._parts.inspecting.stats(), self.core.clock.monotonic_ns())
+        return ClosedStats(self._behaviours.inspecting.stats(), self.core.clock.monotonic_ns())
 
     # -- waiting for messages ----------------------------------------------------------------------
 
@@ -168,9 +168,9 @@ class OpenQueue:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[Publishable]) -> Future[list[Published]]:
-        publishing = self._parts.publishing
+        publishing = self._behaviours.publishing
         if len(messages) == 1:
-            item = self._parts.plain_item(messages[0])
+            item = self._behaviours.plain_item(messages[0])
             if item is not None and _is_small(item):
                 return self._durable([Published(publishing.publish_plain(item))])
         if self._blocks:
@@ -184,18 +184,18 @@ class OpenQueue:
 
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
         """Perhaps in a thread."""
-        publishing = self._parts.publishing
-        if self._parts.all_plain(messages):
+        publishing = self._behaviours.publishing
+        if self._behaviours.all_plain(messages):
             ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
             return [Published(id_) for id_ in ids]
-        if self._parts.all_typed(messages):
+        if self._behaviours.all_typed(messages):
             ids = publishing.publish_typed_batch(messages)  # type: ignore[arg-type]
             return [Published(id_) for id_ in ids]
         return publishing.publish(as_new(messages))
 
     async def _publish_when_room(self, new: list[NewMessage]) -> list[Published]:
         """Wait for room, without a thread: any number may wait, and nobody else does for them."""
-        publishing, settings = self._parts.publishing, self.core.settings
+        publishing, settings = self._behaviours.publishing, self.core.settings
         ends_at = self._loop.time() + settings.block_s
         changed = asyncio.Event()
 
@@ -225,7 +225,7 @@ class OpenQueue:
         return await self._durable(published)
 
     async def _try_publish(self, new: list[NewMessage]) -> list[Published]:
-        try_publish = self._parts.publishing.try_publish
+        try_publish = self._behaviours.publishing.try_publish
         if is_heavy(new):
             return await self._occupy(lambda: try_publish(new))
         async with self.turn:
@@ -308,19 +308,19 @@ class OpenQueue:
     ) -> list[LeasedMessage]:
         """Perhaps in a thread."""
         if dead:
-            return self._parts.delivering.lease_dead(n, lease_s, group, holder, max_bytes)
+            return self._behaviours.delivering.lease_dead(n, lease_s, group, holder, max_bytes)
         if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
-            leased = self._parts.fast_path.lease()
+            leased = self._behaviours.fast_path.lease()
             if leased is not None:
                 return [leased]
-        return self._parts.delivering.lease(n, lease_s, group, holder, max_bytes)
+        return self._behaviours.delivering.lease(n, lease_s, group, holder, max_bytes)
 
     def _give_back(self, leased: list[LeasedMessage]) -> None:
         """Nobody took them. Dead letters stay dead by it, others are ready again."""
         try:
-            self._parts.settling.release(leased)
+            self._behaviours.settling.release(leased)
         except ReceiptInvalid:
-            self._parts.settling.give_back(leased)  # what is still held of them
+            self._behaviours.settling.give_back(leased)  # what is still held of them
         self._commits.soon(self)
 
     def ready_hint(self, group: str) -> int:
@@ -329,7 +329,7 @@ class OpenQueue:
             return self.core.group(group).waiting.ready
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        outcomes = settle_each(self._parts, self._repeats, settlements)
+        outcomes = settle_each(self._behaviours, self._repeats, settlements)
         if any(one.verdict != "ack" for one in settlements):
             self.plan()  # a nack is due again at some time
         return self._durable(outcomes)
@@ -338,7 +338,7 @@ class OpenQueue:
         """Run any other operation; where, and whether its answer waits for the disk, it says."""
         if isinstance(operation, Sync):
             return self._commits.when_durable(self, cast(_T, None))
-        work = partial(run, self._parts, operation)
+        work = partial(run, self._behaviours, operation)
         if operation.runs is not Runs.LOOP:
             alone = operation.runs is Runs.ALONE
             return self.in_thread(work, writes=operation.writes, alone=alone)

@@ -6,32 +6,34 @@ from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import Receipt
-from penstock.queue.parts import Parts, as_new
+from penstock.queue.behaviours import Behaviours, as_new
 
 
-def settle_each(parts: Parts, repeats: Repeats, settlements: Sequence[Settlement]) -> list[Outcome]:
+def settle_each(
+    queue: Behaviours, repeats: Repeats, settlements: Sequence[Settlement]
+) -> list[Outcome]:
     """The outcomes in the same order. One that is no good does not keep the others back."""
     verdict = settlements[0].verdict if settlements else "ack"
     if verdict in ("ack", "release") and all(
         one.verdict == verdict and not one.emit for one in settlements
     ):
         if verdict == "release":
-            together = _together(parts.settling.release, settlements)
+            together = _together(queue.settling.release, settlements)
         elif len(settlements) == 1:
-            together = _ack_one(parts, settlements[0].receipt)
+            together = _ack_one(queue, settlements[0].receipt)
         else:
-            together = _together(parts.settling.ack, settlements)
+            together = _together(queue.settling.ack, settlements)
         if together:
             if verdict == "ack":
                 repeats.acked(one.receipt for one in settlements)
             return [Outcome(one.receipt, "done") for one in settlements]
-    return [_settle(parts, repeats, one) for one in settlements]
+    return [_settle(queue, repeats, one) for one in settlements]
 
 
-def _ack_one(parts: Parts, receipt: str) -> bool:
+def _ack_one(queue: Behaviours, receipt: str) -> bool:
     """By the short way, which is enough for nearly all; False if it is not."""
     try:
-        return parts.fast_path.ack_receipt(*Receipt.unpack(receipt))
+        return queue.fast_path.ack_receipt(*Receipt.unpack(receipt))
     except ReceiptInvalid:
         return False
 
@@ -45,8 +47,8 @@ def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[S
     return True
 
 
-def _settle(parts: Parts, repeats: Repeats, one: Settlement) -> Outcome:
-    receipt, settling = one.receipt, parts.settling
+def _settle(queue: Behaviours, repeats: Repeats, one: Settlement) -> Outcome:
+    receipt, settling = one.receipt, queue.settling
     try:
         if one.verdict == "ack":
             ids = settling.ack([receipt], as_new(one.emit))
@@ -55,7 +57,7 @@ def _settle(parts: Parts, repeats: Repeats, one: Settlement) -> Outcome:
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
         elif one.verdict == "extend":
-            settling.extend([receipt], one.lease_s or parts.core.settings.lease_s)
+            settling.extend([receipt], one.lease_s or queue.core.settings.lease_s)
         else:
             settling.release([receipt])
     except ReceiptInvalid as error:

@@ -1,4 +1,4 @@
-"""The behaviours of a queue over one core; the faces for threads and tasks share them."""
+"""The behaviours of a queue over one core, which all its handles share."""
 
 from collections.abc import Iterable, Sequence
 from itertools import islice
@@ -23,8 +23,8 @@ _ONLY_BYTES = {bytes}
 _ONLY_TYPED = {TypedPayload}
 
 
-class Parts:
-    """What a face of the queue needs."""
+class Behaviours:
+    """Publishing, delivering, settling, inspecting and operating, over one core."""
 
     def __init__(self, core: QueueCore, settler: Settler) -> None:
         self.core = core
@@ -35,12 +35,12 @@ class Parts:
         self.delivering = Delivering(core, self.inspecting, settler, nonces)
         self.fast_path = FastPath(core, settler, nonces)
         self.operating = Operating(core, self.inspecting)
-        # The longest payload that may go the short way; -1: none may.
+        # The longest payload that the fast path takes; -1: it takes none.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
 
     def plain_item(self, message: Payload | NewMessage | TypedPayload) -> bytes | Draft | None:
-        """What the short way takes for a message; None if it may not go that way."""
+        """Return what the fast path takes for a message; None if it does not apply."""
         if type(message) is bytes:
             return message if len(message) <= self.max_plain_bytes else None
         if type(message) is TypedPayload and len(message[0]) <= self.max_plain_bytes:
@@ -48,7 +48,7 @@ class Parts:
         return None
 
     def all_plain(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
-        """May a batch go the short way?"""
+        """Return whether a batch may take the fast path."""
         limit = self.max_plain_bytes
         return (
             limit >= 0
@@ -58,7 +58,7 @@ class Parts:
         )
 
     def all_typed(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
-        """May it go the short way, as payloads with a content type?"""
+        """Return whether a batch may take the fast path as payloads with a content type."""
         limit = self.max_plain_bytes
         return (
             limit >= 0

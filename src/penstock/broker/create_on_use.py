@@ -1,5 +1,7 @@
-"""A queue is made by its first use, where that may be. What it would refuse is found out before:
-a bad call makes nothing."""
+"""Create a queue when it is first used, if that is allowed.
+
+What the new queue would refuse is found out first: a bad call creates nothing.
+"""
 
 import asyncio
 from asyncio import Future
@@ -14,16 +16,16 @@ from penstock.clock import Clock
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME
 from penstock.names import QueueName
+from penstock.queue.behaviours import as_new
 from penstock.queue.delivering import check_count
 from penstock.queue.drafting import check_messages
-from penstock.queue.parts import as_new
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 _T = TypeVar("_T")
 
 
-class FirstUse:
-    """Does work in queues, and makes them if need be. Refusals are counted."""
+class CreateOnUse:
+    """Run calls in queues that are created if need be. Count the refusals."""
 
     def __init__(
         self,
