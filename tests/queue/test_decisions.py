@@ -126,7 +126,7 @@ def state_names(state: QueueState) -> list[State]:
 
 def due(state: QueueState, **settings: float) -> list[Event]:
     return decide_due(
-        state,
+        state.groups[0],
         QueueSettings(**settings),  # type: ignore[arg-type]
         NOW,
         NOW,

@@ -149,20 +149,19 @@ class QueueCore:
         state = self.state
         state.moment.mono_ns = mono_ns
         self.catch_up()
-        if all(
-            group.is_quiet(now_ns, mono_ns) and not (self._discards_dead and group.dead)
-            for group in state.groups.values()
-        ):
-            return now_ns
-        state.promote(now_ns)
-        events = decide_due(
-            state,
-            self.settings,
-            now_ns,
-            mono_ns,
-            max_attempts=self.max_attempts_of,
-            retry_delay=self.retry_delay,
-        )
+        events: list[Event] = []
+        for group in state.groups.values():
+            if group.is_quiet(now_ns, mono_ns) and not (self._discards_dead and group.dead):
+                continue
+            group.waiting.promote(now_ns)
+            events += decide_due(
+                group,
+                self.settings,
+                now_ns,
+                mono_ns,
+                max_attempts=self.max_attempts_of,
+                retry_delay=self.retry_delay,
+            )
         if events and not self.ledger.is_stopped:  # a reader leaves it to the writer
             self.record(events)
             state.promote(now_ns)  # without a backoff, a message is ready again at once

@@ -46,7 +46,7 @@ def about(kind: EventType, group: Group, seqs: Iterable[int], attempt: int = 0) 
 
 
 def decide_due(
-    state: QueueState,
+    group: Group,
     settings: QueueSettings,
     now_ns: int,
     mono_ns: int,
@@ -56,12 +56,12 @@ def decide_due(
 ) -> list[Event]:
     """Return the timeouts of ended leases, and the dead letters to discard."""
     events: list[Event] = []
-    for group in state.groups.values():
-        for seq, lease in group.lease_ends.overdue(mono_ns):
-            failed = FailedAttempt(
-                seq, group.name, lease.attempt, max_attempts(seq), "lease ran out", timed_out=True
-            )
-            events.append(decide_failure(group, failed, now_ns, retry_delay))
+    for seq, lease in group.lease_ends.overdue(mono_ns):
+        failed = FailedAttempt(
+            seq, group.name, lease.attempt, max_attempts(seq), "lease ran out", timed_out=True
+        )
+        events.append(decide_failure(group, failed, now_ns, retry_delay))
+    if group.dead:
         events += decide_stale_dead(group, settings.dead_retention_s, now_ns)
         events += decide_excess_dead(group, settings.dead_max_messages, settings.dead_max_bytes)
     return events
@@ -204,8 +204,15 @@ def decide_lease(
 ) -> list[Event]:
     """Lease messages, given by attempt: LEASED, or DEAD_LEASED for dead letters."""
     return [
-        about(kind, group, seqs, attempt)._replace(
-            nonce=nonce, deadline_ns=now_ns + length_ns, length_ns=length_ns, holder=holder
+        Event(
+            kind,
+            group=group.number,
+            attempt=attempt,
+            runs=tuple(as_runs(seqs)),
+            nonce=nonce,
+            deadline_ns=now_ns + length_ns,
+            length_ns=length_ns,
+            holder=holder,
         )
         for attempt, seqs in attempts.items()
     ]
@@ -271,7 +278,8 @@ def _held_together(state: QueueState, identity: int, leased: list[Leased]) -> He
         return None
     if [leases.get(seq) for seq in seqs].count(lease) != len(seqs):
         return None
-    return held._replace(seqs=seqs)
+    held.seqs.extend(seqs)
+    return held
 
 
 def _held(

@@ -44,7 +44,7 @@ def check_message(message: object) -> None:
 def draft_of(message: NewMessage, settings: QueueSettings, now_ns: int, number: int) -> Draft:
     """Check a message, and compress its payload. Return what is to be written."""
     draft = check(message, settings, now_ns, number)
-    method = _compression(message, settings)
+    method = settings.compression if message.compression is None else message.compression
     if method == "none":
         return draft
     payload, compression = compress(
@@ -77,17 +77,14 @@ def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int
             headers=_headers(message.headers),
             attributes=_attributes(message, settings, now_ns),
         )
-        used = len(draft.payload) >= settings.compression_min_bytes
-        check_method(_compression(message, settings), used=used)
+        method = settings.compression if message.compression is None else message.compression
+        if method != "none":
+            check_method(method, used=len(draft.payload) >= settings.compression_min_bytes)
         return draft
     except InvalidInput as error:
         if number == 0:
             raise
         raise type(error)(f"message {number} of the batch: {error}") from error
-
-
-def _compression(message: NewMessage, settings: QueueSettings) -> str:
-    return settings.compression if message.compression is None else message.compression
 
 
 def _attributes(

@@ -30,19 +30,43 @@ def size_of(message: Message) -> int:
 
 def to_message(entry: Entry, identity: int, max_unpacked_bytes: int) -> Message:
     """Return the message in an entry. Raise PayloadUnreadable if it cannot be decompressed."""
-    seq, timestamp_ns, _, payload, priority, expires_at_ns, deliver_at_ns = entry[:7]
-    key, headers, attributes, compression = entry[7:11]
+    (
+        seq,
+        published_ns,
+        _,
+        payload,
+        priority,
+        expires_at_ns,
+        deliver_at_ns,
+        key,
+        headers,
+        attributes,
+        compression,
+        _,
+        _,
+    ) = entry
     if compression:
         payload = decompress(payload, compression, max_bytes=max_unpacked_bytes)
     content_type, max_attempts = None, 0
     if attributes:
         content_type = attributes[CONTENT_TYPE].decode() if CONTENT_TYPE in attributes else None
         max_attempts = int.from_bytes(attributes.get(MAX_ATTEMPTS, b""), "little")
-    id_ = codec.make_id(timestamp_ns, identity, seq)
-    key_text = None if key is None else key.decode()
-    times = timestamp_ns, deliver_at_ns, expires_at_ns
-    rest = key_text, headers or NO_HEADERS, content_type, max_attempts
-    return tuple.__new__(Message, (id_, seq, payload, priority, *times, *rest))
+    return tuple.__new__(
+        Message,
+        (
+            codec.make_id(published_ns, identity, seq),
+            seq,
+            payload,
+            priority,
+            published_ns,
+            deliver_at_ns,
+            expires_at_ns,
+            None if key is None else key.decode(),
+            NO_HEADERS if headers is None else headers,
+            content_type,
+            max_attempts,
+        ),
+    )
 
 
 def _ahead_count(before: int, entry_bytes: int) -> int:

@@ -8,7 +8,7 @@ from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import islice
+from itertools import chain, islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
@@ -62,6 +62,17 @@ class Lane:
 
 class Waiting:
     """All waiting messages of a group, by priority and due time."""
+
+    __slots__ = (
+        "_deliveries",
+        "_oldest",
+        "delays",
+        "lanes",
+        "plain",
+        "scheduled",
+        "special",
+        "timetable",
+    )
 
     def __init__(self, deliveries: Mapping[int, Delivery]) -> None:
         self._deliveries = deliveries
@@ -193,10 +204,8 @@ class Waiting:
         lanes = [priority for priority, lane in enumerate(self.lanes) if len(lane)]
         if len(lanes) > 1 and level_ns:
             return self._aged(lanes, published_ns, due_ns, now_ns, level_ns)
-        return (
-            seq
-            for priority in reversed(lanes)
-            for seq in self.lanes[priority].in_order(published_ns)
+        return chain.from_iterable(
+            self.lanes[priority].in_order(published_ns) for priority in reversed(lanes)
         )
 
     def _aged(
