@@ -1,6 +1,7 @@
 """A broker as a whole: namespaces, queues, webhooks; and what is said about wrong options."""
 
 import asyncio
+import inspect
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,7 +9,13 @@ from pathlib import Path
 import pytest
 
 import penstock
-from penstock.client import RemoteBroker, connect_broker, connect_broker_async
+from penstock.client import (
+    AsyncRemoteBroker,
+    RemoteBroker,
+    connect_broker,
+    connect_broker_async,
+)
+from penstock.client.administration import BrokerMethods
 from penstock.errors import (
     AddressRefused,
     AlreadyExists,
@@ -68,7 +75,7 @@ def test_queues(broker: RemoteBroker) -> None:
 def test_listings_are_whole_however_many_pages_they_have(
     broker: RemoteBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.client.pages.ROWS", 3)
+    monkeypatch.setattr("penstock.client.answers.ROWS", 3)
     names = [f"space-{n % 4}/queue-{n:02}" for n in range(20)]
     for name in names:
         broker.create_queue(name)
@@ -161,3 +168,18 @@ def test_a_forked_child_makes_connections_of_its_own(broker: RemoteBroker) -> No
     assert os.waitpid(child, 0)[1] == 0
     queue.enqueue(b"parent again")
     assert [m.payload for m in queue.browse()] == [b"parent", b"child", b"parent again"]
+
+
+def test_both_brokers_have_methods_with_real_signatures_and_docstrings() -> None:
+    for name in dir(BrokerMethods):
+        if name.startswith("_"):
+            continue
+        blocking, awaiting = getattr(RemoteBroker, name), getattr(AsyncRemoteBroker, name)
+        assert blocking.__doc__ and blocking.__doc__ == awaiting.__doc__
+        assert inspect.signature(blocking) == inspect.signature(awaiting)
+        assert next(iter(inspect.signature(blocking).parameters)) == "self"
+        assert blocking.__name__ == awaiting.__name__ == name
+        assert inspect.iscoroutinefunction(awaiting)
+        assert not inspect.iscoroutinefunction(blocking)
+    signature = inspect.signature(RemoteBroker.delete_namespace)
+    assert str(signature).startswith("(self, name: str, *, force: bool = False)")

@@ -12,7 +12,7 @@ import penstock
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.client import Batching, ClientOptions
-from penstock.client.publishing import OwnKeys, publish
+from penstock.client.publishing import DedupIds, publish
 from penstock.errors import (
     BrokerError,
     KeyRefused,
@@ -124,7 +124,7 @@ def test_settling_is_done_once_whatever_is_cut(
 
 def test_a_client_that_does_not_retry_sends_no_keys() -> None:
     def keys(retry_s: float) -> int:
-        own = OwnKeys(ClientOptions(retry_s=retry_s).keys_known_for_s())
+        own = DedupIds(ClientOptions(retry_s=retry_s).dedup_window_s())
         return publish("/x", [NewMessage(payload=b"x")] * 3, own).body.count(b"dedup_id")
 
     assert (keys(0), keys(10)) == (0, 3)

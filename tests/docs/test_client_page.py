@@ -54,7 +54,7 @@ def test_every_method_of_a_broker_is_listed() -> None:
     ]
     methods = {
         name
-        for name, value in vars(RemoteBroker).items()
-        if not name.startswith("_") and callable(value)
+        for name in dir(RemoteBroker)
+        if not name.startswith("_") and callable(getattr(RemoteBroker, name))
     }
-    assert sorted(listed) == sorted(methods - {"close"})
+    assert sorted(listed) == sorted(methods - {"close", "run"})

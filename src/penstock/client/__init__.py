@@ -3,8 +3,7 @@
     with penstock.open("http://127.0.0.1:8080/shop/orders") as queue:
         queue.enqueue(b"hello")
 
-`penstock.open` and `penstock.aio.open` come here when they are given a URL. What it needs beyond
-the library is the extra `client`.
+`penstock.open` and `penstock.aio.open` use this package for URLs. It needs the extra `client`.
 """
 
 from collections.abc import Mapping
@@ -13,15 +12,19 @@ from typing import Any
 
 from penstock.checking import did_you_mean
 from penstock.client.address import broker_address, is_url, queue_address
-from penstock.client.async_broker import AsyncRemoteBroker
-from penstock.client.async_connection import AsyncConnection
+from penstock.client.administration import (
+    AsyncRemoteBroker,
+    NamespaceDetails,
+    RemoteBroker,
+    Webhook,
+    WebhookDelivery,
+)
+from penstock.client.answers import QueueDetails
 from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.batching import Batching
-from penstock.client.broker import RemoteBroker
-from penstock.client.connection import Connection
+from penstock.client.connection import AsyncConnection, Connection
 from penstock.client.options import ClientOptions
 from penstock.client.queue import RemoteQueue
-from penstock.client.remote import NamespaceDetails, QueueDetails, Webhook, WebhookDelivery
 from penstock.errors import InvalidInput
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 
@@ -35,9 +38,9 @@ def connect(
     options: ClientOptions = _DEFAULTS,
     metrics: MetricsCollector | None = None,
 ) -> RemoteQueue:
-    """The queue at a URL, or the one that `queue` names at the broker of the URL.
+    """Return the queue at a URL, or the one that `queue` names at the broker of the URL.
 
-    Nothing is sent: whether it is there shows at the first call.
+    Nothing is sent before the first call.
     """
     address = queue_address(url, queue)
     check_collector(metrics)
@@ -53,7 +56,7 @@ def connect_async(
     options: ClientOptions = _DEFAULTS,
     metrics: MetricsCollector | None = None,
 ) -> AsyncRemoteQueue:
-    """The same, for tasks."""
+    """Return the same, for tasks."""
     address = queue_address(url, queue)
     check_collector(metrics)
     connection = AsyncConnection(address.base, options)
@@ -62,17 +65,17 @@ def connect_async(
 
 
 def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:
-    """The broker at a URL."""
+    """Return the broker at a URL."""
     return RemoteBroker(Connection(broker_address(url), options))
 
 
 def connect_broker_async(url: str, *, options: ClientOptions = _DEFAULTS) -> AsyncRemoteBroker:
-    """The same, for tasks."""
+    """Return the same, for tasks."""
     return AsyncRemoteBroker(AsyncConnection(broker_address(url), options))
 
 
 def options_of(values: Mapping[str, Any]) -> ClientOptions:
-    """Options from names and values; an unknown name is refused."""
+    """Return options from names and values; raise InvalidInput for an unknown name."""
     known = [item.name for item in fields(ClientOptions)]
     for name in values:
         if name not in known:

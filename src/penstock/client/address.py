@@ -1,4 +1,4 @@
-"""Where a broker and a queue of it are, from what a user writes."""
+"""The addresses of brokers and queues: URLs as a user writes them, and paths of the API."""
 
 import re
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P
 
 
 def is_url(text: object) -> bool:
-    """Is it the address of a broker, and not a path?
+    """Is it a URL, not a path?
 
     >>> is_url("https://example.com/shop/orders"), is_url("./orders")
     (True, False)
@@ -27,7 +27,7 @@ class QueueAddress(NamedTuple):
 
     @property
     def path(self) -> str:
-        """Where its calls go, below the base."""
+        """The path of its API, below the base."""
         return queue_path(self.queue)
 
     def __str__(self) -> str:
@@ -40,7 +40,7 @@ def queue_path(queue: QueueName) -> str:
 
 
 def broker_address(url: str) -> str:
-    """The address of a broker, checked.
+    """Return the address of a broker, checked.
 
     >>> broker_address("http://127.0.0.1:8080/")
     'http://127.0.0.1:8080'
@@ -63,7 +63,7 @@ def broker_address(url: str) -> str:
 
 
 def queue_address(url: str, queue: str | None = None) -> QueueAddress:
-    """The queue that a URL names by its last two parts, or that `queue` names at the URL.
+    """Return the queue that a URL names by its last two parts, or that `queue` names at the URL.
 
     >>> str(queue_address("http://127.0.0.1:8080/shop/orders"))
     'http://127.0.0.1:8080/shop/orders'

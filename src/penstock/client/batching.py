@@ -1,4 +1,4 @@
-"""Single publishes of many callers, sent as one batch: the first waits a little for company."""
+"""Batching: single publishes of many callers are sent together, after a short linger time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
@@ -17,7 +17,7 @@ _Signal = TypeVar("_Signal")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """How long a publish waits for others, and how many go together."""
+    """How long a publish waits for others, and how many are sent together."""
 
     linger_s: float = 0.005
     max_messages: int = 500
@@ -29,8 +29,8 @@ class Batching:
         check_whole("max_bytes", self.max_bytes, 1, 1 << 30)
 
 
-class Lot(Generic[_Answer, _Signal]):
-    """Messages that go together, who waits for each, and a signal that it is full."""
+class Batch(Generic[_Answer, _Signal]):
+    """Messages that are sent together, a future for each, and a signal that the batch is full."""
 
     def __init__(self, full: _Signal) -> None:
         self.full = full
@@ -39,45 +39,49 @@ class Lot(Generic[_Answer, _Signal]):
         self.size_bytes = 0
 
 
-class Gathering(Generic[_Answer, _Signal]):
-    """The lot that is open. The caller sees to it that one thread at a time is in here."""
+class BatchBuilder(Generic[_Answer, _Signal]):
+    """The batch that takes messages now. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, batching: Batching, signal: Callable[[], _Signal]) -> None:
         self._batching = batching
         self._signal = signal
-        self._open: Lot[_Answer, _Signal] | None = None
+        self._open: Batch[_Answer, _Signal] | None = None
 
-    def add(self, message: NewMessage, answer: _Answer) -> tuple[Lot[_Answer, _Signal], bool, bool]:
-        """The message's lot, whether it is the first in it, and whether that is full now."""
+    def add(
+        self, message: NewMessage, answer: _Answer
+    ) -> tuple[Batch[_Answer, _Signal], bool, bool]:
+        """Return the message's batch, whether it is the first in it, and whether it is full now."""
         size_bytes = _size(message)
-        lot = self._open
-        if lot is not None and lot.size_bytes + size_bytes > self._batching.max_bytes:
-            lot = None  # it would not fit; the lot goes when its time is over
-        first = lot is None
-        if lot is None:
-            lot = self._open = Lot(self._signal())
-        lot.messages.append(message)
-        lot.answers.append(answer)
-        lot.size_bytes += size_bytes
-        full = len(lot.messages) >= self._batching.max_messages
+        batch = self._open
+        if batch is not None and batch.size_bytes + size_bytes > self._batching.max_bytes:
+            batch = None  # it would not fit; the batch is sent when its linger time is over
+        first = batch is None
+        if batch is None:
+            batch = self._open = Batch(self._signal())
+        batch.messages.append(message)
+        batch.answers.append(answer)
+        batch.size_bytes += size_bytes
+        full = len(batch.messages) >= self._batching.max_messages
         if full:
             self._open = None
-        return lot, first, full
+        return batch, first, full
 
-    def close(self, lot: Lot[_Answer, _Signal]) -> None:
-        """Nobody joins it any more."""
-        if self._open is lot:
+    def close(self, batch: Batch[_Answer, _Signal]) -> None:
+        """Add no more messages to a batch."""
+        if self._open is batch:
             self._open = None
 
 
-def is_of_one(error: PenstockError, count: int) -> bool:
-    """Was the batch refused because of some message in it? Then each is sent by itself: others must
-    not suffer for it, and nothing of the batch was published."""
+def is_of_one_message(error: PenstockError, count: int) -> bool:
+    """Was the batch refused because of one of its messages?
+
+    Nothing of it was published then, and each message is sent by itself.
+    """
     return count > 1 and not isinstance(error, Unavailable)
 
 
 class Batcher:
-    """For threads: the first of a lot sends it for all."""
+    """Batches for threads: the first caller of a batch sends it for all."""
 
     def __init__(
         self, batching: Batching, publish: Callable[[Sequence[NewMessage]], list[Published]]
@@ -85,21 +89,21 @@ class Batcher:
         self._linger_s = batching.linger_s
         self._publish = publish
         self._lock = Lock()
-        self._gathering: Gathering[Future[Published], Event] = Gathering(batching, Event)
+        self._builder: BatchBuilder[Future[Published], Event] = BatchBuilder(batching, Event)
 
     def publish(self, message: NewMessage) -> Published:
         answer: Future[Published] = Future()
         with self._lock:
-            lot, first, full = self._gathering.add(message, answer)
+            batch, first, full = self._builder.add(message, answer)
         if full:
-            lot.full.set()
+            batch.full.set()
         if first:
             try:
-                lot.full.wait(self._linger_s)
+                batch.full.wait(self._linger_s)
             finally:
                 with self._lock:
-                    self._gathering.close(lot)
-                self._send(lot.messages, lot.answers)
+                    self._builder.close(batch)
+                self._send(batch.messages, batch.answers)
         return answer.result()
 
     def _send(self, messages: list[NewMessage], answers: list[Future[Published]]) -> None:
@@ -107,18 +111,18 @@ class Batcher:
             for answer, published in zip(answers, self._publish(messages), strict=True):
                 answer.set_result(published)
         except PenstockError as error:
-            if is_of_one(error, len(messages)):
+            if is_of_one_message(error, len(messages)):
                 for message, answer in zip(messages, answers, strict=True):
                     self._send([message], [answer])
             else:
                 _fail(answers, error)
-        except BaseException as error:  # an interrupt: those who wait must not wait for ever
+        except BaseException as error:  # an interrupt: the other callers must not wait for ever
             _fail(answers, error)
             raise
 
 
 class AsyncBatcher:
-    """For tasks: a task of its own sends each lot, so that cancelling one caller stops no other."""
+    """Batches for tasks: a separate task sends each, so cancelling one caller stops no other."""
 
     def __init__(
         self,
@@ -127,30 +131,32 @@ class AsyncBatcher:
     ) -> None:
         self._linger_s = batching.linger_s
         self._publish = publish
-        self._gathering: Gathering[asyncio.Future[Published], asyncio.Event] = Gathering(
+        self._builder: BatchBuilder[asyncio.Future[Published], asyncio.Event] = BatchBuilder(
             batching, asyncio.Event
         )
         self._sending: set[asyncio.Task[None]] = set()
 
     async def publish(self, message: NewMessage) -> Published:
         answer: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        lot, first, full = self._gathering.add(message, answer)
+        batch, first, full = self._builder.add(message, answer)
         if full:
-            lot.full.set()
+            batch.full.set()
         if first:
-            task = asyncio.create_task(self._send_when_ready(lot))
+            task = asyncio.create_task(self._send_when_ready(batch))
             self._sending.add(task)
             task.add_done_callback(self._sending.discard)
         return await answer
 
-    async def _send_when_ready(self, lot: Lot[asyncio.Future[Published], asyncio.Event]) -> None:
+    async def _send_when_ready(
+        self, batch: Batch[asyncio.Future[Published], asyncio.Event]
+    ) -> None:
         try:
             async with asyncio.timeout(self._linger_s):
-                await lot.full.wait()
+                await batch.full.wait()
         except TimeoutError:
             pass
-        self._gathering.close(lot)
-        await self._send(lot.messages, lot.answers)
+        self._builder.close(batch)
+        await self._send(batch.messages, batch.answers)
 
     async def _send(
         self, messages: list[NewMessage], answers: list[asyncio.Future[Published]]
@@ -160,7 +166,7 @@ class AsyncBatcher:
                 if not answer.done():
                     answer.set_result(published)
         except PenstockError as error:
-            if is_of_one(error, len(messages)):
+            if is_of_one_message(error, len(messages)):
                 for message, answer in zip(messages, answers, strict=True):
                     await self._send([message], [answer])
             else:
@@ -170,7 +176,7 @@ class AsyncBatcher:
             raise
 
     async def finish(self) -> None:
-        """Wait for what is under way."""
+        """Wait until all batches are sent."""
         while self._sending:
             await asyncio.wait(self._sending)
 
@@ -184,5 +190,5 @@ def _fail(
 
 
 def _size(message: NewMessage) -> int:
-    """About what it adds to a request; what is no payload is refused when it is sent."""
+    """Return about what a message adds to a request; bad payloads are refused when it is sent."""
     return len(message.payload) if hasattr(message.payload, "__len__") else 0

@@ -1,4 +1,4 @@
-"""One request to a broker and how its answer is read. Nothing here knows how it travels."""
+"""One request to a broker and how its answer is read, without the HTTP library."""
 
 import json
 from collections.abc import Callable, Generator, Mapping
@@ -15,15 +15,15 @@ JSON = "application/json"
 class Reply(NamedTuple):
     """A good answer."""
 
-    data: Any  # the body's JSON; None where it was empty; its bytes where the call is `raw`
-    resent: bool = False  # an earlier try of the same call may have been carried out
+    data: Any  # the body's JSON; None if it was empty; its bytes if the call is `raw`
+    resent: bool = False  # the broker may have carried out an earlier attempt of the same call
     headers: Mapping[str, str] = {}
     status: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call(Generic[T]):
-    """What is asked, and how the answer becomes a value."""
+    """A request, and the function that makes a value of its answer."""
 
     method: str
     path: str  # below the broker's address; names in it are quoted
@@ -31,20 +31,20 @@ class Call(Generic[T]):
     query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes = b""
-    # May be sent again though an earlier try may have been carried out: it makes no difference.
-    repeatable: bool
-    wait_s: float = 0.0  # the broker may take so long on purpose, before it answers
-    also_read: int = 0  # a status beside the good ones whose body `read` understands
-    raw: bool = False  # the answer is bytes, and not JSON
+    idempotent: bool  # may be sent again although the broker may have carried it out
+    wait_s: float = 0.0  # how long the broker may wait before it answers, beyond the timeout
+    also_read: int = 0  # an error status whose body `read` understands
+    raw: bool = False  # the answer is bytes, not JSON
 
 
-# Several calls that are one to the user: yields calls, is sent what they read, returns the result.
-Story = Generator[Call[Any], Any, T]
+# Several calls that make one method: a generator that yields each call, receives its value and
+# returns the result.
+CallSequence = Generator[Call[Any], Any, T]
 
 
 def get(path: str, read: Callable[[Reply], T], query: Mapping[str, Any] | None = None) -> Call[T]:
-    """A look: may always be repeated."""
-    return Call(method="GET", path=path, read=read, query=_texts(query), repeatable=True)
+    """Return a call that only reads."""
+    return Call(method="GET", path=path, read=read, query=_texts(query), idempotent=True)
 
 
 def post(
@@ -54,11 +54,11 @@ def post(
     *,
     method: str = "POST",
     query: Mapping[str, Any] | None = None,
-    repeatable: bool = False,
+    idempotent: bool = False,
     wait_s: float = 0.0,
     also_read: int = 0,
 ) -> Call[T]:
-    """A change. What is None in the body is left out."""
+    """Return a call that changes something. Fields of the body that are None are left out."""
     return Call(
         method=method,
         path=path,
@@ -66,14 +66,14 @@ def post(
         query=_texts(query),
         headers={} if body is None else {"content-type": JSON},
         body=b"" if body is None else to_json(body),
-        repeatable=repeatable,
+        idempotent=idempotent,
         wait_s=wait_s,
         also_read=also_read,
     )
 
 
 def to_json(value: Mapping[str, Any] | list[Any]) -> bytes:
-    """What goes into a body; InvalidInput where a value has no place in JSON."""
+    """Return a body as JSON; raise InvalidInput if a value cannot be encoded."""
     if isinstance(value, Mapping):
         value = {name: item for name, item in value.items() if item is not None}
     try:
@@ -83,7 +83,7 @@ def to_json(value: Mapping[str, Any] | list[Any]) -> bytes:
 
 
 def nothing(reply: Reply) -> None:
-    """Reads an answer that says no more than that it is done."""
+    """Read an answer without content."""
 
 
 def _texts(query: Mapping[str, Any] | None) -> dict[str, str]:

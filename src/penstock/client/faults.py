@@ -1,4 +1,4 @@
-"""Answers that are errors: the one table from a problem's code to the error that is raised."""
+"""Error answers: the one table from a problem's code to the error that is raised."""
 
 import json
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "key_refused": errors.KeyRefused,
     "not_allowed": errors.NotAllowed,
     "origin_refused": errors.NotAllowed,
-    # what is there
+    # what exists
     "no_such_namespace": errors.NoSuchNamespace,
     "no_such_queue": errors.NoSuchQueue,
     "no_such_group": errors.NoSuchGroup,
@@ -33,12 +33,12 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "already_exists": errors.AlreadyExists,
     "not_empty": errors.NotEmpty,
     "receipt_invalid": errors.ReceiptInvalid,
-    # how much there may be
+    # limits
     "queue_full": errors.QueueFull,
     "rate_limited": errors.RateLimited,
     "too_many_requests": errors.TooManyRequests,
     "quota_exceeded": errors.QuotaExceeded,
-    # what the broker can do now
+    # the state of the broker
     "payload_unreadable": errors.PayloadUnreadable,
     "unavailable": errors.Unavailable,
     "overloaded": errors.Overloaded,
@@ -48,7 +48,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "storage_damaged": errors.CorruptLedger,
     "read_only": errors.ReadOnly,
     "disk_full": errors.DiskFull,
-    # a broker that speaks otherwise: another version, or not one at all
+    # another version of the broker, or no broker at all
     "no_such_route": errors.BrokerError,
     "method_not_allowed": errors.BrokerError,
     "internal": errors.BrokerError,
@@ -69,7 +69,7 @@ _BY_STATUS: Mapping[int, type[PenstockError]] = {  # of answers without a code: 
 
 
 def error_of(status: int, body: bytes, retry_after_s: float | None) -> PenstockError:
-    """The error that an answer stands for."""
+    """Return the error that an answer stands for."""
     problem = _problem(body)
     kind = ERRORS.get(str(problem.get("code"))) or _BY_STATUS.get(status, errors.BrokerError)
     detail = problem.get("detail")
@@ -82,7 +82,7 @@ def error_of(status: int, body: bytes, retry_after_s: float | None) -> PenstockE
 
 
 def retry_after_of(headers: Mapping[str, str]) -> float | None:
-    """The seconds of a Retry-After header; None where there is none, or it is a date."""
+    """Return the seconds of a Retry-After header; None if it is missing or a date."""
     try:
         return max(float(headers["retry-after"]), 0.0)
     except (KeyError, ValueError):

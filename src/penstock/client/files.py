@@ -1,4 +1,4 @@
-"""Calls about the files of a queue: ranges of its segments, and segments brought in."""
+"""Calls about the files of a queue: ranges of its segments, and segments to adopt."""
 
 from base64 import b64decode
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from penstock.queue.segments import (
 )
 
 _OCTETS = {"content-type": "application/octet-stream"}
-_ADOPTING_S = 3600.0  # a job of many gigabytes takes its time
+_ADOPTING_S = 3600.0  # adopting many gigabytes takes long
 
 
 def segments(path: str, *, time_ns: int | None = None) -> Call[QueueSegments]:
@@ -33,7 +33,7 @@ def read_index(path: str, log: str, base: int) -> Call[SegmentBytes]:
 
 
 def note_archived(path: str, upto: int) -> Call[None]:
-    return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", repeatable=True)
+    return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", idempotent=True)
 
 
 def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
@@ -43,7 +43,7 @@ def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
             reply.data["identity"], reply.data["settings"], reply.data.get("applications", ())
         ),
         query={"applications": applications},
-        repeatable=True,
+        idempotent=True,
     )
 
 
@@ -55,12 +55,12 @@ def stage(path: str, folder: str, name: str, offset: int, data: bytes) -> Call[N
         query={"at": str(offset)},
         headers=_OCTETS,
         body=data,
-        repeatable=True,  # the same bytes in the same place
+        idempotent=True,  # the same bytes in the same place
     )
 
 
 def unstage(path: str, folder: str) -> Call[None]:
-    return post(f"{path}/staging/{folder}", nothing, method="DELETE", repeatable=True)
+    return post(f"{path}/staging/{folder}", nothing, method="DELETE", idempotent=True)
 
 
 def adopt(
@@ -71,13 +71,13 @@ def adopt(
         f"{path}/adopt",
         lambda reply: Adoption(**reply.data),
         body,
-        repeatable=app is not None,  # by its name it is known
+        idempotent=app is not None,  # by its name it is known
         wait_s=_ADOPTING_S,
     )
 
 
 def _raw(path: str, query: dict[str, str]) -> Call[SegmentBytes]:
-    return Call(method="GET", path=path, read=_bytes_of, query=query, repeatable=True, raw=True)
+    return Call(method="GET", path=path, read=_bytes_of, query=query, idempotent=True, raw=True)
 
 
 def _bytes_of(reply: Reply) -> SegmentBytes:

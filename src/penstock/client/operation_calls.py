@@ -1,4 +1,4 @@
-"""Operations as requests to a broker, and their answers.
+"""Operations as calls to a broker.
 
 Most follow from the operation's route; those whose HTTP form differs have a function here.
 """
@@ -6,12 +6,18 @@ Most follow from the operation's route; those whose HTTP form differs have a fun
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
-from penstock.client import settling
-from penstock.client.call import Call, Reply, Story, get, post
-from penstock.client.pages import Page, first_page
+from penstock.client import leasing
+from penstock.client.answers import (
+    Page,
+    QueueDetails,
+    dead_letter_of,
+    details_of,
+    first_page,
+    message_of,
+    stats_of,
+)
+from penstock.client.call import Call, CallSequence, Reply, get, post
 from penstock.client.publishing import time_text
-from penstock.client.reading import dead_letter_of, details_of, message_of, stats_of
-from penstock.client.remote import QueueDetails
 from penstock.codec import parse_id
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, DeadLetter, HistoryEvent, Message, Stats
@@ -37,15 +43,15 @@ from penstock.queue.behaviours import several
 
 A = TypeVar("A")
 
-# Any JSON can be written in several ways; only the bytes are the message.
+# Payloads travel as base64: the same JSON value can have several encodings.
 _BYTES = {"payload": "b64"}
 _IN_PATH = frozenset(["id", "name"])  # fields that travel in the path of a route
 
 
-def calls_of(path: str, operation: Operation[A]) -> Story[A]:
+def calls_of(path: str, operation: Operation[A]) -> CallSequence[A]:
     """Return the calls that run an operation on the queue at a path."""
     if isinstance(operation, Nack | Extend | Release):
-        yield from settling.in_lots(several(operation.leased), _settle(operation))
+        yield from leasing.settle_in_batches(several(operation.leased), _settle(operation))
         return cast(A, None)
     special = _SPECIAL.get(type(operation))
     answer: A = yield (_call(path, operation) if special is None else special(path, operation))
@@ -55,11 +61,11 @@ def calls_of(path: str, operation: Operation[A]) -> Story[A]:
 def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Call[list[str]]]:
     if isinstance(operation, Nack):
         reason, delay = operation.reason, operation.delay
-        return lambda receipts: settling.nack(receipts, reason, delay)
+        return lambda receipts: leasing.nack(receipts, reason, delay)
     if isinstance(operation, Extend):
         lease_s = operation.lease_s
-        return lambda receipts: settling.extend(receipts, lease_s)
-    return settling.release
+        return lambda receipts: leasing.extend(receipts, lease_s)
+    return leasing.release
 
 
 def _call(
@@ -90,7 +96,7 @@ def _call(
     if route.method == "GET":
         return get(url, read, others)
     body = body if body is not None else others or None
-    return post(url, read, body, method=route.method, repeatable=operation.idempotent)
+    return post(url, read, body, method=route.method, idempotent=operation.idempotent)
 
 
 def message_path(id: str) -> str:

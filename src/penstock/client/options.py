@@ -1,4 +1,4 @@
-"""What can be said about how a broker is reached. `docs/client.md` lists it; a test compares."""
+"""The options of a client. `docs/client.md` lists them; a test compares."""
 
 import os
 import ssl
@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.checking import check_number, check_whole
 from penstock.client.batching import Batching
-from penstock.client.tries import Retrying
+from penstock.client.call_retries import RetryLimits
 from penstock.errors import InvalidInput
 
 KEY_VARIABLE = "PENSTOCK_KEY"
@@ -14,14 +14,14 @@ KEY_VARIABLE = "PENSTOCK_KEY"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientOptions:
-    """How a broker is reached."""
+    """The options of a client."""
 
-    # An API key; None: that of the environment, if any. Not in `repr`, which ends up in logs.
+    # An API key; None: that of PENSTOCK_KEY, if set. Not in `repr`, which ends up in logs.
     key: str | None = field(default=None, repr=False)
-    timeout_s: float = 10.0  # for a connection, and for an answer beyond what was to be waited
-    retry_s: float = 30.0  # how long a call is tried again; 0: not at all
+    timeout_s: float = 10.0  # to connect, and to answer; a lease may wait longer by its wait_s
+    retry_s: float = 30.0  # how long a call is retried; 0: no retry
     max_connections: int = 256
-    verify: ssl.SSLContext | bool = True  # how the certificate of https is judged
+    verify: ssl.SSLContext | bool = True  # whether and how the certificate of https is checked
     batching: Batching | None = None  # gather single publishes into batches
 
     def __post_init__(self) -> None:
@@ -40,18 +40,21 @@ class ClientOptions:
             raise InvalidInput(
                 f"batching is {self.batching!r}; it must be a penstock.client.Batching"
             )
-        self.retrying()
+        self.retry_limits()  # checks retry_s
 
-    def retrying(self) -> Retrying:
-        return Retrying(retry_s=self.retry_s)
+    def retry_limits(self) -> RetryLimits:
+        return RetryLimits(retry_s=self.retry_s)
 
     def headers(self) -> dict[str, str]:
-        """Sent with every request."""
+        """Return the headers of every request."""
         key = self.key if self.key is not None else os.environ.get(KEY_VARIABLE)
         said = {"accept": "application/json", "user-agent": "penstock"}
         return {**said, "authorization": f"Bearer {key}"} if key else said
 
-    def keys_known_for_s(self) -> float:
-        """As long as a publish can be under way, so that its last try still finds its key; and not
-        longer, since a queue remembers a bounded number of them. 0: they are of no use."""
+    def dedup_window_s(self) -> float:
+        """Return how long the broker must remember the dedup ids that this client generates.
+
+        As long as a publish can be retried; no longer, because a queue remembers a bounded number
+        of them. 0: without retries they are not needed.
+        """
         return self.retry_s + 2 * self.timeout_s if self.retry_s else 0.0

@@ -1,15 +1,14 @@
-"""Calls that publish. A publish that is sent twice is published once."""
+"""Calls that publish. Dedup ids make retries safe: a message is published once."""
 
 import base64
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
 from penstock.checking import Time, check_seconds, check_time, check_whole
 from penstock.client.call import JSON, Call, Reply, post
-from penstock.client.reading import published_of
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Payload, Published
@@ -19,55 +18,54 @@ from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 _LARGE_BYTES = 32 << 10
 _CONTENT_TYPE = re.compile(r"[!-~]+/[!-~]+(; ?[!-~]+)*", re.ASCII)
 _TEXTS = frozenset(["deliver_at", "key", "dedup_id", "content_type", "compression"])
-_YEAR_10000_S = 253_402_300_799.0  # what RFC 3339 has room for
+_YEAR_10000_S = 253_402_300_799.0  # the last time that RFC 3339 can express
 
 
-class OwnKeys:
-    """Dedup ids for messages that have none of their own.
+class DedupIds:
+    """Generates dedup ids for messages that have none, so that a publish can be retried.
 
-    They make a retry safe. The broker needs to know one only as long as the call is retried.
+    The broker remembers them for `window_s`; 0: generate none.
     """
 
-    def __init__(self, known_for_s: float) -> None:
-        self._known_for_s = known_for_s
+    def __init__(self, window_s: float) -> None:
+        self._window_s = window_s
 
-    def given_to(self, messages: Sequence[NewMessage]) -> list[dict[str, Any]]:
-        """The options of messages, with keys of this call where they have none (and where a call
-        is ever sent twice)."""
+    def options_of(self, messages: Sequence[NewMessage]) -> list[dict[str, Any]]:
+        """Return the options of messages, with generated dedup ids where they have none."""
         own = f"client:{secrets.token_hex(16)}:"
         found = [_options(message) for message in messages]
         for index, (options, message) in enumerate(zip(found, messages, strict=True)):
-            if message.dedup_id is None and self._known_for_s:
+            if message.dedup_id is None and self._window_s:
                 options["dedup_id"] = f"{own}{index}"
-                options["dedup_window_s"] = self._known_for_s
+                options["dedup_window_s"] = self._window_s
         return found
 
 
-def publish(path: str, messages: Sequence[NewMessage], keys: OwnKeys) -> Call[list[Published]]:
-    """Publish all or none. Those that the call gave a key of its own are no duplicates."""
+def publish(path: str, messages: Sequence[NewMessage], ids: DedupIds) -> Call[list[Published]]:
+    """Publish all or none. A message with a generated dedup id is never reported as duplicate."""
     if not messages:
         raise InvalidInput("nothing to publish: give at least one message")
     if len(messages) > MOST_IN_BATCH:
         raise InvalidInput(f"a batch has at most {MOST_IN_BATCH} messages")
     for message in messages:
         check_message(message)
-    options = keys.given_to(messages)
-    if len(messages) == 1 and _goes_as_it_is(messages[0], options[0]):
-        return _publish_as_it_is(path, messages[0], options[0])
+    options = ids.options_of(messages)
+    if len(messages) == 1 and _fits_raw_body(messages[0], options[0]):
+        return _publish_raw_body(path, messages[0], options[0])
 
     def read(reply: Reply) -> list[Published]:
-        found = [published_of(item) for item in reply.data["messages"]]
+        found = [_published_of(item) for item in reply.data["messages"]]
         return [_seen(one, message) for one, message in zip(found, messages, strict=True)]
 
     bodies = [
         {"payload_b64": _base64(message), **option}
         for message, option in zip(messages, options, strict=True)
     ]
-    return post(f"{path}/messages", read, bodies, repeatable=True)
+    return post(f"{path}/messages", read, bodies, idempotent=True)
 
 
 def message_body(message: NewMessage) -> dict[str, Any]:
-    """A message as it travels in JSON."""
+    """Return a message as JSON."""
     return {"payload_b64": _base64(message), **_options(message)}
 
 
@@ -97,17 +95,24 @@ def _base64(message: NewMessage) -> str:
     return base64.b64encode(payload_bytes(message.payload)).decode()
 
 
+def _published_of(data: Mapping[str, Any]) -> Published:
+    return Published(data["id"], data.get("duplicate", False))
+
+
 def _seen(published: Published, message: NewMessage) -> Published:
-    """As the user sees it: who gave no dedup id knows of no duplicates."""
+    """Return what the user sees: without a dedup id of their own there are no duplicates."""
     return published if message.dedup_id is not None else Published(published.id)
 
 
 # -- large payloads --------------------------------------------------------------------------------
 
 
-def _goes_as_it_is(message: NewMessage, options: dict[str, Any]) -> bool:
-    """May the payload be the body itself, without base64? Its options are then in the URL, where
-    all is text and short; headers would lose the case of their names."""
+def _fits_raw_body(message: NewMessage, options: dict[str, Any]) -> bool:
+    """Can the payload be the body itself, without base64?
+
+    Its options are then in the URL, where all is text and short. Message headers would lose the
+    case of their names.
+    """
     if len(payload_bytes(message.payload)) < _LARGE_BYTES or message.headers:
         return False
     content_type = options.get("content_type", "")
@@ -117,29 +122,29 @@ def _goes_as_it_is(message: NewMessage, options: dict[str, Any]) -> bool:
         and not content_type.lower().startswith(JSON)
         and all(
             type(value) is str if name in _TEXTS else type(value) in (int, float)
-            for name, value in options.items()  # in a URL the broker cannot tell 5 from "5"
+            for name, value in options.items()  # a URL does not tell 5 from "5"
         )
         and sum(len(str(value).encode(errors="replace")) for value in options.values()) < 2000
     )
 
 
-def _publish_as_it_is(
+def _publish_raw_body(
     path: str, message: NewMessage, options: dict[str, Any]
 ) -> Call[list[Published]]:
     content_type = options.pop("content_type", None)
     return Call(
         method="POST",
         path=f"{path}/messages",
-        read=lambda reply: [_seen(published_of(reply.data), message)],
+        read=lambda reply: [_seen(_published_of(reply.data), message)],
         query={name: str(value) for name, value in options.items()},
         headers={} if content_type is None else {"content-type": content_type},
         body=payload_bytes(message.payload),
-        repeatable=True,
+        idempotent=True,
     )
 
 
 def payload_bytes(payload: Payload) -> bytes:
-    """Text is its UTF-8."""
+    """Return a payload as bytes; text as UTF-8."""
     if isinstance(payload, str):
         try:
             return payload.encode()
@@ -154,7 +159,7 @@ def payload_bytes(payload: Payload) -> bytes:
 
 
 def time_text(name: str, time: Time | None) -> str | None:
-    """A time of a request.
+    """Return a time as RFC 3339 text.
 
     >>> time_text("since", 1700000000.25)
     '2023-11-14T22:13:20.250000+00:00'

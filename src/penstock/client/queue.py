@@ -6,16 +6,14 @@ from contextlib import contextmanager
 from typing import Unpack
 
 from penstock.checking import Duration
-from penstock.client import delivering, operation_calls, publishing, settling
+from penstock.client import leasing, operation_calls, publishing
 from penstock.client.address import QueueAddress
-from penstock.client.async_connection import AsyncConnection
+from penstock.client.answers import Page, QueueDetails
 from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.batching import Batcher
 from penstock.client.call import Call, T
-from penstock.client.connection import Connection
-from penstock.client.delivering import Lease
-from penstock.client.pages import Page
-from penstock.client.remote import QueueDetails
+from penstock.client.connection import AsyncConnection, Connection
+from penstock.client.leasing import Lease
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -51,7 +49,7 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         self._connection = connection
         self._do = connection.do
         self._run = connection.run
-        self._keys = publishing.OwnKeys(connection.options.keys_known_for_s())
+        self._dedup_ids = publishing.DedupIds(connection.options.dedup_window_s())
         batching = connection.options.batching
         self._batcher = None if batching is None else Batcher(batching, self.publish)
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
@@ -67,7 +65,7 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
     # -- publishing --------------------------------------------------------------------------------
 
     def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first.
+        """Publish a message and return its id; for a duplicate, the id of the first.
 
         Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
         dedup_id, dedup_window_s, max_attempts, content_type, compression.
@@ -78,12 +76,12 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         return self.publish([message])[0].id
 
     def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
-        """Publish several messages, all or none; their ids in the same order."""
+        """Publish several messages, all or none, and return their ids in the same order."""
         return [published.id for published in self.publish(as_new(messages))]
 
     def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
-        """As `enqueue_batch`, and says which messages were duplicates."""
-        return self._do(publishing.publish(self._path, as_list(messages), self._keys))
+        """Publish as `enqueue_batch`, and return which messages were duplicates."""
+        return self._do(publishing.publish(self._path, as_list(messages), self._dedup_ids))
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -96,9 +94,9 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         holder: str = "",
         stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first.
+        """Lease up to `n` messages, each to be settled before its deadline; wait for the first.
 
-        `stopper.stop()` ends the wait, within two seconds; with one that is stopped already,
+        `stopper.stop()` ends the wait within two seconds. If the stopper is stopped already,
         nothing is leased.
         """
         lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder)
@@ -113,9 +111,9 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Iterator[LeasedMessage | None]:
-        """One message for the length of a `with` block: acked at its end, nacked if it raises.
+        """Lease one message for a `with` block: acked at its end, nacked if the block raises.
 
-        None if there was no message.
+        None if there is no message.
         """
         leased = self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
         if not leased:
@@ -125,16 +123,16 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
             yield job
 
     def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
-        """Take the next message for good; None if there is none."""
+        """Lease and ack the next message and return it; None if there is none."""
         taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
         return taken[0] if taken else None
 
     def dequeue_batch(
         self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
     ) -> list[Message]:
-        """Take up to `n` messages for good: they are leased and acked."""
+        """Lease and ack up to `n` messages and return them."""
         lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")
-        return self._run(delivering.take(lease, wait_s, self._connection.clock))
+        return self._run(leasing.take(lease, wait_s, self._connection.clock))
 
     def _jobs(
         self,
@@ -145,10 +143,10 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         stopper: Stopper | None,
     ) -> Iterator[LeasedMessage]:
         wait_s, clock = YEARS_S if idle_s is None else idle_s, self._connection.clock
-        # Repeatable: whoever streams asks again anyway, and what an answer that got lost had leased
-        # comes back by itself.
+        # Idempotent: the stream asks again anyway, and the messages of a lost answer come back when
+        # their lease ends.
         lease = Lease(
-            self._path, self, n=batch, lease_s=lease_s, group=group, holder="", repeatable=True
+            self._path, self, n=batch, lease_s=lease_s, group=group, holder="", idempotent=True
         )
         ahead: list[LeasedMessage] = []
         self._streams.append(ahead)
@@ -158,31 +156,33 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
                 if not ahead:
                     return
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
-                yield ahead.pop()  # one at least, however wrong a clock is
+                yield ahead.pop()  # at least one, even if a clock is wrong
                 while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
-                self._give_back(ahead)  # they would not last, or are not wanted
+                self._release_ahead(
+                    ahead
+                )  # their leases would end too soon, or the stream is stopped
         finally:
-            delivering.forget(self._streams, ahead)
+            leasing.forget(self._streams, ahead)
             if not self._connection.is_closed:
-                self._give_back(ahead)
+                self._release_ahead(ahead)
 
-    def _give_back(self, ahead: list[LeasedMessage]) -> None:
-        """Give back all of a list, and empty it."""
+    def _release_ahead(self, ahead: list[LeasedMessage]) -> None:
+        """Release all messages of a list, and empty it."""
         left = ahead[:]
         ahead.clear()
         if left:
-            self._do(settling.give_back(settling.receipts_of(left)))
+            self._do(leasing.release_valid(leasing.receipts_of(left)))
 
     # -- settling ----------------------------------------------------------------------------------
 
     def ack(
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
-        """The work is done. With `emit`, follow-up messages are published in the same write."""
+        """Mark messages as done. `emit` publishes follow-up messages in the same write."""
         new = as_new(emit)
         return self._run(
-            settling.in_lots(several(leased), lambda receipts: settling.ack(receipts, new))
+            leasing.settle_in_batches(several(leased), lambda receipts: leasing.ack(receipts, new))
         )
 
     # -- looking -----------------------------------------------------------------------------------
@@ -190,25 +190,25 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
     def browse(
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> Iterator[Message]:
-        """Messages by state, without consuming; all that are not done by default."""
+        """Return messages by state, without consuming them; by default all that are not done."""
         return self._rows(operation_calls.browse(self._path, state, group))
 
     def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
-        """Everything that happened to a message."""
+        """Return everything that happened to a message."""
         return list(self._rows(operation_calls.history(id, group)))
 
     def details(self) -> QueueDetails:
-        """The queue's name, age and settings, as the broker has them."""
+        """Return the queue's name, age and settings, as the broker has them."""
         return self._do(operation_calls.details(self._path))
 
     def metrics(self) -> dict[str, object]:
-        """What this client did since it was opened: requests, retries, and how long they took."""
+        """Return what this client did: requests, retries, and how long they took."""
         return self._connection.counts.snapshot()
 
     # -- operating ---------------------------------------------------------------------------------
 
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
-        """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
+        """Return the dead letters, oldest first, with their reasons in headers `dlq.…`."""
         return self._rows(operation_calls.dead(self._path, group))
 
     def lease_dead(
@@ -219,17 +219,16 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> list[LeasedMessage]:
-        """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
-        them dead."""
+        """Lease dead letters, oldest first. An ack removes them; anything else leaves them dead."""
         lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder, dead=True)
         return self._do(lease.once())
 
     def compact(
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
-        """Give back disk space that no group and no retention setting needs.
+        """Free disk space that no group and no retention setting needs.
 
-        `on_progress` is told once, at the end: the broker does not say how far it is.
+        `on_progress` is called once, at the end: the broker does not report progress.
         """
         result = CompactionResult(bytes_freed=self.run(Compact()))
         if on_progress is not None:
@@ -241,17 +240,17 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
         return self._run(operation_calls.calls_of(self._path, operation))
 
     def for_tasks(self) -> AsyncRemoteQueue:
-        """The same queue, with the same options, for asyncio. It has connections of its own."""
+        """Return the same queue for asyncio, with the same options and its own connections."""
         connection = AsyncConnection(self.address.base, self._connection.options)
         return AsyncRemoteQueue(self.address, connection)
 
     def close(self) -> None:
-        """Give back what open streams leased ahead, close the connections. May be called again."""
+        """Release what open streams leased ahead, close the connections. May be called again."""
         try:
             for ahead in tuple(self._streams):
-                self._give_back(ahead)
+                self._release_ahead(ahead)
         except PenstockError as error:
-            log.warning("what was leased ahead was not given back: %s", error)
+            log.warning("messages leased ahead were not released: %s", error)
         finally:
             self._connection.close()
 

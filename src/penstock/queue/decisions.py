@@ -258,7 +258,7 @@ def held_by(
     if not found:
         raise InvalidInput("nothing to settle: give a leased message, a receipt, or several")
     if len(seen) != sum(len(one.seqs) for one in found.values()):
-        raise InvalidInput("the same receipt is there twice")
+        raise InvalidInput("the same receipt is given twice")
     return list(found.values())
 
 

@@ -45,7 +45,15 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 
-class Blocking:
+class ForThreads:
+    """Marks a class whose methods return their answers."""
+
+
+class ForTasks:
+    """Marks a class whose methods return awaitables of their answers."""
+
+
+class Blocking(ForThreads):
     """Runs operations for threads."""
 
     def run(self, operation: Operation[A]) -> A:
@@ -53,7 +61,7 @@ class Blocking:
         raise NotImplementedError
 
 
-class Awaiting:
+class Awaiting(ForTasks):
     """Runs operations for tasks."""
 
     async def run(self, operation: Operation[A]) -> A:
@@ -62,13 +70,16 @@ class Awaiting:
 
 
 class Method(Generic[P, R]):
-    """A method that runs an operation. Accessed on a queue it is an ordinary bound method."""
+    """A method that makes an operation of its arguments and gives it to its object's `run`.
 
-    def __init__(self, make: Callable[..., Operation[Any]], read: Callable[[Any], Any]) -> None:
-        def blocking(queue: Blocking, *args: Any, **options: Any) -> Any:
+    Accessed on a queue it is an ordinary bound method, with the signature and docstring of `make`.
+    """
+
+    def __init__(self, make: Callable[..., Any], read: Callable[[Any], Any]) -> None:
+        def blocking(queue: Any, *args: Any, **options: Any) -> Any:
             return read(queue.run(make(*args, **options)))
 
-        async def awaiting(queue: Awaiting, *args: Any, **options: Any) -> Any:
+        async def awaiting(queue: Any, *args: Any, **options: Any) -> Any:
             return read(await queue.run(make(*args, **options)))
 
         self._make = make
@@ -86,16 +97,16 @@ class Method(Generic[P, R]):
             function.__signature__ = inspect.Signature([own, *taken])
 
     @overload
-    def __get__(self, queue: Blocking, owner: type) -> Callable[P, R]: ...
+    def __get__(self, queue: ForThreads, owner: type) -> Callable[P, R]: ...
 
     @overload
-    def __get__(self, queue: Awaiting, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
+    def __get__(self, queue: ForTasks, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
 
     @overload
     def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
 
     def __get__(self, queue: Any, owner: type) -> Any:
-        function = self._awaiting if issubclass(owner, Awaiting) else self._blocking
+        function = self._awaiting if issubclass(owner, ForTasks) else self._blocking
         return function.__get__(queue, owner)
 
 

@@ -20,7 +20,7 @@ from penstock.client.address import (
     queue_address,
     queue_path,
 )
-from penstock.client.broker import RemoteBroker
+from penstock.client.administration import RemoteBroker
 from penstock.client.connection import Connection
 from penstock.client.options import KEY_VARIABLE, ClientOptions
 from penstock.errors import InvalidInput, NotALedger

@@ -1,28 +1,34 @@
-"""The broker's JSON as the model's own types."""
+"""The broker's JSON as values of the model, and listings page by page."""
 
 import base64
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Generic, NamedTuple
 
-from penstock.client.remote import QueueDetails
+from penstock.client.call import Call, CallSequence, Reply, T, get
 from penstock.model import (
     NO_HEADERS,
     NS,
     DeadLetter,
     GroupStats,
-    LeasedMessage,
     Message,
-    Published,
-    Receipt,
-    Settler,
     Stats,
-    Ticket,
 )
 from penstock.operations.answers import time_ns
 from penstock.queue.settings import QueueSettings
 
 Json = Mapping[str, Any]
+
+ROWS = 500  # of a page
+
+
+class QueueDetails(NamedTuple):
+    """A queue of a broker."""
+
+    namespace: str
+    name: str
+    created_at: float  # Unix seconds
+    settings: QueueSettings
 
 
 def message_of(data: Json) -> Message:
@@ -41,20 +47,6 @@ def message_of(data: Json) -> Message:
     )
 
 
-def leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
-    receipt = Receipt.unpack(data["receipt"])
-    ticket = Ticket(
-        identity=receipt.identity,
-        group=receipt.group,
-        group_name=group,
-        attempt=receipt.attempt,
-        nonce=receipt.nonce,
-        deadline_ns=time_ns(data["deadline"]),
-        settler=settler,
-    )
-    return LeasedMessage(message_of(data), ticket)
-
-
 def dead_letter_of(data: Json) -> DeadLetter:
     return DeadLetter(
         message=message_of(data),
@@ -66,12 +58,8 @@ def dead_letter_of(data: Json) -> DeadLetter:
     )
 
 
-def published_of(data: Json) -> Published:
-    return Published(data["id"], data.get("duplicate", False))
-
-
 def stats_of(data: Json) -> Stats:
-    """Counts that a newer broker has beyond ours are left out."""
+    """Return a queue's counts; those that only a newer broker has are left out."""
     groups = {
         name: GroupStats(**{field: counts[field] for field in GroupStats._fields})
         for name, counts in data["groups"].items()
@@ -94,3 +82,40 @@ def _payload(data: Json) -> bytes:
     if encoded is not None:
         return base64.b64decode(encoded)
     return json.dumps(data["payload"], ensure_ascii=False, separators=(",", ":")).encode()
+
+
+# -- listings --------------------------------------------------------------------------------------
+
+
+class Page(NamedTuple, Generic[T]):
+    """Some rows of a listing, and the call for the next ones."""
+
+    rows: list[T]
+    next: "Call[Page[T]] | None"
+
+
+def first_page(
+    path: str, name: str, read: Callable[[Any], T], query: dict[str, Any]
+) -> "Call[Page[T]]":
+    """Return the call for a listing's first page. `name` is the answer's field with the rows."""
+
+    def page(cursor: str | None) -> "Call[Page[T]]":
+        def read_page(reply: Reply) -> "Page[T]":
+            following = reply.data.get("cursor")
+            rows = [read(item) for item in reply.data[name]]
+            return Page(rows, None if following is None else page(following))
+
+        return get(path, read_page, {**query, "limit": ROWS, "cursor": cursor})
+
+    return page(None)
+
+
+def every_row(call: "Call[Page[T]]") -> CallSequence[list[T]]:
+    """Return all rows of a listing."""
+    rows: list[T] = []
+    following: Call[Page[T]] | None = call
+    while following is not None:
+        page: Page[T] = yield following
+        rows += page.rows
+        following = page.next
+    return rows

@@ -1,0 +1,191 @@
+"""Calls that lease messages, and calls that settle them.
+
+A lease is sent again only if nothing can have been leased, unless the caller allows it. A receipt
+settles once, so a settlement may always be sent again.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from penstock.checking import Duration, as_seconds, check_seconds, check_whole
+from penstock.client.answers import Json, message_of
+from penstock.client.call import Call, CallSequence, Reply, post
+from penstock.client.publishing import message_body
+from penstock.clock import Clock
+from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.model import NS, LeasedMessage, Message, NewMessage, Receipt, Settler, Ticket
+from penstock.operations.answers import time_ns
+from penstock.queue.events import as_written
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
+from penstock.queue.settling import Leased
+from penstock.queue.streaming import Stopper, is_stopped
+
+# The longest wait of one request: proxies cut idle connections, and a dead broker must be noticed.
+MAX_POLL_S = 20.0
+STOPPABLE_POLL_S = 2.0  # of a wait with a stopper: a request that was sent is waited for
+_MAX_HOLDER_CHARS = 256
+_MAX_REASON_CHARS = 4096
+_MAX_BATCH = 10_000  # messages or receipts of one call
+_SETTLE_PATH = "/api/v1/settle"
+_ALL_GONE = 410  # an error whose body has the results
+_GOOD = frozenset(["done", "repeated"])
+
+
+class Lease:
+    """A lease of a queue's messages: its options, and the object that settles what it returns."""
+
+    def __init__(
+        self,
+        path: str,
+        settler: Settler,
+        *,
+        n: int,
+        lease_s: Duration | None,
+        group: str,
+        holder: str,
+        dead: bool = False,
+        idempotent: bool = False,
+    ) -> None:
+        check_whole("n", n, 1, 1_000_000_000)
+        self._path = f"{path}/lease"
+        self._settler = settler
+        self._group = group
+        self._repeatable = idempotent
+        self._body = {
+            "max": min(n, _MAX_BATCH),
+            "lease_s": None
+            if lease_s is None
+            else check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S),
+            "group": group,
+            "holder": as_written("holder", holder)[:_MAX_HOLDER_CHARS],
+            "dead": dead or None,
+        }
+
+    def once(self, wait_s: float = 0.0) -> Call[list[LeasedMessage]]:
+        """Return one request."""
+        return post(
+            self._path,
+            self._read,
+            {**self._body, "wait_s": wait_s},
+            query={"payload": "b64"},
+            idempotent=self._repeatable,
+            wait_s=wait_s,
+        )
+
+    def _read(self, reply: Reply) -> list[LeasedMessage]:
+        return [_leased_of(item, self._group, self._settler) for item in reply.data["messages"]]
+
+    def waiting(
+        self, wait_s: Duration, clock: Clock, stopper: Stopper | None = None
+    ) -> CallSequence[list[LeasedMessage]]:
+        """Ask again until there is a message, the time is over, or the stopper is stopped."""
+        wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
+        poll_s = MAX_POLL_S if stopper is None else STOPPABLE_POLL_S
+        ends_ns = clock.monotonic_ns() + round(wait_s * NS)
+        leased: list[LeasedMessage] = []
+        while not is_stopped(stopper):
+            left_s = max(ends_ns - clock.monotonic_ns(), 0) / NS
+            leased = yield self.once(min(left_s, poll_s))
+            if leased or left_s <= poll_s:
+                break
+        return leased
+
+
+def _leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
+    receipt = Receipt.unpack(data["receipt"])
+    ticket = Ticket(
+        identity=receipt.identity,
+        group=receipt.group,
+        group_name=group,
+        attempt=receipt.attempt,
+        nonce=receipt.nonce,
+        deadline_ns=time_ns(data["deadline"]),
+        settler=settler,
+    )
+    return LeasedMessage(message_of(data), ticket)
+
+
+def forget(streams: list[list[LeasedMessage]], ahead: list[LeasedMessage]) -> None:
+    """Remove a stream's list from the open ones. By identity: two empty lists are equal."""
+    streams[:] = [one for one in streams if one is not ahead]
+
+
+def take(lease: Lease, wait_s: Duration, clock: Clock) -> CallSequence[list[Message]]:
+    """Lease messages, ack them and return them."""
+    leased = yield from lease.waiting(wait_s, clock)
+    if leased:
+        yield ack([one.receipt for one in leased])
+    return [one.message for one in leased]
+
+
+# -- settling --------------------------------------------------------------------------------------
+
+
+def settle_in_batches(
+    leased: Iterable[Leased], settle: Callable[[Sequence[str]], Call[list[str]]]
+) -> CallSequence[list[str]]:
+    """Settle any number of messages, in as few calls as the broker allows."""
+    receipts = receipts_of(leased)
+    ids: list[str] = []
+    for start in range(0, len(receipts), _MAX_BATCH):
+        ids += yield settle(receipts[start : start + _MAX_BATCH])
+    return ids
+
+
+def receipts_of(leased: Iterable[Leased]) -> list[str]:
+    """Return the receipts of leased messages; raise InvalidInput if one is given twice."""
+    receipts = [one.receipt if isinstance(one, LeasedMessage) else one for one in leased]
+    if not receipts:
+        raise InvalidInput("nothing to settle: give a leased message, a receipt, or several")
+    if len(set(receipts)) != len(receipts):
+        raise InvalidInput("the same receipt is given twice")
+    return receipts
+
+
+def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Call[list[str]]:
+    """Return the call that acks; its value is the ids of the emitted messages."""
+    if not emit:
+        return _settle({"ack": list(receipts)})
+    if len(receipts) != 1:
+        raise InvalidInput("an ack with emit settles one message: ack the others by themselves")
+    item = {"receipt": receipts[0], "emit": [message_body(message) for message in emit]}
+    return _settle({"ack": [item]})
+
+
+def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[list[str]]:
+    item: dict[str, Any] = {"reason": as_written("reason", reason)[:_MAX_REASON_CHARS]}
+    if delay is not None:
+        item["delay_s"] = as_seconds(delay)
+    return _settle(
+        {"nack": [{"receipt": receipt, **item} for receipt in receipts]}, gone_if_resent=True
+    )
+
+
+def extend(receipts: Sequence[str], lease_s: Duration | None) -> Call[list[str]]:
+    more = {} if lease_s is None else {"lease_s": as_seconds(lease_s)}
+    return _settle({"extend": [{"receipt": receipt, **more} for receipt in receipts]})
+
+
+def release(receipts: Sequence[str]) -> Call[list[str]]:
+    return _settle({"release": list(receipts)}, gone_if_resent=True)
+
+
+def release_valid(receipts: Sequence[str]) -> Call[list[str]]:
+    """Release, and ignore receipts that are not valid any more."""
+    body = {"release": list(receipts)}
+    return post(_SETTLE_PATH, lambda reply: [], body, idempotent=True, also_read=_ALL_GONE)
+
+
+def _settle(body: dict[str, Any], *, gone_if_resent: bool = False) -> Call[list[str]]:
+    """`gone_if_resent`: after an attempt that may have arrived, "gone" is the call's own effect."""
+
+    def read(reply: Reply) -> list[str]:
+        fine = _GOOD | {"gone"} if gone_if_resent and reply.resent else _GOOD
+        results = reply.data["results"]
+        bad = [result for result in results if result["status"] not in fine]
+        if bad:
+            more = f" ({len(bad)} of {len(results)} receipts)" if len(results) > 1 else ""
+            raise ReceiptInvalid(f"{bad[0].get('detail') or bad[0]['status']}{more}")
+        return [emitted for result in results for emitted in result.get("ids", ())]
+
+    return post(_SETTLE_PATH, read, body, idempotent=True, also_read=_ALL_GONE)
