@@ -8,7 +8,7 @@ b'hello'
 """
 
 from os import PathLike
-from typing import Any, cast
+from typing import TYPE_CHECKING, Unpack, cast
 
 from penstock.checking import path_of
 from penstock.errors import InvalidInput, PenstockError
@@ -19,6 +19,9 @@ from penstock.queue.queue import open_queue
 from penstock.queue.retry import FailedAttempt, RetryPolicy
 from penstock.queue.streaming import Stopper
 
+if TYPE_CHECKING:
+    from penstock.client import OpenOptions
+
 __version__ = "0.1.0"
 
 
@@ -28,7 +31,7 @@ def open(  # noqa: A001
     read_only: bool = False,
     metrics: MetricsCollector | None = None,
     retry_policy: RetryPolicy | None = None,
-    **settings: Any,
+    **settings: Unpack["OpenOptions"],
 ) -> Queue:
     """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
 

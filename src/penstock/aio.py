@@ -14,7 +14,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from functools import partial
 from os import PathLike
-from typing import Any, TypeVar, Unpack, cast
+from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from penstock.checking import Duration, path_of
 from penstock.errors import InvalidInput
@@ -44,6 +44,9 @@ from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import AsyncStreaming, Stopper, is_stopped
 
+if TYPE_CHECKING:
+    from penstock.client import OpenOptions
+
 _T = TypeVar("_T")
 
 
@@ -53,7 +56,7 @@ async def open(  # noqa: A001
     read_only: bool = False,
     metrics: MetricsCollector | None = None,
     retry_policy: RetryPolicy | None = None,
-    **settings: Any,
+    **settings: Unpack["OpenOptions"],
 ) -> "AsyncQueue":
     """Open the queue in a directory, or make one there, or that at a URL; see `penstock.open`."""
     if isinstance(path, str) and path.startswith(("http://", "https://")):

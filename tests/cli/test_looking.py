@@ -7,6 +7,7 @@ import pytest
 
 import penstock
 from penstock.cli.app import app
+from penstock.ledger.settings import OnCorruption
 from penstock.queue import State
 from tests.cli.command_line import CommandLine, listing
 
@@ -239,7 +240,7 @@ def test_verify_a_sound_queue(command: CommandLine, lived_in: Path) -> None:
 
 @pytest.mark.parametrize("on_corruption", ["quarantine", "stop"])
 def test_verify_says_what_is_wrong_where(
-    command: CommandLine, lived_in: Path, on_corruption: str
+    command: CommandLine, lived_in: Path, on_corruption: OnCorruption
 ) -> None:
     penstock.open(lived_in, on_corruption=on_corruption).close()
     for file in sorted((lived_in / "messages").glob("*.log"))[:2]:

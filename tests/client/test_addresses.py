@@ -1,9 +1,13 @@
 """URLs, and the names in them."""
 
+from dataclasses import fields
+
 import pytest
 
 from penstock.client.address import broker_address, queue_address
+from penstock.client.options import ClientKeywords, ClientOptions, OpenOptions
 from penstock.errors import InvalidInput
+from penstock.queue.settings import QueueOptions
 
 
 @pytest.mark.parametrize(
@@ -55,3 +59,9 @@ def test_a_password_in_a_url_is_not_repeated_in_the_error() -> None:
     with pytest.raises(InvalidInput) as refused:
         broker_address("http://user:secret@h")
     assert "secret" not in str(refused.value)
+
+
+def test_the_typed_options_of_open_are_those_of_a_client_and_a_queue() -> None:
+    options = [field.name for field in fields(ClientOptions)]
+    assert list(ClientKeywords.__annotations__) == ["queue", *options]
+    assert OpenOptions.__optional_keys__ == {*QueueOptions.__annotations__, "queue", *options}

@@ -10,6 +10,7 @@ import penstock
 import penstock.aio
 from penstock.aio import AsyncQueue
 from penstock.errors import LedgerClosed
+from penstock.ledger.settings import SyncPolicy
 
 SETTINGS: dict[str, Any] = {"max_attempts": 1, "min_free_bytes": 0}
 
@@ -29,7 +30,7 @@ def test_what_a_kept_iterator_leased_ahead_is_given_back_at_the_close(tmp_path: 
 
 @pytest.mark.parametrize("sync", ["interval", "always"])
 def test_what_an_async_stream_leased_ahead_is_given_back_after_a_break(
-    tmp_path: Path, sync: str
+    tmp_path: Path, sync: SyncPolicy
 ) -> None:
     async def main() -> None:
         async with await penstock.aio.open(tmp_path / "queue", sync=sync, **SETTINGS) as queue:

@@ -1,5 +1,6 @@
 """Settings: checked before anything is touched, stored with the queue, given only once."""
 
+from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
 
@@ -7,7 +8,7 @@ import pytest
 
 import penstock
 from penstock.errors import InvalidInput
-from penstock.queue.settings import QueueSettings
+from penstock.queue.settings import QueueOptions, QueueSettings
 from tests.harness.queue_store import QueueStore
 
 
@@ -71,14 +72,14 @@ def test_a_bad_value_is_refused_by_name_and_nothing_is_made(
 
 def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no setting 'lease_seconds'.*lease_s"):
-        penstock.open(tmp_path / "queue", lease_seconds=5)
+        penstock.open(tmp_path / "queue", lease_seconds=5)  # type: ignore[call-arg]
 
 
 def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no setting 'max_atempts'; did you mean max_attempts"):
-        penstock.open(tmp_path / "queue", max_atempts=5)
+        penstock.open(tmp_path / "queue", max_atempts=5)  # type: ignore[call-arg]
     with pytest.raises(InvalidInput, match=r"no setting 'zzz'; choose from allow_network"):
-        penstock.open(tmp_path / "queue", zzz=5)
+        penstock.open(tmp_path / "queue", zzz=5)  # type: ignore[call-arg]
 
 
 def test_a_duration_may_be_a_timedelta(store: QueueStore) -> None:
@@ -120,3 +121,7 @@ def test_a_changed_setting_does_not_change_old_messages(store: QueueStore) -> No
     assert (store.queue.get(old).priority, store.queue.get(new).priority) == (9, 1)
     assert store.queue.get(old).expires_at_ns > 0
     assert store.queue.get(new).expires_at_ns == 0
+
+
+def test_the_typed_options_are_the_settings() -> None:
+    assert list(QueueOptions.__annotations__) == [field.name for field in fields(QueueSettings)]

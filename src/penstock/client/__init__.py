@@ -23,7 +23,7 @@ from penstock.client.answers import QueueDetails
 from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.batching import Batching
 from penstock.client.connection import AsyncConnection, Connection
-from penstock.client.options import ClientOptions
+from penstock.client.options import ClientOptions, OpenOptions
 from penstock.client.queue import RemoteQueue
 from penstock.errors import InvalidInput
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
@@ -92,6 +92,7 @@ __all__ = [
     "Batching",
     "ClientOptions",
     "NamespaceDetails",
+    "OpenOptions",
     "QueueDetails",
     "RemoteBroker",
     "RemoteQueue",

@@ -5,7 +5,7 @@ brokers get their methods from `BrokerMethods`: one returns the answers, the oth
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any, NamedTuple, ParamSpec, TypeVar, overload
+from typing import Any, NamedTuple, ParamSpec, TypeVar, Unpack, overload
 from urllib.parse import quote
 
 from penstock.client import operation_calls
@@ -20,6 +20,7 @@ from penstock.names import QueueName, check_name
 from penstock.operations import GetStats
 from penstock.operations.answers import time_ns
 from penstock.queue.facade import ForTasks, ForThreads, Method
+from penstock.queue.settings import QueueOptions
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -136,17 +137,17 @@ def _details(queue: str) -> Call[QueueDetails]:
     return operation_calls.details(_queue_path(queue))
 
 
-def _create_queue(queue: str, **settings: Any) -> Call[QueueDetails]:
+def _create_queue(queue: str, **settings: Unpack[QueueOptions]) -> Call[QueueDetails]:
     """Create a queue with some settings of `QueueSettings`.
 
     A queue that exists with the same settings stays as it is; raise AlreadyExists if they differ.
     """
-    return _put_settings("PUT", queue, settings)
+    return _put_settings("PUT", queue, dict(settings))
 
 
-def _change_queue(queue: str, **settings: Any) -> Call[QueueDetails]:
+def _change_queue(queue: str, **settings: Unpack[QueueOptions]) -> Call[QueueDetails]:
     """Change some settings of a queue; the others stay."""
-    return _put_settings("PATCH", queue, settings)
+    return _put_settings("PATCH", queue, dict(settings))
 
 
 def _put_settings(method: str, queue: str, settings: dict[str, Any]) -> Call[QueueDetails]:

@@ -3,11 +3,13 @@
 import os
 import ssl
 from dataclasses import dataclass, field
+from typing import TypedDict
 
 from penstock.checking import check_number, check_whole
 from penstock.client.batching import Batching
 from penstock.client.call_retries import RetryLimits
 from penstock.errors import InvalidInput
+from penstock.queue.settings import QueueOptions
 
 KEY_VARIABLE = "PENSTOCK_KEY"
 
@@ -58,3 +60,19 @@ class ClientOptions:
         of them. 0: without retries they are not needed.
         """
         return self.retry_s + 2 * self.timeout_s if self.retry_s else 0.0
+
+
+class ClientKeywords(TypedDict, total=False):
+    """The options of a client as keyword arguments, and the queue's name at its broker."""
+
+    queue: str | None
+    key: str | None
+    timeout_s: float
+    retry_s: float
+    max_connections: int
+    verify: ssl.SSLContext | bool
+    batching: Batching | None
+
+
+class OpenOptions(QueueOptions, ClientKeywords, total=False):
+    """Options of `penstock.open`: a queue's settings for a directory, a client's for a URL."""

@@ -2,9 +2,9 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypedDict, get_args
 
-from penstock.checking import as_seconds, check_choice, check_number, did_you_mean
+from penstock.checking import Duration, as_seconds, check_choice, check_number, did_you_mean
 from penstock.errors import InvalidInput
 from penstock.ledger import LedgerSettings, Retention
 from penstock.ledger.settings import OnCorruption, SyncPolicy
@@ -17,6 +17,54 @@ MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
 MOST_IN_BATCH = 100_000
 MOST_ATTEMPTS = 0xFFFF  # what an event and a receipt have room for
+
+
+class QueueOptions(TypedDict, total=False):
+    """The settings of a queue as keyword arguments: any fields of `QueueSettings`."""
+
+    lease_s: Duration
+    max_attempts: int
+    backoff_base_s: Duration
+    backoff_factor: float
+    backoff_max_s: Duration
+    backoff_jitter: float
+    starvation_after_s: Duration
+    default_priority: int
+    default_ttl_s: Duration
+    compression: Compression
+    compression_level: int
+    compression_min_bytes: int
+    max_payload_bytes: int
+    max_unpacked_bytes: int
+    dedup_window_s: Duration
+    dedup_entries: int
+    max_batch: int
+    max_messages: int
+    max_bytes: int
+    when_full: WhenFull
+    block_s: Duration
+    rate_per_s: float
+    rate_burst: float
+    retention_s: Duration
+    retention_bytes: int
+    retention_segments: int
+    retention_min_segments: int
+    archive_required: bool
+    dead_retention_s: Duration
+    dead_max_messages: int
+    dead_max_bytes: int
+    snapshot_every: int
+    auto_compact: bool
+    compact_interval_s: Duration
+    sync: SyncPolicy
+    sync_interval_s: Duration
+    sync_batch: int
+    segment_bytes: int
+    segment_entries: int
+    segment_age_s: Duration
+    min_free_bytes: int
+    on_corruption: OnCorruption
+    allow_network_file_system: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
