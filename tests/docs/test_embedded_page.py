@@ -12,7 +12,6 @@ from penstock.queue import (
     delivering,
     drafting,
     inspecting,
-    operating,
     settings,
 )
 from tests.docs.pages import Row, quantity, rows_with, unquoted
@@ -42,7 +41,7 @@ def test_every_code_of_why_is_listed() -> None:
 )
 def test_limit_is_the_one_stated(row: Row) -> None:
     name = unquoted(row["constant"])
-    home = next(m for m in (drafting, delivering, operating, settings) if hasattr(m, name))
+    home = next(m for m in (drafting, delivering, decisions, settings) if hasattr(m, name))
     assert quantity(row["value"]) == getattr(home, name)
 
 

@@ -99,7 +99,7 @@ def test_spark_reads_and_writes_the_files_of_a_broker_under_load(
     spark: SparkSession, server: RunningServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Readers see whole batches, in order; jobs come in once; clients lose nothing meanwhile."""
-    monkeypatch.setattr("penstock.ledger.staging.SMALL_BYTES", 20_000)  # some are adopted
+    monkeypatch.setattr("penstock.ledger.adoption.SMALL_BYTES", 20_000)  # some are adopted
     url = f"{server.url}/shop/orders"
     ended, published, consumed = Event(), [0], [0]
 

@@ -54,7 +54,7 @@ def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Door]:
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small jobs are appended, large ones adopted: both must keep the same promises."""
     if request.param == "adopted":
-        monkeypatch.setattr("penstock.ledger.staging.SMALL_BYTES", 0)
+        monkeypatch.setattr("penstock.ledger.adoption.SMALL_BYTES", 0)
     return str(request.param)
 
 
