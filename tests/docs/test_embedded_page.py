@@ -9,6 +9,7 @@ import pytest
 from penstock.queue import (
     NewMessage,
     Queue,
+    decisions,
     delivering,
     drafting,
     inspecting,
