@@ -213,11 +213,11 @@ class Compactor:
         try:
             folder.files.rename(folder.file(_TEMPORARY_NAME), folder.file(first.name))
             folder.sync()
+            new = log.replace_run(run, header, size)
         except BaseException:
             if not folder.has(_TEMPORARY_NAME):  # renamed: readers must see what is on disk
                 log.replace_run(run, header, size)
             raise
-        new = log.replace_run(run, header, size)
         for segment in run[1:]:
             folder.remove(segment.name)
             if folder.has(index_name(segment.base_seq)):
@@ -296,8 +296,14 @@ def remove_before(
     # back would bring its messages back. The next seq is saved with it, so that it is never used
     # twice, even if segments are lost.
     ledger.sync()
-    ledger.save_marks(log, Marks(low=low, next=log.next_seq))
-    log.drop([segment for segment, _ in gone])
+    removed = [segment for segment, _ in gone]
+    try:
+        ledger.save_marks(log, Marks(low=low, next=log.next_seq))
+        log.drop(removed)
+    except BaseException:
+        if ledger.marks(log).low >= low:  # marked: the next opening removes them
+            log.drop(removed)
+        raise
     try:
         for segment, _ in gone:
             result.bytes_freed += segment.end

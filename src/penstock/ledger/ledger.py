@@ -13,6 +13,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import (
     BadEntry,
     CorruptLedger,
+    EntryGone,
     LedgerClosed,
     LedgerForked,
     PenstockError,
@@ -379,6 +380,14 @@ class Ledger:
         self._snapshots.damaged.clear()
         return snapshot
 
+    def check_snapshots_stayed(self) -> None:
+        """Raise EntryGone if a writer beside this reader replaced the snapshots it had found."""
+        if self.read_only and not self._early_snapshots <= frozenset(self.snapshot_seqs()):
+            raise EntryGone(
+                f"{self.path}: the writer replaced the snapshots while the queue was opened for "
+                f"reading: open it again"
+            )
+
     def _end_of(self, log: str) -> str:
         """Return the file in which a log ends, as reports name it."""
         last = (self.messages if log == "messages" else self.events).segments.last
@@ -413,9 +422,21 @@ class Ledger:
             self._space.essential(
                 lambda: manifest.save(self.root), lambda: manifest.save(self.root)
             )
-        except OSError as error:
-            raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
-        self._manifest = manifest
+            self._manifest = manifest
+        except BaseException as error:
+            if self._may_be_saved(manifest):  # interrupted, or the name was not synced
+                self._manifest = manifest
+            if isinstance(error, OSError):
+                raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
+            raise
+
+    def _may_be_saved(self, manifest: Manifest) -> bool:
+        """Return whether queue.json has this content, or cannot be read."""
+        try:
+            data = self.root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        except (OSError, ValueError):
+            return True
+        return data == manifest.pack()
 
     # -- stopping ----------------------------------------------------------------------------------
 
