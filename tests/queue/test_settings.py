@@ -3,6 +3,7 @@
 from dataclasses import fields
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -125,3 +126,17 @@ def test_a_changed_setting_does_not_change_old_messages(store: QueueStore) -> No
 
 def test_the_typed_options_are_the_settings() -> None:
     assert list(QueueOptions.__annotations__) == [field.name for field in fields(QueueSettings)]
+
+
+@pytest.mark.parametrize("lost", [False, True], ids=["lowered", "lost with queue.json"])
+def test_a_message_outlives_the_max_payload_bytes_it_was_published_under(
+    tmp_path: Path, lost: bool
+) -> None:
+    large = bytes(21 << 20)
+    with penstock.open(tmp_path, max_payload_bytes=64 << 20, min_free_bytes=0) as queue:
+        queue.enqueue_batch([large, b"small"])
+    if lost:
+        (tmp_path / "queue.json").unlink()
+    settings: dict[str, Any] = {} if lost else {"max_payload_bytes": 100}
+    with penstock.open(tmp_path, min_free_bytes=0, **settings) as queue:
+        assert [job.payload for job in queue.lease(2)] == [large, b"small"]

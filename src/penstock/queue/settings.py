@@ -16,6 +16,9 @@ YEARS_S = 100 * 365 * 86400.0
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
 MOST_IN_BATCH = 100_000
+MOST_PAYLOAD_BYTES = 512 << 20
+# Whatever `max_payload_bytes` says now: a message published under a larger one must be read.
+_MAX_ENTRY_BYTES = MOST_PAYLOAD_BYTES + (4 << 20)
 MOST_ATTEMPTS = 0xFFFF  # what an event and a receipt have room for
 
 
@@ -157,7 +160,7 @@ class QueueSettings:
             segment_bytes=self.segment_bytes,
             segment_entries=self.segment_entries,
             segment_age_s=self.segment_age_s,
-            max_entry_bytes=self.max_payload_bytes + (4 << 20),
+            max_entry_bytes=_MAX_ENTRY_BYTES,
             min_free_bytes=self.min_free_bytes,
             on_corruption=self.on_corruption,
             allow_network_file_system=self.allow_network_file_system,
@@ -184,7 +187,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "default_ttl_s": (0, YEARS_S),
     "compression_level": (1, 9),
     "compression_min_bytes": (0, 1 << 30),
-    "max_payload_bytes": (1, 512 << 20),
+    "max_payload_bytes": (1, MOST_PAYLOAD_BYTES),
     "max_unpacked_bytes": (1, 1 << 40),
     "dedup_window_s": (0.001, YEARS_S),
     "dedup_entries": (1, 100_000_000),
