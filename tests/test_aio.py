@@ -96,6 +96,41 @@ def test_the_message_of_a_cancelled_lease_goes_to_the_next(tmp_path: Path) -> No
     play(tmp_path, story, sync="always")
 
 
+def test_a_cancelled_lease_is_cancelled_also_if_some_of_it_is_no_longer_held(
+    tmp_path: Path,
+) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        first, second = await queue.enqueue_batch([b"a", b"b"])
+        leasing = asyncio.create_task(queue.lease(2))
+        taking_back = asyncio.create_task(queue.cancel(first))
+        await asyncio.sleep(0)  # leased and taken back by now, and waiting for the disk
+        leasing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leasing
+        assert await taking_back
+        assert await queue.state(second) == "ready"
+
+    play(tmp_path, story, sync="always")
+
+
+def test_a_stream_is_cancelled_also_if_its_message_is_no_longer_held(tmp_path: Path) -> None:
+    async def story(queue: AsyncQueue) -> None:
+        await queue.enqueue_batch([b"a", b"b"])
+        seen: list[str] = []
+
+        async def handle(job: LeasedMessage) -> None:
+            seen.append(job.id)
+            await queue.cancel(job.id)  # as if its lease had run out
+            asyncio.current_task().cancel()  # type: ignore[union-attr]
+            await asyncio.sleep(0)
+
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(queue.stream(handle, idle_s=0))  # type: ignore[arg-type]
+        assert len(seen) == 1
+
+    play(tmp_path, story)
+
+
 def test_lease_one_acks_at_the_end_and_nacks_an_error(tmp_path: Path) -> None:
     async def story(queue: AsyncQueue) -> None:
         await queue.enqueue_batch([b"good", b"bad"])

@@ -10,14 +10,14 @@ message's history) runs in a thread.
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, TypeVar, Unpack, cast
 
 from penstock.checking import Duration, path_of
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -181,8 +181,8 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
         try:
             return await self._durable(leased)
         except asyncio.CancelledError:
-            if leased:  # nobody will ever see them: give them back
-                self._behaviours.settling.release(leased)
+            with suppress(PenstockError):  # a cancelled task ends as one, also on a full disk
+                self._behaviours.settling.give_back(leased)  # the caller will never see them
             raise
 
     @asynccontextmanager

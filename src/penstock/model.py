@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypedDict
 
 from penstock.checking import Duration, Time, as_seconds, as_unix_s, did_you_mean
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
 NS = 1_000_000_000
@@ -273,7 +273,11 @@ class LeasedMessage(NamedTuple):
         if error is None:
             self.ticket.settler.ack(self)
         else:
-            self.ticket.settler.nack(self, reason=f"{type(error).__name__}: {error}")
+            try:
+                self.ticket.settler.nack(self, reason=f"{type(error).__name__}: {error}")
+            except PenstockError:
+                if isinstance(error, Exception):
+                    raise  # an interrupt goes on as it is
 
 
 class DeadLetter(NamedTuple):

@@ -182,3 +182,15 @@ def test_an_async_stream_is_stopped_by_another_task_or_thread(tmp_path: Path) ->
             assert [job async for job in queue.stream(stopper=stopper)] == []
 
     asyncio.run(main())
+
+
+def test_an_interrupt_ends_a_stream_also_if_its_message_is_no_longer_held(queue: Queue) -> None:
+    queue.enqueue_batch([b"a", b"b"])
+
+    def handle(job: LeasedMessage) -> None:
+        queue.cancel(job.id)  # as if its lease had run out
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        queue.stream(handle, idle_s=0)
+    assert queue.stats().ready == 1

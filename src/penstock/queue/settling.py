@@ -128,12 +128,18 @@ class Settling:
             core.record(decide_settle(EventType.RELEASED, self._held(leased)))
 
     def give_back(self, leased: Iterable[LeasedMessage]) -> None:
-        """Release messages that were leased ahead. Pass over those whose lease ran out."""
-        for one in leased:
-            try:
-                self.release([one])
-            except ReceiptInvalid:
-                pass  # it is delivered again in any case
+        """Release messages that nobody was handed. Pass over those whose lease ran out."""
+        leased = list(leased)
+        if not leased:
+            return
+        try:
+            self.release(leased)
+        except ReceiptInvalid:
+            for one in leased:
+                try:
+                    self.release([one])
+                except ReceiptInvalid:
+                    pass  # it is delivered again in any case
 
     def release_of(self, holder: str, group_name: str) -> int:
         """Release all messages of a holder that is gone. Return their number."""

@@ -11,7 +11,7 @@ from threading import Thread
 from typing import overload
 
 from penstock.checking import Duration
-from penstock.errors import InvalidInput, ReceiptInvalid
+from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
 
@@ -224,7 +224,11 @@ class AsyncStreaming(ABC):
         try:
             yield
         except BaseException as error:
-            await self.nack(job, f"{type(error).__name__}: {error}")
+            try:
+                await self.nack(job, f"{type(error).__name__}: {error}")
+            except PenstockError:
+                if isinstance(error, Exception):
+                    raise  # a cancellation goes on as it is
             raise
         await self.ack(job)
 

@@ -17,7 +17,7 @@ from penstock.broker.embedded.settling import settle_each
 from penstock.broker.heavy import LARGE_BYTES, is_heavy
 from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement
 from penstock.codec import Draft
-from penstock.errors import ReceiptInvalid, Unavailable
+from penstock.errors import Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
@@ -317,10 +317,7 @@ class OpenQueue:
 
     def _give_back(self, leased: list[LeasedMessage]) -> None:
         """Nobody took them. Dead letters stay dead by it, others are ready again."""
-        try:
-            self._behaviours.settling.release(leased)
-        except ReceiptInvalid:
-            self._behaviours.settling.give_back(leased)  # what is still held of them
+        self._behaviours.settling.give_back(leased)
         self._commits.soon(self)
 
     def ready_hint(self, group: str) -> int:
