@@ -8,7 +8,7 @@ import pytest
 
 from penstock.codec import Draft
 from penstock.errors import EntryGone, NotALedger, ReadOnly
-from penstock.ledger import Cursor, Ledger, verify
+from penstock.ledger import Cursor, Ledger, read_entry, verify
 from penstock.ledger.compaction import Compactor, Retention, remove_before
 from penstock.ledger.files import OpenMode, OsFiles
 from penstock.ledger.json_files import Marks
@@ -292,6 +292,41 @@ def test_a_segment_removed_between_listing_and_opening_is_not_missed(store: Stor
     store.fill(100)
     with Ledger.open(str(store.path), store.settings, files=Overtaken(), read_only=True) as ledger:
         assert seqs(ledger.messages)[-1] == 100
+
+
+def test_a_last_segment_removed_between_two_looks_at_it_is_not_missed(store: Store) -> None:
+    class Overtaken(OsFiles):
+        looks = 0
+
+        def open(self, path: str, mode: OpenMode) -> int:
+            self.looks += path == str(last)
+            if self.looks == 2:
+                store.messages.seal()
+                store.fill(1)
+                remove_before(store.ledger, store.messages, 101)
+            return super().open(path, mode)
+
+    store.fill(100)
+    last = store.segments()[-1]
+    with Ledger.open(str(store.path), store.settings, files=Overtaken(), read_only=True) as ledger:
+        assert seqs(ledger.messages)[-1] == 101
+
+
+def test_a_segment_rewritten_twice_is_read_as_far_as_it_goes_now(store: Store) -> None:
+    """Both times it stands for the same seqs, so its header is the same."""
+    store.fill(100)
+
+    def rewrite(*live: int) -> None:
+        needed = Live(frozenset(live))
+        Compactor(store.ledger, store.messages, needed, Retention(), store.clock).run()
+
+    rewrite(1, 2, 3, 99)
+    with store.look() as ledger:
+        first = ledger.messages.segments.all[0]
+        assert first.end == store.segments()[0].stat().st_size
+        rewrite(1, 99)
+        assert read_entry(ledger.messages, 1).payload == payload_of(1)
+        assert ledger.damage == ()
 
 
 def test_a_segment_removed_by_the_writer_is_a_typed_error_for_the_reader(store: Store) -> None:

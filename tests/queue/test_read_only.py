@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.errors import NotALedger, ReadOnly
+from penstock.ledger import Ledger
 from penstock.queue import Queue
 from tests.harness.queue_store import QueueStore
 from tests.queue.test_seed_defects import everything_in
@@ -148,3 +149,30 @@ def test_there_is_nothing_to_look_at_where_no_queue_is(tmp_path: Path) -> None:
     with pytest.raises(NotALedger):
         QueueStore(path=tmp_path / "none").look()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_reader_looks_again_if_the_writer_replaced_the_snapshots_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = {"segment_bytes": 512, "snapshot_every": 1, "auto_compact": False}
+    store = QueueStore(settings, path=tmp_path / "queue")
+    queue, load = store.queue, Ledger.load_snapshot
+
+    def work() -> None:
+        for _ in range(10):
+            queue.enqueue_batch([bytes(200)] * 3)
+            queue.ack(queue.lease(3))
+            store.clock.advance(1)
+
+    def late(ledger: Ledger) -> object:
+        monkeypatch.setattr(Ledger, "load_snapshot", load)
+        work()
+        return load(ledger)
+
+    work()
+    queue.compact()
+    assert min(path.stem for path in (tmp_path / "queue/events").glob("*.log")) > f"{1:020}"
+    monkeypatch.setattr(Ledger, "load_snapshot", late)
+    with store.look() as reader:
+        assert reader.stats().acked == queue.stats().acked == 60
+    assert not caplog.records

@@ -80,8 +80,7 @@ class LogOpener:
         """Return the log, recovered and (for a writer) durable as far as it can be read."""
         if not self._read_only:
             self._folder.sweep()
-        headers = self._headers_beside_a_writer() if self._read_only else self._headers()
-        last = self._last_segment(headers)
+        headers, last = self._segments_beside_a_writer() if self._read_only else self._segments()
         self._report_missing(headers, last)
         if not self._read_only:
             self._folder.sync()
@@ -104,14 +103,18 @@ class LogOpener:
 
     # -- which segments there are ------------------------------------------------------------------
 
-    def _headers_beside_a_writer(self) -> list[SegmentHeader]:
-        """Return the headers; list again if a segment is removed between listing and opening."""
+    def _segments_beside_a_writer(self) -> tuple[list[SegmentHeader], LastSegment | None]:
+        """Return the segments; list again if one is removed between listing and reading."""
         for _ in range(_LOOKS):
             try:
-                return self._headers()
+                return self._segments()
             except FileNotFoundError:
                 pass
-        return self._headers()
+        return self._segments()
+
+    def _segments(self) -> tuple[list[SegmentHeader], LastSegment | None]:
+        headers = self._headers()
+        return headers, self._last_segment(headers)
 
     def _headers(self) -> list[SegmentHeader]:
         """Return the headers of the valid segments, in order; remove the others."""

@@ -109,8 +109,12 @@ class Segment:
         return bytes(self._bytes()[offset : offset + length])
 
     def _readable(self) -> tuple[int, memoryview]:
-        """Return `end`, and at least that many bytes. In this order: `end` may grow."""
-        return self.end, self._bytes()
+        """Return `end`, and at least that many bytes. In this order: `end` may grow.
+
+        The file can be shorter than before: a writer in another process rewrote it.
+        """
+        end, view = self.end, self._bytes()
+        return min(end, len(view)), view
 
     def _bytes(self, *, hold: bool = False) -> memoryview:
         view = self._view

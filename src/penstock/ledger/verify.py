@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from penstock.clock import Clock
 from penstock.codec.layout import TOMBSTONE
-from penstock.errors import PenstockError
+from penstock.errors import EntryGone, PenstockError
 from penstock.ledger.damage import Damage
 from penstock.ledger.files import Files
 from penstock.ledger.ledger import Ledger
@@ -17,6 +17,7 @@ from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.snapshots import snapshot_name
 
 _CHUNK_ENTRIES = 2000
+_LOOKS = 10  # at a directory that a writer changes
 
 Progress = Callable[[int, int], None]  # bytes read so far, bytes in all
 
@@ -49,6 +50,22 @@ def verify(
 
     `fold` lets the layer above read it too, and report what only it can know to be missing.
     """
+    for _ in range(_LOOKS):
+        try:
+            return _verify(path, files, clock, settings, on_progress, fold)
+        except EntryGone:
+            pass  # a writer beside us removed what `fold` needs
+    return _verify(path, files, clock, settings, on_progress, fold)
+
+
+def _verify(
+    path: str,
+    files: Files | None,
+    clock: Clock | None,
+    settings: LedgerSettings | None,
+    on_progress: Progress | None,
+    fold: Callable[[Ledger], object] | None,
+) -> VerifyReport:
     report = VerifyReport()
     ledger = Ledger.open(
         path,

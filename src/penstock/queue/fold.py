@@ -26,6 +26,7 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
     state, next_event = _newest_that_loads(ledger, dedup_entries)
     removed_upto = _removed_upto(ledger, next_event)
     if next_event < removed_upto:
+        ledger.check_snapshots_stayed()
         reason = "events were removed up to there, and no snapshot includes them: what was settled"
         lost = (next_event, removed_upto - 1)
         ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be back"))

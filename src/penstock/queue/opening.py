@@ -4,12 +4,15 @@ from collections.abc import Callable, Mapping
 
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
+from penstock.errors import EntryGone
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.core import QueueClock, QueueCore
 from penstock.queue.retry import RetryPolicy, check_retry_policy
 from penstock.queue.settings import QueueSettings
+
+_LOOKS = 10  # at a directory that a writer changes
 
 
 def open_core(
@@ -38,27 +41,34 @@ def open_core(
     queue_clock = QueueClock(clock or SystemClock())
     stored = Ledger.stored_queue_settings(path, files=files)
     effective = QueueSettings.of(settings, QueueSettings.of_stored(stored or if_unstored or {}))
-    ledger = Ledger.open(
-        path,
-        effective.ledger_settings(),
-        files=files,
-        clock=queue_clock,
-        read_only=read_only,
-        create=create,
-        queue_settings=effective.as_dict(),
-        on_damage=on_damage,
-        own_lock=own_lock,
-        on_dirty=on_dirty,
-    )
-    try:
-        if not read_only and ledger.queue_settings != effective.as_dict():
-            ledger.save_queue_settings(effective.as_dict())
-        queue_clock.start_after(
-            max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
+    looks = _LOOKS if read_only else 1
+    while True:
+        ledger = Ledger.open(
+            path,
+            effective.ledger_settings(),
+            files=files,
+            clock=queue_clock,
+            read_only=read_only,
+            create=create,
+            queue_settings=effective.as_dict(),
+            on_damage=on_damage,
+            own_lock=own_lock,
+            on_dirty=on_dirty,
         )
-        core = QueueCore(ledger, effective, queue_clock, retry_policy=retry_policy)
-        core.compact_in_background(effective.compact_interval_s if own_timer else 0.0)
-        return core
-    except BaseException:
-        ledger.close()
-        raise
+        try:
+            if not read_only and ledger.queue_settings != effective.as_dict():
+                ledger.save_queue_settings(effective.as_dict())
+            queue_clock.start_after(
+                max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
+            )
+            core = QueueCore(ledger, effective, queue_clock, retry_policy=retry_policy)
+            core.compact_in_background(effective.compact_interval_s if own_timer else 0.0)
+            return core
+        except EntryGone:  # a writer beside this reader removed files that it needs
+            ledger.close()
+            looks -= 1
+            if not looks:
+                raise
+        except BaseException:
+            ledger.close()
+            raise
