@@ -16,6 +16,12 @@ export PYTHON
 
 COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h)
 BUILT = src/penstock/codec/_codec.c src/penstock/clock/_clock.c $(wildcard src/penstock/*/_c*.so)
+QUICK := tests/operations tests/clock \
+	tests/codec/test_{checksum,messages,pack,packer,payloads,scan,unpack}.py \
+	tests/ledger/test_{appending,closing,commit,index,manifest,opening,reading,recovery}.py \
+	tests/ledger/test_{rotation,snapshots,transactions}.py \
+	tests/queue/test_{cancel_purge_pause,dead_letters,dedup,delays,fifo,groups,keys,leases}.py \
+	tests/queue/test_{priorities,receipts,retries,retry_info,seek,settings,ttl,why_and_history}.py
 PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help
@@ -23,6 +29,8 @@ help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
 	@echo "make demo       install into .venv and run a short demonstration of the files"
 	@echo "make test       lint, types, import contracts and the default tests"
+	@echo "make quick      unit tests of the core, for use while editing: under a minute"
+	@echo "make coverage   the default tests, with the share of the lines that they run"
 	@echo "make test-long  the long rings, and every property test with many more examples"
 	@echo "make lint       formatting, lint, types and import contracts only"
 	@echo "make format     format and mend what can be mended"
@@ -43,6 +51,15 @@ demo: .venv/.run
 .PHONY: test
 test: machine-test lint
 	.venv/bin/pytest -n $(JOBS)
+
+# For use while editing: what operations, codec, ledger and queue do when nothing fails from outside.
+.PHONY: quick
+quick: .venv/.dev
+	.venv/bin/pytest -n $(JOBS) -x --durations=0 --durations-min=5 -m "not long and not hypothesis" $(QUICK)
+
+.PHONY: coverage
+coverage: machine-test .venv/.dev
+	.venv/bin/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
 # The hypothesis plugin marks every property test, so they are chosen beside the long ones.
 .PHONY: test-long
@@ -80,7 +97,7 @@ bench-spark: machine-test .venv/.dev
 .PHONY: clean
 clean:
 	rm -rf .venv .venv-bench build dist src/*.egg-info $(BUILT)
-	rm -rf .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What the machine must have before each kind of work: run, build, test, long.
