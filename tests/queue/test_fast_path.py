@@ -163,7 +163,7 @@ def test_a_write_that_fails_takes_nothing(queue: Queue, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         broken = SimpleNamespace(append_event=fail, append_event_of_one=fail)
-        patch.setattr(queue._ledger.events, "hot", broken)
+        patch.setattr(queue._ledger.events, "fast_packer", broken)
         for call in (queue.dequeue, queue.lease):
             with pytest.raises(OSError, match="no"):
                 call()
