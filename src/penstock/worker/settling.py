@@ -1,13 +1,13 @@
-"""Telling the queue what came of messages. Acks that come together go together."""
+"""Settle messages by the outcome of their handler. Concurrent acks are sent together."""
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import PenstockError, ReceiptInvalid
 from penstock.model import LeasedMessage
-from penstock.worker.outcomes import Counts
 
 log = logging.getLogger("penstock.worker")
 
@@ -26,6 +26,31 @@ class _Lot:
     def __init__(self) -> None:
         self.messages: list[LeasedMessage] = []
         self.settled = asyncio.Event()
+
+
+class TimeLimitExceeded(Exception):
+    """Raised inside a handler that takes longer than the time limit."""
+
+
+class HandedBack(BaseException):
+    """Raised inside a handler that still runs when a stop ends its wait.
+
+    Not an Exception, so that a handler that catches those does not delay the stop.
+    """
+
+
+class LeaseLost(BaseException):
+    """Raised inside a handler whose lease is lost: another consumer may have the message."""
+
+
+@dataclass(slots=True)
+class Counts:
+    """Number of messages of a worker by outcome."""
+
+    done: int = 0
+    failed: int = 0  # nacked: the handler raised, or took too long
+    handed_back: int = 0  # released at a stop, no attempt spent
+    lost: int = 0  # the lease expired, or settling failed: delivered again
 
 
 class Settling:

@@ -10,10 +10,9 @@ from penstock.model import LeasedMessage
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Handler, Running, caller_of
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcomes import Counts, HandedBack, LeaseLost, TimeLimitExceeded
 from penstock.worker.queues import WorkQueue, name_of
 from penstock.worker.renewing import Renewing
-from penstock.worker.settling import Settling
+from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
 from penstock.worker.stopping import StopButton
 
 log = logging.getLogger("penstock.worker")

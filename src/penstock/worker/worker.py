@@ -9,8 +9,8 @@ from penstock.errors import InvalidInput
 from penstock.queue.handlers import check_handler
 from penstock.worker.calling import Handler
 from penstock.worker.options import WorkerOptions
-from penstock.worker.outcomes import Counts
 from penstock.worker.queues import AnyQueue, check_queue, open_for_tasks
+from penstock.worker.settling import Counts
 from penstock.worker.shift import Shift
 from penstock.worker.stopping import StopButton
 
