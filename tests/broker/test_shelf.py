@@ -164,6 +164,26 @@ async def test_a_queue_whose_last_sync_fails_lets_go_of_its_files(
         assert leased.payload == b"x"
 
 
+@pytest.mark.parametrize("sync", ["never", "always"])
+async def test_a_queue_that_cannot_be_opened_again_lets_go_of_its_files(
+    open_broker: OpenBroker, tmp_path: Path, sync: str
+) -> None:
+    files = FaultyFiles(OsFiles())
+    async with open_broker(files=files, queues={"sync": sync}) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        files.fault = Fault(1, forever=True, methods=frozenset({"fdatasync"}))
+        with pytest.raises(PenstockError):
+            await broker.change_queue(ANN, name(1), {"max_messages": 5})
+        with pytest.raises(PenstockError):
+            await broker.publish(ANN, name(1), [b"y"])
+        assert files.failures
+        directory = str(tmp_path / "data" / "shop" / "q1")
+        assert [path for path in _open_paths() if path.startswith(directory)] == []
+        files.heal()
+        (leased,) = await broker.lease(ANN, name(1))
+        assert leased.payload == b"x"
+
+
 def _open_paths() -> list[str]:
     paths = []
     for one in Path("/proc/self/fd").iterdir():

@@ -147,10 +147,10 @@ class Ledger:
             if not read_only:
                 watch_fork(ledger)
         except OSError as error:
-            ledger._unlock()
+            ledger.abandon()
             raise as_ledger_error(path, "opening", error) from error
         except BaseException:
-            ledger._unlock()
+            ledger.abandon()
             raise
         return ledger
 
@@ -451,9 +451,8 @@ class Ledger:
     def _stop(self, reason: PenstockError) -> None:
         with self._lock:
             self._refusal = self._refusal or reason
-            for log in (getattr(self, "messages", None), getattr(self, "events", None)):
-                if log is not None:  # None: damage was found while it is being opened
-                    log.refuse(reason)
+            for log in self._opened_logs():
+                log.refuse(reason)
 
     def forked(self) -> None:
         """Disable this handle in a forked child, and close its copy of the parent's lock."""
@@ -502,10 +501,15 @@ class Ledger:
         """Close all files without writing anything, as the death of the process does."""
         if self._background is not None:
             self._background.end()
-        for log in (self.messages, self.events):
+        for log in self._opened_logs():
             log.abandon()
         self._unlock()
         self._closed = True
+
+    def _opened_logs(self) -> list[Log]:
+        """Return the logs. While the ledger is being opened, some are missing."""
+        logs = (getattr(self, "messages", None), getattr(self, "events", None))
+        return [log for log in logs if log is not None]
 
     def _unlock(self) -> None:
         if self._directory_lock is not None:

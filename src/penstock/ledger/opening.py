@@ -257,6 +257,7 @@ class LogOpener:
         header = headers[-1]
         view, last = self._examined(header)
         if not self._read_only:
+            view.release()
             self._write_again(header, last.synced_upto)
             view, last = self._examined(header)
         while self._read_only and last.holes:
@@ -265,20 +266,27 @@ class LogOpener:
             view, last = self._examined(header)
             if last.holes == before.holes:
                 break
+        with view:  # a mapping keeps the file open, also one that an error refers to
+            last = self._reported(header, last, view)
+            size = len(view)
+        if self._may_mend or not (self._read_only or last.holes or last.lacks_its_end):
+            last = replace(last, end=self._cut(header, last, size))
+        return last
+
+    def _reported(self, header: SegmentHeader, last: LastSegment, view: memoryview) -> LastSegment:
+        """Report the damage of the last segment. Return it, corrected by what is known."""
         file = f"{self._label}/{segment_name(header.base_seq)}"
         for hole in last.holes:
-            damaged = view[hole.offset : hole.offset + hole.length]
-            self._reporter.report(
-                Damage(
-                    file,
-                    hole.offset,
-                    hole.length,
-                    hole.first_lost_seq,
-                    hole.last_lost_seq,
-                    hole.reason,
-                ),
-                damaged,
+            damage = Damage(
+                file,
+                hole.offset,
+                hole.length,
+                hole.first_lost_seq,
+                hole.last_lost_seq,
+                hole.reason,
             )
+            with view[hole.offset : hole.offset + hole.length] as damaged:
+                self._reporter.report(damage, damaged)
         if last.torn_bytes and last.next_seq < self._known_next:
             last = replace(last, lacks_its_end=True)
         if last.lacks_its_end:
@@ -286,10 +294,9 @@ class LogOpener:
             reason = "the end that was there when the queue was closed is missing"
             if last.torn_bytes:
                 reason = last.torn_reason
-            self._reporter.report(
-                Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason),
-                view[last.end : last.end + last.torn_bytes],
-            )
+            damage = Damage(file, last.end, last.torn_bytes, last.next_seq, last_seq, reason)
+            with view[last.end : last.end + last.torn_bytes] as torn:
+                self._reporter.report(damage, torn)
         elif last.torn_bytes and not self._read_only:
             self._reporter.report(
                 Damage(
@@ -302,21 +309,21 @@ class LogOpener:
                     torn=True,
                 )
             )
-        size = len(view)
-        del view
-        if self._may_mend or not (self._read_only or last.holes or last.lacks_its_end):
-            last = replace(last, end=self._cut(header, last, size))
         return last
 
     def _examined(self, header: SegmentHeader) -> tuple[memoryview, LastSegment]:
         view = self._map(header.base_seq)
         limit = self._settings.max_entry_bytes
-        if header.base_seq == self._closed.last and not header.flags & COMPACTED:
-            end = self._closed.bytes
-            last = examine(view, header, max_entry_bytes=limit, closed_at=end)
-            if not (last.holes or last.lacks_its_end) or self._is_current():
-                return view, last
-        return view, examine(view, header, max_entry_bytes=limit)
+        try:
+            if header.base_seq == self._closed.last and not header.flags & COMPACTED:
+                end = self._closed.bytes
+                last = examine(view, header, max_entry_bytes=limit, closed_at=end)
+                if not (last.holes or last.lacks_its_end) or self._is_current():
+                    return view, last
+            return view, examine(view, header, max_entry_bytes=limit)
+        except BaseException:
+            view.release()
+            raise
 
     def _report_missing(self, headers: list[SegmentHeader], last: LastSegment | None) -> None:
         """Compare the segments with the marks, and with where the log ended when closed."""
