@@ -14,7 +14,7 @@ from penstock.broker import Broker, EmbeddedStore, QueueName, Settlement
 from penstock.broker.access import INSIDE
 from penstock.broker.consumers import Consumer
 from penstock.errors import Overloaded
-from penstock.model import NewMessage
+from penstock.model import LeasedMessage, NewMessage
 from penstock.operations import Browse, GetStats, ListDead, Peek
 from penstock.queue.messages import size_of
 from tests.broker.conftest import OpenBroker
@@ -59,7 +59,7 @@ def test_a_lease_has_as_many_as_fit_and_leaves_the_rest_ready(
             )
             got = []
             while expected:
-                leased = await broker.store.lease(ORDERS, count, max_bytes=max_bytes)
+                leased = await broker.store.lease(ORDERS, count, max_bytes=lambda: max_bytes)
                 found = [one.message for one in leased]
                 got += found
                 assert found == expected[: len(found)]
@@ -138,14 +138,70 @@ async def test_leases_that_wait_for_the_disk_count_against_the_bytes_of_all(
     open_broker: OpenBroker,
 ) -> None:
     async with open_broker() as broker:
-        broker.held.max_bytes = 25 * KIB
+        broker.held.max_bytes = 34 * KIB  # as base64: 25 KiB
         await _publish(broker, 5, 10 * KIB)
         first = broker.lease(INSIDE, ORDERS, n=2)
         second = broker.lease(INSIDE, ORDERS, n=2)  # one fits, nearly
         with pytest.raises(Overloaded):
             broker.lease(INSIDE, ORDERS)
-        assert [len(await first), len(await second)] == [2, 1]
+        assert [len(one) for one in await asyncio.gather(first, second)] == [2, 1]
         assert len(await broker.lease(INSIDE, ORDERS, n=5)) == 2
+
+
+@pytest.mark.parametrize("wait_s", [0.0, 10.0])
+async def test_leases_of_a_busy_queue_stay_below_the_bytes_of_all(
+    open_broker: OpenBroker, wait_s: float
+) -> None:
+    """They find room when they are called, but not any more when it is their turn."""
+    size, answers = 300 * KIB, 4
+    held: list[int] = []
+
+    def hold(leasing: "asyncio.Future[list[LeasedMessage]]") -> None:
+        if leasing.exception() is None:
+            broker.held.bytes += sum(len(one.payload) * 4 // 3 for one in leasing.result())
+        held.append(broker.held.bytes + broker.store.unanswered_bytes)
+
+    async with open_broker(max_answer_bytes=size + KIB) as broker:
+        for _ in range(12):
+            await _publish(broker, 1, size)
+        await broker.lease(INSIDE, ORDERS)  # from now on, leases are read in a thread
+        broker.held.max_bytes = answers * size * 4 // 3
+        asked = [broker.lease(INSIDE, ORDERS)]
+        await asyncio.sleep(0)
+        asked += [broker.lease(INSIDE, ORDERS, wait_s=wait_s) for _ in range(10)]
+        for one in asked:
+            one.add_done_callback(hold)
+        found = await asyncio.gather(*asked, return_exceptions=True)
+        assert len([one for one in found if isinstance(one, list)]) >= answers
+        assert [one for one in found if isinstance(one, Overloaded)]
+        assert max(held) <= (answers + 1) * (size + KIB) * 4 // 3
+        broker.held.bytes = 0
+        assert broker.store.unanswered_bytes == 0
+        assert await broker.lease(INSIDE, ORDERS)
+
+
+async def test_a_lease_counts_until_it_is_handed_over(open_broker: OpenBroker) -> None:
+    """Also in the moment between the disk's answer and the caller's next step."""
+    size = 300 * KIB
+    counted: list[int] = []
+
+    async with open_broker() as broker:
+        for _ in range(5):
+            await _publish(broker, 1, size)
+        for wait_s in (0.0, 0.0, 10.0):  # read at once, in a thread, and after a wait
+            leasing = broker.lease(INSIDE, ORDERS, wait_s=wait_s)
+            taking = asyncio.ensure_future(_take(leasing))
+            while not taking.done():
+                await asyncio.sleep(0)
+                if leasing.done() and not taking.done():
+                    counted.append(broker.held.bytes + broker.store.unanswered_bytes)
+            await asyncio.sleep(0)
+            assert broker.held.bytes + broker.store.unanswered_bytes == 0
+        assert len(counted) >= 3 and min(counted) >= size
+
+
+async def _take(leasing: "asyncio.Future[list[LeasedMessage]]") -> None:
+    await leasing
 
 
 async def test_a_consumer_gets_nothing_while_it_holds_as_many_bytes_as_it_may(

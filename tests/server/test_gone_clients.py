@@ -1,11 +1,19 @@
-"""A client that is gone before its request was read: no error, and nothing is counted."""
+"""A client that goes before its request is read, or answered: no error, and nothing is kept."""
 
+import asyncio
 import logging
+import socket
+import struct
 from typing import Any
 
 import pytest
 
+from penstock.broker import QueueName
+from penstock.broker.access import INSIDE
+from penstock.model import Stats
+from penstock.operations import GetStats
 from penstock.server.app import build_app
+from penstock.server.off_loop import OffLoop
 from tests.server.running import RunningServer, queue_path
 
 ROUTES = ["/api/v1/namespaces/default/queues/q/lease", "/v1/queues/q/lease", "/v1/queues/q/enqueue"]
@@ -61,3 +69,44 @@ def test_clients_that_close_at_once_leave_no_error(
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
     statuses = {status for _, _, status, _, _ in server.server.service.http_metrics.totals()}
     assert statuses <= {200}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("POST", "/api/v1/namespaces/default/queues/{}/lease"),
+        ("POST", "/v1/queues/{}/lease"),
+        ("GET", "/namespaces/default/queues/{}/messages"),
+    ],
+)
+def test_a_lease_of_a_client_that_goes_while_the_answer_is_made_is_given_back(
+    server: RunningServer, monkeypatch: pytest.MonkeyPatch, queue: str, method: str, path: str
+) -> None:
+    broker = server.server.broker
+    answer = OffLoop.answer
+    asked: list[int] = []
+
+    async def answer_once_it_is_gone(off_loop: OffLoop, size: int, make: Any) -> Any:
+        asked.append(size)
+        while server.server._state.connections:
+            await asyncio.sleep(0)
+        return await answer(off_loop, size, make)
+
+    async def stats() -> Stats:
+        return await broker.run(INSIDE, GetStats(), QueueName("default", queue))
+
+    with server.client() as http:
+        sent = http.post(queue_path(queue, "messages"), json={"payload": "x" * 100_000})
+        assert sent.status_code == 201
+    server.until(lambda: not server.server._state.connections)
+    monkeypatch.setattr(OffLoop, "answer", answer_once_it_is_gone)
+    with server.wire() as wire:
+        headers = "Content-Type: application/json;charset=x"  # which leaves it to the app
+        wire.request(method, path.format(queue), b"{}", headers)
+        server.until(lambda: len(asked) == 1)
+        assert server.call(stats()).leased == 1
+        # Reset, not closed: a client that only sends no more still takes its answer.
+        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    server.until(lambda: not server.server._state.tasks)
+    found = server.call(stats())
+    assert (found.ready, found.leased) == (1, 0)

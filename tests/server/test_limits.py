@@ -246,6 +246,41 @@ def test_answers_that_are_not_taken_count_and_refuse_others(tmp_path: Path) -> N
             assert http.post(queue_path("q", "lease")).status_code == 200
 
 
+@pytest.mark.parametrize("content_type", ["application/json", "application/json;charset=x"])
+def test_leases_that_are_not_read_stay_below_the_limit(tmp_path: Path, content_type: str) -> None:
+    """Each finds room when it is asked for; together they would not. The second type is the app's.
+
+    A transport keeps an answer whole until the last byte of it is sent.
+    """
+    limit, readers, payload = 24 << 20, 8, b"z" * (6 << 20)
+    answer_bytes = len(payload) * 4 // 3
+    with (
+        RunningServer(
+            tmp_path / "data",
+            max_buffered_bytes=limit,
+            broker={"max_answer_bytes": len(payload) + KIB},
+        ) as server,
+        ExitStack() as closing,
+    ):
+        service = server.server.service
+        with server.client() as http:
+            publish_large(http, "q", readers + 1, payload)
+            assert http.post(queue_path("q", "lease")).status_code == 200
+        before = {status: asked_for(service, status, "POST") for status in (200, 503)}
+        for wire in [closing.enter_context(_deaf(server)) for _ in range(readers)]:
+            wire.request("POST", queue_path("q", "lease"), b"{}", f"Content-Type: {content_type}")
+
+        def answered(status: int) -> int:
+            return asked_for(service, status, "POST") - before[status]
+
+        server.until(lambda: answered(200) + answered(503) == readers)
+        assert answered(200) > 1 and answered(503) > 0
+        assert answered(200) * answer_bytes <= limit + answer_bytes
+        assert service.held.bytes >= answered(200) * answer_bytes
+        closing.close()
+        server.until(lambda: service.held.bytes == 0)
+
+
 def _were_leased(service: Service, times: int) -> bool:
     totals = service.http_metrics.totals()
     return sum(n for path, _, code, n, _ in totals if path == LEASE_ROUTE and code == 200) == times
@@ -311,10 +346,10 @@ def test_a_client_that_sends_no_more_does_not_wait_for_messages(
     assert len(server.server.broker.waiting) == 0
 
 
-def asked_for(service: Service, status: int) -> int:
-    """How many pages were answered so."""
+def asked_for(service: Service, status: int, asked: str = "GET") -> int:
+    """Return how many requests of a method were answered with this status."""
     totals = service.http_metrics.totals()
-    return sum(n for _, method, code, n, _ in totals if (method, code) == ("GET", status))
+    return sum(n for _, method, code, n, _ in totals if (method, code) == (asked, status))
 
 
 def test_pages_that_nobody_reads_stay_below_the_limit(

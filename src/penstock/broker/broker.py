@@ -19,7 +19,7 @@ from penstock.broker.create_on_use import CreateOnUse
 from penstock.broker.documents import update_document
 from penstock.broker.file_door import FileDoor
 from penstock.broker.heavy import is_heavy
-from penstock.broker.held import Held
+from penstock.broker.held import Held, encoded_bytes
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.paced_redrive import PacedRedrives
 from penstock.broker.settings import BrokerSettings
@@ -67,7 +67,7 @@ class Broker:
         self.store = store
         self.held = Held()
         self.waiting = WaitingLines(
-            store, self.give_back, self.answer_room, most=self.settings.max_waiters
+            store, self.give_back, self.answer_room, self.held, most=self.settings.max_waiters
         )
         self.background = Background()
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock, self.background)
@@ -196,13 +196,18 @@ class Broker:
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
-        room = self.answer_room(max_bytes)
+        self.answer_room(max_bytes)  # raises if there is none now; asked again when it is its turn
         later = Later() if wait_s else None
 
         def lease() -> Future[list[LeasedMessage]]:
             if not wait_s:
                 return self.store.lease(
-                    queue, n, lease_s=lease_s, group=group, holder=holder, max_bytes=room
+                    queue,
+                    n,
+                    lease_s=lease_s,
+                    group=group,
+                    holder=holder,
+                    max_bytes=partial(self.answer_room, max_bytes),
                 )
             return self.waiting.lease(
                 queue,
@@ -245,14 +250,14 @@ class Broker:
             group=group,
             holder=holder,
             dead=True,
-            max_bytes=self.answer_room(),
+            max_bytes=self.answer_room,
         )
 
     def answer_room(self, max_bytes: int | None = None) -> int:
         """Return how many bytes of messages one answer may have now, at least one."""
-        room = self.held.check_room(self.store.unanswered_bytes)
+        room = self.held.check_room(encoded_bytes(self.store.unanswered_bytes)) * 3 // 4
         room = min(room, self.settings.max_answer_bytes)
-        return room if max_bytes is None else max(min(room, max_bytes), 1)
+        return max(room if max_bytes is None else min(room, max_bytes), 1)
 
     def settle(self, caller: Caller, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         """Settle each by itself: receipts say themselves of which queue they are.

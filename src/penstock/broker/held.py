@@ -7,6 +7,11 @@ _FOR_LARGE = 0.75  # of the limit; what is left is for bodies of at most SMALL_B
 DEFAULT_MAX_HELD_BYTES = 256 << 20
 
 
+def encoded_bytes(payload_bytes: int) -> int:
+    """Return the most bytes that payloads take in an answer: base64 adds a third."""
+    return payload_bytes * 4 // 3
+
+
 class Held:
     """A count of bytes with a limit. Holders add what they hold and subtract it afterwards."""
 

@@ -82,6 +82,16 @@ class Outcome(NamedTuple):
         return self.status in ("done", "repeated")
 
 
+def no_byte_limit() -> int:
+    """Return a limit that no answer reaches."""
+    return NO_BYTE_LIMIT
+
+
+def payload_bytes(leased: Sequence[LeasedMessage]) -> int:
+    """Return the bytes of their payloads."""
+    return sum([len(one[0][2]) for one in leased])  # one.message.payload, without two calls each
+
+
 class Store(Protocol):
     """Queues, by name. Every method may raise NoSuchQueue where it names a queue."""
 
@@ -162,18 +172,18 @@ class Store(Protocol):
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
-        max_bytes: int = NO_BYTE_LIMIT,
+        max_bytes: Callable[[], int] = no_byte_limit,
     ) -> Future[list[LeasedMessage]]:
         """What is ready now (with `dead`: dead letters): up to `n`, at least one, and no more than
-        fit into `max_bytes`. Where it is found at once that nothing is, the future is done when it
-        is returned.
+        fit into `max_bytes`. That is called when it is the lease's turn, and may raise. Where it is
+        found at once that nothing is ready, the future is done when it is returned.
 
         If it is cancelled before it is done, the messages are given back untouched.
         """
 
     @property
     def unanswered_bytes(self) -> int:
-        """Payload bytes of leases that are made and not answered yet."""
+        """Payload bytes of leases that are being read, or are not handed over yet."""
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         """How many are ready, if that is known without asking anyone."""

@@ -11,7 +11,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
 
-from penstock.broker.store import Store
+from penstock.broker.held import Held, encoded_bytes
+from penstock.broker.store import Store, payload_bytes
 from penstock.errors import NoSuchQueue, TooManyRequests
 from penstock.model import LeasedMessage
 from penstock.names import QueueName
@@ -22,7 +23,17 @@ _TRY_AGAIN_S = 1.0
 class _Waiter:
     """One call that waits. It keeps its place in the line until it is answered."""
 
-    __slots__ = ("again", "answer", "attempt", "holder", "lease_s", "max_bytes", "n", "timer")
+    __slots__ = (
+        "again",
+        "answer",
+        "attempt",
+        "holder",
+        "lease_s",
+        "max_bytes",
+        "n",
+        "size",
+        "timer",
+    )
 
     def __init__(
         self,
@@ -39,6 +50,7 @@ class _Waiter:
         self.max_bytes = max_bytes
         self.attempt: Future[list[LeasedMessage]] | None = None
         self.again = False  # something got ready while it was trying
+        self.size = 0  # bytes of its answer, which count until it is handed over
         self.timer: asyncio.TimerHandle | None = None
 
 
@@ -68,6 +80,7 @@ class WaitingLines:
         store: Store,
         give_back: Callable[[list[LeasedMessage]], None],
         answer_room: Callable[[int | None], int],
+        held: Held,
         *,
         most: int,
     ) -> None:
@@ -75,6 +88,7 @@ class WaitingLines:
         self._store = store
         self._give_back = give_back
         self._answer_room = answer_room
+        self._held = held
         self._most = most
         self._lines: dict[QueueName, dict[str, _Line]] = {}
         self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
@@ -188,7 +202,7 @@ class WaitingLines:
                     lease_s=waiter.lease_s,
                     group=line.group,
                     holder=waiter.holder,
-                    max_bytes=self._answer_room(waiter.max_bytes),
+                    max_bytes=partial(self._answer_room, waiter.max_bytes),
                 )
             except Exception as error:
                 self._answer(waiter, error)
@@ -213,7 +227,10 @@ class WaitingLines:
             if waiter.answer.done():  # it went away in this very moment
                 self._give_back(attempt.result())
             else:
-                waiter.answer.set_result(attempt.result())
+                leased = attempt.result()
+                waiter.size = encoded_bytes(payload_bytes(leased))
+                self._held.bytes += waiter.size
+                waiter.answer.set_result(leased)
         elif waiter.timer is None:
             self._answer(waiter, None)  # its time was over while it tried
         elif waiter.again:
@@ -236,6 +253,7 @@ class WaitingLines:
 
     def _leave(self, line: _Line, waiter: _Waiter) -> None:
         """It was answered, or nobody waits for the answer any more."""
+        self._held.bytes -= waiter.size
         if waiter.timer is not None:
             waiter.timer.cancel()
         line.waiters.remove(waiter)

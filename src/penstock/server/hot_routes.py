@@ -7,7 +7,6 @@ unusual (a query, a browser's Origin, a body that is not JSON, a key not seen be
 app, which has the same routes and the same functions that read and answer.
 """
 
-import asyncio
 import logging
 from asyncio import Future
 from functools import partial
@@ -150,7 +149,7 @@ class _Pending:
         raise NotImplementedError
 
     def size(self, result: Any) -> int:
-        """How many bytes the answer is made from, about."""
+        """Return the size of the answer, at most."""
         raise NotImplementedError
 
     def wait(self, future: "Future[Any]") -> None:
@@ -171,10 +170,9 @@ class _Pending:
             return
         size = self.size(result)
         if size > SMALL_BYTES:
-            making = asyncio.ensure_future(
-                self._service.off_loop.answer(size, partial(self.answer, result))
-            )
-            making.add_done_callback(partial(self._made, result))
+            self._service.held.bytes += size  # until it is written, which counts it as unsent
+            making = self._service.off_loop.run(partial(self.answer, result))
+            making.add_done_callback(partial(self._made, result, size))
             return
         try:
             made = self.answer(result)
@@ -184,7 +182,8 @@ class _Pending:
             return
         self._reply(made)
 
-    def _made(self, result: Any, making: "Future[bytes | Problem]") -> None:
+    def _made(self, result: Any, size: int, making: "Future[bytes | Problem]") -> None:
+        self._service.held.bytes -= size
         error = _error_of(making)
         if error is not None or self._connection.transport.is_closing():
             self.undo(result)

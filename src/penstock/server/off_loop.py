@@ -11,7 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from penstock.broker.held import SMALL_BYTES, Held
+from penstock.broker.held import SMALL_BYTES, Held, encoded_bytes
 
 _T = TypeVar("_T")
 _THREADS = 2  # as many large bodies and answers are in the making at once
@@ -34,7 +34,7 @@ class OffLoop:
         return work() if size <= SMALL_BYTES else await self.run(work)
 
     async def answer(self, size: int, make: Callable[[], _T]) -> _T:
-        """Make an answer from `size` bytes, which count as held meanwhile."""
+        """Make an answer of `size` bytes, which count as held meanwhile."""
         if size <= SMALL_BYTES:
             return make()
         self._held.bytes += size
@@ -54,5 +54,5 @@ class OffLoop:
 
 
 def size_of_many(count: int, payload_bytes: int = 0) -> int:
-    """What an answer about `count` messages with these payloads weighs."""
-    return count * _MESSAGE_BYTES + payload_bytes
+    """Return the size of an answer about `count` messages with these payloads, at most."""
+    return count * _MESSAGE_BYTES + encoded_bytes(payload_bytes)

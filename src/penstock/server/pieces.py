@@ -9,13 +9,14 @@ _BYTES = 3 << 18  # a multiple of 3, so that no piece but the last is padded
 _CHARACTERS = 4 << 18
 
 
-def to_base64(payload: bytes) -> bytes:
-    """Return the payload as base64, without a line end."""
+def to_base64(payload: bytes, *, quote: bytes = b"") -> bytes:
+    """Return the payload as base64, without a line end, between two quotes."""
     if len(payload) <= _BYTES:
-        return b2a_base64(payload, newline=False)
+        return quote + b2a_base64(payload, newline=False) + quote
     view = memoryview(payload)
     starts = range(0, len(payload), _BYTES)
-    return b"".join([b2a_base64(view[at : at + _BYTES], newline=False) for at in starts])
+    pieces = [b2a_base64(view[at : at + _BYTES], newline=False) for at in starts]
+    return b"".join([quote, *pieces, quote])
 
 
 def from_base64(text: str) -> bytes:

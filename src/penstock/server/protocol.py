@@ -84,7 +84,7 @@ class PenstockProtocol(ReadingProtocol):
         """The whole answer of the first that waits; a large body apart, so as not to copy it."""
         self.transport.write(data)
         if body:
-            self.transport.write(body)
+            self.write(body)
         if is_last:
             self.transport.close()
         self._answered()
@@ -100,11 +100,12 @@ class PenstockProtocol(ReadingProtocol):
             return
         scope["state"]["request_id"] = exchange.request_id
         scope["state"]["wait_for"] = self.wait_for
+        scope["state"]["is_gone"] = self.transport.is_closing
         event = asyncio.Event()
         event.set()
         self.cycle = RequestResponseCycle(
             scope=scope,
-            transport=self.transport,
+            transport=_CountedTransport(self),
             flow=_WritingOnly(self.flow),
             logger=self.logger,
             access_logger=self.access_logger,
@@ -164,6 +165,23 @@ class PenstockProtocol(ReadingProtocol):
             "headers": head.headers,
             "state": self.app_state.copy(),
         }
+
+
+class _CountedTransport(asyncio.Transport):
+    """The transport of a connection for one request of it: what is written counts as held."""
+
+    def __init__(self, connection: PenstockProtocol) -> None:
+        super().__init__()
+        self._connection = connection
+
+    def write(self, data: Any) -> None:
+        self._connection.write(data)
+
+    def close(self) -> None:
+        self._connection.transport.close()
+
+    def is_closing(self) -> bool:
+        return self._connection.transport.is_closing()
 
 
 class _WritingOnly(FlowControl):

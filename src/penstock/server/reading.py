@@ -79,6 +79,7 @@ class ReadingProtocol(HttpToolsProtocol):
         self._draining = False  # nothing new is begun
         self._buffered = 0  # our part of service.held, of bodies
         self._unsent = 0  # the same, of an answer that the client has not taken yet
+        self._writing = 0  # bytes of what is being written
 
     def go_on(self) -> None:
         """Answer what waits."""
@@ -189,9 +190,15 @@ class ReadingProtocol(HttpToolsProtocol):
         else:
             self.transport.close()
 
+    def write(self, data: bytes) -> None:
+        """Write it. All of it counts: a transport keeps it whole until the last byte is sent."""
+        self._writing = len(data)
+        self.transport.write(data)
+        self._writing = 0
+
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._unsent = self.transport.get_write_buffer_size()
+        self._unsent = max(self.transport.get_write_buffer_size(), self._writing)
         self.service.held.bytes += self._unsent
         self.deadline = self.loop.time() + self.service.settings.idle_timeout_s
 

@@ -5,6 +5,7 @@ answered is lost by that. SIGHUP reads the settings, keys and certificates again
 """
 
 import asyncio
+import ctypes
 import logging
 import signal
 from collections.abc import Callable
@@ -18,6 +19,9 @@ from penstock.server.server import Server
 
 log = logging.getLogger("penstock.server")
 
+_M_MMAP_THRESHOLD = -3  # of malloc.h
+_OWN_MAPPING_BYTES = 4 << 20
+
 
 def serve(
     configuration: Configuration,
@@ -27,8 +31,19 @@ def serve(
 ) -> None:
     """Serve until SIGTERM or SIGINT. `read_again` gives the settings anew, for SIGHUP."""
     set_up_logs(configuration.server)
+    _return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(_serve(configuration, read_again, on_listening))
+
+
+def _return_large_blocks() -> None:
+    """Have glibc return large blocks to the system as soon as they are freed.
+
+    Otherwise it keeps them in its heaps once one was freed: 100 MiB with 16 answers of 16 MiB.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_MMAP_THRESHOLD, _OWN_MAPPING_BYTES)
 
 
 async def _serve(

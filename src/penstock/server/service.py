@@ -2,24 +2,28 @@
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sized
+from collections.abc import Callable, Mapping, Sequence, Sized
 from ipaddress import ip_address
+from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from starlette.requests import HTTPConnection
 
 from penstock.broker import Broker, Caller, Keys
+from penstock.broker.store import payload_bytes
 from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused, PenstockError
+from penstock.model import LeasedMessage
 from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
-from penstock.server.off_loop import OffLoop
+from penstock.server.off_loop import OffLoop, size_of_many
 from penstock.server.refusals import Refused
 from penstock.server.request_ids import RequestIds
 from penstock.server.settings import ServerSettings
 
 log = logging.getLogger("penstock.server")
+_T = TypeVar("_T")
 
 NOWHERE = "unknown"  # the address of a peer that has none
 _KEY_PARAMETERS = frozenset({"api_key", "apikey", "api-key", "x-api-key", "access_token", "token"})
@@ -60,6 +64,22 @@ class Service:
         self.settings = settings
         self.held.max_bytes = settings.max_buffered_bytes
         self._proxies = settings.proxy_networks()
+
+    # -- answering ---------------------------------------------------------------------------------
+
+    async def answer_lease(
+        self, request: HTTPConnection, leased: Sequence[LeasedMessage], make: Callable[[], _T]
+    ) -> _T:
+        """Make the answer to a lease. If it cannot be sent, give the messages back."""
+        try:
+            size = size_of_many(len(leased), payload_bytes(leased))
+            made = await self.off_loop.answer(size, make)
+        except BaseException:
+            self.broker.give_back(leased)
+            raise
+        if request.state.is_gone():
+            self.broker.give_back(leased)
+        return made
 
     # -- who calls ---------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ The syncs run in threads; everything else runs in the event loop, so nothing her
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +16,7 @@ from penstock.clock import Clock
 from penstock.errors import LedgerClosed, PenstockError
 
 _T = TypeVar("_T")
+_SMALL_BYTES = 4096  # a result that is handed over in a moment does not count any more
 
 
 class Syncable(Protocol):
@@ -50,7 +51,7 @@ class CommitLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self.held_bytes = 0  # of results that wait
+        self.held_bytes = 0  # of results that wait, or are not handed over yet
 
     def when_durable(
         self,
@@ -62,12 +63,25 @@ class CommitLoop:
         """The result, once everything that the queue wrote so far is on disk.
 
         If nobody waits for it any more by then, `on_lost` gets it. `size`: bytes of the result, to
-        be counted in `held_bytes` until then.
+        be counted in `held_bytes` until it is handed over.
         """
         answer: Future[_T] = self._loop.create_future()
         self._add(queue, _Waiting(answer, result, on_lost, size))
         self.held_bytes += size
+        if size > _SMALL_BYTES:
+            answer.add_done_callback(partial(self._handed_over, size))
         return answer
+
+    def _handed_over(self, size: int, answer: Future[Any]) -> None:
+        if not answer.cancelled():  # else the result is there until the end of the round
+            self.held_bytes -= size
+
+    def run(self, work: Callable[["HeldResult"], Coroutine[Any, Any, _T]]) -> "asyncio.Task[_T]":
+        """Run a task that says how large its result is."""
+        held = HeldResult(self)
+        task = self._loop.create_task(work(held))
+        task.add_done_callback(held.let_go)
+        return task
 
     def soon(self, queue: Syncable) -> None:
         """Sync it in the next round, though nobody waits."""
@@ -126,8 +140,24 @@ class CommitLoop:
         self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, lots)))
         for lot, error in zip(lots, errors, strict=True):
             for waiting in lot:
-                self.held_bytes -= waiting.size
+                if waiting.size <= _SMALL_BYTES or waiting.answer.cancelled():
+                    self.held_bytes -= waiting.size
                 _answer(waiting, error)
+
+
+class HeldResult:
+    """Bytes of a task's result, which count until the task's callbacks are called."""
+
+    def __init__(self, commits: CommitLoop) -> None:
+        self._commits = commits
+        self._size = 0
+
+    def hold(self, size: int) -> None:
+        self._size = size
+        self._commits.held_bytes += size
+
+    def let_go(self, _: Future[Any]) -> None:
+        self._commits.held_bytes -= self._size
 
 
 def _tried(sync: Callable[[], None]) -> Exception | None:

@@ -15,7 +15,7 @@ from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.embedded.settling import settle_each
 from penstock.broker.heavy import LARGE_BYTES, is_heavy
-from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement
+from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement, payload_bytes
 from penstock.codec import Draft
 from penstock.errors import Unavailable
 from penstock.model import (
@@ -34,11 +34,10 @@ from penstock.queue.operation_handlers import run
 
 if TYPE_CHECKING:
     from penstock.broker.background import Background
-    from penstock.broker.embedded.commit_loop import CommitLoop
+    from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
     from penstock.broker.embedded.timer import Timer
 
 _T = TypeVar("_T")
-_MOST_RESERVED_BYTES = 16 << 20
 _STAYS_LARGE_S = 10.0  # a queue is taken for one of large messages, after the last of them
 
 
@@ -70,6 +69,7 @@ class OpenQueue:
         self._background = background
         self._watchers = 0
         self._large_until_s = 0.0  # until then, what is leased is read in a thread
+        self._largest_bytes = 0  # of the payloads that were leased until then
         self._blocked: set[asyncio.Event] = set()  # of publishers that wait for room
         self.is_closing = False
         self.turn = asyncio.Lock()
@@ -239,16 +239,14 @@ class OpenQueue:
         group: str,
         holder: str,
         dead: bool,
-        max_bytes: int,
+        max_bytes: Callable[[], int],
     ) -> Future[list[LeasedMessage]]:
         if self._large_until_s and self._is_large(group, dead=dead):
-            lease = partial(self._lease, n, lease_s, group, holder, dead, max_bytes)
-            reserved = min(max_bytes, _MOST_RESERVED_BYTES)
-            self._commits.held_bytes += reserved  # what it reads is not known before
-            return asyncio.ensure_future(self._lease_in_thread(lease, lease_s, reserved))
+            lease = partial(self._lease, n, lease_s, group, holder, dead)
+            return self._commits.run(partial(self._lease_in_thread, lease, n, lease_s, max_bytes))
         events = self.core.ledger.events
         before = events.next_seq
-        leased = self._lease(n, lease_s, group, holder, dead, max_bytes)
+        leased = self._lease(n, lease_s, group, holder, dead, max_bytes())
         if leased:
             return self._leased(leased, lease_s)
         if events.next_seq != before:
@@ -265,37 +263,58 @@ class OpenQueue:
     ) -> Future[list[LeasedMessage]]:
         # When it is over, at the latest; whatever comes sooner was planned before.
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
-        size = sum([len(one[0][2]) for one in leased])
+        size = payload_bytes(leased)
         if size > LARGE_BYTES:
             self._large_until_s = self._loop.time() + _STAYS_LARGE_S
+            largest = max([len(one.payload) for one in leased])
+            self._largest_bytes = max(self._largest_bytes, largest)
         return self._durable(leased, self._give_back, size)
 
     def _is_large(self, group: str, *, dead: bool) -> bool:
         """Is it likely that a lease has much to read now?"""
         if self._loop.time() >= self._large_until_s:
-            self._large_until_s = 0.0
+            self._large_until_s, self._largest_bytes = 0.0, 0
             return False
         return dead or self.ready_hint(group) > 0
 
     async def _lease_in_thread(
-        self, lease: Callable[[], list[LeasedMessage]], lease_s: float | None, reserved: int
+        self,
+        lease: Callable[[int], list[LeasedMessage]],
+        n: int,
+        lease_s: float | None,
+        max_bytes: Callable[[], int],
+        held: "HeldResult",
     ) -> list[LeasedMessage]:
-        working = self._occupy(lease)
+        """Lease when it is this call's turn. What it is about to read counts as held."""
+        most = reserved = 0
+
+        def reserve() -> None:
+            nonlocal most, reserved
+            most, largest = max_bytes(), self._largest_bytes
+            reserved = max(min(most, n * largest), largest)  # it reads at least one
+            self._commits.held_bytes += reserved
+
+        def give_back(working: Future[list[LeasedMessage]]) -> None:
+            self._commits.held_bytes -= reserved
+            if working.exception() is None and working.result():
+                self._give_back(working.result())
+
+        working = self._occupy(lambda: lease(most), reserve)
         try:
             leased = await asyncio.shield(working)
         except asyncio.CancelledError:
-            working.add_done_callback(self._give_back_later)
+            working.add_done_callback(give_back)
             raise
-        finally:
+        except BaseException:
             self._commits.held_bytes -= reserved
+            raise
+        self._commits.held_bytes -= reserved
         if not leased:
             self._nothing_leased()
             return []
-        return await self._leased(leased, lease_s)
-
-    def _give_back_later(self, working: Future[list[LeasedMessage]]) -> None:
-        if working.exception() is None and working.result():
-            self._give_back(working.result())
+        await self._leased(leased, lease_s)
+        held.hold(payload_bytes(leased))
+        return leased
 
     def _lease(
         self,
@@ -419,13 +438,19 @@ class OpenQueue:
         if not self.is_closing:
             self.wake()
 
-    def _occupy(self, work: Callable[[], _T]) -> "asyncio.Task[_T]":
-        return self._background.run(self._occupied(work))
+    def _occupy(
+        self, work: Callable[[], _T], before: Callable[[], None] | None = None
+    ) -> "asyncio.Task[_T]":
+        return self._background.run(self._occupied(work, before))
 
-    async def _occupied(self, work: Callable[[], _T]) -> _T:
-        """Do something in a thread, in its turn."""
+    async def _occupied(
+        self, work: Callable[[], _T], before: Callable[[], None] | None = None
+    ) -> _T:
+        """Do something in a thread, in its turn. `before` is called in the loop, in this turn."""
         with self._kept_open():
             async with self.turn:
+                if before is not None:
+                    before()
                 self.is_occupied = True
                 try:
                     return await asyncio.to_thread(work)

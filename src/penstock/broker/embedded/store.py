@@ -3,10 +3,11 @@
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from penstock.broker.background import Background
-from penstock.broker.embedded.commit_loop import CommitLoop
+from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
@@ -20,12 +21,20 @@ from penstock.broker.segments import (
     StagedSegment,
     StagingInfo,
 )
-from penstock.broker.store import NamespaceInfo, Outcome, Publishable, QueueInfo, Settlement
+from penstock.broker.store import (
+    NamespaceInfo,
+    Outcome,
+    Publishable,
+    QueueInfo,
+    Settlement,
+    no_byte_limit,
+    payload_bytes,
+)
 from penstock.clock import Clock, SystemClock
 from penstock.ledger.files import Files, OsFiles, as_ledger_error
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
 from penstock.names import QueueName
-from penstock.operations import NO_BYTE_LIMIT, GetStats, Operation
+from penstock.operations import GetStats, Operation
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")
@@ -137,17 +146,28 @@ class EmbeddedStore:
     def unwatch(self, queue: QueueName) -> None:
         self._shelf.unwatch(queue)
 
-    def _do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> Future[_T]:
-        """Do it in the queue; at once where that is open."""
+    def _do(
+        self,
+        queue: QueueName,
+        work: Callable[[OpenQueue], Future[_T]],
+        size: Callable[[_T], int] | None = None,
+    ) -> Future[_T]:
+        """Do it in the queue; at once where that is open. `size`: bytes to count of the result."""
         found = self._shelf.get(queue)
         if found is not None and not found.is_occupied:
             answer = work(found)
             if self._shelf.sizes:
                 self._shelf.sizes.note(found, answer)
             return answer
-        return asyncio.ensure_future(self._open_and_do(queue, work))
+        return self._commits.run(partial(self._open_and_do, queue, work, size))
 
-    async def _open_and_do(self, queue: QueueName, work: Callable[[OpenQueue], Future[_T]]) -> _T:
+    async def _open_and_do(
+        self,
+        queue: QueueName,
+        work: Callable[[OpenQueue], Future[_T]],
+        size: Callable[[_T], int] | None,
+        held: HeldResult,
+    ) -> _T:
         while True:
             found = await self._shelf.opened(queue)
             async with found.turn:
@@ -156,7 +176,10 @@ class EmbeddedStore:
                     break
         if self._shelf.sizes:
             self._shelf.sizes.note(found, answer)
-        return await answer
+        result = await answer
+        if size is not None:
+            held.hold(size(result))
+        return result
 
     async def _with_files(self, work: Callable[..., _T], *arguments: Any) -> _T:
         """In a thread; an error of the system is said as one of ours."""
@@ -226,13 +249,14 @@ class EmbeddedStore:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         dead: bool = False,
-        max_bytes: int = NO_BYTE_LIMIT,
+        max_bytes: Callable[[], int] = no_byte_limit,
     ) -> Future[list[LeasedMessage]]:
         return self._do(
             queue,
             lambda one: one.lease(
                 n, lease_s=lease_s, group=group, holder=holder, dead=dead, max_bytes=max_bytes
             ),
+            payload_bytes,
         )
 
     @property

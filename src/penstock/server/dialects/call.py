@@ -15,7 +15,6 @@ from penstock.broker import Broker, Caller, Outcome, Settlement
 from penstock.errors import PenstockError, ReceiptInvalid
 from penstock.model import LeasedMessage
 from penstock.server.dialects.json_bodies import Shape
-from penstock.server.off_loop import size_of_many
 from penstock.server.problems import problem_of
 from penstock.server.service import Service, service_of
 
@@ -31,7 +30,7 @@ class Call:
     def __init__(self, service: Service, caller: Caller, request: Request) -> None:
         self.service = service
         self.caller = caller
-        self._request = request
+        self.request = request
 
     @property
     def broker(self) -> Broker:
@@ -39,25 +38,25 @@ class Call:
 
     def path(self, name: str) -> str:
         """A part of the path."""
-        return str(self._request.path_params[name])
+        return str(self.request.path_params[name])
 
     def count(self, name: str, default: _T, most: int) -> int | _T:
         """A count of the query string, at most `most`; `default` if it is none or not above 0."""
-        text = self._request.query_params.get(name, "")
+        text = self.request.query_params.get(name, "")
         if not _WHOLE.fullmatch(text) or int(text) <= 0:
             return default
         return min(int(text), most)
 
     async def read(self, shape: Shape[_S], default: _S | None = None) -> _S:
         """The JSON of the body, whatever its content type. With a default, it may be empty."""
-        body = await self._request.body()
+        body = await self.request.body()
         if default is not None and not body.strip():
             return default
         return await self._decoded(shape.read, body)
 
     async def read_array(self, shape: Shape[_S]) -> list[_S]:
         """The same, where the body is an array."""
-        return await self._decoded(shape.read_array, await self._request.body())
+        return await self._decoded(shape.read_array, await self.request.body())
 
     async def _decoded(self, read: Callable[[bytes], _T], body: bytes) -> _T:
         return await self.service.off_loop.run_if_large(len(body), partial(read, body))
@@ -102,8 +101,7 @@ async def answer_leased(
     call: Call, leased: Sequence[LeasedMessage], make: Callable[[], Any]
 ) -> Response:
     """A JSON answer with messages; made in a thread if they are large."""
-    size = size_of_many(len(leased), sum(len(one.payload) for one in leased))
-    return await call.service.off_loop.answer(size, lambda: answer(make()))
+    return await call.service.answer_lease(call.request, leased, lambda: answer(make()))
 
 
 def nothing() -> Response:

@@ -22,7 +22,7 @@ async def lease_messages(call: Call) -> Answer:
     call.request.state.wait_for(started)
     leased = await _unless_gone(call, started)
     make = partial(lease.answer, leased, b64=b64)
-    return Reply(await call.service.off_loop.answer(lease.size(leased), make), lease.STATUS)
+    return Reply(await call.service.answer_lease(call.request, leased, make), lease.STATUS)
 
 
 async def _unless_gone(

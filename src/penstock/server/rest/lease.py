@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import msgspec
 
 from penstock.broker import Broker, Caller, QueueName, check_name
+from penstock.broker.store import payload_bytes
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.server import strict_json
@@ -54,8 +55,8 @@ def start(
 
 
 def size(found: Sequence[LeasedMessage]) -> int:
-    """How many bytes the answer is made from, about."""
-    return size_of_many(len(found), sum([len(one[0][2]) for one in found]))
+    """Return the size of the answer, at most."""
+    return size_of_many(len(found), payload_bytes(found))
 
 
 def answer(found: Sequence[LeasedMessage], *, b64: bool) -> bytes:

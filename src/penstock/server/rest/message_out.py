@@ -71,7 +71,7 @@ def _fields(message: Message, b64: bool) -> dict[str, Any]:
             fields["payload"] = Raw(message.payload)
             return fields
     # As bytes that are copied, since a large text would be looked at once more.
-    fields["payload_b64"] = Raw(b'"%s"' % to_base64(message.payload))
+    fields["payload_b64"] = Raw(to_base64(message.payload, quote=b'"'))
     return fields
 
 
