@@ -23,7 +23,7 @@ FOLDER, OTHER = "1700000000000000000-0123456789abcdef", "1700000000000000001-012
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Small jobs are appended, large ones adopted: both must keep the same promises."""
     if request.param == "adopted":
-        monkeypatch.setattr("penstock.ledger.staging.SMALL_BYTES", 0)
+        monkeypatch.setattr("penstock.ledger.adoption.SMALL_BYTES", 0)
     return str(request.param)
 
 
