@@ -216,14 +216,18 @@ def interrupt_at(scene: Scene, verb: Verb, at: int, expected: References) -> boo
 
 
 def fold_from_the_start(core: QueueCore) -> QueueState:
-    """The fold of the whole log where it is all there, or else from the oldest snapshot on."""
+    """Return the fold of the whole log if it is all there, or else from the newest snapshot on.
+
+    Messages are removed by what the newest snapshot knows: leases of theirs between an older one
+    and the newest would not be counted.
+    """
     ledger, load = core.ledger, core.ledger.load_snapshot
     segments = [*ledger.events.segments.all, *ledger.messages.segments.all]
     whole = ledger.events.first_seq == ledger.messages.first_seq == 1
     if any(segment.header.flags & COMPACTED for segment in segments):
         whole = False
-    oldest = 0 if whole else ledger.snapshot_seqs()[0]
-    ledger.load_snapshot = lambda: ledger.read_snapshot(oldest) if oldest else None  # type: ignore[method-assign]
+    start = 0 if whole else ledger.snapshot_seqs()[-1]
+    ledger.load_snapshot = lambda: ledger.read_snapshot(start) if start else None  # type: ignore[method-assign]
     try:
         return fold(ledger, dedup_entries=core.settings.dedup_entries)
     finally:
