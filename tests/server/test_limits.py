@@ -199,8 +199,7 @@ def test_what_is_no_base64_is_refused_in_whatever_piece(at: int) -> None:
 def test_json_with_too_many_values_is_refused_before_it_is_read(http: Client, queue: str) -> None:
     path = queue_path(queue, "messages")
     many = b"{}," * strict_json.MAX_VALUES + b"{}"
-    keys = b",".join(b'"%d":0' % number for number in range(strict_json.MAX_VALUES // 3 + 1))
-    for body in (b'{"payload":[%s]}' % many, b"[%s]" % many, b'{"payload":{%s}}' % keys):
+    for body in (b'{"payload":[%s]}' % many, b"[%s]" % many):
         answer = http.post(path, content=body, headers={"content-type": "application/json"})
         assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
         assert "values" in answer.json()["detail"]

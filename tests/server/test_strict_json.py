@@ -62,7 +62,7 @@ def test_nesting_up_to_the_limit_is_good(depth: int) -> None:
     strict_json.check(b'{"a":' * depth + b"1" + b"}" * depth)
 
 
-@pytest.mark.parametrize("depth", [33, 100, 10_000, 190_000])
+@pytest.mark.parametrize("depth", [33, 100, 10_000, 500_000])
 def test_deeper_nesting_is_refused(depth: int) -> None:
     for body in (b"[" * depth + b"]" * depth, b'{"a":' * depth + b"1" + b"}" * depth):
         with pytest.raises(InvalidInput, match="deeper than 32"):
