@@ -1,4 +1,4 @@
-"""The command-line page lists every command, option and JSON key, and no other."""
+"""The command-line pages list every command, option and JSON key, and no other."""
 
 import json
 import re
@@ -20,7 +20,8 @@ from penstock.cli.operate import cancel, compact, pause, purge, resume, seek
 from tests.docs.pages import DOCS, rows_with
 
 PAGE = "cli.md"
-TEXT = (DOCS / PAGE).read_text()
+PAGES = [DOCS / PAGE, *sorted(DOCS.glob("cli-*.md"))]
+TEXT = "".join(page.read_text() + "\n## end\n" for page in PAGES)
 COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 
 GROUPS = (
@@ -38,8 +39,8 @@ OF_GROUPS: dict[str, Any] = {
 
 
 def section(command: str) -> str:
-    """What the page says about one command."""
-    found = re.search(rf"^####? `penstock {command}`\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL)
+    """Return the section about one command."""
+    found = re.search(rf"^###? `penstock {command}`\n(.*?)(?=^##)", TEXT, re.MULTILINE | re.DOTALL)
     assert found, f"no section about {command}"
     return found[1]
 
@@ -49,11 +50,11 @@ def keys_of(column: str) -> list[str]:
 
 
 def test_every_command_has_a_section() -> None:
-    assert sorted(re.findall(r"^### `penstock (\w+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
+    assert sorted(re.findall(r"^## `penstock (\w+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def test_every_command_of_a_group_has_a_section() -> None:
-    listed = re.findall(r"^#### `penstock (\w+ \w+)`", TEXT, re.MULTILINE)
+    listed = re.findall(r"^### `penstock (\w+ \w+)`", TEXT, re.MULTILINE)
     assert sorted(listed) == sorted(OF_GROUPS)
 
 
