@@ -21,14 +21,16 @@ from penstock.client.address import (
     queue_path,
 )
 from penstock.client.administration import RemoteBroker
+from penstock.client.call import get
 from penstock.client.connection import Connection
 from penstock.client.options import KEY_VARIABLE, ClientOptions
-from penstock.errors import InvalidInput, NotALedger
+from penstock.errors import InvalidInput, NotALedger, PenstockError, Unreachable
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.names import QueueName, directory_of, is_name, name_of_directory
 
+REACH_S = 5.0  # for the first answer of a broker
 _PATIENCE_S = 60.0
 _RETRY_S = 120.0  # a broker that is restarted recovers first
 _MOST_CONNECTIONS = 16
@@ -143,6 +145,30 @@ def connection_to(url: str, api_key: str | None) -> Connection:
     while len(_connections) > _MOST_CONNECTIONS:
         _connections.popitem(last=False)[1].close()
     return known
+
+
+def check_reachable(place: str | None) -> None:
+    """Raise Unreachable if `place` is a URL at which nothing answers within REACH_S.
+
+    Called where a read, a write or a job begins, so that a wrong URL is reported soon. Later calls
+    are retried for much longer, because a broker may be restarted while a job runs.
+    """
+    if place is None or not is_url(place):
+        return
+    parts = urlsplit(broker_address(place))
+    url = f"{parts.scheme}://{parts.netloc}"
+    options = ClientOptions(timeout_s=REACH_S, retry_s=REACH_S, max_connections=1)
+    connection = Connection(url, options)
+    try:
+        connection.do(get("/livez", lambda reply: reply.status))
+    except Unreachable as error:
+        raise Unreachable(
+            f"no broker answers at {url} ({error}). Check the URL, and that the broker is running."
+        ) from None
+    except PenstockError:
+        pass  # An answer, whatever it says: the call that follows reports its own error.
+    finally:
+        connection.close()
 
 
 def close_connections() -> None:

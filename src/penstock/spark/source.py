@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.batch_reader import BatchReader, FilteringReader
 from penstock.spark.options import ReadOptions, WriteOptions
+from penstock.spark.places import check_reachable
 from penstock.spark.planning import queues_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import RefusedStream, StreamReader
@@ -33,7 +34,7 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> StructType:
         settle_worker()
-        options = ReadOptions.parse(self.options)
+        options = self._read_options()
         queues = queues_of(options)
         several = len(queues) > 1 or options.subscribe_pattern is not None
         return schema_of(
@@ -45,13 +46,13 @@ class PenstockDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         settle_worker()
-        options = ReadOptions.parse(self.options)
+        options = self._read_options()
         check_schema(options.table, schema)
         return BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         try:
-            options = ReadOptions.parse(self.options)
+            options = self._read_options()
             check_schema(options.table, schema)
             return StreamReader(schema, options)
         except PenstockError as error:
@@ -61,14 +62,24 @@ class PenstockDataSource(DataSource):
         settle_worker()
         if overwrite:
             raise InvalidInput("a queue is never overwritten: use .mode('append')")
-        return BatchWriter(WriteOptions.parse(self.options), schema)
+        return BatchWriter(self._write_options(), schema)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         if overwrite:
             raise InvalidInput("a queue is never overwritten: use outputMode('append')")
-        return StreamWriter(WriteOptions.parse(self.options), schema)
+        return StreamWriter(self._write_options(), schema)
+
+    def _read_options(self) -> ReadOptions:
+        options = ReadOptions.parse(self.options)
+        check_reachable(options.place)
+        return options
+
+    def _write_options(self) -> WriteOptions:
+        options = WriteOptions.parse(self.options)
+        check_reachable(options.url)
+        return options
 
 
 class FilteringDataSource(PenstockDataSource):

@@ -21,6 +21,7 @@ from penstock.spark.places import (
     AtBroker,
     Directory,
     QueueAt,
+    check_reachable,
     chosen,
     connection_to,
     known_key,
@@ -59,6 +60,7 @@ def check_target(place: str, queue: str | None) -> None:
     """Raise InvalidInput for a place that the sink cannot write to. Nothing is made."""
     if is_url(place):
         queue_address(place, queue)
+        check_reachable(place)
     else:
         _path_of(place, queue)
 

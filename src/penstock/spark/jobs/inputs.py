@@ -9,7 +9,7 @@ from penstock.checking import check_choice
 from penstock.errors import InvalidInput
 from penstock.spark.archive_files import ArchiveManifest, local_directory, manifests
 from penstock.spark.groups import group_names
-from penstock.spark.places import QueueAt, queues_at
+from penstock.spark.places import QueueAt, check_reachable, queues_at
 from penstock.spark.targets import check_target
 from penstock.spark.watching import watcher_of
 
@@ -29,6 +29,7 @@ STREAM_TARGETS = ("parquet", "console", "queue")
 
 def queues_named(path: str, queue: str | None) -> list[QueueAt]:
     """Return the queues of a place, or the one that was named."""
+    check_reachable(path)
     return queues_at(path, names=[] if queue is None else [queue])
 
 
