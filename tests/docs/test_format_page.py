@@ -1,4 +1,4 @@
-"""The format page is true: its example is a real file, its numbers are those of the code."""
+"""The format pages match the code: the example is a real file, the numbers are the code's."""
 
 import re
 from pathlib import Path
@@ -25,6 +25,7 @@ from penstock.queue import attributes, events
 from tests.docs.pages import DOCS, quantity, rows_with, tables, unquoted
 
 PAGE = "format.md"
+EXAMPLE = "format-example.md"
 TEXT = (DOCS / PAGE).read_text()
 IDENTITY = 0x0A0B0C0D
 CREATED_AT_S = 1_700_000_000
@@ -32,7 +33,7 @@ SECOND_NS = 1_000_000_000
 
 
 def write_example(path: Path) -> bytes:
-    """The segment that the page takes apart."""
+    """Write the segment of the worked example and return its bytes."""
     clock = ManualClock(now_s=CREATED_AT_S)
     Manifest(IDENTITY, clock.now_ns()).save(Folder(OsFiles(), str(path)))
     with Ledger.open(str(path), LedgerSettings(sync="never", min_free_bytes=0), clock=clock) as it:
@@ -54,13 +55,13 @@ def write_example(path: Path) -> bytes:
 
 
 def test_worked_example_is_the_file_that_the_ledger_writes(tmp_path: Path) -> None:
-    example = rows_with(PAGE, "offset", "bytes")
+    example = rows_with(EXAMPLE, "offset", "bytes")
     in_page = b""
     for row in example:
         assert int(row["offset"]) == len(in_page), row
         in_page += bytes.fromhex(unquoted(row["bytes"]))
     assert in_page.hex(" ") == write_example(tmp_path).hex(" ")
-    assert f"has these {len(in_page)} bytes" in (DOCS / PAGE).read_text()
+    assert f"has these {len(in_page)} bytes" in (DOCS / EXAMPLE).read_text()
 
 
 def test_queue_json_in_the_page_is_whole() -> None:
@@ -152,7 +153,7 @@ def test_magic_numbers_are_those_of_the_page(tmp_path: Path) -> None:
     assert [unquoted(magic).encode() for magic in stated] == [file[:4] for file in files]
 
 
-def test_what_events_say_more_is_in_the_page() -> None:
+def test_further_fields_of_events_are_in_the_page() -> None:
     told: dict[str, tuple[str, ...]] = {}
     for names, fields in re.findall(r"^\| ((?:`[A-Z_]+`,? ?)+)\| (`[a-z_]+`.*) \|$", TEXT, re.M):
         for name in re.findall(r"`([A-Z_]+)`", names):

@@ -1,4 +1,4 @@
-"""Every file, section and test that a page names exists."""
+"""Every file, section and test that a page names exists, and no page is too long."""
 
 import re
 from pathlib import Path
@@ -35,6 +35,11 @@ def anchors(page: Path) -> set[str]:
     """Return the anchors of a page's headings, as forges make them."""
     headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_page_has_more_than_400_lines(page: Path) -> None:
+    assert len(page.read_text().splitlines()) <= 400
 
 
 def test_every_ring_has_a_line_on_the_testing_page() -> None:
