@@ -334,7 +334,7 @@ class AsyncQueue(Handle, QueueMethods, AsyncStreaming, Awaiting):
             def told(so_far: CompactionResult) -> None:
                 loop.call_soon_threadsafe(tell, replace(so_far))
 
-        return await asyncio.to_thread(self._behaviours.operating.compact, told)
+        return await asyncio.to_thread(self._core.compacting.compact, told)
 
     async def run(self, operation: Operation[A]) -> A:
         """Run any operation of `penstock.operations` and return its answer."""

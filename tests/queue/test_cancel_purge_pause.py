@@ -2,10 +2,13 @@
 
 import pytest
 
+from penstock import FailedAttempt
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage, ReceiptInvalid
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue import Queue
-from tests.harness.queue_store import QueueStore
+from penstock.queue.queue import open_queue
+from tests.harness.queue_store import QUIET, QueueStore
 
 
 @pytest.mark.parametrize("state", ["ready", "scheduled", "leased", "parked", "dead"])
@@ -93,6 +96,31 @@ def test_what_is_published_after_a_purge_is_there(store: QueueStore) -> None:
     store.queue.purge()
     store.queue.enqueue(b"new")
     assert [m.payload for m in store.kill().dequeue_batch(9)] == [b"new"]
+
+
+def test_a_message_published_during_a_purge_survives_it_and_a_restart() -> None:
+    """The retry policy publishes: it is asked within the purge, after the state was fed."""
+    files, clock = MemoryFiles(), ManualClock()
+
+    class PublishOnce:
+        published = False
+
+        def delay_s(self, failed: FailedAttempt) -> float:
+            if not self.published:
+                self.published = True
+                queue.enqueue(b"during")
+            return 1.0
+
+    queue = open_queue("/q", QUIET, files=files, clock=clock, retry_policy=PublishOnce())
+    queue.enqueue_batch([b"leased", b"old"])
+    queue.lease(lease_s=5)
+    clock.advance(5)
+    assert queue.purge() == 2  # "old", and "leased" again, whose lease ran out
+    assert [message.payload for message in queue.browse()] == [b"during"]
+    reopened = open_queue("/q", QUIET, files=MemoryFiles(files.image()), clock=clock)
+    assert [message.payload for message in reopened.browse()] == [b"during"]
+    reopened.close()
+    queue.close()
 
 
 def test_a_paused_queue_hands_out_nothing_and_takes_everything(

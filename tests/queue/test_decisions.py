@@ -16,18 +16,19 @@ from penstock.model import NO_HEADERS, Message, Receipt
 from penstock.queue.decisions import (
     by_attempt,
     choose,
+    count_purged,
     decide_cancel,
     decide_cancel_deliverable,
     decide_drop_oldest,
     decide_due,
     decide_lease,
+    decide_purge,
     decide_settle,
-    held_by,
-    held_by_holder,
 )
 from penstock.queue.delivery import WAITING_STATES, State
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group
+from penstock.queue.receipts import held_by, held_by_holder
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import dump_state
 from penstock.queue.state import QueueState
@@ -143,6 +144,7 @@ def test_no_decision_changes_the_state(state: QueueState) -> None:
     held_by_holder(group, "odd")
     decide_cancel(state, 1, NOW)
     decide_cancel_deliverable(group, 3)
+    decide_purge(state, None)
     assert (facts_of(state), dump_state(state)) == before
 
 
@@ -255,3 +257,12 @@ def test_cancelled_messages_are_done(state: QueueState, seq: int, limit: int) ->
     changed = state_names(after(state, many))
     for was, now in zip(before, changed, strict=True):
         assert was not in (State.SCHEDULED, State.DEAD, State.DONE) or now in (was, State.READY)
+
+
+@given(states())
+def test_a_purge_removes_what_waits_and_counts_it(state: QueueState) -> None:
+    before = state_names(state)
+    changed = state_names(after(state, decide_purge(state, state.groups[0])))
+    for was, now in zip(before, changed, strict=True):
+        assert now is (State.DONE if was in WAITING_STATES else was)
+    assert count_purged(state, None) == sum(was in WAITING_STATES for was in before)

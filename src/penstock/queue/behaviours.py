@@ -13,7 +13,6 @@ from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering, Nonces
 from penstock.queue.fast_path import FastPath
 from penstock.queue.inspecting import Inspecting
-from penstock.queue.operating import Operating
 from penstock.queue.publishing import Publishing, typed_draft
 from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 from penstock.queue.settling import Leased, Settling
@@ -24,7 +23,7 @@ _ONLY_TYPED = {TypedPayload}
 
 
 class Behaviours:
-    """Publishing, delivering, settling, inspecting and operating, over one core."""
+    """Publishing, delivering, settling and inspecting, over one core."""
 
     def __init__(self, core: QueueCore, settler: Settler) -> None:
         self.core = core
@@ -34,7 +33,6 @@ class Behaviours:
         self.inspecting = Inspecting(core)
         self.delivering = Delivering(core, self.inspecting, settler, nonces)
         self.fast_path = FastPath(core, settler, nonces)
-        self.operating = Operating(core, self.inspecting)
         # The longest payload that the fast path takes; -1: it takes none.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1

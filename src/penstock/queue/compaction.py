@@ -53,7 +53,7 @@ class Compacting:
         self.stepping = Lock()
         self._moves = 0
 
-    def compact(self, on_progress: OnProgress = None, *, seals: bool) -> CompactionResult:
+    def compact(self, on_progress: OnProgress = None, *, seals: bool = False) -> CompactionResult:
         """Compact now, or when the running compaction is over.
 
         With `seals`, the last segment is removed as well if no message of it is needed.

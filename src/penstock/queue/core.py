@@ -246,6 +246,8 @@ class QueueCore:
 
     def record(self, events: Sequence[Event]) -> None:
         """Write events, all or none, and apply them. Caller holds the lock."""
+        if not events:
+            return
         log = self.ledger.events
         if any(len(event.runs) > MAX_RUNS for event in events):
             events = [part for event in events for part in in_parts(event)]

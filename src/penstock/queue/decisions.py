@@ -9,32 +9,29 @@ them.
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import NamedTuple, cast
+from typing import NamedTuple
 
 from penstock.codec import Entry
-from penstock.errors import EntryGone, InvalidInput, PayloadUnreadable, QueueError, ReceiptInvalid
-from penstock.model import NS, LeasedMessage, Message, Receipt, Ticket
+from penstock.errors import (
+    EntryGone,
+    InvalidInput,
+    NoSuchMessage,
+    PayloadUnreadable,
+    QueueError,
+)
+from penstock.model import NS, DeadLetter, Message
 from penstock.queue.delivery import Delivery, State
-from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType, as_written
+from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Cause, Event, EventType, as_written
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
+from penstock.queue.receipts import Held
 from penstock.queue.retry import FailedAttempt
 from penstock.queue.runs import as_runs
 from penstock.queue.settings import MOST_ATTEMPTS, QueueSettings
 from penstock.queue.state import QueueState
 
-Leased = LeasedMessage | str  # a leased message, or its receipt
 RetryDelay = Callable[[FailedAttempt], int | None]  # nanoseconds; None: dead letter
 MAX_GROUPS = 1000
-_ONLY_LEASED = {LeasedMessage}
-
-
-class Held(NamedTuple):
-    """Messages of one group and attempt that one event settles."""
-
-    group: Group
-    attempt: int
-    seqs: list[int]
 
 
 def about(kind: EventType, group: Group, seqs: Iterable[int], attempt: int = 0) -> Event:
@@ -127,6 +124,42 @@ def _discarded(group: Group, runs: Sequence[tuple[int, int]], reason: str) -> Ev
     return Event(EventType.DISCARDED, group=group.number, runs=tuple(runs), reason=reason)
 
 
+# -- publishing ------------------------------------------------------------------------------------
+
+
+def exceeded_bound(
+    state: QueueState, settings: QueueSettings, count: int, bytes_after: Callable[[], int]
+) -> str:
+    """Return the bound that `count` more messages would exceed: "bytes", "messages", or "".
+
+    `bytes_after` returns the size of the message log with them.
+    """
+    if settings.max_bytes and bytes_after() > settings.max_bytes:
+        return "bytes"
+    most = settings.max_messages
+    return "messages" if most and most_undelivered(state) + count > most else ""
+
+
+def most_undelivered(state: QueueState) -> int:
+    """Return the number of undelivered messages of the group that has most."""
+    return max(group.undelivered for group in state.groups.values())
+
+
+def decide_drop_oldest(state: QueueState, count: int, max_messages: int) -> list[Event] | None:
+    """Drop the oldest waiting messages of each group that has no room for `count` more.
+
+    Return None if a group has too few that wait.
+    """
+    events = []
+    for group in state.groups.values():
+        excess = group.undelivered + count - max_messages
+        if excess > group.undelivered - len(group.leases):
+            return None
+        if excess > 0:
+            events.append(about(EventType.DROPPED, group, group.waiting.oldest(excess)))
+    return events
+
+
 # -- delivering ------------------------------------------------------------------------------------
 
 
@@ -180,6 +213,32 @@ def choose(
     return chosen, events
 
 
+def choose_dead(
+    group: Group,
+    letter_of: Callable[[int, Delivery], DeadLetter | None],
+    *,
+    count: int,
+    max_bytes: int = NO_BYTE_LIMIT,
+) -> list[Message]:
+    """Choose dead letters, oldest death first, within `count` and `max_bytes` as `choose` does.
+
+    `letter_of` returns None for a dead letter whose bytes are gone.
+    """
+    chosen: list[Message] = []
+    size = 0
+    for seq, delivery in group.dead.items():
+        if len(chosen) == count:
+            break
+        letter = letter_of(seq, delivery)
+        if letter is None:
+            continue
+        size += size_of(letter.message)
+        if chosen and size > max_bytes:
+            break
+        chosen.append(letter.message)
+    return chosen
+
+
 def by_attempt(group: Group, seqs: list[int]) -> dict[int, list[int]]:
     """Return messages by the number of their next delivery. For most, it is the first."""
     deliveries = group.deliveries
@@ -221,136 +280,43 @@ def decide_lease(
 # -- settling --------------------------------------------------------------------------------------
 
 
-def held_by(
-    state: QueueState, identity: int, leased: Iterable[Leased], *, late_is_fine: bool = False
-) -> list[Held]:
-    """Return the messages that receipts hold now, by group and attempt.
-
-    Raise ReceiptInvalid if a receipt holds nothing, with the reason. With `late_is_fine`, the
-    receipt of an ended lease still counts if the message was not leased again.
-    """
-    leased = list(leased)
-    together = _held_together(state, identity, leased)
-    if together is not None:
-        return [together]
-    found: dict[tuple[int, int], Held] = {}
-    seen: set[tuple[int, int]] = set()
-    ticket: Ticket | None = None
-    held: Held | None = None
-    for item in leased:
-        if isinstance(item, LeasedMessage):
-            seq = item.message.seq
-            if item.ticket is not ticket or held is None:
-                ticket = item.ticket
-                held = _held(state, identity, ticket, found)
-            nonce = ticket.nonce
-        else:
-            receipt = Receipt.unpack(item)
-            seq, nonce, ticket = receipt.seq, receipt.nonce, None
-            held = _held(state, identity, receipt, found)
-        lease = held.group.leases.get(seq)
-        if (lease is None or lease.nonce != nonce or lease.attempt != held.attempt) and not (
-            late_is_fine and _is_late_but_free(held, seq, nonce)
-        ):
-            raise ReceiptInvalid(_why_not(held, seq))
-        seen.add((held.group.number, seq))
-        held.seqs.append(seq)
-    if not found:
-        raise InvalidInput("nothing to settle: give a leased message, a receipt, or several")
-    if len(seen) != sum(len(one.seqs) for one in found.values()):
-        raise InvalidInput("the same receipt is given twice")
-    return list(found.values())
-
-
-def _held_together(state: QueueState, identity: int, leased: list[Leased]) -> Held | None:
-    """Return the messages of one lease call that are all still held by it: the usual case."""
-    if set(map(type, leased)) != _ONLY_LEASED:
-        return None
-    jobs = cast("list[LeasedMessage]", leased)
-    ticket = jobs[0].ticket
-    seqs = [message.seq for message, own in jobs if own is ticket]
-    if len(set(seqs)) != len(leased):
-        return None
-    held = _held(state, identity, ticket, {})
-    leases = held.group.leases
-    lease = leases.get(seqs[0])
-    if lease is None or (lease.nonce, lease.attempt) != (ticket.nonce, ticket.attempt):
-        return None
-    if [leases.get(seq) for seq in seqs].count(lease) != len(seqs):
-        return None
-    held.seqs.extend(seqs)
-    return held
-
-
-def _held(
-    state: QueueState,
-    identity: int,
-    of: Ticket | Receipt,
-    found: dict[tuple[int, int], Held],
-) -> Held:
-    group = state.groups.get(of.group)
-    if of.identity != identity or group is None:
-        raise ReceiptInvalid("the receipt is of another queue, or its group was deleted")
-    return found.setdefault((of.group, of.attempt), Held(group, of.attempt, []))
-
-
-def _is_late_but_free(held: Held, seq: int, nonce: int) -> bool:
-    """Return whether the lease ran out and the message was not leased since."""
-    delivery = held.group.deliveries.get(seq)
-    return (
-        delivery is not None
-        and delivery.timed_out
-        and delivery.state is not State.LEASED
-        and delivery.nonce == nonce
-        and delivery.attempt == held.attempt
-    )
-
-
-def _why_not(held: Held, seq: int) -> str:
-    lease, delivery = held.group.leases.get(seq), held.group.deliveries.get(seq)
-    if lease is not None:
-        return (
-            f"message {seq} was given to another holder since (attempt {lease.attempt}, this "
-            f"receipt is of attempt {held.attempt}): its outcome is theirs now"
-        )
-    if delivery is not None:
-        return (
-            f"message {seq} is {delivery.state.name.lower()} after attempt {delivery.attempt}: "
-            f"this receipt was already used, or its lease ran out"
-        )
-    return f"message {seq} is settled, was cancelled, or was never leased with this receipt"
-
-
 def decide_settle(kind: EventType, held: Iterable[Held]) -> list[Event]:
-    """Ack, extend or release held messages."""
+    """Ack or release held messages."""
     return [about(kind, one.group, one.seqs, one.attempt) for one in held]
 
 
-def held_by_holder(group: Group, holder: str) -> list[Held]:
-    """Return all messages of a group that a holder has leased."""
-    found: dict[int, Held] = {}
-    for seq, lease in group.leases.items():
-        if lease.holder == holder:
-            found.setdefault(lease.attempt, Held(group, lease.attempt, [])).seqs.append(seq)
-    return list(found.values())
+def decide_extend(held: Iterable[Held], now_ns: int, length_ns: int) -> list[Event]:
+    """Let leases end `length_ns` from now."""
+    return [
+        event._replace(deadline_ns=now_ns + length_ns, length_ns=length_ns)
+        for event in decide_settle(EventType.EXTENDED, held)
+    ]
+
+
+def decide_nack(
+    held: Iterable[Held],
+    reason: str,
+    now_ns: int,
+    *,
+    max_attempts: Callable[[int], int],
+    retry_delay: RetryDelay,
+    final: bool,
+) -> list[Event]:
+    """Return what the failure of held messages leads to: a retry or a dead letter for each."""
+    return [
+        decide_failure(
+            group,
+            FailedAttempt(seq, group.name, attempt, max_attempts(seq), reason, timed_out=False),
+            now_ns,
+            retry_delay,
+            final=final,
+        )
+        for group, attempt, seqs in held
+        for seq in seqs
+    ]
 
 
 # -- operating -------------------------------------------------------------------------------------
-
-
-def decide_drop_oldest(state: QueueState, count: int, max_messages: int) -> list[Event] | None:
-    """Drop the oldest waiting messages of each group that has no room for `count` more.
-
-    Return None if a group has too few that wait.
-    """
-    events = []
-    for group in state.groups.values():
-        excess = group.undelivered + count - max_messages
-        if excess > group.undelivered - len(group.leases):
-            return None
-        if excess > 0:
-            events.append(about(EventType.DROPPED, group, group.waiting.oldest(excess)))
-    return events
 
 
 def decide_cancel(state: QueueState, seq: int, now_ns: int) -> list[Event]:
@@ -377,32 +343,85 @@ def _deliverable(group: Group) -> Iterator[int]:
         yield from (seq for _, seq in lane.due)
 
 
-def dead_matching(
-    group: Group,
-    seqs: Iterable[int],
-    *,
-    reason: str | None,
-    since: float | None,
-    until: float | None,
-) -> list[int]:
-    """Return dead letters whose reason contains a text and whose death lies in [since, until)."""
+def decide_purge(state: QueueState, group: Group | None) -> list[Event]:
+    """Remove all waiting messages of one group, or of all groups. Leased and dead ones stay.
 
-    def matches(delivery: Delivery) -> bool:
+    Messages published since the state was last fed are newer than the purge and stay as well.
+    """
+    number = ALL_GROUPS if group is None else group.number
+    return [Event(EventType.PURGED, group=number, target_seq=state.ingested_upto)]
+
+
+def count_purged(state: QueueState, group: Group | None) -> int:
+    """Return how many messages `decide_purge` removes."""
+    groups = state.groups.values() if group is None else [group]
+    return sum(one.undelivered - len(one.leases) for one in groups)
+
+
+def decide_pause(state: QueueState, paused: bool) -> list[Event]:
+    """Stop or resume delivery. Return nothing if the queue is in that state."""
+    if state.paused == paused:
+        return []
+    return [Event(EventType.PAUSED if paused else EventType.RESUMED, group=ALL_GROUPS)]
+
+
+def decide_seek(group: Group, target_seq: int) -> list[Event]:
+    """Move a group to a seq: deliver everything from there on, and nothing before it."""
+    return [Event(EventType.SOUGHT, group=group.number, target_seq=target_seq)]
+
+
+def decide_dead(
+    kind: EventType,
+    group: Group,
+    wanted: Sequence[int] | None,
+    found: "DeadFilter",
+    limit: int | None,
+) -> list[Event]:
+    """Redrive or discard dead letters: those wanted (None: all) that match, up to a limit.
+
+    Raise NoSuchMessage if a wanted one is no dead letter.
+    """
+    for seq in wanted or ():
+        if seq not in group.dead:
+            raise NoSuchMessage(f"message {seq} is not a dead letter of {group.name!r}")
+    seqs = group.dead if wanted is None else dict.fromkeys(wanted)
+    matching = [seq for seq in seqs if found.matches(group.dead[seq])][:limit]
+    return [about(kind, group, matching)] if matching else []
+
+
+class DeadFilter(NamedTuple):
+    """Dead letters whose reason contains a text and whose death lies in [since, until)."""
+
+    reason: str | None = None
+    since: float | None = None  # Unix seconds
+    until: float | None = None
+
+    def matches(self, delivery: Delivery) -> bool:
         at = delivery.last_failure_ns / NS
         return (
-            (reason is None or reason in delivery.reason)
-            and (since is None or at >= since)
-            and (until is None or at < until)
+            (self.reason is None or self.reason in delivery.reason)
+            and (self.since is None or at >= self.since)
+            and (self.until is None or at < self.until)
         )
 
-    return [seq for seq in seqs if matches(group.dead[seq])]
 
-
-def decide_create_group(state: QueueState, name: str, target_seq: int) -> Event:
+def decide_create_group(state: QueueState, name: str, target_seq: int) -> list[Event]:
     """Create a group that starts at a seq."""
     if len(state.groups) >= MAX_GROUPS:
         raise QueueError(f"a queue has at most {MAX_GROUPS} groups; delete some")
     number = state.next_group
     if number >= ALL_GROUPS:  # after 65,000 groups: use a free number again
         number = next(n for n in range(1, ALL_GROUPS) if n not in state.groups)
-    return Event(EventType.GROUP_CREATED, group=number, target_seq=target_seq, name=name)
+    return [Event(EventType.GROUP_CREATED, group=number, target_seq=target_seq, name=name)]
+
+
+def decide_delete_group(group: Group) -> list[Event]:
+    """Forget a group and everything about it. Raise InvalidInput for `main`."""
+    if group.number == MAIN_GROUP:
+        raise InvalidInput("the group 'main' cannot be deleted")
+    return [Event(EventType.GROUP_DELETED, group=group.number)]
+
+
+def count_messages(events: Iterable[Event]) -> int:
+    """Return the number of messages that events are about."""
+    return sum(count for event in events for _, count in event.runs)

@@ -6,6 +6,12 @@ table is a fold over the message log like everything else.
 
 import hashlib
 import heapq
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock import codec
+from penstock.codec import Draft
+from penstock.model import NewMessage, Published
 
 
 def dedup_hash(dedup_id: str) -> bytes:
@@ -66,3 +72,53 @@ class DedupTable:
     def _is_current(self, until_ns: int, digest: bytes) -> bool:
         found = self._seen.get(digest)
         return found is not None and found[0] == until_ns
+
+
+# -- duplicates in a batch -------------------------------------------------------------------------
+
+
+class Pending(NamedTuple):
+    """The answer for a message whose id is not known before it is written."""
+
+    draft: int
+    duplicate: bool
+
+
+class Prepared(NamedTuple):
+    """Checked messages that may be written, and the answer for each."""
+
+    drafts: list[Draft]
+    answers: "list[Published | Pending]"
+
+    @property
+    def duplicates(self) -> int:
+        return sum(answer.duplicate for answer in self.answers)
+
+
+def without_duplicates(
+    table: DedupTable,
+    identity: int,
+    messages: Sequence[NewMessage],
+    made: Sequence[Draft],
+    now_ns: int,
+) -> Prepared:
+    """Return what of a batch is to be written, given the draft of each message. Pure."""
+    drafts: list[Draft] = []
+    answers: list[Published | Pending] = []
+    in_this_batch: dict[bytes, int] = {}
+    for message, draft in zip(messages, made, strict=True):
+        if message.dedup_id is not None:
+            digest = dedup_hash(message.dedup_id)
+            found = table.first_with(digest, now_ns)
+            if found is not None:
+                seq, published_ns = found
+                first_id = codec.make_id(published_ns, identity, seq)
+                answers.append(Published(first_id, duplicate=True))
+                continue
+            if digest in in_this_batch:
+                answers.append(Pending(in_this_batch[digest], duplicate=True))
+                continue
+            in_this_batch[digest] = len(drafts)
+        answers.append(Pending(len(drafts), duplicate=False))
+        drafts.append(draft)
+    return Prepared(drafts, answers)

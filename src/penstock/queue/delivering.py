@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from penstock.checking import Duration, check_seconds, check_whole
 from penstock.model import NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
-from penstock.queue.decisions import about, by_attempt, choose, decide_lease
+from penstock.queue.decisions import about, by_attempt, choose, choose_dead, decide_lease
 from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.group import Group
 from penstock.queue.inspecting import Inspecting
-from penstock.queue.messages import NO_BYTE_LIMIT, size_of
+from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
@@ -69,18 +69,9 @@ class Delivering:
         with core.lock, core.change:
             now_ns = core.tick()
             group = core.group(group_name)
-            chosen: list[Message] = []
-            size = 0
-            for seq, delivery in group.dead.items():
-                if len(chosen) == count:
-                    break
-                letter = self._inspecting.dead_letter(seq, delivery)
-                if letter is None:
-                    continue  # its bytes are gone
-                size += size_of(letter.message)
-                if chosen and size > max_bytes:
-                    break
-                chosen.append(letter.message)
+            chosen = choose_dead(
+                group, self._inspecting.dead_letter, count=count, max_bytes=max_bytes
+            )
             if not chosen:
                 return []
             return self._lease(EventType.DEAD_LEASED, group, chosen, [], now_ns, length_ns, holder)

@@ -6,10 +6,13 @@ what is needed.
 """
 
 import heapq
+import math
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-from penstock.model import MAIN_GROUP_NAME, NS, DeadLetter, HistoryEvent, Message, RetryInfo, Stats
+from penstock.checking import check_whole
+from penstock.ledger import seq_at_time
+from penstock.model import NS, DeadLetter, HistoryEvent, Message, RetryInfo, Stats
 from penstock.model import Why as WhyAnswer
 from penstock.operations import (
     Browse,
@@ -41,10 +44,21 @@ from penstock.operations import (
     Row,
     Seek,
     Sync,
-    position_fields,
 )
 from penstock.queue.behaviours import Behaviours, several
-from penstock.queue.delivery import Delivery
+from penstock.queue.decisions import (
+    DeadFilter,
+    count_messages,
+    count_purged,
+    decide_cancel,
+    decide_cancel_deliverable,
+    decide_create_group,
+    decide_dead,
+    decide_delete_group,
+    decide_pause,
+    decide_purge,
+    decide_seek,
+)
 from penstock.queue.events import EventType
 from penstock.queue.messages import size_of
 
@@ -126,22 +140,23 @@ def _row(queue: Behaviours, message: Message, group_name: str, state: str | None
 def list_dead(queue: Behaviours, operation: ListDead) -> DeadPage:
     """Return the next dead letters that match: at least one, and no more than fit into
     `max_bytes`."""
-    core, inspecting, limit = queue.core, queue.inspecting, operation.limit
-    named = None if operation.ids is None else {inspecting.entry(id_).seq for id_ in operation.ids}
+    core, limit = queue.core, operation.limit
+    named, wanted = _seqs(queue, operation), _dead_filter(operation)
+    named_seqs = None if named is None else set(named)
     with core.lock, core.change:
         core.tick()
         matching = [
             (seq, delivery)
             for seq, delivery in core.group(operation.group).dead.items()
             if seq > operation.after_seq
-            and (named is None or seq in named)
-            and _is_wanted(delivery, operation)
+            and (named_seqs is None or seq in named_seqs)
+            and wanted.matches(delivery)
         ]
     found = heapq.nsmallest(limit + 1, matching, key=lambda item: item[0])
     letters: list[DeadLetter] = []
     last_seq = size = 0
     for seq, delivery in found[:limit]:
-        letter = inspecting.dead_letter(seq, delivery)
+        letter = queue.inspecting.dead_letter(seq, delivery)
         if letter is not None:
             size += size_of(letter.message)
             if letters and size > operation.max_bytes:
@@ -149,16 +164,6 @@ def list_dead(queue: Behaviours, operation: ListDead) -> DeadPage:
             letters.append(letter)
         last_seq = seq
     return DeadPage(letters, last_seq if len(found) > limit else 0)
-
-
-def _is_wanted(delivery: Delivery, operation: ListDead) -> bool:
-    failed_at = delivery.last_failure_ns / NS
-    since, until = cast("float | None", operation.since), cast("float | None", operation.until)
-    return (
-        (operation.reason is None or operation.reason in delivery.reason)
-        and (since is None or failed_at >= since)
-        and (until is None or failed_at < until)
-    )
 
 
 def explain_wait(queue: Behaviours, operation: ExplainWait) -> WhyAnswer:
@@ -183,7 +188,35 @@ def get_stats(queue: Behaviours, operation: GetStats) -> Stats:
 
 
 def seek(queue: Behaviours, operation: Seek) -> int:
-    return queue.operating.seek(operation.group, **position_fields(operation))
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        group = core.group(operation.group)
+        with core.compacting.stepping:
+            core.compacting.look_again()
+            target = _target(queue, operation)
+            core.record(decide_seek(group, target))
+        return target
+
+
+def _target(queue: Behaviours, position: Seek | CreateGroup) -> int:
+    """Return the seq that a position names. Caller holds the lock."""
+    log = queue.core.ledger.messages
+    if position.id is not None:
+        return queue.inspecting.entry(position.id).seq
+    if position.time is not None:
+        return seq_at_time(log, _at_or_before_ns(cast(float, position.time)))
+    if position.seq is not None:
+        return max(check_whole("seq", position.seq, 1, log.next_seq), log.first_seq)
+    return log.first_seq if position.to == "beginning" else log.next_seq
+
+
+def _at_or_before_ns(time: float) -> int:
+    """Return nanoseconds. A float is exact to 238 ns only: a message's own time must find it."""
+    if isinstance(time, int):
+        return time * NS
+    numerator, denominator = math.nextafter(time, 0).as_integer_ratio()  # exact, unlike a product
+    return numerator * NS // denominator
 
 
 def list_groups(queue: Behaviours, operation: ListGroups) -> list[str]:
@@ -193,25 +226,49 @@ def list_groups(queue: Behaviours, operation: ListGroups) -> list[str]:
 
 
 def create_group(queue: Behaviours, operation: CreateGroup) -> bool:
-    is_new = queue.core.state.group_named(operation.name) is None
-    queue.operating.create_group(operation.name, **position_fields(operation))
-    return is_new
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        if core.state.group_named(operation.name) is not None:
+            return False
+        with core.compacting.stepping:
+            core.compacting.look_again()
+            target = _target(queue, operation)
+            core.record(decide_create_group(core.state, operation.name, target))
+        return True
 
 
 def delete_group(queue: Behaviours, operation: DeleteGroup) -> None:
-    queue.operating.delete_group(operation.name)
+    core = queue.core
+    with core.lock, core.change:
+        core.record(decide_delete_group(core.group(operation.name)))
 
 
 def cancel(queue: Behaviours, operation: Cancel) -> bool:
-    return queue.operating.cancel(operation.id)
+    core, entry = queue.core, queue.inspecting.entry(operation.id)
+    with core.lock, core.change:
+        events = decide_cancel(core.state, entry.seq, core.tick())
+        core.record(events)
+        return bool(events)
 
 
 def purge(queue: Behaviours, operation: Purge) -> int:
-    return queue.operating.purge(operation.group)
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        group = None if operation.group is None else core.group(operation.group)
+        purged = count_purged(core.state, group)
+        core.record(decide_purge(core.state, group))
+        return purged
 
 
 def cancel_deliverable(queue: Behaviours, operation: CancelDeliverable) -> int:
-    return queue.operating.cancel_deliverable(MAIN_GROUP_NAME, operation.limit)
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        events = decide_cancel_deliverable(core.group(), operation.limit)
+        core.record(events)
+        return count_messages(events)
 
 
 def release_holder(queue: Behaviours, operation: ReleaseHolder) -> int:
@@ -241,28 +298,40 @@ def discard(queue: Behaviours, operation: Discard) -> int:
 def _settle_dead(
     queue: Behaviours, kind: EventType, operation: Redrive | Discard, *, dry_run: bool = False
 ) -> int:
-    return queue.operating.settle_dead(
-        kind,
-        operation.group,
-        ids=operation.ids,
-        reason=operation.reason,
-        since=operation.since,
-        until=operation.until,
-        limit=operation.limit,
-        dry_run=dry_run,
-    )
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        events = decide_dead(
+            kind,
+            core.group(operation.group),
+            _seqs(queue, operation),
+            _dead_filter(operation),
+            operation.limit,
+        )
+        if not dry_run:
+            core.record(events)
+        return count_messages(events)
 
 
-def pause(queue: Behaviours, operation: Pause) -> None:
-    queue.operating.pause(True)
+def _seqs(queue: Behaviours, operation: ListDead | Redrive | Discard) -> list[int] | None:
+    """Return the seqs of the ids that an operation names; None if it names none."""
+    ids = operation.ids
+    return None if ids is None else [queue.inspecting.entry(id_).seq for id_ in ids]
 
 
-def resume(queue: Behaviours, operation: Resume) -> None:
-    queue.operating.pause(False)
+def _dead_filter(operation: ListDead | Redrive | Discard) -> DeadFilter:
+    since, until = cast("float | None", operation.since), cast("float | None", operation.until)
+    return DeadFilter(operation.reason, since, until)
+
+
+def pause(queue: Behaviours, operation: Pause | Resume) -> None:
+    core = queue.core
+    with core.lock, core.change:
+        core.record(decide_pause(core.state, isinstance(operation, Pause)))
 
 
 def compact(queue: Behaviours, operation: Compact) -> int:
-    return queue.operating.compact(seals=operation.seal).bytes_freed
+    return queue.core.compacting.compact(seals=operation.seal).bytes_freed
 
 
 def sync(queue: Behaviours, operation: Sync) -> None:
@@ -292,7 +361,7 @@ _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Redrive: redrive,
     Release: release,
     ReleaseHolder: release_holder,
-    Resume: resume,
+    Resume: pause,
     Seek: seek,
     Sync: sync,
 }

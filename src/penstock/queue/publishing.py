@@ -1,7 +1,6 @@
 """Publishing: check, deduplicate, keep within bounds and rate, and write."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from penstock import codec
 from penstock.codec import Draft, Entry
@@ -10,31 +9,18 @@ from penstock.errors import QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.attributes import DUPLICATES
 from penstock.queue.core import QueueCore
-from penstock.queue.decisions import decide_drop_oldest
-from penstock.queue.dedup import dedup_hash
+from penstock.queue.decisions import (
+    count_messages,
+    decide_drop_oldest,
+    exceeded_bound,
+    most_undelivered,
+)
+from penstock.queue.dedup import Pending, Prepared, without_duplicates
 from penstock.queue.drafting import check_batch, draft_of, type_attributes
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 
 _new_tuple = tuple.__new__
 _PLAIN_OPTIONS = Draft(b"")[1:-2]  # the fields between the payload and the attributes
-
-
-class _Pending(NamedTuple):
-    """The answer for a message whose id is not known before it is written."""
-
-    draft: int
-    duplicate: bool
-
-
-class Prepared(NamedTuple):
-    """Checked messages that may be written, and the answer for each."""
-
-    drafts: list[Draft]
-    answers: "list[Published | _Pending]"
-
-    @property
-    def duplicates(self) -> int:
-        return sum(answer.duplicate for answer in self.answers)
 
 
 class TokenBucket:
@@ -184,7 +170,7 @@ class Publishing:
         self._core.metrics.deduplicated += duplicates
         return [
             Published(ids[answer.draft], answer.duplicate)
-            if isinstance(answer, _Pending)
+            if isinstance(answer, Pending)
             else answer
             for answer in prepared.answers
         ]
@@ -215,26 +201,8 @@ class Publishing:
 
         `made`: the drafts, if they were made before.
         """
-        drafts: list[Draft] = []
-        answers: list[Published | _Pending] = []
-        in_this_batch: dict[bytes, int] = {}
-        made = self.drafts_of(messages) if made is None else made
-        for message, draft in zip(messages, made, strict=True):
-            if message.dedup_id is not None:
-                digest = dedup_hash(message.dedup_id)
-                found = self._core.state.dedup.first_with(digest, now_ns)
-                if found is not None:
-                    seq, published_ns = found
-                    first_id = codec.make_id(published_ns, self._core.identity, seq)
-                    answers.append(Published(first_id, duplicate=True))
-                    continue
-                if digest in in_this_batch:
-                    answers.append(_Pending(in_this_batch[digest], duplicate=True))
-                    continue
-                in_this_batch[digest] = len(drafts)
-            answers.append(_Pending(len(drafts), duplicate=False))
-            drafts.append(draft)
-        return Prepared(drafts, answers)
+        core, made = self._core, self.drafts_of(messages) if made is None else made
+        return without_duplicates(core.state.dedup, core.identity, messages, made, now_ns)
 
     # -- inside ------------------------------------------------------------------------------------
 
@@ -273,7 +241,7 @@ class Publishing:
             if self._bucket is not None:
                 self._bucket.give_back(count)
             raise QueueFull(
-                f"the queue is full ({self._waiting()} messages; max_messages "
+                f"the queue is full ({most_undelivered(core.state)} messages; max_messages "
                 f"{settings.max_messages}, max_bytes {settings.max_bytes}); consume "
                 f"some, or raise the bound"
             )
@@ -284,18 +252,14 @@ class Publishing:
 
     def _excess(self, drafts: Sequence[Draft]) -> str:
         """Return the bound that these drafts would exceed: "bytes", "messages", or ""."""
-        settings = self._core.settings
-        if settings.max_bytes and self._log_bytes(drafts) > settings.max_bytes:
-            return "bytes"
-        most = settings.max_messages
-        return "messages" if most and self._waiting() + len(drafts) > most else ""
+        core = self._core
+        return exceeded_bound(
+            core.state, core.settings, len(drafts), lambda: self._log_bytes(drafts)
+        )
 
     def _can_fit(self, count: int) -> bool:
         """Return whether the bound allows `count` messages at all."""
         return not self._core.settings.max_messages or count <= self._core.settings.max_messages
-
-    def _waiting(self) -> int:
-        return max(group.undelivered for group in self._core.state.groups.values())
 
     def _log_bytes(self, drafts: Sequence[Draft]) -> int:
         """Return the size of the message log with these drafts."""
@@ -309,7 +273,7 @@ class Publishing:
         if events is None:
             return False
         core.record(events)
-        core.metrics.dropped += sum(dropped for event in events for _, dropped in event.runs)
+        core.metrics.dropped += count_messages(events)
         return True
 
 

@@ -286,7 +286,7 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         self, *, on_progress: Callable[[CompactionResult], None] | None = None
     ) -> CompactionResult:
         """Give back disk space that no group and no retention setting needs."""
-        return self._behaviours.operating.compact(on_progress)
+        return self._core.compacting.compact(on_progress)
 
     def run(self, operation: Operation[A]) -> A:
         """Run any operation of `penstock.operations` and return its answer."""

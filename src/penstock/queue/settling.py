@@ -8,18 +8,11 @@ from penstock.errors import InvalidInput, LedgerError, LedgerStopped, ReceiptInv
 from penstock.model import NS, LeasedMessage, NewMessage
 from penstock.queue.attributes import SETTLES, pack_settlement
 from penstock.queue.core import QueueCore
-from penstock.queue.decisions import (
-    Held,
-    Leased,
-    decide_failure,
-    decide_settle,
-    held_by,
-    held_by_holder,
-)
+from penstock.queue.decisions import decide_extend, decide_nack, decide_settle
 from penstock.queue.delivering import lease_length_ns
 from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.publishing import Publishing, deduplicated
-from penstock.queue.retry import FailedAttempt
+from penstock.queue.receipts import Held, Leased, held_by, held_by_holder
 from penstock.queue.settings import YEARS_S
 
 __all__ = ["Leased", "Settling"]
@@ -99,13 +92,14 @@ class Settling:
         retry_delay = core.retry_delay if delay_ns is None else lambda _: delay_ns
         with core.lock, core.change:
             now_ns = core.now()
-            held = self._held(leased)
-            events = []
-            for group, attempt, seqs in held:
-                for seq in seqs:
-                    most = core.max_attempts_of(seq)
-                    failed = FailedAttempt(seq, group.name, attempt, most, reason, timed_out=False)
-                    events.append(decide_failure(group, failed, now_ns, retry_delay, final=final))
+            events = decide_nack(
+                self._held(leased),
+                reason,
+                now_ns,
+                max_attempts=core.max_attempts_of,
+                retry_delay=retry_delay,
+                final=final,
+            )
             core.record(events)
             core.metrics.nacked += len(events)
 
@@ -114,11 +108,8 @@ class Settling:
         core = self._core
         length_ns = lease_length_ns(lease_s, core.settings.lease_s)
         with core.lock, core.change:
-            deadline_ns = core.now() + length_ns
-            events = decide_settle(EventType.EXTENDED, self._held(leased))
-            core.record(
-                [event._replace(deadline_ns=deadline_ns, length_ns=length_ns) for event in events]
-            )
+            now_ns = core.now()
+            core.record(decide_extend(self._held(leased), now_ns, length_ns))
 
     def release(self, leased: Iterable[Leased]) -> None:
         """Give messages back: ready again at once, and the attempt does not count."""
@@ -148,8 +139,7 @@ class Settling:
         with core.lock, core.change:
             core.now()
             held = held_by_holder(core.group(group_name), holder)
-            if held:
-                core.record(decide_settle(EventType.RELEASED, held))
+            core.record(decide_settle(EventType.RELEASED, held))
             return sum(len(one.seqs) for one in held)
 
     def _held(self, leased: Iterable[Leased], *, late_is_fine: bool = False) -> list[Held]:
