@@ -1,4 +1,4 @@
-"""The webhooks page says what the code does."""
+"""The webhooks page matches the code."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"`webhook_timeout_s` ({settings.webhook_timeout_s:g} s)" in WORDS
     assert f"`webhook_concurrency` ({settings.webhook_concurrency})" in WORDS
     assert f"`webhook_log` ({settings.webhook_log})" in WORDS
-    assert f"written down every {delivery_log.SAVE_AFTER_S:g} s" in WORDS
+    assert f"saved every {delivery_log.SAVE_AFTER_S:g} s" in WORDS
     assert f"For {subscription.OVERLAP_S / 3600:g} hours" in WORDS
     assert f"At most {subscription.MAX_SECRETS} secrets" in WORDS
     assert sending.MAX_ANSWER_BYTES == 64 * 1024
