@@ -61,9 +61,12 @@ def links(page: Path) -> Iterator[Path]:
             yield (page.parent / target).resolve()
 
 
-def test_version_is_stated_once_for_the_build_and_once_for_the_reader() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    assert penstock.__version__ == project["version"]
+def test_version_is_stated_once_and_has_a_section_in_the_changelog() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert "version" not in project["project"]
+    assert project["tool"]["setuptools"]["dynamic"]["version"] == {"attr": "penstock.__version__"}
+    sections = re.findall(r"^## \[([\d.]+)\]", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert sections[0] == penstock.__version__
 
 
 def test_readme_shows_both_commands_first() -> None:

@@ -22,7 +22,7 @@ from penstock.queue.streaming import Stopper
 if TYPE_CHECKING:
     from penstock.client import OpenOptions
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 
 def open(  # noqa: A001
