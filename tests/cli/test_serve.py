@@ -128,7 +128,7 @@ def test_an_open_door_is_refused(command: CommandLine, tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_its_extra(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "for name in ('uvicorn', 'prometheus_client', 'starlette', 'msgspec', 'httpx2'):\n"
+        "for name in ('httptools', 'prometheus_client', 'uvloop', 'msgspec', 'httpx2'):\n"
         "    sys.modules[name] = None\n"
         "from penstock.cli import main\n"
         "main(sys.argv[1:])\n"

@@ -6,7 +6,7 @@ from io import StringIO
 from pathlib import Path
 
 from penstock.broker.consumers import MOST_CREDIT
-from penstock.server.ws import native, stream
+from penstock.server.ws import native, protocol, stream
 from tests.docs.pages import DOCS, rows_with, unquoted
 from tests.server.running import RunningServer, queue_path
 
@@ -22,7 +22,7 @@ def test_the_parameters_are_those_of_the_code() -> None:
 
 def test_every_close_code_of_ours_is_on_it() -> None:
     codes = {int(row["close code"]) for row in rows_with("websocket.md", "close code", "means")}
-    ours = {stream.INTERNAL, stream.RESTARTING, stream.NOT_FOUND}
+    ours = {stream.INTERNAL, protocol.RESTARTING, stream.NOT_FOUND}
     assert ours < codes
 
 

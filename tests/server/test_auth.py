@@ -170,7 +170,7 @@ def test_a_bearer_token_is_as_good_as_the_header(server: RunningServer, keys: Ke
 def test_a_key_made_while_the_server_runs_is_good_at_once(
     server: RunningServer, keys: Keys
 ) -> None:
-    """Also on the hot routes: what is not known there is looked for."""
+    """A key that is not known is looked for."""
     _, token = KeyFile(str(server.data)).create("new", ["publish"], None)
     server.until(lambda: server.server.service.keys._age_s() > 0.2)
     with server.client(headers={"x-api-key": token}) as http:
@@ -193,7 +193,7 @@ def test_an_address_that_guesses_keys_is_told_to_wait(server: RunningServer, key
 def test_a_wrong_key_counts_once_on_whatever_route(
     server: RunningServer, keys: Keys, path: str
 ) -> None:
-    """An address has 20 guesses, on the hot routes too."""
+    """An address has 20 guesses."""
 
     def counted() -> float:
         page = http.get("/metrics", headers={"x-api-key": keys.every}).text

@@ -12,9 +12,9 @@ from penstock.broker import QueueName
 from penstock.broker.access import INSIDE
 from penstock.model import Stats
 from penstock.operations import GetStats
-from penstock.server.app import build_app
 from penstock.server.off_loop import OffLoop
 from tests.server.running import RunningServer, queue_path
+from tests.server.wire import Wire
 
 ROUTES = ["/api/v1/namespaces/default/queues/q/lease", "/v1/queues/q/lease", "/v1/queues/q/enqueue"]
 
@@ -24,33 +24,18 @@ def test_a_client_that_is_gone_before_its_body_is_read_is_no_error(
     server: RunningServer, caplog: pytest.LogCaptureFixture, path: str
 ) -> None:
     service = server.server.service
+    server.until(lambda: not service.connections)
     before = list(service.http_metrics.totals())
-    sent: list[Any] = []
-
-    async def receive() -> dict[str, str]:
-        return {"type": "http.disconnect"}
-
-    async def send(message: Any) -> None:
-        sent.append(message)
-
-    headers = [(b"host", b"t"), (b"content-type", b"application/json"), (b"content-length", b"2")]
-    scope = {
-        "type": "http",
-        "http_version": "1.1",
-        "method": "POST",
-        "scheme": "http",
-        "path": path,
-        "raw_path": path.encode(),
-        "root_path": "",
-        "query_string": b"",
-        "headers": headers,
-        "client": ("127.0.0.1", 1),
-        "server": ("127.0.0.1", 2),
-    }
     with caplog.at_level(logging.INFO):
-        server.call(build_app(service)(scope, receive, send))  # type: ignore[arg-type]
-    assert sent == []
+        for _ in range(5):
+            with server.wire() as wire:
+                head = f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n"
+                wire.send(head.encode() + b'{"')
+                server.until(lambda: service.held.bytes == 2)
+                _reset(wire)
+            server.until(lambda: not service.connections)
     assert caplog.records == []
+    assert service.held.bytes == 0
     assert list(service.http_metrics.totals()) == before
 
 
@@ -60,11 +45,10 @@ def test_clients_that_close_at_once_leave_no_error(
     with caplog.at_level(logging.INFO):
         for _ in range(20):
             with server.wire() as wire:
-                # A content type that leaves it to the app.
                 headers = "Content-Type: application/json;charset=x"
                 wire.request("POST", queue_path(queue, "lease"), b'{"wait_s":60}', headers)
         server.until(
-            lambda: not server.server._state.connections and not server.server._state.tasks
+            lambda: not server.server.service.connections and not server.server.service.tasks
         )
     assert [record for record in caplog.records if record.levelno > logging.INFO] == []
     statuses = {status for _, _, status, _, _ in server.server.service.http_metrics.totals()}
@@ -83,14 +67,20 @@ def test_a_lease_of_a_client_that_goes_while_the_answer_is_made_is_given_back(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, queue: str, method: str, path: str
 ) -> None:
     broker = server.server.broker
-    answer = OffLoop.answer
-    asked: list[int] = []
+    run = OffLoop.run
+    asked: list[Any] = []
 
-    async def answer_once_it_is_gone(off_loop: OffLoop, size: int, make: Any) -> Any:
-        asked.append(size)
-        while server.server._state.connections:
-            await asyncio.sleep(0)
-        return await answer(off_loop, size, make)
+    def run_once_it_is_gone(off_loop: OffLoop, work: Any) -> "asyncio.Future[Any]":
+        async def later() -> Any:
+            while server.server.service.connections:
+                await asyncio.sleep(0)
+            return await run(off_loop, work)
+
+        asked.append(work)
+        made.append(asyncio.ensure_future(later()))
+        return made[-1]
+
+    made: list[asyncio.Future[Any]] = []
 
     async def stats() -> Stats:
         return await broker.run(INSIDE, GetStats(), QueueName("default", queue))
@@ -98,15 +88,19 @@ def test_a_lease_of_a_client_that_goes_while_the_answer_is_made_is_given_back(
     with server.client() as http:
         sent = http.post(queue_path(queue, "messages"), json={"payload": "x" * 100_000})
         assert sent.status_code == 201
-    server.until(lambda: not server.server._state.connections)
-    monkeypatch.setattr(OffLoop, "answer", answer_once_it_is_gone)
+    server.until(lambda: not server.server.service.connections)
+    monkeypatch.setattr(OffLoop, "run", run_once_it_is_gone)
     with server.wire() as wire:
-        headers = "Content-Type: application/json;charset=x"  # which leaves it to the app
+        headers = "Content-Type: application/json"
         wire.request(method, path.format(queue), b"{}", headers)
         server.until(lambda: len(asked) == 1)
         assert server.call(stats()).leased == 1
-        # Reset, not closed: a client that only sends no more still takes its answer.
-        wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
-    server.until(lambda: not server.server._state.tasks)
+        _reset(wire)
+    server.until(lambda: made[0].done())
     found = server.call(stats())
     assert (found.ready, found.leased) == (1, 0)
+
+
+def _reset(wire: Wire) -> None:
+    """Reset, not closed: a client that only sends no more still takes its answer."""
+    wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

@@ -1,14 +1,11 @@
 """The OpenAPI document and the routes are one and the same."""
 
 import re
-from typing import Any
 
 import httpx2
 import msgspec
 import pytest
-from starlette.routing import Route
 
-from penstock.server.app import build_app
 from penstock.server.field_notes import NOTES, REQUESTS
 from penstock.server.openapi import document
 from penstock.server.rest.all_endpoints import ENDPOINTS
@@ -21,15 +18,11 @@ BESIDE = {"/", "/openapi.json", "/docs", "/docs/docs.js", "/docs/docs.css"}
 
 def routes_of(server: RunningServer) -> set[tuple[str, str]]:
     """What the app of a running server answers, of the native interface."""
-    app: Any = build_app(server.server.service)
-    found = set()
-    for route in app.router.routes:
-        if isinstance(route, Route) and re.match(
-            "/(api/v1|livez|readyz|metrics|debug)", route.path
-        ):
-            path = route.path.replace(":part}", "}")
-            found |= {(method, path) for method in route.methods or () if method != "HEAD"}
-    return found
+    return {
+        (route.method, route.path)
+        for route in server.server.service.routes.routes
+        if re.match("/(api/v1|livez|readyz|metrics|debug)", route.path)
+    }
 
 
 def test_every_route_is_in_the_document_and_every_operation_is_a_route(

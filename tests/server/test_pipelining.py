@@ -18,7 +18,7 @@ def request_text(method: str, path: str, body: object = None, *headers: str) -> 
 
 
 def test_pipelined_requests_are_answered_in_order(server: RunningServer, queue: str) -> None:
-    """Those that are answered by the app among those that are not."""
+    """Those that need a task among those that do not."""
     publish, lease = queue_path(queue, "messages"), queue_path(queue, "lease")
     with server.wire() as wire:
         wire.send(
@@ -99,7 +99,7 @@ def test_what_was_asked_before_a_bad_request_is_answered_first(
 def test_a_client_that_goes_away_while_it_waits_loses_nothing(
     server: RunningServer, queue: str, content_type: str
 ) -> None:
-    """Over the hot route and over the app: whoever asks next gets the message at its first try."""
+    """The next client gets the message at its first try."""
     waiting = server.server.broker.waiting
     with server.wire() as gone:
         body = b'{"wait_s": 30}'
@@ -121,7 +121,7 @@ def test_what_was_leased_for_a_closed_connection_is_given_back(
         original = server.server.broker.store.lease
 
         def lease_while_the_client_leaves(*args: object, **options: object) -> object:
-            for connection in list(server.server._state.connections):
+            for connection in list(server.server.service.connections):
                 if connection.transport.get_extra_info("peername")[1] == port:
                     connection.transport.close()
             return original(*args, **options)  # type: ignore[arg-type]
@@ -192,7 +192,7 @@ def test_a_connection_with_much_to_answer_is_not_read_from(
     with server.wire() as wire:
         wire.send(waits)
         server.until(lambda: len(server.server.broker.waiting) == 1)
-        [connection] = list(server.server._state.connections)
+        [connection] = list(server.server.service.connections)
         wire.socket.setblocking(False)
         sent = 0
         while sent < 1 << 26:
@@ -200,5 +200,5 @@ def test_a_connection_with_much_to_answer_is_not_read_from(
                 sent += wire.socket.send(more)
             except BlockingIOError:
                 break
-        server.until(lambda: connection.flow.read_paused)  # type: ignore[union-attr]
+        server.until(lambda: connection.is_read_paused)  # type: ignore[attr-defined]
         assert sent < 1 << 26

@@ -1,4 +1,4 @@
-"""What the broker cannot do now is said as such, over the hot routes and over the app."""
+"""What the broker cannot do now is said as such, for JSON and for other bodies."""
 
 from asyncio import Future
 from typing import Any

@@ -59,8 +59,8 @@ def leased_payloads(wire: Wire, queue: str, count: int) -> list[bytes]:
 
 
 PUBLISHES = {
-    "hot route": ("/api/v1/namespaces/default/queues/{}/messages", JSON, b'{"payload": "kept"}'),
-    "app route": (
+    "json": ("/api/v1/namespaces/default/queues/{}/messages", JSON, b'{"payload": "kept"}'),
+    "octets": (
         "/api/v1/namespaces/default/queues/{}/messages",
         "Content-Type: application/octet-stream",
         b'"kept"',

@@ -151,6 +151,11 @@ class Keys:
         self._loaded_ns = self._clock.monotonic_ns()
 
     @property
+    def loaded_ns(self) -> int:
+        """When they were last read, on the monotonic clock: what was known before may be old."""
+        return self._loaded_ns
+
+    @property
     def required(self) -> bool:
         """Once there is a key, nobody gets in without one; also if it was revoked since."""
         return bool(self._by_id)

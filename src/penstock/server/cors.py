@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from penstock.server.refusals import OriginRefused
 from penstock.server.settings import ServerSettings
 
-_METHODS = b"GET, HEAD, POST, PUT, PATCH, DELETE"
-_REMEMBERED_S = b"600"
+_METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"
+_REMEMBERED_S = "600"
 _SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 
-Headers = list[tuple[bytes, bytes]]
+Headers = list[tuple[str, str]]
 
 
 def grant(settings: ServerSettings, headers: Mapping[bytes, bytes]) -> Headers:
@@ -22,9 +22,9 @@ def grant(settings: ServerSettings, headers: Mapping[bytes, bytes]) -> Headers:
     if origin is None or not _is_allowed(settings, origin):
         return []
     return [
-        (b"access-control-allow-origin", origin),
-        (b"access-control-expose-headers", b"retry-after, x-request-id"),
-        (b"vary", b"origin"),
+        ("access-control-allow-origin", origin.decode("latin-1")),
+        ("access-control-expose-headers", "retry-after, x-request-id"),
+        ("vary", "origin"),
     ]
 
 
@@ -38,12 +38,12 @@ def preflight(
     granted = grant(settings, headers)
     if not granted:
         raise refusal("call", headers)
-    wanted = headers.get(b"access-control-request-headers", b"")
+    wanted = headers.get(b"access-control-request-headers", b"").decode("latin-1")
     return [
         *granted,
-        (b"access-control-allow-methods", _METHODS),
-        (b"access-control-allow-headers", wanted or b"content-type"),
-        (b"access-control-max-age", _REMEMBERED_S),
+        ("access-control-allow-methods", _METHODS),
+        ("access-control-allow-headers", wanted or "content-type"),
+        ("access-control-max-age", _REMEMBERED_S),
     ]
 
 

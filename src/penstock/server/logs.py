@@ -7,8 +7,6 @@ from typing import Any
 from penstock.operations.answers import rfc3339
 from penstock.server.settings import ServerSettings
 
-_LOGGERS = ("penstock", "uvicorn")
-
 
 class JsonLines(logging.Formatter):
     """A record as one line of JSON. `extra={"fields": {…}}` gives it fields."""
@@ -45,19 +43,17 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def set_up_logs(settings: ServerSettings) -> None:
-    """Send what Penstock and uvicorn say to stderr, in the form that is set."""
+    """Send what Penstock says to stderr, in the form that is set."""
     handler = logging.StreamHandler()
     is_text = settings.log_format == "text" or (
         settings.log_format == "auto" and handler.stream.isatty()
     )
     handler.setFormatter(TextLines() if is_text else JsonLines())
-    for name in _LOGGERS:
-        logger = logging.getLogger(name)
-        logger.handlers[:] = [handler]
-        logger.propagate = False
+    logger = logging.getLogger("penstock")
+    logger.handlers[:] = [handler]
+    logger.propagate = False
     set_level(settings)
 
 
 def set_level(settings: ServerSettings) -> None:
-    for name in _LOGGERS:
-        logging.getLogger(name).setLevel(settings.log_level.upper())
+    logging.getLogger("penstock").setLevel(settings.log_level.upper())

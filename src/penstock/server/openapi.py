@@ -8,16 +8,15 @@ from importlib.metadata import version
 from typing import Annotated, Any
 
 import msgspec
-from starlette.requests import Request
-from starlette.responses import Response
-from starlette.routing import Route
 
 from penstock.names import PATTERN
+from penstock.server.call import Call
 from penstock.server.field_notes import REQUESTS, example_of, explain
 from penstock.server.problems import CODES, PROBLEM_JSON
+from penstock.server.replies import JSON, Reply
 from penstock.server.rest.endpoint import Endpoint
-from penstock.server.rest.message_in import JSON
 from penstock.server.rest.structs import NewMessageBody
+from penstock.server.routes import Route
 
 PATH = "/openapi.json"
 _NAME = {"type": "string", "pattern": f"^{PATTERN}$"}
@@ -54,11 +53,10 @@ def openapi_route(endpoints: Sequence[Endpoint]) -> Route:
     def body() -> bytes:
         return msgspec.json.encode(document(endpoints))
 
-    async def answer(request: Request) -> Response:
-        request.state.route = PATH
-        return Response(body(), media_type=JSON)
+    def answer(_: Call) -> Reply:
+        return Reply(body())
 
-    return Route(PATH, answer, methods=["GET"])
+    return Route("GET", PATH, answer, needs_key=False)
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:

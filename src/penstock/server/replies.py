@@ -1,72 +1,82 @@
-"""Whole answers as bytes, for those that are given without ASGI."""
+"""Replies as bytes. What all JSON replies of one second share is made once."""
 
+from collections.abc import Sequence
 from http import HTTPStatus
-
-from uvicorn.server import ServerState
+from typing import NamedTuple
 
 from penstock.server.problems import Problem
 
+JSON = "application/json"
+CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
-# On every answer. What a queue holds is nobody's to cache, nor to be taken for markup.
-SAFETY_HEADERS = ((b"cache-control", b"no-store"), (b"x-content-type-options", b"nosniff"))
-_SAFETY = b"".join(b"%s: %s\r\n" % header for header in SAFETY_HEADERS)
-_JSON = b"content-type: application/json\r\n" + _SAFETY
-CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+# On every reply: what a queue holds must not be cached, nor be taken for markup.
+_SAFETY = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
+_SAFETY_LINES = b"".join(f"{name}: {value}\r\n".encode() for name, value in _SAFETY)
+
+Headers = Sequence[tuple[str, str]]
+
+
+class Reply(NamedTuple):
+    """An answer that is not simply a struct with the usual status."""
+
+    body: bytes
+    status: int = 200
+    content_type: str = JSON
+    headers: Headers = ()
 
 
 class Replies:
-    """Makes answers; knows the headers that all answers of a server have."""
+    """Make the heads of replies."""
 
-    def __init__(self, state: ServerState) -> None:
-        self._state = state
-        self._made_of: list[tuple[bytes, bytes]] | None = None
-        self._always = b""
+    def __init__(self) -> None:
+        self._date = b""
+        self._json: dict[int, bytes] = {}  # by status, up to the request id
 
-    def _default_headers(self) -> bytes:
-        """uvicorn replaces its list once a second, with a new date."""
-        headers = self._state.default_headers
-        if headers is not self._made_of:
-            self._made_of = headers
-            self._always = b"".join(b"%s: %s\r\n" % header for header in headers)
-        return self._always
+    def set_date(self, date: str) -> None:
+        self._date = f"date: {date}\r\n".encode()
+        self._json.clear()
 
-    def json(self, status: int, body: bytes, request_id: str, *, close: bool) -> bytes:
-        """A good answer."""
-        return b"%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n%s" % (
-            _STATUS_LINES[status],
-            self._default_headers(),
-            _JSON,
-            request_id.encode(),
-            len(body),
-            b"connection: close\r\n" if close else b"",
-            body,
-        )
+    def json(self, status: int, body: bytes, request_id: bytes) -> bytes:
+        """Return a whole reply, after which the connection stays open."""
+        start = self._json.get(status)
+        if start is None:
+            start = self._json[status] = (
+                b"%s%scontent-type: application/json\r\n%sx-request-id: "
+                % (
+                    _STATUS_LINES[status],
+                    self._date,
+                    _SAFETY_LINES,
+                )
+            )
+        return b"%s%s\r\ncontent-length: %d\r\n\r\n%s" % (start, request_id, len(body), body)
 
-    def json_head(self, status: int, size: int, request_id: str, *, close: bool) -> bytes:
-        """The head of a good answer whose body is sent by itself."""
-        return b"%s%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n" % (
-            _STATUS_LINES[status],
-            self._default_headers(),
-            _JSON,
-            request_id.encode(),
-            size,
-            b"connection: close\r\n" if close else b"",
-        )
+    def head(self, reply: Reply, request_id: bytes, more: Headers, *, close: bool) -> bytes:
+        """Return the head of any reply. A reply with status 204 has no body."""
+        lines = list(reply.headers)
+        given = {name for name, _ in lines}
+        if reply.status != HTTPStatus.NO_CONTENT:
+            lines.append(("content-type", reply.content_type))
+            lines.append(("content-length", str(len(reply.body))))
+        lines += [header for header in _SAFETY if header[0] not in given]
+        lines += more
+        lines.append(("x-request-id", request_id.decode()))
+        if close:
+            lines.append(("connection", "close"))
+        text = "".join([f"{name}: {value}\r\n" for name, value in lines])
+        return _STATUS_LINES[reply.status] + self._date + text.encode("latin-1") + b"\r\n"
 
-    def problem(self, problem: Problem, request_id: str, *, close: bool) -> bytes:
-        """An answer that is an error."""
-        body = problem.body(request_id)
-        more = "".join(f"{name}: {value}\r\n" for name, value in problem.headers.items())
-        return b"%s%scontent-type: %s\r\n%s%sx-request-id: %s\r\ncontent-length: %d\r\n%s\r\n%s" % (
-            _STATUS_LINES[problem.status],
-            self._default_headers(),
-            problem.content_type.encode(),
-            _SAFETY,
-            more.encode(),
-            request_id.encode(),
-            len(body),
-            b"connection: close\r\n" if close else b"",
-            body,
-        )
+    def refusal(self, problem: Problem, request_id: bytes) -> bytes:
+        """Return a whole reply to what never became a request. The connection is closed."""
+        reply = reply_of(problem, request_id)
+        return self.head(reply, request_id, (), close=True) + reply.body
+
+
+def reply_of(problem: Problem, request_id: bytes) -> Reply:
+    return Reply(
+        problem.body(request_id.decode()),
+        problem.status,
+        problem.content_type,
+        [*problem.headers.items()],
+    )

@@ -1,33 +1,23 @@
 """A server: it listens, lets the broker recover, and stops in good order."""
 
 import asyncio
-import functools
 import logging
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import fields, replace
-
-from uvicorn.config import Config
-from uvicorn.server import ServerState
 
 from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput
-from penstock.server.app import build_app
+from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.configuration import Configuration
-from penstock.server.date_header import DateHeader
-from penstock.server.deadlines import Deadlines
-from penstock.server.hot_routes import HotRoutes
-from penstock.server.known_heads import KnownHeads
+from penstock.server.connection import Connection
 from penstock.server.listening import listen, own_url, refuse_open_door
 from penstock.server.logs import set_level
-from penstock.server.protocol import PenstockProtocol
-from penstock.server.replies import Replies
 from penstock.server.service import Service
 from penstock.server.settings import RELOADABLE, ServerSettings
-from penstock.server.ws.protocol import WebSocketProtocol
 
 log = logging.getLogger("penstock.server")
 
@@ -51,12 +41,15 @@ class Server:
         )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)
-        self.service = Service(self.broker, Keys(store, clock), settings, webhooks=self.webhooks)
+        self.service = Service(
+            self.broker,
+            Keys(store, clock),
+            settings,
+            all_routes(),
+            all_streams(),
+            webhooks=self.webhooks,
+        )
         self.port = 0  # where it listens, once it does
-        self._state = ServerState()
-        self.service.connections = self._state.connections
-        self._deadlines = Deadlines()
-        self._date = DateHeader(self._state, clock)
         self._listeners: list[asyncio.Server] = []
         self._recovery: asyncio.Task[None] | None = None
         self._tls: ssl.SSLContext | None = None
@@ -69,8 +62,7 @@ class Server:
         settings = self.service.settings
         await self.service.keys.load()
         refuse_open_door(settings, keys_required=self.service.keys.required)
-        config = self._uvicorn_config(settings)
-        self._tls = config.ssl
+        self._tls = _tls_context(settings)
         sockets = listen(settings)
         try:
             await self.broker.claim()
@@ -78,26 +70,14 @@ class Server:
             for one in sockets:
                 one.close()
             raise
-        make_protocol = functools.partial(
-            PenstockProtocol,
-            config,
-            self._state,
-            {"held": self.service.held},
-            service=self.service,
-            hot=HotRoutes(self.service),
-            deadlines=self._deadlines,
-            replies=Replies(self._state),
-            heads=KnownHeads(self.service),
-        )
-        self._date.start()
-        self._deadlines.use(settings)
         loop = asyncio.get_running_loop()
         for one in sockets:
-            self._listeners.append(
-                await loop.create_server(make_protocol, sock=one, ssl=config.ssl)
+            listener = await loop.create_server(
+                lambda: Connection(self.service, loop), sock=one, ssl=self._tls
             )
+            self._listeners.append(listener)
         self.port = sockets[0].getsockname()[1]
-        fields_ = {"host": settings.host, "port": self.port, "tls": config.ssl is not None}
+        fields_ = {"host": settings.host, "port": self.port, "tls": self._tls is not None}
         log.info("listening", extra={"fields": fields_})
         self._recovery = asyncio.create_task(self._recover())
 
@@ -113,28 +93,6 @@ class Server:
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
 
-    def _uvicorn_config(self, settings: ServerSettings) -> Config:
-        config = Config(
-            build_app(self.service),
-            ws=WebSocketProtocol,
-            ws_max_size=settings.ws_max_frame_bytes,
-            ws_ping_interval=settings.ws_ping_s,
-            ws_ping_timeout=settings.ws_pong_s,
-            ws_per_message_deflate=False,  # a small frame could unpack to a large one
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,  # whom to believe is our own setting
-            server_header=False,
-            ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None,
-        )
-        try:
-            config.load()
-        except OSError as error:  # ssl.SSLError is one
-            raise InvalidInput(f"tls_cert and tls_key cannot be used: {error}") from None
-        return config
-
     # -- changing ----------------------------------------------------------------------------------
 
     async def reload(self, configuration: Configuration) -> None:
@@ -147,7 +105,6 @@ class Server:
         changes = {name: getattr(new, name) for name in differing & RELOADABLE}
         self.service.use(replace(old, **changes))
         self.broker.change_settings(configuration.broker)
-        self._deadlines.use(self.service.settings)
         set_level(self.service.settings)
         need_restart = sorted(differing - RELOADABLE)
         log.info(
@@ -166,12 +123,11 @@ class Server:
         log.info("stopping", extra={"fields": {"within_s": allowed_s}})
         for listener in self._listeners:
             listener.close()
-        for connection in list(self._state.connections):
+        for connection in list(self.service.connections):
             connection.shutdown()
         self.broker.waiting.close()
         await self._finish_requests(allowed_s * _FOR_REQUESTS)
-        self._deadlines.stop()
-        self._date.stop()
+        self.service.ticks.stop()
         try:
             async with asyncio.timeout_at(until):
                 await self._stop_broker(until - loop.time())
@@ -185,15 +141,15 @@ class Server:
     async def _finish_requests(self, within_s: float) -> None:
         loop = asyncio.get_running_loop()
         until = loop.time() + within_s
-        await self._deadlines.wait_until_none(within_s)
-        tasks: Sequence[asyncio.Task[None]] = list(self._state.tasks)
+        await self.service.ticks.wait_until_none(within_s)
+        tasks = list(self.service.tasks)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=max(until - loop.time(), 0))
             for task in late:
                 task.cancel()
             if late:
                 await asyncio.wait(late, timeout=1)
-        for connection in list(self._state.connections):
+        for connection in list(self.service.connections):
             connection.transport.abort()
 
     async def _stop_broker(self, within_s: float) -> None:
@@ -205,3 +161,14 @@ class Server:
             await self.webhooks.stop(grace_s=within_s / 2)
         await self.broker.stop()
         self.service.off_loop.close()
+
+
+def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
+    if not settings.tls_cert:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # ssl.SSLError is one
+        raise InvalidInput(f"tls_cert and tls_key cannot be used: {error}") from None
+    return context

@@ -1,48 +1,80 @@
-"""What all transports of one server share."""
+"""What all connections of one server share: the broker, keys, limits, the clock and the cork."""
 
 import asyncio
+import itertools
 import logging
-from collections.abc import Callable, Mapping, Sequence, Sized
+import re
+import secrets
+from collections.abc import Mapping
+from email.utils import formatdate
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
-from starlette.requests import HTTPConnection
-
 from penstock.broker import Broker, Caller, Keys
-from penstock.broker.store import payload_bytes
 from penstock.broker.webhooks import Webhooks
 from penstock.errors import KeyRefused, PenstockError
-from penstock.model import LeasedMessage
+from penstock.model import NS
 from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
-from penstock.server.off_loop import OffLoop, size_of_many
+from penstock.server.off_loop import OffLoop
 from penstock.server.refusals import Refused
-from penstock.server.request_ids import RequestIds
+from penstock.server.replies import Replies
+from penstock.server.routes import RouteTable
 from penstock.server.settings import ServerSettings
+from penstock.server.ticks import Ticks
 
 log = logging.getLogger("penstock.server")
-_T = TypeVar("_T")
 
 NOWHERE = "unknown"  # the address of a peer that has none
 _KEY_PARAMETERS = frozenset({"api_key", "apikey", "api-key", "x-api-key", "access_token", "token"})
 _MOST_PROXIES = 20
+_MOST_CALLERS = 10_000
 _MOST_LARGE_ANSWERS = 4  # pages and the like that are read and encoded at once; others wait
+_REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
+
+Headers = Mapping[bytes, bytes]
+
+
+class Connected(Protocol):
+    """A connection: HTTP, or a WebSocket."""
+
+    transport: asyncio.Transport
+
+    def shutdown(self) -> None:
+        """Finish what was begun, take nothing new."""
+
+
+class Corked(Protocol):
+    """A connection with replies to send."""
+
+    def flush(self) -> None: ...
 
 
 class Service:
     """The broker, its keys, and what the server knows itself."""
 
     def __init__(
-        self, broker: Broker, keys: Keys, settings: ServerSettings, *, webhooks: Webhooks
+        self,
+        broker: Broker,
+        keys: Keys,
+        settings: ServerSettings,
+        routes: RouteTable,
+        streams: RouteTable,
+        *,
+        webhooks: Webhooks,
     ) -> None:
         self.broker = broker
         self.keys = keys
         self.webhooks = webhooks
+        self.routes = routes
+        self.streams = streams  # routes of WebSockets
+        self.monotonic_ns = broker.clock.monotonic_ns
         self.cursors = Cursors(lambda: broker.secret)
-        self.request_ids = RequestIds()
-        self.connections: Sized = ()  # open ones
+        self.replies = Replies()
+        self.connections: set[Connected] = set()  # open ones
+        self.tasks: set[asyncio.Task[Any]] = set()  # of handlers that wait for something
         self.held = broker.held  # of bodies that are received or worked on, and of answers
         self.off_loop = OffLoop(broker.held)
         self.large_answers = asyncio.Semaphore(_MOST_LARGE_ANSWERS)
@@ -57,6 +89,13 @@ class Service:
             are_wanted=lambda: self.settings.dialect_metrics,
         )
         self.is_stopping = False
+        self.ticks = Ticks(self._tick)
+        self._second = 0
+        self._run_id = secrets.token_hex(4).encode()  # tells the runs of a server apart
+        self._numbers = itertools.count(1)
+        self._callers: dict[tuple[bytes | None, bytes | None, str], Caller] = {}
+        self._callers_of = 0  # when the keys were loaded that they are of
+        self._corked: list[Corked] = []
         self.use(settings)
 
     def use(self, settings: ServerSettings) -> None:
@@ -64,39 +103,80 @@ class Service:
         self.settings = settings
         self.held.max_bytes = settings.max_buffered_bytes
         self._proxies = settings.proxy_networks()
+        self.ticks.use(settings)
 
-    # -- answering ---------------------------------------------------------------------------------
+    def _tick(self) -> None:
+        self._callers.clear()
+        second = self.broker.clock.now_ns() // NS
+        if second != self._second:
+            self._second = second
+            self.replies.set_date(formatdate(second, usegmt=True))
 
-    async def answer_lease(
-        self, request: HTTPConnection, leased: Sequence[LeasedMessage], make: Callable[[], _T]
-    ) -> _T:
-        """Make the answer to a lease. If it cannot be sent, give the messages back."""
-        try:
-            size = size_of_many(len(leased), payload_bytes(leased))
-            made = await self.off_loop.answer(size, make)
-        except BaseException:
-            self.broker.give_back(leased)
-            raise
-        if request.state.is_gone():
-            self.broker.give_back(leased)
-        return made
+    # -- replies -----------------------------------------------------------------------------------
+
+    def cork(self, connection: Corked) -> None:
+        """Flush a connection once the event loop has handled what it has at hand.
+
+        Clients that are woken one by one, in between, make a server half as fast.
+        """
+        if not self._corked:
+            asyncio.get_running_loop().call_soon(self._uncork)
+        self._corked.append(connection)
+
+    def _uncork(self) -> None:
+        corked, self._corked = self._corked, []
+        for connection in corked:
+            connection.flush()
+
+    def request_id(self, given: bytes | None = None) -> bytes:
+        """Return the id that the caller gave, if it is one; else a new one."""
+        if given is not None and _REQUEST_ID.fullmatch(given):
+            return given
+        return b"%s-%x" % (self._run_id, next(self._numbers))
 
     # -- who calls ---------------------------------------------------------------------------------
 
-    async def caller_of(self, connection: HTTPConnection) -> Caller:
-        """Who sent a request; for whatever speaks ASGI."""
-        scope = connection.scope
-        headers: Mapping[bytes, bytes] = dict(scope["headers"])
-        peer = scope["client"][0] if scope.get("client") else None
+    def known_caller(self, headers: Headers, query: bytes, peer: str | None) -> Caller | None:
+        """Return who sent a request; None if `admit` has to look for a key.
+
+        A caller is remembered until the next tick, or until keys are loaded.
+        """
         try:
-            refuse_key_in_query(scope["query_string"])
-            return await self.keys.admit(token_of(headers), self.address_of(headers, peer))
+            if query:
+                refuse_key_in_query(query)
+            address = self._address(headers, peer)
+            if self.keys.loaded_ns != self._callers_of:
+                self._callers.clear()
+                self._callers_of = self.keys.loaded_ns
+            key = headers.get(b"x-api-key"), headers.get(b"authorization"), address
+            caller = self._callers.get(key)
+            if caller is None:
+                caller = self.keys.known(token_of(headers), address)
+                if caller is not None and len(self._callers) < _MOST_CALLERS:
+                    self._callers[key] = caller
+            return caller
         except PenstockError as error:
             self.broker.metrics.refused(error)
             raise
 
-    def address_of(self, headers: Mapping[bytes, bytes], peer: str | None) -> str:
-        """The client's address: the peer's, or what trusted proxies say beyond themselves."""
+    async def admit(self, headers: Headers, query: bytes, peer: str | None) -> Caller:
+        """Return who sent a request. Reads the keys again before it refuses one."""
+        caller = self.known_caller(headers, query, peer)
+        if caller is not None:
+            return caller
+        try:
+            return await self.keys.admit(token_of(headers), self._address(headers, peer))
+        except PenstockError as error:
+            self.broker.metrics.refused(error)
+            raise
+
+    def _address(self, headers: Headers, peer: str | None) -> str:
+        if peer is not None and b"x-forwarded-for" not in headers:
+            return peer
+        return self.address_of(headers, peer)
+
+    def address_of(self, headers: Headers, peer: str | None) -> str:
+        """Return the client's address: the peer's, or what trusted proxies say beyond it."""
         forwarded = headers.get(b"x-forwarded-for")
         if peer is None:
             return NOWHERE
@@ -124,15 +204,8 @@ class Service:
         return any(ip in network for network in self._proxies)
 
 
-def service_of(connection: HTTPConnection) -> Service:
-    """The service of the app that a request came to."""
-    service = connection.app.state.service
-    assert isinstance(service, Service)
-    return service
-
-
-def token_of(headers: Mapping[bytes, bytes]) -> str | None:
-    """The API key that was sent, if one was."""
+def token_of(headers: Headers) -> str | None:
+    """Return the API key that was sent, if one was."""
     key = headers.get(b"x-api-key")
     if key is not None:
         return key.decode("latin-1")
@@ -146,9 +219,7 @@ def token_of(headers: Mapping[bytes, bytes]) -> str | None:
 
 
 def refuse_key_in_query(query: bytes) -> None:
-    """URLs are logged, cached and shared: a key in one is not secret any more."""
-    if not query:
-        return
+    """Raise Refused if a URL has a key in it: URLs are logged, cached and shared."""
     for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name.lower() in _KEY_PARAMETERS:
             raise Refused(

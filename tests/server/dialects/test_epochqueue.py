@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from penstock import __version__
-from penstock.server.dialects.epochqueue import messages
+from penstock.server.dialects import epochqueue as messages
 from tests.server.running import RunningServer, queue_path
 
 Client = httpx2.Client

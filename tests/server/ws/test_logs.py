@@ -28,8 +28,7 @@ class Everything(logging.Handler):
 @pytest.fixture
 def everything() -> Iterator[Everything]:
     handler = Everything()
-    names = ["uvicorn", "uvicorn.error", "uvicorn.access", "uvicorn.asgi", "websockets"]
-    names += ["websockets.server", "penstock", "penstock.server"]
+    names = ["websockets", "websockets.server", "penstock", "penstock.server"]
     loggers = [logging.getLogger(), *map(logging.getLogger, names)]
     before = [logger.level for logger in loggers]
     for logger in loggers:

@@ -5,21 +5,23 @@ attempts in all. Times are milliseconds. Numbers have the types of RivetQ's own 
 cannot hold is refused; what they can, and we cannot, is bounded.
 """
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
-from starlette.responses import Response
 
-from penstock.broker import DEFAULT_NAMESPACE, QueueName, Settlement, Verb
+from penstock.broker import DEFAULT_NAMESPACE, Outcome, Settlement, Verb
 from penstock.broker.receipts import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
-from penstock.model import LeasedMessage, NewMessage, Receipt
+from penstock.model import LeasedMessage, NewMessage, Published, Receipt
 from penstock.operations import GetStats
-from penstock.server.dialects.call import Call, answer, answer_leased, route
+from penstock.server.call import Answer, Call, encode
+from penstock.server.dialects.call import check_settled, json, read, settle
 from penstock.server.dialects.json_bodies import Shape, is_json
-from penstock.server.pieces import to_base64
+from penstock.server.off_loop import to_base64
+from penstock.server.replies import JSON, Reply
+from penstock.server.routes import Route
 
-_JSON = "application/json"
 _MAX_RETRIES = 3  # where a job does not say
 _VISIBILITY_MS = 30_000
 _NULL = Raw(b"null")
@@ -68,11 +70,14 @@ _settle = Shape(SettleBody)
 _rate_limit = Shape(RateLimitBody)
 
 
-async def enqueue(call: Call) -> Response:
-    body = await call.read(_enqueue)
+def enqueue(call: Call) -> Any:
+    return call.with_body(_enqueue.read, _publish)
+
+
+def _publish(call: Call, body: EnqueueBody) -> Answer:
     message = NewMessage(
         payload=bytes(body.payload),
-        content_type=_JSON,
+        content_type=JSON,
         headers={name: value or "" for name, value in body.headers.items()},
         priority=min(body.priority, _HIGHEST_PRIORITY),
         delay=min(body.delay_ms, _LONGEST_DELAY_MS) / 1000 if body.delay_ms > 0 else None,
@@ -80,51 +85,72 @@ async def enqueue(call: Call) -> Response:
         dedup_id=body.idempotency_key or None,
         dedup_window_s=IDEMPOTENCY_S if body.idempotency_key else None,
     )
-    (published,) = await call.broker.publish(call.caller, _queue(call), [message])
-    return answer({"job_id": published.id})
+    return call.when_done(call.broker.publish(call.caller, call.queue, [message]), _enqueued)
 
 
-async def lease(call: Call) -> Response:
-    body = await call.read(_lease, LeaseBody())
-    leased = await call.broker.lease(
-        call.caller,
-        _queue(call),
-        n=min(max(body.max_jobs, 1), _MOST_JOBS),
-        lease_s=_visibility_ms(body) / 1000,
-    )
-    return await answer_leased(call, leased, lambda: {"jobs": [_job(call, one) for one in leased]})
+def _enqueued(_: Call, published: Sequence[Published]) -> bytes:
+    return b'{"job_id":"%s"}' % published[0].id.encode()
 
 
-async def ack(call: Call) -> Response:
-    body = await call.read(_settle)
+def lease(call: Call) -> Any:
+    return call.with_body(_read_lease, _lease_jobs)
+
+
+def _read_lease(body: bytes) -> LeaseBody:
+    return _lease.read(body) if body.strip() else LeaseBody()
+
+
+def _lease_jobs(call: Call, body: LeaseBody) -> Answer:
+    n = min(max(body.max_jobs, 1), _MOST_JOBS)
+    lease_s = _visibility_ms(body) / 1000
+    leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=lease_s)
+    return call.when_leased(leasing, _jobs)
+
+
+def _jobs(call: Call, leased: Sequence[LeasedMessage]) -> bytes:
+    return encode({"jobs": [_job(call, one) for one in leased]})
+
+
+def ack(call: Call) -> Any:
+    return call.with_body(_settle.read, _ack)
+
+
+def _ack(call: Call, body: SettleBody) -> Answer:
     _check_lease(body)
-    await call.settle(Settlement("ack", body.lease_id))
-    return answer({"success": True})
+    return settle(call, Settlement("ack", body.lease_id), _settled)
 
 
-async def nack(call: Call) -> Response:
-    body = await call.read(_settle)
+def nack(call: Call) -> Any:
+    return call.with_body(_settle.read, _nack)
+
+
+def _nack(call: Call, body: SettleBody) -> Answer:
     _check_lease(body)
     delay_s = _backoff_s(Receipt.unpack(body.lease_id))
-    await call.settle(Settlement("nack", body.lease_id, reason=body.reason, delay_s=delay_s))
-    return answer({"success": True})
+    settlement = Settlement("nack", body.lease_id, reason=body.reason, delay_s=delay_s)
+    return settle(call, settlement, _settled)
 
 
-async def stats(call: Call) -> Response:
-    found = await call.broker.run(call.caller, GetStats(), _queue(call))
+def _settled(_: Call, outcomes: Sequence[Outcome]) -> bytes:
+    check_settled(outcomes)
+    return b'{"success":true}'
+
+
+async def stats(call: Call) -> Reply:
+    found = await call.broker.run(call.caller, GetStats(), call.queue)
     ready = found.ready + found.scheduled + found.parked
-    return answer({"ready": ready, "inflight": found.leased, "dlq": found.dead})
+    return json({"ready": ready, "inflight": found.leased, "dlq": found.dead})
 
 
-async def list_queues(call: Call) -> Response:
+async def list_queues(call: Call) -> Reply:
     found = call.broker.queues(call.caller)
     names = [queue.name for queue in found if queue.namespace == DEFAULT_NAMESPACE]
-    return answer({"queues": names})
+    return json({"queues": names})
 
 
-async def set_rate_limit(call: Call) -> Response:
+async def set_rate_limit(call: Call) -> Reply:
     """Both 0: no limit any more."""
-    body = await call.read(_rate_limit)
+    body = await read(call, _rate_limit)
     capacity, rate = min(body.capacity, _MOST_TOKENS), min(body.refill_rate, _MOST_TOKENS)
     if (body.capacity < 1 or body.refill_rate <= 0) and (body.capacity or body.refill_rate):
         raise InvalidInput(
@@ -132,7 +158,7 @@ async def set_rate_limit(call: Call) -> Response:
             f"be published for ever: give a capacity from 1 and a refill_rate above 0, or 0 for "
             f"both to have no limit"
         )
-    queue = _queue(call)
+    queue = call.queue
     changes = {"rate_per_s": rate, "rate_burst": capacity}
     try:
         await call.broker.change_queue(call.caller, queue, changes)
@@ -140,26 +166,22 @@ async def set_rate_limit(call: Call) -> Response:
         if not call.broker.settings.create_on_use:
             raise
         await call.broker.create_queue(call.caller, queue, changes)
-    return answer({"success": True})
+    return json({"success": True})
 
 
-async def get_rate_limit(call: Call) -> Response:
-    queue = _queue(call)
+async def get_rate_limit(call: Call) -> Reply:
+    queue = call.queue
     if not call.broker.has_queue(queue):
         call.broker.admit(call.caller, Verb.READ, queue.namespace)
-        return answer({"capacity": 0, "refill_rate": 0, "exists": False})
+        return json({"capacity": 0, "refill_rate": 0, "exists": False})
     settings = (await call.broker.queue_info(call.caller, queue)).settings
     rate = settings.rate_per_s
     capacity = (settings.rate_burst or rate) if rate else 0
-    return answer({"capacity": capacity, "refill_rate": rate, "exists": rate > 0})
+    return json({"capacity": capacity, "refill_rate": rate, "exists": rate > 0})
 
 
-async def health(call: Call) -> Response:
-    return answer({"status": "healthy"})
-
-
-def _queue(call: Call) -> QueueName:
-    return QueueName.checked(DEFAULT_NAMESPACE, call.path("queue"))
+async def health(call: Call) -> Reply:
+    return json({"status": "healthy"})
 
 
 def _check_lease(body: SettleBody) -> None:
@@ -206,14 +228,14 @@ def _payload(payload: bytes) -> Raw | str:
 
 _ONE = "/v1/queues/{queue}"
 ROUTES = (
-    route("GET", "/v1/queues", list_queues),
-    route("GET", "/v1/queues/", list_queues),
-    route("POST", f"{_ONE}/enqueue", enqueue),
-    route("POST", f"{_ONE}/lease", lease),
-    route("GET", f"{_ONE}/stats", stats),
-    route("POST", f"{_ONE}/rate_limit", set_rate_limit),
-    route("GET", f"{_ONE}/rate_limit", get_rate_limit),
-    route("POST", "/v1/ack", ack),
-    route("POST", "/v1/nack", nack),
-    route("GET", "/healthz", health, needs_key=False),
+    Route("GET", "/v1/queues", list_queues),
+    Route("GET", "/v1/queues/", list_queues),
+    Route("POST", f"{_ONE}/enqueue", enqueue),
+    Route("POST", f"{_ONE}/lease", lease),
+    Route("GET", f"{_ONE}/stats", stats),
+    Route("POST", f"{_ONE}/rate_limit", set_rate_limit),
+    Route("GET", f"{_ONE}/rate_limit", get_rate_limit),
+    Route("POST", "/v1/ack", ack),
+    Route("POST", "/v1/nack", nack),
+    Route("GET", "/healthz", health, needs_key=False),
 )

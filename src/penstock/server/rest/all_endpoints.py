@@ -1,30 +1,26 @@
 """Every route of the native interface."""
 
 from penstock.server.rest import (
-    dead,
-    delivering,
-    groups,
+    catalogue,
+    lease,
     messages,
-    namespaces,
     operation_routes,
     probes,
-    profile,
-    queues,
+    publish,
     segments,
+    settle,
     webhooks,
 )
 from penstock.server.rest.endpoint import Endpoint
 
 ENDPOINTS: tuple[Endpoint, ...] = (
-    *namespaces.ENDPOINTS,
-    *queues.ENDPOINTS,
+    *catalogue.ENDPOINTS,
+    *publish.ENDPOINTS,
     *messages.ENDPOINTS,
-    *delivering.ENDPOINTS,
-    *groups.ENDPOINTS,
-    *dead.ENDPOINTS,
+    *lease.ENDPOINTS,
+    *settle.ENDPOINTS,
     *operation_routes.ENDPOINTS,
     *segments.ENDPOINTS,
     *webhooks.ENDPOINTS,
     *probes.ENDPOINTS,
-    *profile.ENDPOINTS,
 )

@@ -1,20 +1,14 @@
-"""A route of the native interface: one description, from which both the app and the OpenAPI
-document are made."""
+"""A route of the native interface: one description, from which both the route and the OpenAPI
+document are made. And pages: a limit, and a cursor to where the next one begins."""
 
-from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any, NamedTuple, TypeVar
 
-import msgspec
-from starlette.requests import Request
+from msgspec import UNSET, Meta, UnsetType
 
-from penstock.broker import Broker, Caller, QueueName, Verb, check_name
-from penstock.server import strict_json
-from penstock.server.problems import Problem
-from penstock.server.refusals import NotJson
-from penstock.server.rest.message_in import JSON, media_type
-from penstock.server.rest.query import Query
-from penstock.server.service import Service
+from penstock.broker import Verb
+from penstock.server.call import Call
+from penstock.server.routes import Route, decoded_path, split_url
 
 _T = TypeVar("_T")
 
@@ -31,77 +25,12 @@ class Parameter(NamedTuple):
     required: bool = False
 
 
-class Reply(NamedTuple):
-    """An answer that is not simply a struct with the usual status."""
-
-    body: bytes
-    status: int = 200
-    content_type: str = JSON
-    headers: Sequence[tuple[str, str]] = ()
-
-
-Answer = msgspec.Struct | Reply | Problem | None  # None: 204
-
-
-class Call:
-    """A request, with what a handler needs of it."""
-
-    def __init__(self, service: Service, request: Request, endpoint: "Endpoint") -> None:
-        self.service = service
-        self.request = request
-        self.endpoint = endpoint
-        self.caller: Caller
-        self.query: Query
-
-    async def admit(self) -> None:
-        """Find out who calls, before anything that they sent is looked at."""
-        if self.endpoint.verb is not None:
-            self.caller = await self.service.caller_of(self.request)
-        known = frozenset(parameter.name for parameter in self.endpoint.query)
-        self.query = Query(self.request.scope["query_string"], known)
-
-    @property
-    def broker(self) -> Broker:
-        return self.service.broker
-
-    @property
-    def queue(self) -> QueueName:
-        """The queue that the path names."""
-        return QueueName.checked(self.path("namespace"), self.path("queue"))
-
-    @property
-    def namespace(self) -> str:
-        return check_name("namespace", self.path("namespace"))
-
-    @property
-    def group(self) -> str:
-        return check_name("group", self.path("group"))
-
-    def path(self, name: str) -> str:
-        """A part of the path, as it was sent."""
-        return str(self.request.path_params[name])
-
-    async def body(self) -> bytes:
-        return await self.request.body()
-
-    async def read(self, kind: type[_T], default: _T | None = None) -> _T:
-        """The JSON of the body. With a default, no body at all is good too."""
-        body = await self.body()
-        if not body and default is not None:
-            return default
-        content_type = self.request.headers.get("content-type", "")
-        if media_type(content_type) != JSON:
-            raise NotJson(f"the content type is {content_type!r}; send -H 'Content-Type: {JSON}'")
-        decode = partial(strict_json.decode, body, _decoder(kind))
-        return await self.service.off_loop.run_if_large(len(body), decode)
-
-
 class Endpoint(NamedTuple):
     """A method of a path, and what it does."""
 
     method: str
     path: str
-    handler: Callable[[Call], Awaitable[Answer]]
+    handler: Callable[[Call], Any]  # see `penstock.server.call`
     verb: Verb | None  # that the caller's key must be good for; None: no key is needed
     answer: Any = None  # the type of the answer, or a tuple of some; None: there is none
     status: int = 200
@@ -116,11 +45,50 @@ class Endpoint(NamedTuple):
         """What it does: the first line of the handler's docstring."""
         return (self.handler.__doc__ or "").strip().partition("\n")[0]
 
+    @property
+    def route(self) -> Route:
+        return Route(
+            self.method,
+            self.path,
+            self.handler,
+            needs_key=self.verb is not None,
+            parameters=frozenset(parameter.name for parameter in self.query),
+            status=200 if 200 in self.also else self.status,
+            is_large=self.is_large,
+        )
 
-_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+# -- pages -----------------------------------------------------------------------------------------
+
+USUAL, MOST = 50, 1000
+
+LIMIT = Parameter("limit", "How many at most.", Annotated[int, Meta(ge=1, le=MOST)])
+CURSOR = Parameter("cursor", "Where to begin: the cursor of the page before.")
+PAGING = (LIMIT, CURSOR)
 
 
-def _decoder(kind: type[_T]) -> "msgspec.json.Decoder[_T]":
-    if kind not in _decoders:
-        _decoders[kind] = msgspec.json.Decoder(kind)
-    return _decoders[kind]
+def limit_of(call: Call) -> int:
+    return call.query.whole("limit", 1, MOST) or USUAL
+
+
+def listing_of(call: Call, *filters: object) -> str:
+    """Return what a cursor is good for: this path, with these filters."""
+    return repr((decoded_path(split_url(call.url)[0]), *filters))
+
+
+def page_by_name(
+    call: Call, items: Sequence[_T], name_of: Callable[[_T], str]
+) -> tuple[list[_T], str | UnsetType]:
+    """Return a page of what is sorted by name, and the cursor of the next."""
+    listing, limit = listing_of(call), limit_of(call)
+    after = call.service.cursors.read_name(listing, call.query.text("cursor"))
+    rest = [item for item in items if name_of(item) > after]
+    if len(rest) <= limit:
+        return rest, UNSET
+    page = rest[:limit]
+    return page, call.service.cursors.make(listing, name_of(page[-1]))
+
+
+def cursor_of(call: Call, listing: str, next_seq: int) -> str | UnsetType:
+    """Return the cursor of the page that begins behind a seq; 0: there is none."""
+    return call.service.cursors.make(listing, next_seq) if next_seq else UNSET

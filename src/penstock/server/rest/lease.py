@@ -1,63 +1,89 @@
 """POST …/{queue}/lease: hand messages to one holder, perhaps after waiting for them."""
 
-from asyncio import Future
 from collections.abc import Sequence
+from typing import Any, Literal
 
 import msgspec
 
-from penstock.broker import Broker, Caller, QueueName, check_name
-from penstock.broker.store import payload_bytes
+from penstock.broker import Verb, check_name
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.server import strict_json
-from penstock.server.off_loop import size_of_many
-from penstock.server.rest.answers import LeasedMessages
-from penstock.server.rest.message_out import encode, leased
-from penstock.server.rest.structs import LeaseBody
+from penstock.server.call import Answer, Call, encode, require_json
+from penstock.server.rest.endpoint import QUEUE, Endpoint, Parameter
+from penstock.server.rest.message_out import PAYLOADS, leased
+from penstock.server.rest.structs import LeaseBody, LeasedMessages
 
-STATUS = 200
-
+PAYLOAD = Parameter(
+    "payload", "b64: all payloads as base64, just as they were published.", Literal["json", "b64"]
+)
 _decoder = msgspec.json.Decoder(LeaseBody)
 _DEFAULTS = LeaseBody()
 
 
-def read(body: bytes) -> LeaseBody:
-    """What is asked for. Nothing in the body means the defaults."""
-    return strict_json.decode_closed(body, _decoder) if body else _DEFAULTS
+def lease_messages(call: Call) -> Any:
+    """Hand out messages, perhaps after waiting for them."""
+    if not call.size:
+        return _lease(call, _DEFAULTS)
+    require_json(call)
+    return call.with_body(_read, _lease)
 
 
-def start(
-    broker: Broker, caller: Caller, queue: QueueName, asked: LeaseBody
-) -> Future[list[LeasedMessage]]:
-    """Ask the broker."""
+def _read(body: bytes) -> LeaseBody:
+    return strict_json.decode_closed(body, _decoder)
+
+
+def _lease(call: Call, asked: LeaseBody) -> Answer:
+    make = _answer_b64 if wants_b64(call) else _answer
+    queue = call.queue
     if asked.group != MAIN_GROUP_NAME:
         check_name("group", asked.group)
     if asked.dead:
         if asked.wait_s:
             raise InvalidInput("dead letters are not waited for: leave wait_s out")
-        return broker.lease_dead(
-            caller,
+        leasing = call.broker.lease_dead(
+            call.caller,
             queue,
             n=asked.max,
             lease_s=asked.lease_s,
             group=asked.group,
             holder=asked.holder,
         )
-    return broker.lease(
-        caller,
-        queue,
-        n=asked.max,
-        lease_s=asked.lease_s,
-        wait_s=asked.wait_s,
-        group=asked.group,
-        holder=asked.holder,
-    )
+    else:
+        leasing = call.broker.lease(
+            call.caller,
+            queue,
+            n=asked.max,
+            lease_s=asked.lease_s,
+            wait_s=asked.wait_s,
+            group=asked.group,
+            holder=asked.holder,
+        )
+    return call.when_leased(leasing, make)
 
 
-def size(found: Sequence[LeasedMessage]) -> int:
-    """Return the size of the answer, at most."""
-    return size_of_many(len(found), payload_bytes(found))
+def wants_b64(call: Call) -> bool:
+    return bool(call.query_string) and call.query.choice("payload", PAYLOADS) == "b64"
 
 
-def answer(found: Sequence[LeasedMessage], *, b64: bool) -> bytes:
-    return encode(LeasedMessages([leased(one, b64=b64) for one in found]))
+def _answer(_: Call, found: Sequence[LeasedMessage]) -> bytes:
+    return encode(LeasedMessages([leased(one, b64=False) for one in found]))
+
+
+def _answer_b64(_: Call, found: Sequence[LeasedMessage]) -> bytes:
+    return encode(LeasedMessages([leased(one, b64=True) for one in found]))
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        f"{QUEUE}/lease",
+        lease_messages,
+        Verb.CONSUME,
+        LeasedMessages,
+        body=LeaseBody,
+        body_optional=True,
+        query=(PAYLOAD,),
+        also=(404, 429),
+    ),
+)

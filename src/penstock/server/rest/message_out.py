@@ -7,18 +7,16 @@ the very bytes (`payload=b64`).
 
 from typing import Any
 
-import msgspec
 from msgspec import Raw
 
 from penstock.errors import InvalidInput
 from penstock.model import DeadLetter, LeasedMessage, Message
 from penstock.operations.answers import rfc3339
 from penstock.server import strict_json
-from penstock.server.pieces import to_base64
-from penstock.server.rest.answers import Dead, Leased, Listed
-from penstock.server.rest.message_in import JSON
+from penstock.server.off_loop import to_base64
+from penstock.server.replies import JSON
+from penstock.server.rest.structs import Dead, Leased, Listed
 
-encode = msgspec.json.Encoder().encode
 PAYLOADS = ("json", "b64")  # the choices of the parameter `payload`
 
 

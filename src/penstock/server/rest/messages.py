@@ -1,66 +1,37 @@
-"""Messages: publish, browse, look at one, cancel it."""
+"""Messages: browse, look at one, its history; dead letters."""
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta, convert
+from msgspec import convert
 
 from penstock.broker import check_name
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.operations import (
-    STATES,
-    Browse,
-    GetMessage,
-    ListHistory,
-    Peek,
-    Row,
-    Verb,
-)
+from penstock.operations import STATES, Browse, GetMessage, ListDead, ListHistory, Peek, Row, Verb
 from penstock.operations.answers import encode_record
+from penstock.server.call import Answer, Call, encode
 from penstock.server.off_loop import size_of_many
-from penstock.server.rest import publish
-from penstock.server.rest.answers import (
-    History,
-    HistoryItem,
-    Listed,
-    MessageList,
-    PublishedMessage,
-    PublishedMessages,
+from penstock.server.replies import Reply
+from penstock.server.rest.endpoint import (
+    API,
+    MOST,
+    PAGING,
+    QUEUE,
+    Endpoint,
+    Parameter,
+    cursor_of,
+    limit_of,
+    listing_of,
 )
-from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
-from penstock.server.rest.message_in import JSON, media_type, read_messages, read_raw_message
-from penstock.server.rest.message_out import PAYLOADS, encode, listed
-from penstock.server.rest.paging import MOST, PAGING, cursor_of, limit_of, listing_of
-from penstock.server.rest.structs import Name, NewMessageBody
+from penstock.server.rest.lease import PAYLOAD, wants_b64
+from penstock.server.rest.message_out import dead, listed
+from penstock.server.rest.publish import TIME
+from penstock.server.rest.structs import DeadList, History, HistoryItem, Listed, MessageList, Name
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
-
-
-async def publish_messages(call: Call) -> Answer:
-    """Publish a message, or an array of them: all or none."""
-    queue = call.queue
-    content_type = call.request.headers.get("content-type")
-    if media_type(content_type) == JSON:
-        if call.query.given():
-            raise InvalidInput(
-                f"{', '.join(call.query.given())} in the query string: the options of a message in "
-                f"JSON are fields of it"
-            )
-        body = await call.body()
-        read = partial(read_messages, body)
-        messages, many = await call.service.off_loop.run_if_large(len(body), read)
-    else:
-        headers = call.request.scope["headers"]
-        body = await call.body()
-        messages, many = [read_raw_message(body, content_type, headers, call.query)], False
-    published = await call.broker.publish(call.caller, queue, messages)
-    make = partial(publish.answer, published, many=many)
-    size = size_of_many(len(published))
-    return Reply(await call.service.off_loop.answer(size, make), publish.STATUS)
 
 
 async def browse_messages(call: Call) -> Answer:
@@ -135,31 +106,37 @@ async def get_history(call: Call) -> Answer:
     return History(call.path("id"), items, cursor)
 
 
+async def list_dead(call: Call) -> Answer:
+    """List dead letters, in the order they were published."""
+    query, b64, group = call.query, wants_b64(call), group_of(call)
+    wanted = ListDead(
+        reason=query.text("reason"),
+        since=query.time_s("since"),
+        until=query.time_s("until"),
+        group=group,
+    )
+    listing = listing_of(call, wanted)
+    after = call.service.cursors.read_number(listing, query.text("cursor"))
+    page = await call.broker.run(
+        call.caller, replace(wanted, after_seq=after, limit=limit_of(call)), call.queue
+    )
+    cursor = cursor_of(call, listing, page.next_seq)
+    size = size_of_many(
+        len(page.letters), sum(len(letter.message.payload) for letter in page.letters)
+    )
+
+    def made() -> bytes:
+        return encode(DeadList([dead(letter, b64=b64) for letter in page.letters], cursor))
+
+    return Reply(await call.service.off_loop.page(size, made))
+
+
 def group_of(call: Call) -> str:
     """The group that the query names."""
     return check_name("group", call.query.text("group") or MAIN_GROUP_NAME)
 
 
-def wants_b64(call: Call) -> bool:
-    return call.query.choice("payload", PAYLOADS) == "b64"
-
-
 GROUP = Parameter("group", "A consumer group; main if none is named.", Name)
-PAYLOAD = Parameter(
-    "payload", "b64: all payloads as base64, just as they were published.", Literal["json", "b64"]
-)
-TIME = "RFC 3339, or milliseconds since 1970."
-_OPTIONS = (  # of a body that is not JSON
-    Parameter("priority", "0 to 9, higher first.", Annotated[int, Meta(ge=0, le=9)]),
-    Parameter("delay_s", "Seconds until it is due.", Annotated[float, Meta(ge=0)]),
-    Parameter("deliver_at", f"When it is due: {TIME}"),
-    Parameter("ttl_s", "Seconds until it expires.", Annotated[float, Meta(ge=0)]),
-    Parameter("key", "At most one message of a key is leased at a time."),
-    Parameter("dedup_id", "A second message with it is answered with the first's id."),
-    Parameter("dedup_window_s", "How long that is remembered.", Annotated[float, Meta(gt=0)]),
-    Parameter("max_attempts", "Then it is dead.", Annotated[int, Meta(ge=1, le=65535)]),
-    Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
-)
 _FILTERS = (
     GROUP,
     Parameter("order", "delivery: what comes next, first; no other filter then.", Literal[_ORDERS]),
@@ -171,19 +148,16 @@ _FILTERS = (
     PAYLOAD,
     *PAGING,
 )
+_DEAD_FILTERS = (
+    GROUP,
+    Parameter("reason", "Only those whose reason has this text."),
+    Parameter("since", f"Failed last at or after: {TIME}"),
+    Parameter("until", f"Failed last before: {TIME}"),
+    PAYLOAD,
+    *PAGING,
+)
 
 ENDPOINTS = (
-    Endpoint(
-        "POST",
-        f"{QUEUE}/messages",
-        publish_messages,
-        Verb.PUBLISH,
-        (PublishedMessage, PublishedMessages),
-        status=201,
-        body=NewMessageBody | list[NewMessageBody],
-        query=_OPTIONS,
-        also=(404, 429),
-    ),
     Endpoint(
         "GET",
         f"{QUEUE}/messages",
@@ -212,5 +186,15 @@ ENDPOINTS = (
         History,
         query=(GROUP, *PAGING),
         also=(404,),
+    ),
+    Endpoint(
+        "GET",
+        f"{QUEUE}/dead",
+        list_dead,
+        Verb.READ,
+        DeadList,
+        query=_DEAD_FILTERS,
+        also=(404,),
+        is_large=True,
     ),
 )

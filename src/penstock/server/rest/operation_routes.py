@@ -1,5 +1,7 @@
-"""Routes that follow from an operation: its fields are the parameters or the body, its answer is
-the answer. An operation with a `route` needs no more than a line in `_OPERATIONS`.
+"""Routes of operations, and of redrive and groups, which need more.
+
+Most follow from an operation: its fields are the parameters or the body, its answer is the answer.
+An operation with a `route` needs no more than a line in `_OPERATIONS`.
 """
 
 import re
@@ -8,13 +10,16 @@ from typing import Annotated, Any, Literal, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
+from penstock.errors import InvalidInput, NoSuchGroup
 from penstock.operations import (
     Cancel,
     Compact,
+    CreateGroup,
     DeleteGroup,
     Discard,
     ExplainWait,
     GetRetryInfo,
+    GetStats,
     ListGroups,
     MessageOperation,
     Operation,
@@ -22,6 +27,7 @@ from penstock.operations import (
     Purge,
     Redrive,
     Resume,
+    Seek,
     Sync,
 )
 from penstock.operations.answers import Answer, json_name
@@ -35,12 +41,22 @@ from penstock.operations.operation import (
     OneOf,
     field_notes,
 )
-from penstock.server.rest.answers import Redriven
-from penstock.server.rest.endpoint import API, QUEUE, Call, Endpoint, Parameter, Reply
-from penstock.server.rest.endpoint import Answer as HttpAnswer
-from penstock.server.rest.message_out import encode
-from penstock.server.rest.structs import MessageId, Name, Time
-from penstock.server.times import unix_seconds
+from penstock.server.call import Answer as HttpAnswer
+from penstock.server.call import Call, encode
+from penstock.server.replies import Reply
+from penstock.server.rest.endpoint import API, QUEUE, Endpoint, Parameter
+from penstock.server.rest.query import unix_seconds
+from penstock.server.rest.structs import (
+    GroupAnswer,
+    GroupBody,
+    MessageId,
+    Name,
+    PositionBody,
+    Redriven,
+    SeekBody,
+    SoughtTo,
+    Time,
+)
 
 MESSAGE = f"{API}/messages/{{id}}"
 
@@ -205,6 +221,46 @@ async def redrive(call: Call) -> HttpAnswer:
     return Redriven(await call.broker.run(call.caller, operation, call.queue))
 
 
+# -- groups, and positions as bodies name them -----------------------------------------------------
+
+
+async def get_group(call: Call) -> HttpAnswer:
+    """Show a consumer group and its counts."""
+    group = call.group
+    stats = await call.broker.run(call.caller, GetStats(), call.queue)
+    if group not in stats.groups:
+        raise NoSuchGroup(f"queue {call.queue} has no group {group!r}")
+    return GroupAnswer(group, stats.groups[group]._asdict())
+
+
+async def put_group(call: Call) -> HttpAnswer:
+    """Create a consumer group. One that exists is left as it is."""
+    asked = await call.read(GroupBody, GroupBody())
+    create = CreateGroup(call.group, **_position(asked.at, "$.at"))
+    is_new = await call.broker.run(call.caller, create, call.queue)
+    answer = GroupAnswer(create.name)
+    return Reply(encode(answer), 201) if is_new else answer
+
+
+async def seek(call: Call) -> HttpAnswer:
+    """Deliver to a group from another position on."""
+    asked = await call.read(SeekBody)
+    operation = Seek(**_position(asked.to, "$.to"), group=asked.group)
+    return SoughtTo(await call.broker.run(call.caller, operation, call.queue))
+
+
+def _position(body: Literal["beginning", "end"] | PositionBody, path: str) -> dict[str, Any]:
+    """Return the position that a body names, as arguments of an operation."""
+    if not isinstance(body, PositionBody):
+        return {"to": body}
+    time = None if body.time is None else unix_seconds(f"{path}.time", body.time)
+    if sum(one is not None for one in (body.seq, body.id, time)) != 1:
+        raise InvalidInput(f"a position is exactly one of seq, id and time - at `{path}`")
+    return {"seq": body.seq, "id": body.id, "time": time}
+
+
+_GROUP = f"{QUEUE}/groups/{{group}}"
+
 ENDPOINTS: tuple[Endpoint, ...] = (
     *(endpoint_of(kind) for kind in _OPERATIONS),
     Endpoint(
@@ -217,4 +273,17 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body_optional=True,
         also=(404,),
     ),
+    Endpoint("GET", _GROUP, get_group, GetStats.verb, GroupAnswer, also=(404,)),
+    Endpoint(
+        "PUT",
+        _GROUP,
+        put_group,
+        CreateGroup.verb,
+        GroupAnswer,
+        status=201,
+        body=GroupBody,
+        body_optional=True,
+        also=(200, 404),
+    ),
+    Endpoint("POST", f"{QUEUE}/seek", seek, Seek.verb, SoughtTo, body=SeekBody, also=(404,)),
 )

@@ -1,16 +1,237 @@
-"""POST …/{queue}/messages: publish one message or several, all or none."""
+"""POST …/{queue}/messages: publish one message or several, all or none.
 
-from collections.abc import Sequence
+Messages arrive as JSON objects, or as a body that is the payload itself.
+"""
 
-from penstock.model import Published
-from penstock.server.rest.answers import PublishedMessage, PublishedMessages
-from penstock.server.rest.message_out import encode
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any, Literal
 
-STATUS = 201
+import msgspec
+from msgspec import UNSET, Meta
+
+from penstock.broker import Verb
+from penstock.errors import InvalidInput
+from penstock.model import NewMessage, Published, TypedPayload
+from penstock.server import strict_json
+from penstock.server.call import Answer, Call, encode, media_type
+from penstock.server.off_loop import from_base64, size_of_many
+from penstock.server.refusals import NotJson
+from penstock.server.replies import JSON
+from penstock.server.rest.endpoint import QUEUE, Endpoint, Parameter
+from penstock.server.rest.query import Query, unix_seconds, unix_seconds_of_query
+from penstock.server.rest.structs import (
+    NewMessageBody,
+    PlainMessageBody,
+    PublishedMessage,
+    PublishedMessages,
+)
+
+FORM = "application/x-www-form-urlencoded"  # what curl -d says where it is told nothing
+HEADER_PREFIX = b"penstock-h-"
+
+_plain = msgspec.json.Decoder(PlainMessageBody)
+_one = msgspec.json.Decoder(NewMessageBody)
+_many = msgspec.json.Decoder(list[NewMessageBody])
+_raws = msgspec.json.Decoder(list[msgspec.Raw])
+_LARGE_BATCH_BYTES = 64 * 1024
 
 
-def answer(published: Sequence[Published], *, many: bool) -> bytes:
-    if not many and not published[0].duplicate:
-        return b'{"id":"%s"}' % published[0].id.encode()  # the usual one, and an id needs no escape
-    items = [PublishedMessage(one.id, one.duplicate) for one in published]
-    return encode(PublishedMessages(items) if many else items[0])
+_JSON_TYPES = frozenset({JSON.encode(), b"application/json; charset=utf-8"})  # the usual ones
+
+
+def publish_messages(call: Call) -> Any:
+    """Publish a message, or an array of them: all or none."""
+    if call.headers.get(b"content-type") in _JSON_TYPES or media_type(call.content_type) == JSON:
+        if call.query_string and call.query.given():
+            raise InvalidInput(
+                f"{', '.join(call.query.given())} in the query string: the options of a message in "
+                f"JSON are fields of it"
+            )
+        return call.with_body(read_messages, _publish)
+    message = read_raw_message(call.body, call.content_type, call.header_list, call.query)
+    return _publish(call, ([message], False))
+
+
+def _publish(call: Call, read: tuple[list[NewMessage | TypedPayload | bytes], bool]) -> Answer:
+    messages, is_batch = read
+    publishing = call.broker.publish(call.caller, call.queue, messages)
+    return call.when_done(publishing, _answer_batch if is_batch else _answer_one, _size)
+
+
+def _answer_one(_: Call, published: Sequence[Published]) -> bytes:
+    (one,) = published
+    if not one.duplicate:
+        return b'{"id":"%s"}' % one.id.encode()  # the usual one, and an id needs no escape
+    return encode(PublishedMessage(one.id, one.duplicate))
+
+
+def _answer_batch(_: Call, published: Sequence[Published]) -> bytes:
+    return encode(PublishedMessages([PublishedMessage(one.id, one.duplicate) for one in published]))
+
+
+def _size(published: Sequence[Published]) -> int:
+    return size_of_many(len(published))
+
+
+# -- messages as they arrive -----------------------------------------------------------------------
+
+
+def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes], bool]:
+    """The messages of a JSON body, and whether it was an array of them. Perhaps in a thread."""
+    strict_json.check_values(body)
+    if body.lstrip()[:1] == b"[":
+        return _read_batch(body), True
+    return [_read_one(body)], False
+
+
+def _read_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
+    if len(body) > _LARGE_BATCH_BYTES:
+        # One by one, so that others have their turn in between.
+        try:
+            return [_read_one(bytes(item)) for item in _raws.decode(body)]
+        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput):
+            pass  # the other way says what is wrong
+    items = strict_json.decode(body, _many)
+    return [new_message(item, f"$[{index}]") for index, item in enumerate(items)]
+
+
+def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
+    try:
+        plain = _plain.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        pass  # it has options, or is wrong
+    else:
+        strict_json.check(body)  # the payload may be just any JSON
+        return TypedPayload(bytes(plain.payload), plain.content_type or JSON)
+    one = strict_json.decode_closed(body, _one)
+    if one.payload is not UNSET:
+        strict_json.check(body)  # which may be just any JSON
+    elif one.payload_b64 is not UNSET and strict_json.has_one_key_at_most(body):
+        return _from_base64(one.payload_b64, "$")  # so it has no options
+    return new_message(one, "$")
+
+
+def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | bytes:
+    """A message as the broker takes it. Without options it is just a payload, perhaps with its
+    content type: the queue has a shorter way for those."""
+    content_type = body.content_type
+    if body.payload is not UNSET:
+        if body.payload_b64 is not UNSET:
+            raise InvalidInput(f"give payload or payload_b64, not both - at `{path}`")
+        payload = bytes(body.payload)
+        content_type = content_type or JSON
+        if _has_no_options(body):
+            return TypedPayload(payload, content_type)
+    elif body.payload_b64 is not UNSET:
+        payload = _from_base64(body.payload_b64, path)
+        if content_type is None and _has_no_options(body):
+            return payload
+    else:
+        raise InvalidInput(f"a message needs payload or payload_b64 - at `{path}`")
+    return NewMessage(
+        payload=payload,
+        priority=body.priority,
+        delay=body.delay_s,
+        deliver_at=None
+        if body.deliver_at is None
+        else unix_seconds(f"{path}.deliver_at", body.deliver_at),
+        ttl=body.ttl_s,
+        headers=body.headers,
+        key=body.key,
+        dedup_id=body.dedup_id,
+        dedup_window_s=body.dedup_window_s,
+        max_attempts=body.max_attempts,
+        content_type=content_type,
+        compression=body.compression,
+    )
+
+
+def _has_no_options(body: NewMessageBody) -> bool:
+    return (
+        body.priority is None
+        and body.delay_s is None
+        and body.deliver_at is None
+        and body.ttl_s is None
+        and body.headers is None
+        and body.key is None
+        and body.dedup_id is None
+        and body.dedup_window_s is None
+        and body.max_attempts is None
+        and body.compression is None
+    )
+
+
+def _from_base64(text: str, path: str) -> bytes:
+    try:
+        return from_base64(text)
+    except ValueError as error:
+        raise InvalidInput(f"{error}; it must be base64 - at `{path}.payload_b64`") from None
+
+
+def read_raw_message(
+    body: bytes, content_type: str | None, headers: list[tuple[bytes, bytes]], query: Query
+) -> NewMessage:
+    """A body that is the payload. Options are in the query, headers are Penstock-H-<name>."""
+    if media_type(content_type) == FORM:
+        raise NotJson(
+            f"the content type is {FORM}, as curl says by itself: send "
+            f"-H 'Content-Type: {JSON}' with a message in JSON, or "
+            f"-H 'Content-Type: application/octet-stream' --data-binary with a payload as it is"
+        )
+    deliver_at = query.text("deliver_at")
+    return NewMessage(
+        payload=body,
+        priority=query.whole("priority", 0, 9),
+        delay=query.number("delay_s"),
+        deliver_at=None if deliver_at is None else unix_seconds_of_query("deliver_at", deliver_at),
+        ttl=query.number("ttl_s"),
+        headers=_headers(headers) or None,
+        key=query.text("key"),
+        dedup_id=query.text("dedup_id"),
+        dedup_window_s=query.number("dedup_window_s"),
+        max_attempts=query.whole("max_attempts", 1, 65535),
+        content_type=content_type,
+        compression=query.text("compression"),
+    )
+
+
+def _headers(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
+    for name, value in headers:
+        if name.startswith(HEADER_PREFIX):
+            short = name[len(HEADER_PREFIX) :].decode("latin-1")
+            if short in found:
+                raise InvalidInput(f"the header Penstock-H-{short} is given twice")
+            try:
+                found[short] = value.decode()
+            except UnicodeDecodeError:
+                raise InvalidInput(f"the header Penstock-H-{short} is not UTF-8") from None
+    return found
+
+
+TIME = "RFC 3339, or milliseconds since 1970."
+_OPTIONS = (  # of a body that is not JSON
+    Parameter("priority", "0 to 9, higher first.", Annotated[int, Meta(ge=0, le=9)]),
+    Parameter("delay_s", "Seconds until it is due.", Annotated[float, Meta(ge=0)]),
+    Parameter("deliver_at", f"When it is due: {TIME}"),
+    Parameter("ttl_s", "Seconds until it expires.", Annotated[float, Meta(ge=0)]),
+    Parameter("key", "At most one message of a key is leased at a time."),
+    Parameter("dedup_id", "A second message with it is answered with the first's id."),
+    Parameter("dedup_window_s", "How long that is remembered.", Annotated[float, Meta(gt=0)]),
+    Parameter("max_attempts", "Then it is dead.", Annotated[int, Meta(ge=1, le=65535)]),
+    Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
+)
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        f"{QUEUE}/messages",
+        publish_messages,
+        Verb.PUBLISH,
+        (PublishedMessage, PublishedMessages),
+        status=201,
+        body=NewMessageBody | list[NewMessageBody],
+        query=_OPTIONS,
+        also=(404, 429),
+    ),
+)

@@ -1,16 +1,20 @@
-"""Query strings, read strictly: what a route does not know, or is given twice, is refused."""
+"""Query strings, read strictly: what a route does not know, or is given twice, is refused.
+
+Times of requests are RFC 3339, or milliseconds since 1970.
+"""
 
 import math
 from collections.abc import Callable
+from datetime import datetime
 from typing import TypeVar
 from urllib.parse import parse_qsl
 
 from penstock.checking import check_choice, check_number, check_whole
 from penstock.errors import InvalidInput
-from penstock.server.times import unix_seconds_of_query
 
 _N = TypeVar("_N", int, float)
 _MOST = 50
+_LATEST_MS = 4_102_444_800_000  # the year 2100; what is beyond is a wrong unit
 
 
 class Query:
@@ -78,3 +82,39 @@ class Query:
             return kind(value)
         except ValueError:
             raise InvalidInput(f"{name} is {value!r}; it must be a number") from None
+
+
+NO_QUERY = Query(b"", frozenset())
+
+
+def unix_seconds(name: str, value: str | int | float) -> float:
+    """A time of a request.
+
+    >>> unix_seconds("deliver_at", "2023-11-14T22:13:20Z") == unix_seconds("deliver_at", 1.7e12)
+    True
+    """
+    if isinstance(value, str):
+        try:
+            time = datetime.fromisoformat(value)
+        except ValueError:
+            time = None
+        if time is None or time.tzinfo is None or "T" not in value.upper():
+            raise InvalidInput(
+                f"{name} is {value!r}; it must be a time like 2030-01-31T12:00:00Z, "
+                f"or milliseconds since 1970"
+            )
+        return time.timestamp()
+    if isinstance(value, bool) or not 0 <= value <= _LATEST_MS:
+        raise InvalidInput(
+            f"{name} is {value!r}; milliseconds since 1970 are from 0 to {_LATEST_MS}"
+        )
+    return value / 1000
+
+
+def unix_seconds_of_query(name: str, text: str) -> float:
+    """The same, from a query string, where a number is text too."""
+    try:
+        number = float(text)
+    except ValueError:
+        return unix_seconds(name, text)
+    return unix_seconds(name, number)

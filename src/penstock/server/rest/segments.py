@@ -12,7 +12,9 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.broker import StagedSegment, Verb
 from penstock.broker.segments import MAX_STAGED_SEGMENT_BYTES, LogInfo, LogName
 from penstock.errors import InvalidInput
-from penstock.server.rest.endpoint import QUEUE, Answer, Call, Endpoint, Parameter, Reply
+from penstock.server.call import Answer, Call
+from penstock.server.replies import Reply
+from penstock.server.rest.endpoint import QUEUE, Endpoint, Parameter
 
 _MOST = (1 << 63) - 1
 _LOGS = ("messages", "events", "snapshots")
@@ -175,7 +177,7 @@ async def stage_segment(call: Call) -> Answer:
     """Write a part of a segment to the staging area. May be repeated."""
     at = call.query.whole("at", 0, MAX_STAGED_SEGMENT_BYTES) or 0
     folder, name = call.path("folder"), call.path("name")
-    await call.broker.files.stage(call.caller, call.queue, folder, name, at, await call.body())
+    await call.broker.files.stage(call.caller, call.queue, folder, name, at, call.body)
     return None
 
 

@@ -1,17 +1,19 @@
 """POST /api/v1/settle: what is to become of leased messages."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
-from penstock.broker import Outcome, Settlement
+from penstock.broker import Outcome, Settlement, Verb
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import Receipt
 from penstock.server import strict_json
-from penstock.server.problems import Problem, problem_of
-from penstock.server.rest.answers import Settled, SettledOne
-from penstock.server.rest.message_in import new_message
-from penstock.server.rest.message_out import encode
+from penstock.server.call import Answer, Call, encode, require_json
+from penstock.server.off_loop import size_of_many
+from penstock.server.problems import problem_of
+from penstock.server.rest.endpoint import API, Endpoint
+from penstock.server.rest.publish import new_message
 from penstock.server.rest.structs import (
     MOST_SETTLED,
     AckItem,
@@ -19,14 +21,28 @@ from penstock.server.rest.structs import (
     NackItem,
     ReleaseItem,
     SettleBody,
+    Settled,
+    SettledOne,
 )
-
-STATUS = 200
 
 _decoder = msgspec.json.Decoder(SettleBody)
 
 
-def read_settlements(body: bytes) -> list[Settlement]:
+def settle_messages(call: Call) -> Any:
+    """Ack, nack, extend or release leased messages."""
+    require_json(call)
+    return call.with_body(_read, _settle)
+
+
+def _settle(call: Call, settlements: list[Settlement]) -> Answer:
+    return call.when_done(call.broker.settle(call.caller, settlements), _answer, _size)
+
+
+def _size(outcomes: Sequence[Outcome]) -> int:
+    return size_of_many(len(outcomes))
+
+
+def _read(body: bytes) -> list[Settlement]:
     """In the order in which they are answered: acks, nacks, extends, releases."""
     asked = strict_json.decode_closed(body, _decoder)
     count = len(asked.ack) + len(asked.nack) + len(asked.extend) + len(asked.release)
@@ -60,7 +76,7 @@ def _ack(item: AckItem, path: str) -> Settlement:
     return Settlement("ack", item.receipt, emit=emitted)
 
 
-def answer(outcomes: Sequence[Outcome]) -> bytes | Problem:
+def _answer(_: Call, outcomes: Sequence[Outcome]) -> Answer:
     """A result each; a problem if there is nothing good to tell, with the results in it."""
     results = [SettledOne(one.receipt, one.status, one.detail, list(one.ids)) for one in outcomes]
     if any(one.ok for one in outcomes):
@@ -77,3 +93,16 @@ def _is_receipt(text: str) -> bool:
     except ReceiptInvalid:
         return False
     return True
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        f"{API}/settle",
+        settle_messages,
+        Verb.CONSUME,
+        Settled,
+        body=SettleBody,
+        also=(410,),
+    ),
+)

@@ -8,8 +8,16 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.broker import Verb
 from penstock.broker.webhooks import Delivery, Style, Subscription
 from penstock.operations.answers import rfc3339
-from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint
-from penstock.server.rest.paging import PAGING, cursor_of, limit_of, listing_of
+from penstock.server.call import Answer, Call
+from penstock.server.rest.endpoint import (
+    API,
+    PAGING,
+    QUEUE,
+    Endpoint,
+    cursor_of,
+    limit_of,
+    listing_of,
+)
 from penstock.server.rest.structs import GroupName
 
 _LIST = f"{QUEUE}/webhooks"

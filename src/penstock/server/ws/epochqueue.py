@@ -7,19 +7,18 @@ from typing import Literal
 
 import msgspec
 from msgspec import Struct
-from starlette.responses import Response
-from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket
 
 from penstock.broker import Outcome, QueueName, Settlement, Verb
 from penstock.broker.consumers import Consumer
 from penstock.errors import PenstockError
 from penstock.model import LeasedMessage
-from penstock.server.dialects.epochqueue.catalogue import QUEUE, made_queue
+from penstock.server.dialects.epochqueue_catalogue import QUEUE, made_queue
 from penstock.server.dialects.json_bodies import Shape
-from penstock.server.pieces import to_base64
+from penstock.server.off_loop import to_base64
 from penstock.server.problems import problem_of
-from penstock.server.ws.stream import Settling, Stream, admit
+from penstock.server.routes import Route
+from penstock.server.ws.protocol import METHOD, WebSocketProtocol
+from penstock.server.ws.stream import Settling, Stream
 
 CREDIT = 10  # its clients cannot say how many they want at a time
 
@@ -74,30 +73,14 @@ def _encoded(frame: dict[str, object]) -> str:
     return msgspec.json.encode(frame).decode()
 
 
-async def stream(websocket: WebSocket) -> None:
+async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a queue's messages."""
-    try:
-        made = await _handshake(websocket)
-    except PenstockError as error:
-        problem = problem_of(error)._replace(is_plain=True)
-        await websocket.send_denial_response(
-            Response(problem.body(), problem.status, dict(problem.headers), problem.content_type)
-        )
-        return
-    await made.run()
+    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
+    broker.admit(caller, Verb.CONSUME, queue.namespace)
+    await made_queue(broker, caller, Verb.CONSUME, queue)
+    holder = f"websocket:{caller.client}"
+    consumer = Consumer(broker, caller, queue, credit=CREDIT, holder=holder)
+    return Stream(websocket, consumer, EpochQueueFrames(queue))
 
 
-async def _handshake(websocket: WebSocket) -> Stream:
-    service, caller = await admit(websocket)
-    path = websocket.path_params
-    queue = QueueName.checked(path["namespace"], path["queue"])
-    service.broker.admit(caller, Verb.CONSUME, queue.namespace)
-    await made_queue(service.broker, caller, Verb.CONSUME, queue)
-    consumer = Consumer(
-        service.broker, caller, queue, credit=CREDIT, holder=f"websocket:{caller.client}"
-    )
-    await websocket.accept()
-    return Stream(service, websocket, consumer, EpochQueueFrames(queue))
-
-
-ROUTES = (WebSocketRoute(QUEUE + "/ws", stream),)
+ROUTES = (Route(METHOD, QUEUE + "/ws", open_stream),)

@@ -8,23 +8,23 @@ from typing import Annotated, Any
 
 import msgspec
 from msgspec import UNSET, Meta, Struct, UnsetType
-from starlette.responses import Response
-from starlette.routing import WebSocketRoute
-from starlette.websockets import WebSocket
 
-from penstock.broker import Outcome, QueueName, Settlement, Verb, check_name
+from penstock.broker import Outcome, Settlement, Verb, check_name
 from penstock.broker.access import INSIDE
 from penstock.broker.consumers import MOST_CREDIT, Consumer, check_credit
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage
 from penstock.operations import ListGroups
 from penstock.server import strict_json
-from penstock.server.problems import PROBLEM_JSON, problem_of
+from penstock.server.call import encode
+from penstock.server.problems import problem_of
 from penstock.server.rest.endpoint import QUEUE
-from penstock.server.rest.message_out import PAYLOADS, encode, leased
+from penstock.server.rest.message_out import PAYLOADS, leased
 from penstock.server.rest.query import Query
 from penstock.server.rest.structs import Receipt
-from penstock.server.ws.stream import Settling, Stream, admit
+from penstock.server.routes import Route
+from penstock.server.ws.protocol import METHOD, WebSocketProtocol
+from penstock.server.ws.stream import Settling, Stream
 
 USUAL_CREDIT = 10
 _PARAMETERS = frozenset({"group", "credit", "lease_s", "payload"})
@@ -99,24 +99,10 @@ def _settled(outcome: Outcome) -> str:
     return encode(Settled(outcome.receipt, outcome.status, outcome.detail)).decode()
 
 
-async def stream(websocket: WebSocket) -> None:
+async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a group's messages while the client has credit."""
-    try:
-        made = await _handshake(websocket)
-    except PenstockError as error:
-        problem = problem_of(error)
-        await websocket.send_denial_response(
-            Response(problem.body(), problem.status, dict(problem.headers), PROBLEM_JSON)
-        )
-        return
-    await made.run()
-
-
-async def _handshake(websocket: WebSocket) -> Stream:
-    service, caller = await admit(websocket)
-    broker, path = service.broker, websocket.path_params
-    query = Query(websocket.scope["query_string"], _PARAMETERS)
-    queue = QueueName.checked(path["namespace"], path["queue"])
+    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
+    query = Query(websocket.query_string, _PARAMETERS)
     group = check_name("group", query.text("group") or MAIN_GROUP_NAME)
     credit = query.whole("credit", 0, MOST_CREDIT)
     b64 = query.choice("payload", PAYLOADS) == "b64"
@@ -135,8 +121,7 @@ async def _handshake(websocket: WebSocket) -> Stream:
         lease_s=query.number("lease_s"),
         holder=f"websocket:{caller.client}",
     )
-    await websocket.accept()
-    return Stream(service, websocket, consumer, NativeFrames(b64=b64))
+    return Stream(websocket, consumer, NativeFrames(b64=b64))
 
 
-ROUTES = (WebSocketRoute(QUEUE + "/stream", stream),)
+ROUTES = (Route(METHOD, QUEUE + "/stream", open_stream),)

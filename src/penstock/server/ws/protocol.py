@@ -1,47 +1,178 @@
-"""uvicorn's WebSocket protocol, with limits for those who do not read, or send too much.
+"""A WebSocket on one connection, by the `websockets` package's protocol without I/O.
 
-By itself it closes such a connection in good order, which waits for ever: the bytes that are to be
-sent before the end are the ones that nobody takes. Its messages would stay leased all that time.
+A client that does not read, or sends too much, is dropped without the closing handshake: the bytes
+that would have to be sent before are the ones that it does not take, and its messages would stay
+leased all that time.
 """
 
 import asyncio
 import logging
-from typing import Any
+import random
+from typing import TYPE_CHECKING
 
-from uvicorn._types import ASGIReceiveEvent, ASGISendEvent
-from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from websockets.frames import Frame
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.http11 import Request, Response
+from websockets.server import ServerProtocol
 
-from penstock.broker.held import Held
+from penstock.errors import PenstockError, Unavailable
+from penstock.server import cors
+from penstock.server.dialects.own_errors import as_said_at
+from penstock.server.problems import problem_of
+from penstock.server.refusals import Refused
+from penstock.server.routes import Target
+from penstock.server.service import Service
 
-# uvicorn and websockets log paths at INFO, headers and frames at DEBUG. None of that may be logged.
+if TYPE_CHECKING:
+    from penstock.broker import Caller
+
+log = logging.getLogger("penstock.server")
+# `websockets` logs headers and frames at DEBUG. None of that may be logged.
 _quiet = logging.getLogger("penstock.server.websocket")
 _quiet.setLevel(logging.WARNING)
 
-NOT_UTF8, TOO_LARGE, TRY_LATER = 1007, 1009, 1013  # close codes
+NOT_UTF8, TOO_LARGE, NO_PONG, RESTARTING, TRY_LATER = 1007, 1009, 1011, 1012, 1013  # close codes
+METHOD = "WEBSOCKET"  # of the routes of streams
 _PIECE_BYTES = 4096  # parsed at a time: about 700 of the smallest frames
 _MOST_FRAGMENTS = 10_000  # of one message; empty ones have no bytes to be limited by
+_CLOSE_S = 10.0  # for the client's half of the closing handshake
 
 
-class WebSocketProtocol(WebSocketsSansIOProtocol):
-    """One WebSocket. Whoever takes nothing for as long as a pong may take is dropped."""
+class Disconnected(Exception):
+    """The client is gone, or the WebSocket was closed."""
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **options)
-        self.logger = self.conn.logger = _quiet
-        self.conn.debug = False  # it asked its former logger
-        self._patience: asyncio.TimerHandle | None = None
-        self._held: Held = self.app_state["held"]
-        self._unsent = self._unread = 0  # our part of it
+
+class WebSocketProtocol(asyncio.Protocol):
+    """One WebSocket, from its handshake to its end."""
+
+    transport: asyncio.Transport
+    caller: "Caller"
+    target: Target
+    query_string: bytes
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        settings = service.settings
+        self.service = service
+        self._loop = loop
+        self._held = service.held
+        self._conn = ServerProtocol(max_size=settings.ws_max_frame_bytes, logger=_quiet)
+        self._ping_s, self._pong_s = settings.ws_ping_s, settings.ws_pong_s
+        self._timer: asyncio.TimerHandle | None = None  # of the next ping, or of its pong
+        self._ping = b""  # that is not answered yet
+        self._patience: asyncio.TimerHandle | None = None  # with a client that does not read
+        self._closing: asyncio.TimerHandle | None = None
+        self._is_open = False  # the handshake is over
+        self._is_over = False  # a close frame was sent, or the connection lost
+        self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()  # None: the end
+        self._is_read_paused = False  # a message waits to be received
+        self._writable = asyncio.Event()
+        self._writable.set()
+        self._unsent = self._unread = 0  # our part of what is held
         self._arrived = bytearray()  # not parsed yet
         self._parsing: asyncio.Handle | None = None
+        self._fragments: list[bytes] = []
+        self._is_text = False
+        self._url = b""
 
-    async def send(self, message: ASGISendEvent) -> None:
-        await super().send(message)
-        if message["type"] == "websocket.http.response.body" and not message.get("more_body"):
-            self.handshake_complete = True  # it was refused; else the log would say it was not done
+    # -- the connection ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        self.service.connections.add(self)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        for timer in (self._timer, self._patience, self._closing, self._parsing):
+            if timer is not None:
+                timer.cancel()
+        self._held.bytes -= self._unsent + self._unread
+        self._unsent = self._unread = 0
+        self._is_over = True
+        self._messages.put_nowait(None)
+        self._writable.set()
+        self.service.connections.discard(self)
+
+    def shutdown(self) -> None:
+        """Say that the server stops, and close."""
+        if not self._is_open:
+            self._refuse(Unavailable("the server is stopping: try again in a moment"))
+        elif not self._is_over:
+            self._is_over = True
+            self._messages.put_nowait(None)
+            self._conn.send_close(RESTARTING)
+            self._write_out()
+        self.transport.close()
+
+    # -- the handshake -----------------------------------------------------------------------------
+
+    def handshake(self, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
+        """Begin with a request that was read already."""
+        self._url = url
+        lines = [b"%s: %s\r\n" % header for header in headers]
+        self._conn.receive_data(
+            b"".join([method.encode(), b" ", url, b" HTTP/1.1\r\n", *lines, b"\r\n"])
+        )
+        (request, *_) = [*self._conn.events_received(), None]
+        if not isinstance(request, Request):
+            self._refuse(Refused("this is not the handshake of a WebSocket"))
+            return
+        response = self._conn.accept(request)
+        if response.status_code != 101:
+            self._is_over = True
+            self._conn.send_response(response)
+            self._write_out()
+            self.transport.close()
+            return
+        task = self._loop.create_task(self._run(dict(headers), response))
+        self.service.tasks.add(task)
+        task.add_done_callback(self.service.tasks.discard)
+
+    async def _run(self, headers: dict[bytes, bytes], response: Response) -> None:
+        service = self.service
+        try:
+            self.target, self.query_string = service.streams.find(METHOD, self._url)
+            # A browser lets any page open a WebSocket.
+            if b"origin" in headers and not (
+                cors.is_same_origin(headers) or cors.grant(service.settings, headers)
+            ):
+                raise cors.refusal("connect", headers)
+            peer = self.transport.get_extra_info("peername")
+            address = str(peer[0]) if isinstance(peer, tuple | list) and peer else None
+            self.caller = await service.admit(headers, self.query_string, address)
+            stream = await self.target.route.handler(self)
+        except Exception as error:
+            if not isinstance(error, PenstockError):
+                log.error("stream failed", exc_info=error)
+            self._refuse(error)
+            return
+        if not self.transport.is_closing():
+            self._is_open = True
+            self._conn.send_response(response)
+            self._write_out()
+            self._plan_ping()
+            await stream.run()
+            if self._closing is None:
+                self.transport.close()
+
+    def _refuse(self, error: Exception) -> None:
+        """Answer the handshake with an error."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._is_over = True
+        service = self.service
+        problem = as_said_at(self._url, problem_of(error))
+        self.transport.write(service.replies.refusal(problem, service.request_id()))
+        self.transport.close()
 
     # -- what arrives ------------------------------------------------------------------------------
+
+    async def receive(self) -> str | bytes | None:
+        """Return the next message; None at the end."""
+        message = await self._messages.get()
+        if self._is_read_paused and self._messages.empty():
+            self._is_read_paused = False
+            if not self._arrived and not self.transport.is_closing():
+                self.transport.resume_reading()
+        return message
 
     def data_received(self, data: bytes) -> None:
         self._arrived += data
@@ -53,86 +184,160 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self._parsing = None
         piece = bytes(self._arrived[:_PIECE_BYTES])
         del self._arrived[:_PIECE_BYTES]
-        super().data_received(piece)
+        self._conn.receive_data(piece)
+        if self._conn.parser_exc is not None:
+            self._end()
+        else:
+            for event in self._conn.events_received():
+                assert isinstance(event, Frame)
+                self._handle(event)
         self._count_unread()
         if self.transport.is_closing():
             self._arrived.clear()
         elif self._arrived:
             self.transport.pause_reading()
-            self._parsing = self.loop.call_soon(self._parse_piece)
-        elif not self.read_paused:
+            self._parsing = self._loop.call_soon(self._parse_piece)
+        elif self._is_read_paused:
+            self.transport.pause_reading()
+        else:
             self.transport.resume_reading()
 
     def _count_unread(self) -> None:
-        in_frames = sum(map(len, self.frames))
-        unread = len(self._arrived) + len(self.conn.reader.buffer) + in_frames
+        in_fragments = sum(map(len, self._fragments))
+        unread = len(self._arrived) + len(self._conn.reader.buffer) + in_fragments
         self._held.bytes += unread - self._unread
         self._unread = unread
-        if not (self.close_sent or self._held.has_room_for_body(unread)):
+        if not self._held.has_room_for_body(unread):
             self._fail(TRY_LATER, "the server holds as much as it may")
 
-    async def receive(self) -> ASGIReceiveEvent:
-        event = await super().receive()
-        if self._arrived and not self.transport.is_closing():
-            self.transport.pause_reading()  # the parent class has just resumed it
-        return event
-
-    def handle_cont(self, event: Frame) -> None:
-        if len(self.frames) < _MOST_FRAGMENTS:
-            super().handle_cont(event)
-        elif not self.close_sent:
-            self._fail(TOO_LARGE, f"a message of more than {_MOST_FRAGMENTS} fragments")
-
-    def send_receive_event_to_app(self) -> None:
-        if self.curr_msg_data_type == "text":
-            self.frames = [b"".join(self.frames)]
-            try:
-                self.frames[0].decode()
-            except UnicodeDecodeError:
-                self.frames = []
-                if not self.close_sent:
-                    self._fail(NOT_UTF8, "the text is not UTF-8")
+    def _handle(self, frame: Frame) -> None:
+        match frame.opcode:
+            case Opcode.TEXT | Opcode.BINARY:
+                self._is_text = frame.opcode is Opcode.TEXT
+                self._fragments = [bytes(frame.data)]
+            case Opcode.CONT:
+                if len(self._fragments) >= _MOST_FRAGMENTS:
+                    self._fail(TOO_LARGE, f"a message of more than {_MOST_FRAGMENTS} fragments")
+                    return
+                self._fragments.append(bytes(frame.data))
+            case Opcode.PING:
+                self.handle_ping()
                 return
-        super().send_receive_event_to_app()
+            case Opcode.PONG:
+                if self._ping and bytes(frame.data) == self._ping:
+                    self._plan_ping()
+                return
+            case _:
+                self._handle_close()
+                return
+        if frame.fin:
+            self._handle_message()
+
+    def _handle_message(self) -> None:
+        data = b"".join(self._fragments)
+        self._fragments = []
+        if self._is_over:
+            return  # so that reading goes on until the client's close frame arrives
+        message: str | bytes = data
+        if self._is_text:
+            try:
+                message = data.decode()
+            except UnicodeDecodeError:
+                self._fail(NOT_UTF8, "the text is not UTF-8")
+                return
+        self._messages.put_nowait(message)
+        self._is_read_paused = True
 
     def handle_ping(self) -> None:
-        if self.writable.is_set():
-            super().handle_ping()
+        """Send the pong. A client that does not read gets none: they would only pile up."""
+        if self._writable.is_set():
+            self._write_out()
         else:
-            self.conn.data_to_send()  # no pong for those who do not read: it would only pile up
+            self._conn.data_to_send()
+
+    def _handle_close(self) -> None:
+        if self._is_over and self._closing is None:
+            return
+        if not self._is_over:
+            self._is_over = True
+            self._messages.put_nowait(None)
+        self._write_out()
+        self.transport.close()
 
     def _fail(self, code: int, reason: str) -> None:
-        self.conn.fail(code, reason)
-        self.handle_parser_exception()
+        if not self._is_over:
+            self._conn.fail(code, reason)
+            self._end()
+
+    def _end(self) -> None:
+        """Close after a fault, of which the client is told."""
+        self._is_over = True
+        self._messages.put_nowait(None)
+        self._write_out()
+        self.transport.close()
 
     # -- what is sent ------------------------------------------------------------------------------
 
+    async def send(self, text: str) -> None:
+        """Send a message. Disconnected if there is nobody to send it to."""
+        await self._writable.wait()
+        if self._is_over:
+            raise Disconnected
+        try:
+            self._conn.send_text(text.encode())
+        except InvalidState:
+            raise Disconnected from None
+        self._write_out()
+
+    def close(self, code: int, reason: str) -> None:
+        """Begin the closing handshake."""
+        if self._is_over or self.transport.is_closing():
+            return
+        self._is_over = True
+        self._conn.send_close(code, reason)
+        self._write_out()
+        self._closing = self._loop.call_later(_CLOSE_S, self.transport.close)
+        if self._is_read_paused:
+            self._is_read_paused = False
+            self.transport.resume_reading()
+
+    def _write_out(self) -> None:
+        output = b"".join(self._conn.data_to_send())
+        if output and not self.transport.is_closing():
+            self.transport.write(output)
+
     def pause_writing(self) -> None:
-        super().pause_writing()
+        self._writable.clear()
         self._unsent = self.transport.get_write_buffer_size()
         self._held.bytes += self._unsent
-        if self._patience is None and self.ping_timeout is not None:
-            self._patience = self.loop.call_later(self.ping_timeout, self.transport.abort)
+        if self._patience is None:
+            self._patience = self._loop.call_later(self._pong_s, self.transport.abort)
 
     def resume_writing(self) -> None:
-        super().resume_writing()
+        self._writable.set()
         self._held.bytes -= self._unsent
         self._unsent = 0
-        self._lose_patience_no_more()
-
-    def keepalive_timeout(self) -> None:
-        super().keepalive_timeout()
-        self.transport.abort()  # perhaps nobody is there to take the close frame
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._lose_patience_no_more()
-        if self._parsing is not None:
-            self._parsing.cancel()
-        self._held.bytes -= self._unsent + self._unread
-        self._unsent = self._unread = 0
-        super().connection_lost(exc)
-
-    def _lose_patience_no_more(self) -> None:
         if self._patience is not None:
             self._patience.cancel()
             self._patience = None
+
+    # -- pings -------------------------------------------------------------------------------------
+
+    def _plan_ping(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._ping = b""
+        self._timer = self._loop.call_later(self._ping_s, self._send_ping)
+
+    def _send_ping(self) -> None:
+        if self._is_over or self.transport.is_closing():
+            return
+        self._ping = random.getrandbits(32).to_bytes(4, "big")  # tells its pong from others
+        self._conn.send_ping(self._ping)
+        self._write_out()
+        self._timer = self._loop.call_later(self._pong_s, self._no_pong)
+
+    def _no_pong(self) -> None:
+        if not (self._is_over or self.transport.is_closing()):
+            self._fail(NO_PONG, "keepalive ping timeout")
+        self.transport.abort()  # perhaps nobody is there to take the close frame

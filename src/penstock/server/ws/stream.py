@@ -10,14 +10,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
-
-from penstock.broker import Caller, Outcome
+from penstock.broker import Outcome
 from penstock.broker.consumers import Consumer
 from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
-from penstock.server import cors
-from penstock.server.service import Service, service_of
+from penstock.server.ws.protocol import RESTARTING, Disconnected, WebSocketProtocol
 
 log = logging.getLogger("penstock.server")
 
@@ -25,7 +22,7 @@ _MOST_UNANSWERED = 256  # settlements on their way to disk; then nothing more is
 _LONGEST_REASON = 120  # bytes: a close frame has room for 123
 
 # Close codes. Those from 4000 are ours: 4000 and the HTTP status that says the same.
-INTERNAL, RESTARTING = 1011, 1012
+INTERNAL = 1011
 NOT_FOUND = 4404
 
 
@@ -57,25 +54,12 @@ class Settling:
         return self._say(outcome)
 
 
-async def admit(websocket: WebSocket) -> tuple[Service, Caller]:
-    """Who connects. A page of another site may not: a browser lets any page open a WebSocket."""
-    service = service_of(websocket)
-    headers = dict(websocket.scope["headers"])
-    if b"origin" in headers and not (
-        cors.is_same_origin(headers) or cors.grant(service.settings, headers)
-    ):
-        raise cors.refusal("connect", headers)
-    return service, await service.caller_of(websocket)
-
-
 class Stream:
     """A WebSocket that was accepted."""
 
-    def __init__(
-        self, service: Service, websocket: WebSocket, consumer: Consumer, frames: Frames
-    ) -> None:
-        self._held = service.held
-        self._off_loop = service.off_loop
+    def __init__(self, websocket: WebSocketProtocol, consumer: Consumer, frames: Frames) -> None:
+        self._held = websocket.service.held
+        self._off_loop = websocket.service.off_loop
         self._websocket = websocket
         self._consumer = consumer
         self._frames = frames
@@ -95,7 +79,10 @@ class Stream:
             await asyncio.wait(works)
         error = _why(works)
         if error is not None:
-            await self._close(error)
+            code, reason = _close_code(error)
+            if code == INTERNAL:
+                log.error("stream failed", exc_info=error)
+            self._websocket.close(code, reason)
 
     async def _push(self) -> None:
         while messages := await self._consumer.next():
@@ -106,7 +93,7 @@ class Stream:
                     make = partial(self._frames.message, leased)
                     size = len(leased.payload)
                     text = await self._off_loop.run_if_large(size, make)
-                    await self._send(text)
+                    await self._websocket.send(text)
                     self._held.bytes -= size
                     unsent -= size
             finally:
@@ -114,16 +101,15 @@ class Stream:
 
     async def _receive(self) -> None:
         while True:
-            event = await self._websocket.receive()
-            if event["type"] == "websocket.disconnect":
+            text = await self._websocket.receive()
+            if text is None:
                 return
-            text = event.get("text")
             try:
-                if text is None:
-                    text = event["bytes"].decode("utf-8", "backslashreplace")
+                if isinstance(text, bytes):
+                    text = text.decode("utf-8", "backslashreplace")
                 settling = self._frames.handle(self._consumer, text)
             except PenstockError as error:
-                await self._send(self._frames.error(error))
+                await self._websocket.send(self._frames.error(error))
                 continue
             if settling is not None:
                 await self._settling.put(settling)
@@ -138,28 +124,14 @@ class Stream:
             except PenstockError as error:
                 said = self._frames.error(error)
             if said is not None:
-                await self._send(said)
-
-    async def _send(self, text: str) -> None:
-        await self._websocket.send_text(text)
-
-    async def _close(self, error: BaseException) -> None:
-        code, reason = _close_code(error)
-        if code == INTERNAL:
-            log.error("stream failed", exc_info=error)
-        if self._websocket.client_state is not WebSocketState.CONNECTED:
-            return
-        try:
-            await self._websocket.close(code, reason)
-        except (WebSocketDisconnect, RuntimeError):
-            pass  # the client was quicker
+                await self._websocket.send(said)
 
 
 def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
     """What ended it; None if that was the client, or a stop: then it is closed already."""
     for work in works:
         error = None if work.cancelled() else work.exception()
-        if error is not None and not isinstance(error, WebSocketDisconnect):
+        if error is not None and not isinstance(error, Disconnected):
             return error
     return None
 

@@ -1,21 +1,113 @@
-"""Queues and their settings."""
+"""Namespaces, queues and their settings."""
 
 import asyncio
+from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, get_type_hints
 
-from penstock.broker import QueueInfo
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from penstock.broker import NamespaceInfo, QueueInfo, QueueSettings, Verb
 from penstock.errors import AlreadyExists
-from penstock.model import GroupStats, Stats
-from penstock.operations import GetStats, Verb
+from penstock.model import Stats
+from penstock.operations import GetStats
 from penstock.operations.answers import rfc3339
+from penstock.server.call import Answer, Call, encode
 from penstock.server.off_loop import size_of_many
-from penstock.server.rest.answers import QueueAnswer, QueueItem, QueueList, RateLimit
-from penstock.server.rest.endpoint import API, QUEUE, Answer, Call, Endpoint, Parameter, Reply
-from penstock.server.rest.message_out import encode
-from penstock.server.rest.paging import PAGING, page_by_name
-from penstock.server.rest.queue_settings import QueueSettingsBody, given_settings
-from penstock.server.rest.structs import RateLimitBody
+from penstock.server.replies import Reply
+from penstock.server.rest.endpoint import API, PAGING, QUEUE, Endpoint, Parameter, page_by_name
+from penstock.server.rest.structs import (
+    NamespaceAnswer,
+    NamespaceBody,
+    NamespaceChanges,
+    NamespaceList,
+    QueueAnswer,
+    QueueItem,
+    QueueList,
+    RateLimit,
+    RateLimitBody,
+)
+
+_NAMESPACES = f"{API}/namespaces"
+
+
+async def list_namespaces(call: Call) -> Answer:
+    """List the namespaces that the key may read."""
+    found, cursor = page_by_name(call, call.broker.namespaces(call.caller), lambda one: one.name)
+    return NamespaceList([_namespace_answer(one) for one in found], cursor)
+
+
+async def create_namespace(call: Call) -> Answer:
+    """Make a namespace."""
+    asked = await call.read(NamespaceBody)
+    return _namespace_answer(
+        await call.broker.create_namespace(
+            call.caller,
+            asked.name,
+            defaults=asked.defaults,
+            max_queues=asked.max_queues,
+            max_bytes=asked.max_bytes,
+        )
+    )
+
+
+async def get_namespace(call: Call) -> Answer:
+    """Show a namespace."""
+    return _namespace_answer(call.broker.namespace(call.caller, call.namespace))
+
+
+async def change_namespace(call: Call) -> Answer:
+    """Change a namespace's defaults or quotas."""
+    asked = await call.read(NamespaceChanges)
+    changes: dict[str, Any] = {
+        name: value
+        for name in ("defaults", "max_queues", "max_bytes")
+        if (value := getattr(asked, name)) is not UNSET
+    }
+    return _namespace_answer(
+        await call.broker.change_namespace(call.caller, call.namespace, changes)
+    )
+
+
+async def delete_namespace(call: Call) -> Answer:
+    """Delete a namespace; with its queues only if forced."""
+    await call.broker.delete_namespace(call.caller, call.namespace, force=call.query.flag("force"))
+    return None
+
+
+def _namespace_answer(info: NamespaceInfo) -> NamespaceAnswer:
+    return NamespaceAnswer(
+        info.name, rfc3339(info.created_at_ns), info.defaults, info.max_queues, info.max_bytes
+    )
+
+
+_NAMESPACE = f"{_NAMESPACES}/{{namespace}}"
+_FORCE = Parameter("force", "Delete its queues as well.", bool)
+
+
+# -- queues ----------------------------------------------------------------------------------------
+
+_hints = get_type_hints(QueueSettings)
+
+# Made from the queue's own settings, so that a new one is known here, and in the OpenAPI document,
+# without a word.
+QueueSettingsBody: Any = msgspec.defstruct(
+    "QueueSettingsBody",
+    [(item.name, _hints[item.name] | UnsetType, UNSET) for item in fields(QueueSettings)],
+    forbid_unknown_fields=True,
+)
+QueueSettingsBody.__doc__ = "Settings of a queue; those that are left out stay, or are the usual."
+
+
+def given_settings(body: Any) -> dict[str, Any]:
+    """Those that the body gave."""
+    return {
+        name: value
+        for name in body.__struct_fields__
+        if (value := getattr(body, name)) is not UNSET
+    }
+
 
 _AT_ONCE = 50  # queues looked at without a break
 _LIST = f"{API}/namespaces/{{namespace}}/queues"
@@ -52,15 +144,15 @@ async def put_queue(call: Call) -> Answer:
                 f"there is a queue {queue} with other settings ({', '.join(other)}): "
                 f"change the queue instead of creating it"
             ) from None
-        return _answer(info)
-    return Reply(encode(_answer(info)), 201)
+        return _queue_answer(info)
+    return Reply(encode(_queue_answer(info)), 201)
 
 
 async def get_queue(call: Call) -> Answer:
     """Show a queue, its settings and its counts."""
     info = await call.broker.queue_info(call.caller, call.queue)
     stats = await call.broker.run(call.caller, GetStats(), call.queue)
-    answer = _answer(info)
+    answer = _queue_answer(info)
     answer.stats = stats_fields(stats)
     return answer
 
@@ -68,7 +160,7 @@ async def get_queue(call: Call) -> Answer:
 async def change_queue(call: Call) -> Answer:
     """Change some settings of a queue; the others stay."""
     settings = given_settings(await call.read(QueueSettingsBody))
-    return _answer(await call.broker.change_queue(call.caller, call.queue, settings))
+    return _queue_answer(await call.broker.change_queue(call.caller, call.queue, settings))
 
 
 async def delete_queue(call: Call) -> Answer:
@@ -91,12 +183,8 @@ async def put_rate_limit(call: Call) -> Answer:
 
 def stats_fields(stats: Stats) -> dict[str, Any]:
     """Counts by name, those of the groups as well."""
-    groups = {name: group_fields(group) for name, group in stats.groups.items()}
+    groups = {name: group._asdict() for name, group in stats.groups.items()}
     return {**stats._asdict(), "groups": groups}
-
-
-def group_fields(group: GroupStats) -> dict[str, Any]:
-    return group._asdict()
 
 
 def _rate_limit(info: QueueInfo) -> RateLimit:
@@ -104,7 +192,7 @@ def _rate_limit(info: QueueInfo) -> RateLimit:
     return RateLimit(settings.rate_burst, settings.rate_per_s)
 
 
-def _answer(info: QueueInfo) -> QueueAnswer:
+def _queue_answer(info: QueueInfo) -> QueueAnswer:
     return QueueAnswer(
         info.queue.namespace,
         info.queue.name,
@@ -116,6 +204,36 @@ def _answer(info: QueueInfo) -> QueueAnswer:
 _STATS = Parameter("stats", "With the counts of each.", bool)
 
 ENDPOINTS = (
+    Endpoint("GET", _NAMESPACES, list_namespaces, Verb.READ, NamespaceList, query=PAGING),
+    Endpoint(
+        "POST",
+        _NAMESPACES,
+        create_namespace,
+        Verb.MANAGE,
+        NamespaceAnswer,
+        status=201,
+        body=NamespaceBody,
+        also=(409,),
+    ),
+    Endpoint("GET", _NAMESPACE, get_namespace, Verb.READ, NamespaceAnswer, also=(404,)),
+    Endpoint(
+        "PATCH",
+        _NAMESPACE,
+        change_namespace,
+        Verb.MANAGE,
+        NamespaceAnswer,
+        body=NamespaceChanges,
+        also=(404,),
+    ),
+    Endpoint(
+        "DELETE",
+        _NAMESPACE,
+        delete_namespace,
+        Verb.MANAGE,
+        status=204,
+        query=(_FORCE,),
+        also=(404, 409),
+    ),
     Endpoint("GET", _LIST, list_queues, Verb.READ, QueueList, query=(_STATS, *PAGING), also=(404,)),
     Endpoint(
         "PUT",

@@ -1,40 +1,42 @@
-"""Deadlines of connections: one timer looks after all of them.
+"""One coarse timer for a server: the Date header, deadlines of connections, short-lived caches.
 
 A timer for each connection would have to be set and cancelled several times a request. Here a
-request only notes a number, and a deadline is noticed a little late, which hurts nobody.
+request only notes a number, and a deadline is noticed up to one tick late.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Protocol
 
 from penstock.server.settings import ServerSettings
 
 NEVER = float("inf")
-_OFTEN_ENOUGH = 0.25  # of the shortest time limit
-_SELDOM_ENOUGH_S = 1.0
+_PART_OF_SHORTEST = 0.25  # of the shortest time limit
+_LONGEST_S = 0.25
 
 
 class Timed(Protocol):
-    """A connection that must have moved on by a certain time (of the event loop)."""
+    """A connection that must have moved on by a certain time of the event loop."""
 
     deadline: float
 
     def deadline_passed(self) -> None: ...
 
 
-class Deadlines:
-    """All connections of a server that have a deadline."""
+class Ticks:
+    """Call `on_tick` and look after deadlines, while there are connections."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_tick: Callable[[], None]) -> None:
+        self._on_tick = on_tick
         self._watched: set[Timed] = set()
         self._timer: asyncio.TimerHandle | None = None
-        self._every_s = _SELDOM_ENOUGH_S
+        self._every_s = _LONGEST_S
         self._none_left = asyncio.Event()
 
     def use(self, settings: ServerSettings) -> None:
-        """How often to look follows from the shortest limit."""
+        """Tick as often as the shortest time limit needs."""
         shortest = min(settings.header_timeout_s, settings.body_timeout_s, settings.idle_timeout_s)
-        self._every_s = min(shortest * _OFTEN_ENOUGH, _SELDOM_ENOUGH_S)
+        self._every_s = min(shortest * _PART_OF_SHORTEST, _LONGEST_S)
         if self._timer is not None:
             self.stop()
             self._plan(asyncio.get_running_loop())
@@ -42,6 +44,7 @@ class Deadlines:
     def watch(self, connection: Timed) -> None:
         self._watched.add(connection)
         if self._timer is None:
+            self._on_tick()
             self._plan(asyncio.get_running_loop())
 
     def forget(self, connection: Timed) -> None:
@@ -64,9 +67,10 @@ class Deadlines:
             self._timer = None
 
     def _plan(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._timer = loop.call_later(self._every_s, self._look, loop)
+        self._timer = loop.call_later(self._every_s, self._tick, loop)
 
-    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+    def _tick(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._on_tick()
         now = loop.time()
         for connection in [one for one in self._watched if one.deadline <= now]:
             connection.deadline_passed()

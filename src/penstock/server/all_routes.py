@@ -1,0 +1,25 @@
+"""Every route of the server: the native interface, its pages, and the dialects."""
+
+from penstock.server import html_pages, ws
+from penstock.server.dialects import epochqueue, rivetq
+from penstock.server.openapi import openapi_route
+from penstock.server.rest.all_endpoints import ENDPOINTS
+from penstock.server.routes import RouteTable
+
+
+def all_routes() -> RouteTable:
+    """Return the routes of HTTP."""
+    return RouteTable(
+        [
+            *(endpoint.route for endpoint in ENDPOINTS),
+            openapi_route(ENDPOINTS),
+            *html_pages.ROUTES,
+            *rivetq.ROUTES,
+            *epochqueue.ROUTES,
+        ]
+    )
+
+
+def all_streams() -> RouteTable:
+    """Return the routes of WebSockets."""
+    return RouteTable(ws.ROUTES)

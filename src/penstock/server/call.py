@@ -1,0 +1,448 @@
+"""One request, and the reply to it.
+
+A handler is a function of a call. It returns an answer, a coroutine that returns one, or LATER:
+then it has told the call what to wait for (`when_done`) or to read the body first (`with_body`).
+Most calls need no task. An answer is a struct, bytes of JSON, a `Reply`, a `Problem`, or None,
+which is status 204.
+"""
+
+import logging
+from asyncio import Future, Task
+from collections.abc import Callable, Coroutine, Generator
+from functools import partial
+from types import CoroutineType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+
+from penstock.broker import Broker, Caller, QueueName, check_name
+from penstock.broker.held import SMALL_BYTES
+from penstock.broker.store import payload_bytes
+from penstock.errors import PenstockError, Unavailable
+from penstock.model import LeasedMessage
+from penstock.server import cors, strict_json
+from penstock.server.dialects.own_errors import as_said_at
+from penstock.server.off_loop import size_of_many
+from penstock.server.problems import Problem, problem_of
+from penstock.server.refusals import NotJson
+from penstock.server.replies import JSON, Headers, Reply, reply_of
+from penstock.server.rest.query import NO_QUERY, Query
+from penstock.server.routes import UNKNOWN_ROUTE, Route, Target
+
+if TYPE_CHECKING:
+    from penstock.server.connection import Connection
+
+log = logging.getLogger("penstock.server")
+_T = TypeVar("_T")
+encode = msgspec.json.Encoder().encode
+
+
+class Later:
+    """The type of LATER."""
+
+
+LATER = Later()
+Answer = msgspec.Struct | Reply | Problem | bytes | None | Later
+
+
+def _no_size(_: Any) -> int:
+    return 0
+
+
+def _size_of_leased(leased: list[LeasedMessage]) -> int:
+    return size_of_many(len(leased), payload_bytes(leased))
+
+
+class Call:
+    """A request whose body is there, until its reply is sent."""
+
+    __slots__ = (
+        "_make",
+        "_size_of",
+        "_undo",
+        "began_ns",
+        "caller",
+        "chunks",
+        "connection",
+        "header_list",
+        "headers",
+        "keep_alive",
+        "method",
+        "query",
+        "query_string",
+        "request_id",
+        "service",
+        "size",
+        "target",
+        "url",
+    )
+
+    caller: Caller
+    query: Query
+    target: Target
+
+    def __init__(
+        self,
+        connection: "Connection",
+        method: str,
+        url: bytes,
+        header_list: list[tuple[bytes, bytes]],
+        headers: dict[bytes, bytes],
+        keep_alive: bool,
+    ) -> None:
+        self.connection = connection
+        self.service = connection.service
+        self.method = method
+        self.url = url
+        self.header_list = header_list
+        self.headers = headers  # the same by name; of one that is repeated the last
+        self.keep_alive = keep_alive
+        self.chunks: list[bytes] = []
+        self.size = 0  # of the body so far
+        self.began_ns = 0  # when its turn came
+        self.request_id = b""
+
+    # -- what was asked ----------------------------------------------------------------------------
+
+    @property
+    def broker(self) -> Broker:
+        return self.service.broker
+
+    @property
+    def body(self) -> bytes:
+        chunks = self.chunks
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    @property
+    def content_type(self) -> str | None:
+        found = self.headers.get(b"content-type")
+        return None if found is None else found.decode("latin-1")
+
+    @property
+    def queue(self) -> QueueName:
+        """The queue that the path names."""
+        return self.target.queue
+
+    @property
+    def namespace(self) -> str:
+        return check_name("namespace", self.target.params["namespace"])
+
+    @property
+    def group(self) -> str:
+        return check_name("group", self.target.params["group"])
+
+    def path(self, name: str) -> str:
+        """Return a part of the path, as it was sent."""
+        return self.target.params[name]
+
+    async def read(self, kind: type[_T], default: _T | None = None) -> _T:
+        """Return the JSON of the body. With a default, no body at all is good too."""
+        body = self.body
+        if not body and default is not None:
+            return default
+        require_json(self)
+        decode = partial(strict_json.decode, body, _decoder(kind))
+        return await self.service.off_loop.run_if_large(len(body), decode)
+
+    # -- from the request to an answer -------------------------------------------------------------
+
+    def start(self) -> None:
+        """Find route and caller, and run the handler."""
+        service, headers = self.service, self.headers
+        self.began_ns = service.monotonic_ns()
+        self.request_id = service.request_id(headers.get(b"x-request-id"))
+        try:
+            if b"origin" in headers or self.method == "OPTIONS":
+                granted = cors.preflight(service.settings, self.method, headers)
+                if granted is not None:
+                    self._send(Reply(b"", 204), granted)
+                    return
+                cors.refuse_foreign_change(service.settings, self.method, headers)
+            self.target, self.query_string = service.routes.find(self.method, self.url)
+            if self.target.route.needs_key:
+                peer = self.connection.peer
+                caller = service.known_caller(headers, self.query_string, peer)
+                if caller is None:
+                    self._drive(self._admit())
+                    return
+                self.caller = caller
+            made = self._run()
+        except Exception as error:
+            self.fail(error)
+            return
+        self._take(made)
+
+    async def _admit(self) -> Any:
+        """Look for a key that is not known, or not known to be good any more."""
+        service = self.service
+        self.caller = await service.admit(self.headers, self.query_string, self.connection.peer)
+        return self._run()
+
+    def _run(self) -> "Answer | Coroutine[Any, Any, Answer]":
+        route = self.target.route
+        if route.parameters is not None:
+            query = self.query_string
+            self.query = Query(query, route.parameters) if query else NO_QUERY
+        return self._run_large(route) if route.is_large else route.handler(self)
+
+    async def _run_large(self, route: Route) -> Answer:
+        service = self.service
+        async with service.large_answers:
+            service.held.check_room()  # of what is held once its turn has come
+            made = route.handler(self)
+            if isinstance(made, CoroutineType):
+                made = await made
+            if isinstance(made, Reply):  # sent at once, and counted by the connection
+                service.held.check_room_for(len(made.body))
+            self._take(made)
+        return LATER
+
+    def _take(self, made: "Answer | Coroutine[Any, Any, Answer]") -> None:
+        if made is LATER:
+            return
+        if isinstance(made, CoroutineType):
+            self._drive(made)
+        else:
+            self._answer(made)  # type: ignore[arg-type]
+
+    def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> None:
+        """Run a coroutine up to where it has to wait; only from there on it is a task."""
+        try:
+            awaited = coroutine.send(None)
+        except StopIteration as done:
+            self._take(done.value)
+        except Exception as error:
+            self.fail(error)
+        else:
+            task = self.connection.loop.create_task(_rest(coroutine, awaited))
+            self.service.tasks.add(task)
+            task.add_done_callback(self._task_done)
+
+    def _task_done(self, task: "Task[Any]") -> None:
+        self.service.tasks.discard(task)
+        error = _error_of(task)
+        if error is not None:
+            self.fail(error)
+        else:
+            self._take(task.result())
+
+    def with_body(
+        self,
+        read: Callable[[bytes], _T],
+        then: "Callable[[Call, _T], Any]",
+        *,
+        small_bytes: int = SMALL_BYTES,
+    ) -> "Answer | Coroutine[Any, Any, Answer]":
+        """Read the body, in a thread if it is large; then go on as a handler does."""
+        body = self.body
+        if len(body) <= small_bytes:
+            made: Answer = then(self, read(body))
+            return made
+        reading = self.service.off_loop.run(partial(read, body))
+        reading.add_done_callback(partial(self._was_read, then))
+        return LATER
+
+    def _was_read(self, then: "Callable[[Call, Any], Any]", reading: "Future[Any]") -> None:
+        error = _error_of(reading)
+        if error is not None:
+            self.fail(error)
+            return
+        self.chunks.clear()  # it is read, and large
+        try:
+            made = then(self, reading.result())
+        except Exception as failure:
+            self.fail(failure)
+            return
+        self._take(made)
+
+    def when_done(
+        self,
+        future: "Future[_T]",
+        make: "Callable[[Call, _T], Answer]",
+        size_of: Callable[[_T], int] = _no_size,
+        undo: Callable[[_T], None] | None = None,
+    ) -> Later:
+        """Make the answer when the broker has done its part.
+
+        It is made in a thread if it is large, by `size_of`. `undo` takes back a result that nobody
+        is there to receive.
+        """
+        self._make, self._size_of, self._undo = make, size_of, undo
+        if future.done():
+            self._future_done(future)
+        else:
+            future.add_done_callback(self._future_done)
+        return LATER
+
+    def when_leased(
+        self,
+        leasing: "Future[list[LeasedMessage]]",
+        make: "Callable[[Call, list[LeasedMessage]], Answer]",
+    ) -> Later:
+        """Answer with leased messages. If they cannot be sent, give them back."""
+        if not leasing.done():
+            self.connection.wait_for(leasing)
+        return self.when_done(leasing, make, _size_of_leased, self.broker.give_back)
+
+    def _future_done(self, future: "Future[Any]") -> None:
+        error = _error_of(future)
+        if error is not None:
+            self.fail(error)
+        else:
+            self.succeed(future.result())
+
+    def succeed(self, result: Any) -> None:
+        """Answer with what the broker has done."""
+        if self.connection.is_closed:
+            self._take_back(result)
+            return
+        size = self._size_of(result)
+        if size > SMALL_BYTES:
+            service = self.service
+            service.held.bytes += size  # until it is written, which counts it as unsent
+            making = service.off_loop.run(partial(self._make, self, result))
+            making.add_done_callback(partial(self._was_made, result, size))
+            return
+        try:
+            made = self._make(self, result)
+        except Exception as failure:
+            self._take_back(result)
+            self.fail(failure)
+            return
+        self._answer(made)
+
+    def _was_made(self, result: Any, size: int, making: "Future[Any]") -> None:
+        self.service.held.bytes -= size
+        error = _error_of(making)
+        if error is not None or self.connection.is_closed:
+            self._take_back(result)
+        if error is not None:
+            self.fail(error)
+        else:
+            self._answer(making.result())
+
+    def _take_back(self, result: Any) -> None:
+        if self._undo is not None:
+            self._undo(result)
+
+    # -- the reply ---------------------------------------------------------------------------------
+
+    def fail(self, error: BaseException) -> None:
+        """Reply with an error."""
+        if not isinstance(error, PenstockError):
+            fields = {"request_id": self.request_id.decode()}
+            log.error("request failed", exc_info=error, extra={"fields": fields})
+        self._answer(as_said_at(self.url, problem_of(error)))
+
+    def _answer(self, made: Answer) -> None:
+        connection = self.connection
+        if connection.is_closed:
+            return
+        if isinstance(made, Problem):
+            self._send(reply_of(made, self.request_id))
+            return
+        if made is None:
+            self._send(Reply(b"", 204))
+            return
+        if not isinstance(made, Reply):
+            try:
+                body = made if isinstance(made, bytes) else encode(made)
+            except Exception as error:
+                self.fail(error)
+                return
+            status = self.target.route.status
+            if (
+                len(body) <= SMALL_BYTES
+                and self.method != "HEAD"
+                and b"origin" not in self.headers
+                and not connection.is_last
+            ):
+                data = self.service.replies.json(status, body, self.request_id)
+                self._count(status)
+                connection.reply(data)
+                return
+            made = Reply(body, status)
+        self._send(made)
+
+    def _send(self, reply: Reply, more: Headers = ()) -> None:
+        connection, service = self.connection, self.service
+        if b"origin" in self.headers and not more:
+            more = cors.grant(service.settings, self.headers)
+        is_last = connection.is_last
+        head = service.replies.head(reply, self.request_id, more, close=is_last)
+        body = b"" if self.method == "HEAD" else reply.body
+        self._count(reply.status)
+        if len(body) > SMALL_BYTES:  # apart, so as not to copy it
+            connection.reply(head, body, is_last=is_last)
+        else:
+            connection.reply(head + body, is_last=is_last)
+
+    def _count(self, status: int) -> None:
+        service = self.service
+        took_ns = service.monotonic_ns() - self.began_ns
+        target = getattr(self, "target", None)
+        route = UNKNOWN_ROUTE if target is None else target.route.path
+        service.http_metrics.answered(route, self.method, status, took_ns)
+        if status >= 500 or service.settings.access_log:
+            # The route, not the path: what is in a path may be private.
+            fields = {
+                "method": self.method,
+                "route": route,
+                "status": status,
+                "took_s": round(took_ns / 1e9, 6),
+                "request_id": self.request_id.decode(),
+            }
+            level = logging.ERROR if status >= 500 else logging.INFO
+            log.log(level, "request", extra={"fields": fields})
+
+
+class _Resumed:
+    """Await a coroutine that was run up to its first wait already."""
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
+        self._coroutine = coroutine
+        self._awaited = awaited
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        coroutine, awaited = self._coroutine, self._awaited
+        while True:
+            error: BaseException | None = None
+            try:
+                yield awaited
+            except BaseException as thrown:
+                error = thrown
+            try:
+                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
+            except StopIteration as done:
+                return done.value
+
+
+async def _rest(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Any:
+    return await _Resumed(coroutine, awaited)
+
+
+def _error_of(future: "Future[Any]") -> BaseException | None:
+    if future.cancelled():
+        return Unavailable("the server is stopping: try again in a moment")
+    return future.exception()
+
+
+def require_json(call: Call) -> None:
+    """Raise NotJson unless the content type of a request is JSON."""
+    content_type = call.content_type or ""
+    if content_type != JSON and media_type(content_type) != JSON:
+        raise NotJson(f"the content type is {content_type!r}; send -H 'Content-Type: {JSON}'")
+
+
+def media_type(content_type: str | None) -> str:
+    """Return the type without its parameters."""
+    return (content_type or "").partition(";")[0].strip().lower()
+
+
+_decoders: dict[Any, msgspec.json.Decoder[Any]] = {}
+
+
+def _decoder(kind: type[_T]) -> "msgspec.json.Decoder[_T]":
+    if kind not in _decoders:
+        _decoders[kind] = msgspec.json.Decoder(kind)
+    return _decoders[kind]

@@ -1,0 +1,630 @@
+"""HTTP/1.1 on one connection: requests come whole and within limits, replies go out in order.
+
+No callback of the parser raises: what is refused is noted, and answered once the parser has
+returned. Requests that were sent without waiting for replies (pipelining) are answered one after
+the other.
+
+The parser stops behind the head of a request that asks for an upgrade. Only WebSockets are upgraded
+to; any other upgrade is ignored, and a new parser reads the body and what follows it.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from typing import Any
+
+import httptools
+
+from penstock.broker.held import SMALL_BYTES
+from penstock.errors import Overloaded, PenstockError
+from penstock.server.call import Call
+from penstock.server.dialects.own_errors import as_said_at
+from penstock.server.http_metrics import REFUSED_ROUTE
+from penstock.server.problems import problem_of
+from penstock.server.refusals import (
+    BodyCompressed,
+    BodyTooLarge,
+    HeadersTooLarge,
+    Refused,
+    RequestTooSlow,
+    UrlTooLong,
+)
+from penstock.server.replies import CONTINUE
+from penstock.server.service import Service
+from penstock.server.ticks import NEVER
+from penstock.server.ws.protocol import WebSocketProtocol
+
+log = logging.getLogger("penstock.server")
+
+_IDLE, _HEAD, _BODY, _LINGER = range(4)
+_MOST_WAITING = 32  # requests of one connection; then it is not read from
+_LINGER_S = 2.0  # how long bytes of a refused client are still read, and thrown away
+_BODY_BYTES_PER_S = 64 * 1024  # of a body that takes longer than its time limit
+_MOST_CORKED_BYTES = 64 * 1024
+# Given twice, two readers may believe different ones.
+_ONLY_ONCE = frozenset(
+    {
+        b"host",
+        b"content-type",
+        b"content-length",
+        b"content-encoding",
+        b"transfer-encoding",
+        b"authorization",
+        b"x-api-key",
+        b"expect",
+        b"origin",
+    }
+)
+
+
+class Connection(asyncio.Protocol):
+    """One connection."""
+
+    __slots__ = (
+        "_answering",
+        "_at_body",
+        "_body_until",
+        "_buffered",
+        "_corked",
+        "_corked_bytes",
+        "_expects_continue",
+        "_head_bytes",
+        "_header_bytes",
+        "_headers",
+        "_is_ending",
+        "_is_going_on",
+        "_is_half_closed",
+        "_lease",
+        "_messages",
+        "_no_more",
+        "_parser",
+        "_phase",
+        "_reading",
+        "_refusal",
+        "_unsent",
+        "_url",
+        "_waiting",
+        "_writing",
+        "deadline",
+        "is_draining",
+        "is_read_paused",
+        "is_tls",
+        "is_write_paused",
+        "loop",
+        "peer",
+        "service",
+        "transport",
+    )
+
+    transport: asyncio.Transport
+
+    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+        self.service = service
+        self.loop = loop
+        self.peer: str | None = None  # its address, if it has one
+        self.is_tls = False
+        self.deadline = NEVER
+        self.is_draining = False  # nothing new is begun
+        self.is_read_paused = self.is_write_paused = False
+        self._parser = self._new_parser()
+        self._phase = _IDLE
+        self._messages = 0  # that were begun
+        self._url = b""  # of the latest request that was begun
+        self._headers: list[tuple[bytes, bytes]] = []
+        self._header_bytes = 0  # of headers and trailers that were read
+        self._head_bytes = 0  # that came after the first of a head which has not ended
+        self._body_until = 0.0
+        self._refusal: PenstockError | None = None
+        self._at_body = False  # the parser stopped, or is set, behind a head that was read
+        self._expects_continue = False
+        self._no_more = False  # the last request of the connection was read
+        self._reading: Call | None = None  # whose body is being read
+        self._waiting: deque[Call] = deque()  # for their replies; the first is being answered
+        self._answering: Call | None = None
+        self._is_going_on = False
+        self._is_half_closed = False  # the client sends no more, but takes replies
+        self._lease: asyncio.Future[Any] | None = None  # that is being answered
+        self._buffered = 0  # our part of service.held, of bodies
+        self._unsent = 0  # the same, of a reply that the client has not taken yet
+        self._writing = 0  # bytes of what is being written
+        self._corked: list[bytes] = []  # replies that are sent at the end of the loop's turn
+        self._corked_bytes = 0
+        self._is_ending = False  # it is closed behind the last reply
+
+    def _new_parser(self) -> Any:
+        parser = httptools.HttpRequestParser(self)
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # `_no_more` ignores it
+        return parser
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether no reply can be sent any more."""
+        return self.transport.is_closing()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is nothing to answer, and nothing being read."""
+        return self._phase == _IDLE and not self._waiting
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the connection is closed behind the reply that is being made."""
+        waiting = self._waiting
+        return not waiting[0].keep_alive or (self.is_draining and len(waiting) == 1)
+
+    # -- the connection ----------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self.transport = transport
+        peer = transport.get_extra_info("peername")
+        self.peer = str(peer[0]) if isinstance(peer, tuple | list) and peer else None
+        self.is_tls = transport.get_extra_info("sslcontext") is not None
+        service = self.service
+        service.connections.add(self)
+        self._set_deadline()
+        service.ticks.watch(self)
+        if len(service.connections) > service.settings.max_connections:
+            self._refuse(Overloaded("there are as many connections as there may be: try later"))
+            transport.close()  # nothing was sent yet, so nothing is left unread
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._leave()
+        self._waiting.clear()
+        self._corked.clear()
+        self._reading = None
+        if self._lease is not None:
+            self._lease.cancel()
+            self._lease = None
+
+    def _leave(self) -> None:
+        """Give up what this object holds: it is closed, or a WebSocket by now."""
+        service = self.service
+        service.connections.discard(self)
+        service.held.bytes -= self._buffered + self._unsent
+        self._buffered = self._unsent = 0
+        self.deadline = NEVER
+        service.ticks.forget(self)
+
+    def eof_received(self) -> bool:
+        """Answer what the client asked for, then close. Its leases wait for messages no longer."""
+        self.flush()
+        if not self._waiting or self._phase != _IDLE or self.is_tls:
+            return False  # close; a TLS connection cannot be half closed
+        self._is_half_closed = True
+        if self._lease is not None and not self.service.broker.waiting.end_wait(self._lease):
+            return False
+        self.shutdown()
+        return True
+
+    def shutdown(self) -> None:
+        """Finish what was begun, take nothing new."""
+        self.is_draining = True
+        if self.is_idle:
+            self._close()
+
+    def _close(self) -> None:
+        self.flush()
+        self.transport.close()
+
+    def wait_for(self, lease: "asyncio.Future[Any]") -> None:
+        """Cancel the lease if the connection is lost; end its wait if the client sends no more."""
+        self._lease = lease
+        if self._is_half_closed and not self.service.broker.waiting.end_wait(lease):
+            self._close()
+
+    def deadline_passed(self) -> None:
+        """Called by `Ticks`."""
+        if self._phase == _LINGER or self.is_write_paused:
+            self.transport.abort()  # the client does not take its reply
+        elif self.is_read_paused:
+            self._set_deadline()  # it was us who did not read
+        elif self._phase in (_HEAD, _BODY):
+            what = "headers" if self._phase == _HEAD else "body"
+            self._refuse(RequestTooSlow(f"the {what} took too long to arrive"))
+        else:
+            self._close()
+
+    def _set_deadline(self) -> None:
+        """Begin the time that there is for what the connection is at."""
+        settings, now = self.service.settings, self.loop.time()
+        if self._phase == _HEAD:
+            self.deadline = now + settings.header_timeout_s
+        elif self._phase == _BODY:
+            self.deadline = now + settings.body_timeout_s
+        elif self._waiting:
+            self.deadline = NEVER
+        else:
+            self.deadline = now + settings.idle_timeout_s
+
+    # -- reading -----------------------------------------------------------------------------------
+
+    def data_received(self, data: bytes) -> None:
+        phase = self._phase
+        if phase == _LINGER or self._no_more or self._refusal is not None:
+            return
+        before = self._messages
+        in_head = phase == _HEAD
+        try:
+            self._feed(data)
+        except httptools.HttpParserCallbackError as error:
+            log.error("a defect in reading", exc_info=error.__context__ or error)
+            self._refusal = PenstockError("something went wrong inside the server")
+        except httptools.HttpParserError as error:
+            if self._refusal is None and not self._no_more:
+                self._refusal = Refused(f"this is not HTTP as it should be: {error}")
+        if self._waiting:
+            self._go_on()
+        phase = self._phase
+        if phase == _IDLE and self._refusal is None:
+            return
+        is_same = in_head and phase == _HEAD and self._messages == before
+        if is_same:
+            # A header that does not end was not seen by `on_header` yet, but takes memory.
+            self._head_bytes += len(data)
+        if phase != _LINGER:
+            self._check_header_bytes()
+        if self._refusal is not None:
+            if phase != _LINGER:
+                self._refuse(self._refusal)
+        elif phase == _HEAD and not is_same:
+            self.deadline = self.loop.time() + self.service.settings.header_timeout_s
+        elif phase == _BODY and self._reading is not None:
+            if self._messages != before or in_head:
+                self._body_until = self.loop.time() + self.service.settings.body_timeout_s
+            self.deadline = self._body_until + self._reading.size / _BODY_BYTES_PER_S
+            self._send_continue()
+
+    def _feed(self, data: bytes) -> None:
+        """Have the parser read it all, unless it is a WebSocket's from here on."""
+        while True:
+            try:
+                self._parser.feed_data(data)
+            except httptools.HttpParserUpgrade as stopped:
+                if self._refusal is not None:
+                    return
+                if not self._at_body:
+                    self._upgrade()
+                    return
+                data = data[stopped.args[0] :]
+                self._read_body_anew()
+            else:
+                return
+
+    def _read_body_anew(self) -> None:
+        """Go on behind the head of a request whose upgrade is ignored, with a new parser."""
+        assert self._reading is not None
+        headers = self._reading.headers
+        framing = b"transfer-encoding" if b"transfer-encoding" in headers else b"content-length"
+        self._parser = self._new_parser()
+        self._parser.feed_data(
+            b"POST / HTTP/1.1\r\n%s: %s\r\n\r\n" % (framing, headers.get(framing, b"0"))
+        )
+
+    def _send_continue(self) -> None:
+        """Tell a client that waits with its body to send it, once nothing else is in the way."""
+        if self._expects_continue and not self._waiting and not self.is_closed:
+            self._expects_continue = False
+            self.flush()
+            self.transport.write(CONTINUE)
+
+    def _refuse(self, error: PenstockError) -> None:
+        """Reply with an error and close, after what was asked before is answered.
+
+        What the client still sends is thrown away for a moment: a connection that is closed with
+        bytes unread is reset, and the client would never see why.
+        """
+        self._refusal = error
+        self._reading = None
+        if self._waiting:
+            self._pause_reading()
+            self.deadline = NEVER
+            return
+        if self.is_closed or self._is_ending:
+            return
+        self.flush()
+        service = self.service
+        problem = as_said_at(self._url, problem_of(error))
+        request_id = service.request_id()
+        service.http_metrics.answered(REFUSED_ROUTE, "", problem.status, 0)
+        fields = {"code": problem.code, "request_id": request_id.decode()}
+        log.info("refused", extra={"fields": fields})
+        self.transport.write(service.replies.refusal(problem, request_id))
+        self._phase = _LINGER
+        self._resume_reading()
+        self.deadline = self.loop.time() + _LINGER_S
+        if self.transport.can_write_eof():
+            self.transport.write_eof()
+
+    def _pause_reading(self) -> None:
+        if not self.is_read_paused:
+            self.is_read_paused = True
+            self.transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self.is_read_paused:
+            self.is_read_paused = False
+            self.transport.resume_reading()
+
+    # -- called by the parser ----------------------------------------------------------------------
+
+    def on_message_begin(self) -> None:
+        if self._at_body or self._no_more:
+            return
+        self._messages += 1
+        self._phase = _HEAD
+        self._header_bytes = self._head_bytes = 0
+        self._url = b""
+        self._headers = []
+
+    def on_url(self, url: bytes) -> None:
+        if self._at_body or self._no_more:
+            return
+        self._url += url
+        limit = self.service.settings.max_url_bytes
+        if len(self._url) > limit and self._refusal is None:
+            self._refusal = UrlTooLong(f"a URL has at most {limit} bytes here (max_url_bytes)")
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._at_body:
+            return
+        self._header_bytes += len(name) + len(value) + 4
+        if self._phase == _HEAD:  # else a trailer, which has no use here
+            self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._at_body:
+            self._at_body = False  # it was set behind this head
+            return
+        if self._no_more:
+            return
+        self._check_header_bytes()
+        if self._refusal is not None:
+            return
+        parser, header_list = self._parser, self._headers
+        version = parser.get_http_version()
+        headers = dict(header_list)
+        self._refusal = judge_head(headers, header_list, version, self.service)
+        if self._refusal is not None:
+            return
+        method = parser.get_method().decode("ascii")
+        keep_alive = version == "1.1" and parser.should_keep_alive()
+        if parser.should_upgrade():
+            if _is_websocket(header_list):
+                if b"transfer-encoding" in headers or headers.get(b"content-length", b"0") != b"0":
+                    self._refusal = Refused("a WebSocket handshake has no body")
+                    return
+            elif method == "CONNECT":
+                keep_alive = False  # what follows is not HTTP
+            else:
+                self._at_body = True
+        self._phase = _BODY
+        self._reading = Call(self, method, self._url, header_list, headers, keep_alive)
+        expected = headers.get(b"expect")
+        if expected is not None:
+            self._expects_continue = expected.lower() == b"100-continue"
+
+    def _check_header_bytes(self) -> None:
+        settings = self.service.settings
+        most_bytes = settings.max_header_bytes
+        if self._refusal is None and (
+            self._header_bytes > most_bytes
+            or self._head_bytes > most_bytes
+            or len(self._headers) > settings.max_headers
+        ):
+            self._refusal = HeadersTooLarge(
+                f"a request has at most {settings.max_headers} headers, together at most "
+                f"{settings.max_header_bytes} bytes, here (max_headers, max_header_bytes)"
+            )
+
+    def on_body(self, body: bytes) -> None:
+        call = self._reading
+        if call is None or self._refusal is not None:
+            return
+        call.chunks.append(body)
+        call.size += len(body)
+        self._buffered += len(body)
+        held = self.service.held
+        held.bytes += len(body)
+        max_body_bytes = self.service.settings.max_body_bytes
+        if call.size > max_body_bytes:
+            self._refusal = _too_large(max_body_bytes)
+        elif not held.has_room_for_body(call.size):
+            self._refusal = _no_room()
+
+    def on_message_complete(self) -> None:
+        if self._at_body:
+            return  # only the head was read: `_read_body_anew` comes next
+        call, self._reading = self._reading, None
+        if self._header_bytes > self.service.settings.max_header_bytes:
+            self._check_header_bytes()  # of trailers
+        if call is None or self._refusal is not None or self.is_closed:
+            return
+        self._phase = _IDLE
+        self.deadline = NEVER
+        self._expects_continue = False
+        if self._parser.should_upgrade() and _is_websocket(call.header_list):
+            return  # `_upgrade` comes next
+        self._no_more = not call.keep_alive
+        self._waiting.append(call)
+        if len(self._waiting) >= _MOST_WAITING:
+            self._pause_reading()
+
+    def _upgrade(self) -> None:
+        if not _is_websocket(self._headers):
+            return  # CONNECT, which was taken for a plain request
+        self._go_on()
+        if self._waiting or self.is_draining:
+            self._refusal = Refused("a WebSocket needs a connection without pending requests")
+            return
+        self.flush()
+        self._leave()
+        method = self._parser.get_method().decode("ascii")
+        protocol = WebSocketProtocol(self.service, self.loop)
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+        protocol.handshake(method, self._url, self._headers)
+
+    # -- replying ----------------------------------------------------------------------------------
+
+    def _go_on(self) -> None:
+        """Answer what waits, in order, until one has to wait."""
+        waiting = self._waiting
+        self._is_going_on = True
+        try:
+            while (
+                waiting
+                and self._answering is None
+                and not (self.is_write_paused or self._is_ending or self.is_closed)
+            ):
+                call = self._answering = waiting[0]
+                call.start()
+        finally:
+            self._is_going_on = False
+
+    def reply(self, data: bytes, body: bytes = b"", *, is_last: bool = False) -> None:
+        """Send the whole reply of the first that waits; a large body apart, not copied."""
+        if not self._corked and not body:
+            self.service.cork(self)
+        self._corked.append(data)
+        self._corked_bytes += len(data)
+        if body or self._corked_bytes > _MOST_CORKED_BYTES:
+            self.flush()
+            if body:
+                self._write(body)
+        if is_last:
+            self._is_ending = True
+            if body or not self._corked:
+                self._close()
+        self._answered()
+
+    def flush(self) -> None:
+        """Send what is corked."""
+        corked = self._corked
+        if corked and not self.is_closed:
+            data = corked[0] if len(corked) == 1 else b"".join(corked)
+            self._corked = []
+            self._corked_bytes = 0
+            self._write(data)
+            if self._is_ending and not self.is_closed:
+                self._close()
+
+    def _write(self, data: bytes) -> None:
+        """Write. All of it counts: a transport keeps it whole until the last byte is sent."""
+        if not self.transport.is_closing():
+            self._writing = len(data)
+            self.transport.write(data)
+            self._writing = 0
+
+    def _answered(self) -> None:
+        """Go on behind the first that waited: it has its reply."""
+        self._answering = None
+        self._lease = None
+        waiting = self._waiting
+        if not waiting:
+            return  # the connection was lost
+        call = waiting.popleft()
+        if call.size:
+            self._buffered -= call.size
+            self.service.held.bytes -= call.size
+        if self.is_closed or self._is_ending:
+            self._drop_waiting()
+            return
+        if waiting:
+            if self.is_read_paused and len(waiting) < _MOST_WAITING and self._refusal is None:
+                self._resume_reading()
+            if not self._is_going_on:
+                self._go_on()
+            return
+        if self._refusal is not None:
+            self._refuse(self._refusal)
+        elif self.is_draining and self._phase == _IDLE:
+            self._close()
+        else:
+            self._resume_reading()
+            if self._phase == _IDLE:
+                if not self.is_write_paused:
+                    self.deadline = self.loop.time() + self.service.settings.idle_timeout_s
+            elif self._expects_continue:
+                self._send_continue()
+
+    def _drop_waiting(self) -> None:
+        """Forget requests behind the last one that is answered."""
+        size = sum(call.size for call in self._waiting)
+        self._buffered -= size
+        self.service.held.bytes -= size
+        self._waiting.clear()
+
+    def pause_writing(self) -> None:
+        self.is_write_paused = True
+        self._unsent = max(self.transport.get_write_buffer_size(), self._writing)
+        self.service.held.bytes += self._unsent
+        self.deadline = self.loop.time() + self.service.settings.idle_timeout_s
+
+    def resume_writing(self) -> None:
+        self.is_write_paused = False
+        self.service.held.bytes -= self._unsent
+        self._unsent = 0
+        self._set_deadline()
+        if self._waiting:
+            self._go_on()
+
+
+def judge_head(
+    headers: dict[bytes, bytes],
+    header_list: list[tuple[bytes, bytes]],
+    version: str,
+    service: Service,
+) -> PenstockError | None:
+    """Return why a request is refused before its body is read; None if it is not."""
+    if len(headers) < len(header_list):
+        seen = set()
+        for name, _ in header_list:
+            if name in seen and name in _ONLY_ONCE:
+                return Refused(f"the header {name.decode()} is given twice")
+            seen.add(name)
+    if version == "1.1":
+        if b"host" not in headers:
+            return Refused("the Host header is missing")
+    elif version != "1.0":
+        return Refused(f"HTTP/{version} is not spoken here; HTTP/1.1 is")
+    encoding = headers.get(b"content-encoding")
+    transfer = headers.get(b"transfer-encoding")
+    if (encoding is not None and encoding.lower() != b"identity") or (
+        transfer is not None and transfer.strip().lower() != b"chunked"
+    ):
+        return BodyCompressed("compressed bodies are not read: send it plain")
+    length = headers.get(b"content-length")
+    if length is None:
+        return None
+    if not length.isdigit():
+        return Refused("the Content-Length is not a number")
+    max_body_bytes = service.settings.max_body_bytes
+    if len(length) > 18 or int(length) > max_body_bytes:
+        return _too_large(max_body_bytes)
+    if int(length) > SMALL_BYTES and not service.held.has_room_for_body(int(length)):
+        return _no_room()
+    return None
+
+
+def _is_websocket(headers: list[tuple[bytes, bytes]]) -> bool:
+    """Return whether a request asks for an upgrade to a WebSocket, and to nothing else."""
+    upgrade, connection = b"", []
+    for name, value in headers:
+        if name == b"connection":
+            connection = [token.strip().lower() for token in value.split(b",")]
+        elif name == b"upgrade":
+            upgrade = value.lower()
+    return upgrade == b"websocket" and b"upgrade" in connection
+
+
+def _too_large(max_body_bytes: int) -> BodyTooLarge:
+    return BodyTooLarge(
+        f"a body has at most {max_body_bytes} bytes here (max_body_bytes): send less at a time"
+    )
+
+
+def _no_room() -> Overloaded:
+    return Overloaded(
+        "requests and answers hold as much memory as they may (max_buffered_bytes): try again in a "
+        "moment"
+    )

@@ -1,0 +1,148 @@
+"""One table of all routes: a method and a path lead to a handler."""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+from urllib.parse import unquote
+
+import httptools
+
+from penstock.broker import DEFAULT_NAMESPACE, QueueName
+from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
+
+Handler = Callable[[Any], Any]  # see `call`; of a WebSocket: see `ws.stream`
+_MOST_REMEMBERED = 4096
+_LONGEST_REMEMBERED = 256  # bytes of a path
+UNKNOWN_ROUTE = "unknown"
+
+
+class Route:
+    """A method of a path, and what answers it."""
+
+    __slots__ = ("handler", "is_large", "method", "needs_key", "parameters", "path", "status")
+
+    def __init__(
+        self,
+        method: str,
+        path: str,
+        handler: Handler,
+        *,
+        needs_key: bool = True,
+        parameters: frozenset[str] | None = None,
+        status: int = 200,
+        is_large: bool = False,
+    ) -> None:
+        self.method = method
+        self.path = path
+        self.handler = handler
+        self.needs_key = needs_key
+        self.parameters = parameters  # of the query string; None: any
+        self.status = status  # of a good answer
+        self.is_large = is_large  # its answer may be: few are made at a time
+
+    @property
+    def methods(self) -> frozenset[str]:
+        return frozenset({self.method, "HEAD"} if self.method == "GET" else {self.method})
+
+
+class Target:
+    """What one path leads to."""
+
+    __slots__ = ("_queue", "params", "route")
+
+    def __init__(self, route: Route, params: dict[str, str]) -> None:
+        self.route = route
+        self.params = params  # parts of the path, by name
+        self._queue: QueueName | None = None
+
+    @property
+    def queue(self) -> QueueName:
+        """The queue that the path names. InvalidInput if that is not a name."""
+        if self._queue is None:
+            namespace = self.params.get("namespace", DEFAULT_NAMESPACE)
+            self._queue = QueueName.checked(namespace, self.params["queue"])
+        return self._queue
+
+
+class _Path:
+    """A path with named parts, and its methods."""
+
+    def __init__(self, template: str) -> None:
+        self.parts = [
+            (True, part[1:-1]) if part.startswith("{") else (False, part)
+            for part in template.split("/")
+        ]
+        self.methods: dict[str, Route] = {}
+
+    def match(self, parts: list[str]) -> dict[str, str] | None:
+        """Return the named parts; any of them may be empty, which its handler refuses."""
+        params: dict[str, str] = {}
+        for (is_named, name), part in zip(self.parts, parts, strict=True):
+            if is_named:
+                params[name] = part
+            elif name != part:
+                return None
+        return params
+
+
+class RouteTable:
+    """Find routes by path. What was found is remembered, within bounds."""
+
+    def __init__(self, routes: Iterable[Route]) -> None:
+        self.routes = tuple(routes)
+        self._by_length: dict[int, list[_Path]] = {}
+        by_template: dict[str, _Path] = {}
+        for route in self.routes:
+            path = by_template.get(route.path)
+            if path is None:
+                path = by_template[route.path] = _Path(route.path)
+                self._by_length.setdefault(len(path.parts), []).append(path)
+            for method in route.methods:
+                path.methods[method] = route
+        self._remembered: dict[tuple[str, bytes], Target] = {}
+
+    def find(self, method: str, url: bytes) -> tuple[Target, bytes]:
+        """Return where a URL leads to, and its query string. Raise if there is nothing."""
+        path, query = split_url(url)
+        target = self._remembered.get((method, path))
+        if target is None:
+            target = self._search(method, path)
+            if len(path) <= _LONGEST_REMEMBERED:
+                if len(self._remembered) >= _MOST_REMEMBERED:
+                    self._remembered.clear()
+                self._remembered[method, path] = target
+        return target, query
+
+    def _search(self, method: str, path: bytes) -> Target:
+        parts = decoded_path(path).split("/")
+        allowed: set[str] = set()
+        for one in self._by_length.get(len(parts), ()):
+            params = one.match(parts)
+            if params is not None:
+                route = one.methods.get(method)
+                if route is not None:
+                    return Target(route, params)
+                allowed |= one.methods.keys()
+        if allowed:
+            text = ", ".join(sorted(allowed))
+            raise MethodNotAllowed(f"this path has only {text}", text)
+        raise NoSuchRoute("there is nothing at this path: see /docs")
+
+
+def split_url(url: bytes) -> tuple[bytes, bytes]:
+    """Return path and query string."""
+    if url[:1] == b"/" and b"#" not in url:
+        path, _, query = url.partition(b"?")
+        return path, query
+    try:
+        parsed = httptools.parse_url(url)
+    except httptools.HttpParserInvalidURLError:
+        raise Refused("the URL cannot be read") from None
+    return parsed.path or b"/", parsed.query or b""
+
+
+def decoded_path(raw: bytes) -> str:
+    """Decode percent signs, but for that of a slash: `a%2Fb` is one part of a path, not two."""
+    text = raw.decode("latin-1")
+    if "%" not in text:
+        return text
+    return unquote(text.replace("%2F", "%252F").replace("%2f", "%252f"))
