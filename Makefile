@@ -1,10 +1,10 @@
-# `make run` and `make test` do all their own set-up; the other targets are for development.
+# `make run` and `make test` install everything they need. The other targets are for development.
 #
-#   PYTHON=python3.12   the interpreter that makes the environments (3.11 or newer)
-#   JOBS=4              how many processes run the tests
+#   PYTHON=python3.12   the interpreter that creates the environments (3.11 or newer)
+#   JOBS=4              number of processes that run the tests
 #
-# An environment is made once and installed into again only when pyproject.toml or a source of the
-# compiled code changes. After changing PYTHON, `make clean` first.
+# An environment is created once, and updated only when pyproject.toml or a source of the compiled
+# code changes. After changing PYTHON, run `make clean` first.
 
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
@@ -27,17 +27,17 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 .PHONY: help
 help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
-	@echo "make demo       install into .venv and run a short demonstration of the files"
-	@echo "make test       lint, types, import contracts and the default tests"
-	@echo "make quick      unit tests of the core, for use while editing: under a minute"
-	@echo "make coverage   the default tests, with the share of the lines that they run"
-	@echo "make test-long  the long rings, and every property test with many more examples"
+	@echo "make demo       install into .venv and run a short demonstration of the ledger"
+	@echo "make test       lint, types, import contracts and the default tests: about 20 minutes"
+	@echo "make quick      unit tests of the core, while editing: under a minute"
+	@echo "make coverage   the default tests, with the share of lines and branches they run"
+	@echo "make test-long  the long tests, and property tests with many more examples: hours"
 	@echo "make lint       formatting, lint, types and import contracts only"
-	@echo "make format     format and mend what can be mended"
+	@echo "make format     fix formatting, and what lint can fix"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
-	@echo "make bench-embedded  the embedded queue against its peers, there as well"
-	@echo "make bench-server  the broker over HTTP against beanstalkd, Redis and PostgreSQL"
-	@echo "make bench-spark  the data pipeline against Spark's own Parquet, in .venv"
+	@echo "make bench-embedded  the embedded queue against other queues"
+	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
+	@echo "make bench-spark     the Spark source against Spark's own Parquet"
 	@echo "make clean      remove environments, builds and caches"
 
 .PHONY: run
@@ -52,7 +52,7 @@ demo: .venv/.run
 test: machine-test lint
 	.venv/bin/pytest -n $(JOBS)
 
-# For use while editing: what operations, codec, ledger and queue do when nothing fails from outside.
+# For use while editing: operations, clock, codec, ledger and queue, without faults from outside.
 .PHONY: quick
 quick: .venv/.dev
 	.venv/bin/pytest -n $(JOBS) -x --durations=0 --durations-min=5 -m "not long and not hypothesis" $(QUICK)
@@ -61,7 +61,7 @@ quick: .venv/.dev
 coverage: machine-test .venv/.dev
 	.venv/bin/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
-# The hypothesis plugin marks every property test, so they are chosen beside the long ones.
+# The hypothesis plugin marks every property test, so they can be selected.
 .PHONY: test-long
 test-long: machine-long .venv/.long
 	HYPOTHESIS_PROFILE=long .venv/bin/pytest -n $(JOBS) -m "long or hypothesis" --timeout=3600
@@ -100,13 +100,13 @@ clean:
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# What the machine must have before each kind of work: run, build, test, long.
+# System packages that each kind of work needs: run, build, test, long, bench.
 .PHONY: machine-%
 machine-%:
 	@scripts/setup-machine $*
 
-# A stamp per environment and purpose. The compiled codec is optional for `make run` only; for the
-# rest it must import, since a build that fails falls back without a word.
+# A stamp per environment and purpose. The compiled codec is optional for `make run` only. For the
+# others it must import, because a failed build falls back to pure Python silently.
 .venv/.created .venv-bench/.created: | machine-run
 	$(PYTHON) -m venv --clear $(@D)
 	touch $@

@@ -82,6 +82,13 @@ def test_every_make_command_a_page_names_exists(name: str) -> None:
     assert named - targets == set()
 
 
+def test_pre_commit_runs_the_commands_of_make_lint() -> None:
+    recipe = re.search(r"^lint:.*\n((?:\t.*\n)+)", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert recipe
+    hooks = (ROOT / ".pre-commit-config.yaml").read_text()
+    assert re.findall(r"entry: (.*)", hooks) == recipe[1].replace("\t", "").splitlines()
+
+
 def test_every_docs_page_can_be_reached_and_every_link_leads_somewhere() -> None:
     entrances = [page for page in (ROOT / "README.md", ROOT / "docs/index.md") if page.exists()]
     reachable = {target for page in entrances for target in links(page)}
