@@ -175,6 +175,10 @@ class AddressRefused(BrokerError):
     """A webhook's address is not one that the broker may call."""
 
 
+class NotSupported(BrokerError):
+    """The broker's store does not have what the call needs, such as segment files."""
+
+
 class Unavailable(BrokerError):
     """The broker cannot answer now: it is starting, stopping, or the queue is being recovered."""
 

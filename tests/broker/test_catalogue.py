@@ -196,11 +196,9 @@ async def test_a_broker_that_is_not_started_or_was_stopped_says_so(
     open_broker: OpenBroker,
 ) -> None:
     async with open_broker() as broker:
-        node = broker.node_id
+        await broker.publish(ANN, ORDERS, [b"x"])
     with pytest.raises(Unavailable):
         await broker.publish(ANN, ORDERS, [b"x"])
-    async with open_broker() as broker:
-        assert broker.node_id == node
 
 
 async def test_an_empty_namespace_is_deleted_with_its_queues(open_broker: OpenBroker) -> None:

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.broker import KeyFile, Keys, Verb
+from penstock.broker import EmbeddedStore, KeyEditor, Keys, Verb
+from penstock.broker.stores import KeyAdmin
 from penstock.errors import (
     AlreadyExists,
     InvalidInput,
@@ -15,6 +16,11 @@ from penstock.errors import (
 )
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
+
+
+def editor(path: Path) -> KeyEditor:
+    """The keys of a directory, as another process changes them."""
+    return KeyEditor(EmbeddedStore(str(path)))
 
 
 async def test_without_keys_everyone_is_let_in(open_broker: OpenBroker, clock: LoopClock) -> None:
@@ -28,7 +34,7 @@ async def test_without_keys_everyone_is_let_in(open_broker: OpenBroker, clock: L
 async def test_a_key_is_good_for_its_verbs_and_namespaces(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    key, token = KeyFile(str(tmp_path / "data")).create("web", ["publish"], ["shop"])
+    key, token = await editor(tmp_path / "data").create("web", ["publish"], ["shop"])
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
         await keys.load()
@@ -43,7 +49,7 @@ async def test_a_key_is_good_for_its_verbs_and_namespaces(
 async def test_wrong_keys_are_refused_alike(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    _, token = KeyFile(str(tmp_path / "data")).create("web", ["publish"])
+    _, token = await editor(tmp_path / "data").create("web", ["publish"])
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
         await keys.load()
@@ -59,15 +65,15 @@ async def test_wrong_keys_are_refused_alike(
 async def test_a_running_broker_sees_new_and_revoked_keys(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    file = KeyFile(str(tmp_path / "data"))
-    file.create("first", ["read"])
+    file = editor(tmp_path / "data")
+    await file.create("first", ["read"])
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
         await keys.load()
         clock.passed_ns += 10**9
-        key, token = file.create("second", ["read"])
+        key, token = await file.create("second", ["read"])
         assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
-        file.revoke(key.id)
+        await file.revoke(key.id)
         clock.passed_ns += 2 * 10**9
         with pytest.raises(KeyRefused):
             await keys.admit(token, "1.2.3.4")
@@ -80,7 +86,7 @@ async def test_the_first_key_shuts_the_door_to_the_first_call_that_comes_after_a
         keys = Keys(broker.store, clock)
         await keys.load()
         assert keys.known(None, "1.2.3.4") is not None
-        KeyFile(str(tmp_path / "data")).create("first", ["read"])
+        await editor(tmp_path / "data").create("first", ["read"])
         clock.passed_ns += 60 * 10**9
         assert keys.known(None, "1.2.3.4") is None  # not before they are read again
         with pytest.raises(KeyRefused, match="needed"):
@@ -90,7 +96,7 @@ async def test_the_first_key_shuts_the_door_to_the_first_call_that_comes_after_a
 async def test_who_guesses_is_slowed_down_and_others_are_not(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    _, token = KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    _, token = await editor(tmp_path / "data").create("web", ["read"])
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
         await keys.load()
@@ -105,7 +111,7 @@ async def test_who_guesses_is_slowed_down_and_others_are_not(
 
 
 def test_the_secret_is_nowhere_on_disk(tmp_path: Path) -> None:
-    _, token = KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    _, token = KeyAdmin(str(tmp_path / "data")).create("web", ["read"])
     secret = token.split("_", 2)[2]
     for file in (tmp_path / "data").rglob("*"):
         assert not file.is_file() or secret.encode() not in file.read_bytes()
@@ -114,7 +120,7 @@ def test_the_secret_is_nowhere_on_disk(tmp_path: Path) -> None:
 
 
 def test_bad_scopes_make_no_key(tmp_path: Path) -> None:
-    file = KeyFile(str(tmp_path / "data"))
+    file = KeyAdmin(str(tmp_path / "data"))
     for label, verbs, namespaces in (
         ("x", ["fly"], None),
         ("x", [], None),
@@ -133,7 +139,7 @@ def test_bad_scopes_make_no_key(tmp_path: Path) -> None:
 async def test_a_damaged_key_file_opens_no_door(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    KeyFile(str(tmp_path / "data")).create("web", ["read"])
+    await editor(tmp_path / "data").create("web", ["read"])
     (tmp_path / "data" / "_broker" / "keys.json").write_text('{"keys": [{}]}')
     async with open_broker() as broker:
         with pytest.raises(LedgerError, match="keys"):
@@ -143,8 +149,8 @@ async def test_a_damaged_key_file_opens_no_door(
 async def test_a_key_that_somebody_chose_is_as_good_as_a_new_one(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    file = KeyFile(str(tmp_path / "data"))
-    key, token = file.create("old", ["publish"], ["shop"], "my-secret-api-key")
+    file = editor(tmp_path / "data")
+    key, token = await file.create("old", ["publish"], ["shop"], "my-secret-api-key")
     assert token == "my-secret-api-key"
     assert b"my-secret" not in (tmp_path / "data" / "_broker" / "keys.json").read_bytes()
     async with open_broker() as broker:
@@ -155,7 +161,7 @@ async def test_a_key_that_somebody_chose_is_as_good_as_a_new_one(
         caller.check(Verb.PUBLISH, "shop")
         for bad in ("my-secret-api-ke", "my-secret-api-keyy", "MY-SECRET-API-KEY", key.digest):
             assert keys.known(bad, "1.2.3.4") is None
-        file.revoke(key.id)
+        await file.revoke(key.id)
         await keys.load()
         with pytest.raises(KeyRefused):
             await keys.admit(token, "1.2.3.4")
@@ -164,8 +170,8 @@ async def test_a_key_that_somebody_chose_is_as_good_as_a_new_one(
 async def test_a_key_of_another_broker_can_be_taken_over(
     open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
 ) -> None:
-    key, token = KeyFile(str(tmp_path / "other")).create("web", ["publish"])
-    taken, same = KeyFile(str(tmp_path / "data")).create("web", ["publish"], None, token)
+    key, token = await editor(tmp_path / "other").create("web", ["publish"])
+    taken, same = await editor(tmp_path / "data").create("web", ["publish"], None, token)
     assert (taken.id, taken.digest, same) == (key.id, key.digest, token)
     async with open_broker() as broker:
         keys = Keys(broker.store, clock)
@@ -175,14 +181,14 @@ async def test_a_key_of_another_broker_can_be_taken_over(
 
 @pytest.mark.parametrize("value", ["", " ", "a b", "é", "a\n", "x" * 201])
 def test_a_key_that_no_header_can_hold_is_refused(tmp_path: Path, value: str) -> None:
-    file = KeyFile(str(tmp_path / "data"))
+    file = KeyAdmin(str(tmp_path / "data"))
     with pytest.raises(InvalidInput, match="visible ASCII"):
         file.create("", ["read"], None, value)
     assert file.list() == []
 
 
 def test_a_key_is_there_once(tmp_path: Path) -> None:
-    file = KeyFile(str(tmp_path / "data"))
+    file = KeyAdmin(str(tmp_path / "data"))
     key, _ = file.create("", ["read"], None, "secret")
     file.revoke(key.id)
     with pytest.raises(AlreadyExists):

@@ -89,10 +89,11 @@ def test_the_running_count_is_what_adding_up_gives(
                 except PenstockError:
                     pass  # there is no such queue
                 await asyncio.sleep(1)  # those that are too many are being closed
-                assert broker.store.bytes_of("n") == broker.store.bytes_of("n", recount=True)
+                quotas = store.quotas
+                assert quotas.bytes_of("n") == quotas.bytes_of("n", recount=True)
                 for queue in broker.queues(INSIDE, "n"):
                     await broker.queue_info(INSIDE, queue)  # opens it
-                counted = broker.store.bytes_of("n")
+                counted = quotas.bytes_of("n")
                 counts = [
                     await broker.run(INSIDE, GetStats(), one) for one in broker.queues(INSIDE, "n")
                 ]
@@ -134,7 +135,9 @@ async def test_room_that_was_made_in_the_background_is_found_within_a_second(
         with pytest.raises(QuotaExceeded):
             await _publish(broker, other)
         recounts: list[str] = []
-        real = broker.store.bytes_of
+        assert isinstance(broker.store, EmbeddedStore)
+        quotas = broker.store.quotas
+        real = quotas.bytes_of
 
         def freed(namespace: str, *, recount: bool = False) -> int:
             if recount:
@@ -142,7 +145,7 @@ async def test_room_that_was_made_in_the_background_is_found_within_a_second(
                 return 100  # a compaction that no call has seen yet
             return real(namespace)
 
-        monkeypatch.setattr(broker.store, "bytes_of", freed)
+        monkeypatch.setattr(quotas, "bytes_of", freed)
         for _ in range(50):
             with pytest.raises(QuotaExceeded):
                 await _publish(broker, other)

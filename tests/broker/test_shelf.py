@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from penstock.broker import Broker, BrokerSettings, Caller, EmbeddedStore, QueueName, Settlement
-from penstock.broker.embedded.shelf import Shelf
 from penstock.errors import LedgerError, LedgerLocked, PenstockError
 from penstock.ledger.files import OsFiles
 from penstock.model import NewMessage
@@ -28,13 +27,13 @@ def name(number: int) -> QueueName:
     return QueueName("shop", f"q{number}")
 
 
-def shelf_of(broker: Broker) -> Shelf:
+def store_of(broker: Broker) -> EmbeddedStore:
     assert isinstance(broker.store, EmbeddedStore)
-    return broker.store._shelf
+    return broker.store
 
 
 def open_queues(broker: Broker) -> int:
-    return len(shelf_of(broker)._open)
+    return len(store_of(broker).open_queues)
 
 
 async def settled() -> None:
@@ -122,8 +121,7 @@ async def test_with_sync_interval_what_was_written_gets_to_the_disk_by_itself(
 ) -> None:
     async with open_broker(queues={"sync": "interval", "sync_interval_s": 5.0}) as broker:
         await broker.publish(ANN, name(1), [b"x"])
-        queue = shelf_of(broker).get(name(1))
-        assert queue is not None
+        queue = store_of(broker).open_queues[name(1)]
         log = queue.core.ledger.messages
         assert log.durable_next_seq == 1
         await asyncio.sleep(6)

@@ -1,14 +1,14 @@
 """The suite that every store must pass. To add a store: a way to make it, in `MAKERS`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.store import NamespaceInfo, Store
+from penstock.broker.store import NamespaceInfo, QueueIdentities, Store
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
@@ -17,20 +17,31 @@ from tests.harness.virtual_tests import clock, run_coroutine_test
 
 __all__ = ["clock"]
 
-Make = Callable[[], Store]
+
+class Stores(NamedTuple):
+    """How to make stores on the same data."""
+
+    first: Callable[[], Store]  # after the one before was closed
+    another: Callable[[Any], Store]  # beside one that is open, for another broker
 
 
-def _embedded(path: Path, clock: LoopClock) -> Make:
+def _embedded(path: Path, clock: LoopClock) -> Stores:
     data = str(path / "data")
-    return lambda: EmbeddedStore(data, clock=clock, sync_threads=LoopThreads)
+    return Stores(
+        lambda: EmbeddedStore(data, clock=clock, sync_threads=LoopThreads),
+        EmbeddedStore.for_another,
+    )
 
 
-def _memory(path: Path, clock: LoopClock) -> Make:
+def _memory(path: Path, clock: LoopClock) -> Stores:
     files = MemoryFiles()  # outlives the store, as a directory does
-    return lambda: EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads)
+    return Stores(
+        lambda: EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads),
+        EmbeddedStore.for_another,
+    )
 
 
-MAKERS: dict[str, Callable[[Path, LoopClock], Make]] = {"embedded": _embedded, "memory": _memory}
+MAKERS: dict[str, Callable[[Path, LoopClock], Stores]] = {"embedded": _embedded, "memory": _memory}
 ORDERS = QueueName("shop", "orders")
 
 
@@ -39,22 +50,62 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return run_coroutine_test(pyfuncitem)
 
 
+class Heard:
+    """A listener that remembers the catalogue and the notices of a store."""
+
+    def __init__(self) -> None:
+        self.ready: list[QueueName] = []
+        self.namespaces: dict[str, NamespaceInfo] = {}
+        self.queues: dict[QueueName, int] = {}
+        self.documents: list[str] = []
+
+    def on_ready(self, queue: QueueName) -> None:
+        self.ready.append(queue)
+
+    def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
+        self.namespaces = {one.name: one for one in namespaces}
+        self.queues = dict(queues)
+
+    def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
+        self.namespaces.pop(name, None)
+        if namespace is not None:
+            self.namespaces[name] = namespace
+
+    def on_queue(self, queue: QueueName, identity: int | None) -> None:
+        self.queues.pop(queue, None)
+        if identity is not None:
+            self.queues[queue] = identity
+
+    def on_document(self, name: str) -> None:
+        self.documents.append(name)
+
+
 class StoreLife:
     """A store, and what it told of."""
 
-    def __init__(self, make: Make, clock: LoopClock) -> None:
-        self._make = make
+    def __init__(self, stores: "Stores", clock: LoopClock) -> None:
+        self._stores = stores
         self.clock = clock
-        self.ready: list[QueueName] = []
+        self.heard = Heard()
+
+    @property
+    def ready(self) -> list[QueueName]:
+        return self.heard.ready
 
     async def open(self, **settings: Any) -> Store:
-        """Opened, with the queue `shop/orders` in it if it is new."""
-        self.store = self._make()
-        await self.store.open(on_ready=self.ready.append)
-        if not self.store.has(ORDERS):
-            await self.store.save_namespace(NamespaceInfo("shop", 1, {}))
+        """Return the store, opened, with the queue `shop/orders` in it if it is new."""
+        self.store = self._stores.first()
+        await self.store.open(self.heard)
+        if ORDERS not in self.heard.queues:
+            await self.store.replace_namespace(None, NamespaceInfo("shop", 1, {}))
             await self.store.create(ORDERS, BrokerSettings().queue_settings(settings))
         return self.store
+
+    async def open_another(self) -> tuple[Store, Heard]:
+        """Return the store of a second broker, opened beside the first."""
+        store, heard = self._stores.another(self.store), Heard()
+        await store.open(heard)
+        return store, heard
 
     async def reopen(self) -> Store:
         await self.store.close()

@@ -4,26 +4,34 @@ import pytest
 
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo
-from penstock.errors import AlreadyExists, InvalidInput, NoSuchQueue
+from penstock.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NoSuchNamespace,
+    NoSuchQueue,
+    NotEmpty,
+    QuotaExceeded,
+)
 from penstock.names import QueueName
 from penstock.operations import GetStats
 from tests.conformance.conftest import ORDERS, StoreLife
 
 SETTINGS = BrokerSettings().queue_settings()
 OTHER = QueueName("shop", "other")
+LOANS = QueueName("bank", "loans")
 
 
 async def test_what_was_made_is_there_after_a_restart(life: StoreLife) -> None:
     store = await life.open(max_attempts=7)
-    await store.save_namespace(NamespaceInfo("bank", 5, {"lease_s": 9.0}, 3, 1000))
+    bank = NamespaceInfo("bank", 5, {"lease_s": 9.0}, 3, 1000)
+    assert await store.replace_namespace(None, bank)
     identity = (await store.info(ORDERS)).identity
     store = await life.reopen()
-    assert [one.name for one in await store.namespaces()] == ["bank", "shop"]
-    assert (await store.namespaces())[0] == ("bank", 5, {"lease_s": 9.0}, 3, 1000)
-    assert store.queues() == [ORDERS]
+    assert life.heard.namespaces == {"bank": bank, "shop": NamespaceInfo("shop", 1, {})}
+    assert life.heard.queues == {ORDERS: identity}
     info = await store.info(ORDERS)
     assert (info.identity, info.settings.max_attempts) == (identity, 7)
-    assert store.queue_of(identity) == ORDERS
+    assert await store.find(identity) == ORDERS
     await store.close()
 
 
@@ -34,12 +42,62 @@ async def test_a_queue_is_made_once(life: StoreLife) -> None:
     await store.close()
 
 
+async def test_a_queue_is_made_with_its_namespace(life: StoreLife) -> None:
+    store = await life.open()
+    made = await store.create(LOANS, SETTINGS)
+    assert life.heard.queues[LOANS] == made.identity
+    assert life.heard.namespaces["bank"]._replace(created_at_ns=0) == ("bank", 0, {}, 0, 0)
+    await store.close()
+
+
 async def test_every_queue_has_an_identity_of_its_own(life: StoreLife) -> None:
     store = await life.open()
     made = [await store.create(QueueName("shop", f"q{n}"), SETTINGS) for n in range(20)]
     assert len({one.identity for one in made}) == 20
     for one in made:
-        assert store.queue_of(one.identity) == one.queue
+        assert await store.find(one.identity) == one.queue
+    await store.close()
+
+
+async def test_namespaces_are_compared_and_set(life: StoreLife) -> None:
+    store = await life.open()
+    old = life.heard.namespaces["shop"]
+    new = old._replace(max_queues=5)
+    assert not await store.replace_namespace(None, new)
+    assert not await store.replace_namespace(new, new._replace(max_queues=6))
+    assert life.heard.namespaces["shop"] == old
+    assert await store.replace_namespace(old, new)
+    assert life.heard.namespaces["shop"] == new
+    assert not await store.replace_namespace(old._replace(name="bank"), new._replace(name="bank"))
+    assert list(life.heard.namespaces) == ["shop"]
+    await store.close()
+
+
+async def test_a_namespace_has_no_more_queues_than_its_quota(life: StoreLife) -> None:
+    store = await life.open()
+    old = life.heard.namespaces["shop"]
+    await store.replace_namespace(old, old._replace(max_queues=2))
+    await store.create(OTHER, SETTINGS)
+    with pytest.raises(QuotaExceeded, match="'shop' has 2 queues"):
+        await store.create(QueueName("shop", "third"), SETTINGS)
+    assert sorted(life.heard.queues) == [ORDERS, OTHER]
+    await store.delete(OTHER)
+    await store.create(QueueName("shop", "third"), SETTINGS)
+    await store.close()
+
+
+async def test_a_namespace_holds_no_more_bytes_than_its_quota(life: StoreLife) -> None:
+    store = await life.open()
+    old = life.heard.namespaces["shop"]
+    await store.replace_namespace(old, old._replace(max_bytes=50_000))
+    await life.publish(b"x" * 60_000)
+    with pytest.raises(QuotaExceeded, match="50000"):
+        await life.publish(b"x")
+    with pytest.raises(QuotaExceeded, match="50000"):
+        await store.create(OTHER, SETTINGS)
+    await store.create(LOANS, SETTINGS)
+    await store.publish(LOANS, [b"x"])
+    assert len(await life.lease()) == 1
     await store.close()
 
 
@@ -62,8 +120,8 @@ async def test_a_deleted_queue_is_gone_with_its_messages(life: StoreLife) -> Non
     identity = (await store.info(ORDERS)).identity
     await life.publish(b"lost")
     await store.delete(ORDERS)
-    assert not store.has(ORDERS)
-    assert store.queue_of(identity) is None
+    assert ORDERS not in life.heard.queues
+    assert await store.find(identity) is None
     for call in (
         store.run(ORDERS, GetStats()),
         store.publish(ORDERS, [b"x"]),
@@ -76,23 +134,16 @@ async def test_a_deleted_queue_is_gone_with_its_messages(life: StoreLife) -> Non
     await store.close()
 
 
-async def test_a_namespace_goes_with_its_queues(life: StoreLife) -> None:
+async def test_a_namespace_goes_with_its_queues_only_if_forced(life: StoreLife) -> None:
     store = await life.open()
-    await store.save_namespace(NamespaceInfo("bank", 5, {}))
-    await store.create(QueueName("bank", "loans"), SETTINGS)
-    await store.delete_namespace("bank")
-    assert store.queues() == [ORDERS]
-    assert [one.name for one in await store.namespaces()] == ["shop"]
-    await store.close()
-
-
-async def test_what_a_namespace_holds_grows_with_it(life: StoreLife) -> None:
-    store = await life.open()
-    before = store.bytes_of("shop")
-    await life.publish(b"x" * 100_000)
-    await store.run(ORDERS, GetStats())
-    assert store.bytes_of("shop") >= before + 100_000
-    assert store.bytes_of("none") == 0
+    await store.create(LOANS, SETTINGS)
+    with pytest.raises(NotEmpty, match="loans"):
+        await store.delete_namespace("bank", force=False)
+    assert await store.delete_namespace("bank", force=True) == [LOANS]
+    assert list(life.heard.queues) == [ORDERS]
+    assert list(life.heard.namespaces) == ["shop"]
+    with pytest.raises(NoSuchNamespace, match="bank"):
+        await store.delete_namespace("bank", force=True)
     await store.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 from penstock import codec
 from penstock.broker.segments import MAX_RANGE_BYTES, LogName, SegmentInfo, StagedSegment
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.store import Settlement, Store
+from penstock.broker.store import Settlement, Store, StoreFiles
 from penstock.codec import Draft
 from penstock.errors import InvalidInput, NoSuchQueue, NoSuchSegment, PayloadTooLarge, TooLarge
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
@@ -27,8 +27,13 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     return str(request.param)
 
 
+def files_of(store: Store) -> StoreFiles:
+    assert store.files is not None
+    return store.files
+
+
 async def whole(store: Store, log: LogName, segment: SegmentInfo) -> bytes:
-    found = await store.read_segment(ORDERS, log, segment.base_seq, 0, segment.size_bytes)
+    found = await files_of(store).read_segment(ORDERS, log, segment.base_seq, 0, segment.size_bytes)
     assert found.header == segment.header
     return found.data
 
@@ -36,7 +41,7 @@ async def whole(store: Store, log: LogName, segment: SegmentInfo) -> bytes:
 async def payloads_of(store: Store) -> list[bytes]:
     """What the message log holds, read from its files."""
     found: list[bytes] = []
-    for segment in (await store.segments(ORDERS)).messages.segments:
+    for segment in (await files_of(store).segments(ORDERS)).messages.segments:
         data = await whole(store, "messages", segment)
         header = SegmentHeader.unpack(data[:HEADER_BYTES])
         entries, end = codec.read_entries(
@@ -55,10 +60,10 @@ async def test_segments_hold_what_was_published_and_no_byte_more(life: StoreLife
             await store.delete(ORDERS)
             settings = BrokerSettings().queue_settings({"sync": "never"})
             await store.create(ORDERS, settings)
-        assert (await store.segments(ORDERS)).messages.segments == []
+        assert (await files_of(store).segments(ORDERS)).messages.segments == []
         for number in range(3):
             await life.publish(*(b"%d" % n for n in range(number * 10, number * 10 + 10)))
-            found = await store.segments(ORDERS)
+            found = await files_of(store).segments(ORDERS)
             assert found.messages.next_seq == (number + 1) * 10 + 1
             assert await payloads_of(store) == [b"%d" % n for n in range(number * 10 + 10)]
         await store.close()
@@ -68,12 +73,12 @@ async def test_a_log_has_its_segments_in_order_and_an_index_of_each(life: StoreL
     store = await life.open(segment_bytes=65536)
     for _ in range(40):
         await life.publish(b"x" * 5000)
-    log = (await store.segments(ORDERS)).messages
+    log = (await files_of(store).segments(ORDERS)).messages
     assert len(log.segments) > 2
     assert [s.end_seq for s in log.segments[:-1]] == [s.base_seq for s in log.segments[1:]]
     assert log.segments[-1].end_seq == log.next_seq == 41
     for segment in log.segments:
-        index = await store.read_index(ORDERS, "messages", segment.base_seq)
+        index = await files_of(store).read_index(ORDERS, "messages", segment.base_seq)
         points = memoryview(index)[12:].cast("Q")
         assert points[0] == segment.base_seq
         assert points[-1] < segment.size_bytes
@@ -87,10 +92,10 @@ async def test_a_time_is_looked_up_in_both_logs(life: StoreLife) -> None:
     late_ns = life.clock.now_ns()
     await life.publish(b"late")
     await life.lease(1)
-    found = await store.segments(ORDERS, time_ns=late_ns)
+    found = await files_of(store).segments(ORDERS, time_ns=late_ns)
     assert (found.messages.seq_at_time, found.events.seq_at_time) == (2, 1)
-    assert (await store.segments(ORDERS, time_ns=late_ns + 1)).messages.seq_at_time == 3
-    assert (await store.segments(ORDERS)).messages.seq_at_time is None
+    assert (await files_of(store).segments(ORDERS, time_ns=late_ns + 1)).messages.seq_at_time == 3
+    assert (await files_of(store).segments(ORDERS)).messages.seq_at_time is None
     await store.close()
 
 
@@ -99,11 +104,11 @@ async def test_events_and_snapshots_are_files_too(life: StoreLife) -> None:
     await life.publish(b"a", b"b")
     await life.lease(2)
     store = await life.reopen()  # closing saves the state
-    found = await store.segments(ORDERS)
+    found = await files_of(store).segments(ORDERS)
     (events,) = found.events.segments
     assert len(await whole(store, "events", events)) == events.size_bytes
     snapshot = found.snapshots[-1]
-    read = await store.read_segment(ORDERS, "snapshots", snapshot.event_seq, 0, None)
+    read = await files_of(store).read_segment(ORDERS, "snapshots", snapshot.event_seq, 0, None)
     assert (len(read.data), read.data[:4], read.header) == (snapshot.size_bytes, b"PNSS", b"")
     await store.close()
 
@@ -111,24 +116,24 @@ async def test_events_and_snapshots_are_files_too(life: StoreLife) -> None:
 async def test_bad_ranges_and_removed_segments_are_refused(life: StoreLife) -> None:
     store = await life.open()
     await life.publish(b"x" * 100)
-    (segment,) = (await store.segments(ORDERS)).messages.segments
+    (segment,) = (await files_of(store).segments(ORDERS)).messages.segments
     size = segment.size_bytes
     for start, end in ((0, size + 1), (5, 4), (-1, 2), (size + 1, None)):
         with pytest.raises(InvalidInput, match="may be read"):
-            await store.read_segment(ORDERS, "messages", 1, start, end)
-    assert (await store.read_segment(ORDERS, "messages", 1, size, None)).data == b""
+            await files_of(store).read_segment(ORDERS, "messages", 1, start, end)
+    assert (await files_of(store).read_segment(ORDERS, "messages", 1, size, None)).data == b""
     for log, base in (("messages", 2), ("events", 1), ("snapshots", 77)):
         with pytest.raises(NoSuchSegment, match="list the segments again"):
-            await store.read_segment(ORDERS, log, base, 0, 1)  # type: ignore[arg-type]
+            await files_of(store).read_segment(ORDERS, log, base, 0, 1)  # type: ignore[arg-type]
     with pytest.raises(NoSuchSegment):
-        await store.read_index(ORDERS, "messages", 2)
+        await files_of(store).read_index(ORDERS, "messages", 2)
     with pytest.raises(InvalidInput, match="no index"):
-        await store.read_index(ORDERS, "snapshots", 1)
+        await files_of(store).read_index(ORDERS, "snapshots", 1)
     await life.publish(b"x" * (MAX_RANGE_BYTES // 2), b"x" * (MAX_RANGE_BYTES // 2))
     with pytest.raises(TooLarge, match="one after another"):
-        await store.read_segment(ORDERS, "messages", 1, 0, None)
+        await files_of(store).read_segment(ORDERS, "messages", 1, 0, None)
     with pytest.raises(NoSuchQueue):
-        await store.segments(ORDERS._replace(name="nowhere"))
+        await files_of(store).segments(ORDERS._replace(name="nowhere"))
     await store.close()
 
 
@@ -138,12 +143,12 @@ async def test_what_must_be_archived_first_goes_when_it_is(life: StoreLife) -> N
         await life.publish(b"x" * 5000)
     await store.run(ORDERS, Purge())
     assert await store.run(ORDERS, Compact()) == 0
-    first, *_ = (await store.segments(ORDERS)).messages.segments
+    first, *_ = (await files_of(store).segments(ORDERS)).messages.segments
     with pytest.raises(InvalidInput, match="are said to be archived"):
-        await store.note_archived(ORDERS, 32)
-    await store.note_archived(ORDERS, first.end_seq)
+        await files_of(store).note_archived(ORDERS, 32)
+    await files_of(store).note_archived(ORDERS, first.end_seq)
     assert await store.run(ORDERS, Compact()) > 0
-    assert (await store.segments(ORDERS)).messages.low == first.end_seq
+    assert (await files_of(store).segments(ORDERS)).messages.low == first.end_seq
     await store.close()
 
 
@@ -153,11 +158,11 @@ async def test_what_must_be_archived_first_goes_when_it_is(life: StoreLife) -> N
 async def stage(
     store: Store, items: list[bytes | Draft], *, folder: str = FOLDER, parts: int = 1
 ) -> StagedSegment:
-    info = await store.staging(ORDERS)
+    info = await files_of(store).staging(ORDERS)
     data = staged_segment(info.identity, items)
     step = -(-len(data) // parts)
     for at in range(0, len(data), step):
-        await store.stage(ORDERS, folder, "0.log", at, data[at : at + step])
+        await files_of(store).stage(ORDERS, folder, "0.log", at, data[at : at + step])
     return StagedSegment(folder, "0.log", len(items))
 
 
@@ -169,7 +174,7 @@ async def test_staged_segments_are_messages_once_they_are_adopted(
     first = await stage(store, [b"a", Draft(b"urgent", priority=9)], parts=3)
     second = await stage(store, [b"b", Draft(b"later", deliver_at_ns=1 << 62)], folder=OTHER)
     assert await payloads_of(store) == [b"before"]
-    adopted = await store.adopt(ORDERS, [first, second], None, 0)
+    adopted = await files_of(store).adopt(ORDERS, [first, second], None, 0)
     assert (adopted.first_seq, adopted.entries, adopted.repeated) == (2, 4, False)
     await life.publish(b"behind")
     assert await payloads_of(store) == [b"before", b"a", b"urgent", b"b", b"later", b"behind"]
@@ -179,7 +184,7 @@ async def test_staged_segments_are_messages_once_they_are_adopted(
     assert len(await payloads_of(store)) == 6
     assert (await store.run(ORDERS, GetStats())).leased == 5
     with pytest.raises(InvalidInput, match="no staged segment"):
-        await store.adopt(ORDERS, [first], None, 0)  # its folder is gone
+        await files_of(store).adopt(ORDERS, [first], None, 0)  # its folder is gone
     await store.close()
 
 
@@ -187,10 +192,10 @@ async def test_a_named_job_is_taken_in_once(life: StoreLife, way: str) -> None:
     store = await life.open()
     for version, data, repeated in ((1, b"a", False), (1, b"x", True), (2, b"b", False)):
         staged = await stage(store, [data])
-        adopted = await store.adopt(ORDERS, [staged], "nightly", version)
+        adopted = await files_of(store).adopt(ORDERS, [staged], "nightly", version)
         assert adopted.repeated is repeated
     store = await life.reopen()
-    again = await store.adopt(ORDERS, [StagedSegment(FOLDER, "0.log", 1)], "nightly", 2)
+    again = await files_of(store).adopt(ORDERS, [StagedSegment(FOLDER, "0.log", 1)], "nightly", 2)
     assert (again.first_seq, again.repeated) == (2, True)  # though its segments are long gone
     assert await payloads_of(store) == [b"a", b"b"]
     await store.close()
@@ -201,7 +206,7 @@ async def test_who_waits_is_told_of_what_is_adopted(life: StoreLife, way: str) -
     store.watch(ORDERS)
     staged = await stage(store, [b"a"])
     life.ready.clear()
-    await store.adopt(ORDERS, [staged], None, 0)
+    await files_of(store).adopt(ORDERS, [staged], None, 0)
     assert ORDERS in life.ready
     store.unwatch(ORDERS)
     await store.close()
@@ -225,33 +230,37 @@ async def test_what_publishing_would_refuse_is_not_adopted(life: StoreLife, way:
     ]
     for items, error, said in bad:
         with pytest.raises(error, match=said):
-            await store.adopt(ORDERS, [await stage(store, [b"good", *items][-1:])], "job", 1)
-        await store.unstage(ORDERS, FOLDER)
+            await files_of(store).adopt(
+                ORDERS, [await stage(store, [b"good", *items][-1:])], "job", 1
+            )
+        await files_of(store).unstage(ORDERS, FOLDER)
     assert await payloads_of(store) == [b"mine"]
     assert (await store.settle(ORDERS, [Settlement("ack", mine.receipt)]))[0].ok
     good = await stage(store, [b"good"])
-    assert not (await store.adopt(ORDERS, [good], "job", 1)).repeated
+    assert not (await files_of(store).adopt(ORDERS, [good], "job", 1)).repeated
     await store.close()
 
 
 async def test_damaged_or_foreign_segments_are_not_adopted(life: StoreLife, way: str) -> None:
     store = await life.open()
     staged = await stage(store, [b"a" * 50, b"b" * 50])
-    await store.stage(ORDERS, FOLDER, "0.log", 100, b"!")
+    await files_of(store).stage(ORDERS, FOLDER, "0.log", 100, b"!")
     with pytest.raises(InvalidInput, match="not what was written|messages, not 2"):
-        await store.adopt(ORDERS, [staged], None, 0)
-    await store.unstage(ORDERS, FOLDER)
-    await store.unstage(ORDERS, FOLDER)  # nothing happens
-    await store.stage(ORDERS, FOLDER, "0.log", 0, staged_segment(1, [b"of another queue"]))
+        await files_of(store).adopt(ORDERS, [staged], None, 0)
+    await files_of(store).unstage(ORDERS, FOLDER)
+    await files_of(store).unstage(ORDERS, FOLDER)  # nothing happens
+    await files_of(store).stage(
+        ORDERS, FOLDER, "0.log", 0, staged_segment(1, [b"of another queue"])
+    )
     with pytest.raises(InvalidInput, match="was not staged for this queue"):
-        await store.adopt(ORDERS, [StagedSegment(FOLDER, "0.log", 1)], None, 0)
-    assert (await store.segments(ORDERS)).messages.next_seq == 1
+        await files_of(store).adopt(ORDERS, [StagedSegment(FOLDER, "0.log", 1)], None, 0)
+    assert (await files_of(store).segments(ORDERS)).messages.next_seq == 1
     await store.close()
 
 
 async def test_names_and_sizes_of_what_is_staged_are_checked(life: StoreLife) -> None:
     store = await life.open()
-    await store.staging(ORDERS)
+    await files_of(store).staging(ORDERS)
     for folder, name in (
         ("..", "0.log"),
         ("../../x", "0.log"),
@@ -261,17 +270,17 @@ async def test_names_and_sizes_of_what_is_staged_are_checked(life: StoreLife) ->
         ("", ""),
     ):
         with pytest.raises(InvalidInput):
-            await store.stage(ORDERS, folder, name, 0, b"x")
+            await files_of(store).stage(ORDERS, folder, name, 0, b"x")
     for offset, data in ((-1, b"x"), (1 << 40, b"x"), (0, bytes(MAX_RANGE_BYTES + 1))):
         with pytest.raises(TooLarge):
-            await store.stage(ORDERS, FOLDER, "0.log", offset, data)
+            await files_of(store).stage(ORDERS, FOLDER, "0.log", offset, data)
     with pytest.raises(InvalidInput, match="printable"):
-        await store.adopt(ORDERS, [], "line\nbreak", 1)
+        await files_of(store).adopt(ORDERS, [], "line\nbreak", 1)
     await store.close()
 
 
 async def test_a_queue_with_a_bound_takes_no_segments(life: StoreLife) -> None:
     store = await life.open(max_messages=10)
     with pytest.raises(InvalidInput, match="max_messages is 10"):
-        await store.staging(ORDERS)
+        await files_of(store).staging(ORDERS)
     await store.close()

@@ -41,7 +41,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"At most {subscription.MAX_SECRETS} secrets" in WORDS
     assert sending.MAX_ANSWER_BYTES == 64 * 1024
     assert f"{addresses.MAX_URL} characters" in WORDS
-    assert f"| {module.MAX_SUBSCRIPTIONS} |" in PAGE
+    assert f"| {subscription.MAX_SUBSCRIPTIONS} |" in PAGE
     assert f"{module.MAX_RETRY_WAITS}, each at most 7 days" in WORDS
 
 

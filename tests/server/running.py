@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 import httpx2
 import uvloop
 
-from penstock.broker import BrokerSettings, KeyFile
-from penstock.broker.stores import open_store
+from penstock.broker import BrokerSettings
+from penstock.broker.stores import KeyAdmin, open_store
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.server.configuration import Configuration
@@ -132,7 +132,7 @@ class RunningServer:
 
     def new_key(self, *verbs: str, namespaces: list[str] | None = None) -> str:
         """A key that is good from now on."""
-        _, token = KeyFile(str(self.data)).create("test", verbs, namespaces)
+        _, token = KeyAdmin(str(self.data)).create("test", verbs, namespaces)
         self.call(self.server.service.keys.load())
         return token
 

@@ -7,7 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.broker import KeyFile, Verb
+from penstock.broker import Verb
+from penstock.broker.stores import KeyAdmin
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.rest.endpoint import Endpoint
 from tests.server.running import RunningServer, queue_path
@@ -38,7 +39,7 @@ class Keys:
         self.every = server.new_key(*Verb)
         self.elsewhere = server.new_key(*Verb, namespaces=["other"])
         self.revoked = server.new_key(*Verb)
-        KeyFile(str(server.data)).revoke(self.revoked.split("_")[1])
+        KeyAdmin(str(server.data)).revoke(self.revoked.split("_")[1])
         server.call(server.server.service.keys.load())
         self.without = {verb: server.new_key(*(set(Verb) - {verb})) for verb in Verb}
         self.only = {verb: server.new_key(verb) for verb in Verb}
@@ -171,7 +172,7 @@ def test_a_key_made_while_the_server_runs_is_good_at_once(
     server: RunningServer, keys: Keys
 ) -> None:
     """A key that is not known is looked for."""
-    _, token = KeyFile(str(server.data)).create("new", ["publish"], None)
+    _, token = KeyAdmin(str(server.data)).create("new", ["publish"], None)
     server.until(lambda: server.server.service.keys._age_s() > 0.2)
     with server.client(headers={"x-api-key": token}) as http:
         path = queue_path("new-key", "messages", namespace="shop")

@@ -11,7 +11,8 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from penstock.broker import BrokerSettings, KeyFile
+from penstock.broker import BrokerSettings
+from penstock.broker.stores import KeyAdmin
 from penstock.errors import InvalidInput, LedgerLocked
 from penstock.server.configuration import Configuration
 from penstock.server.listening import refuse_open_door
@@ -100,7 +101,7 @@ def test_keys_are_asked_for_from_the_first_moment(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with RunningServer(data):
         pass
-    KeyFile(str(data)).create("one", ["read"], None)
+    KeyAdmin(str(data)).create("one", ["read"], None)
     with RunningServer(data) as server, server.client() as http:
         assert http.get("/metrics").status_code == 401
         assert http.get("/readyz").status_code == 200
@@ -167,7 +168,7 @@ def test_reloading_changes_what_can_be_changed(running: RunningServer) -> None:
 def test_reloading_finds_new_keys(running: RunningServer) -> None:
     with running.client() as http:
         assert http.get("/metrics").status_code == 200
-        KeyFile(str(running.data)).create("one", ["read"], None)
+        KeyAdmin(str(running.data)).create("one", ["read"], None)
         running.call(running.server.reload(Configuration(running.settings)))
         assert http.get("/metrics").status_code == 401
 

@@ -3,7 +3,7 @@
 import dataclasses
 from pathlib import Path
 
-from penstock.broker import KeyFile
+from penstock.broker.stores import KeyAdmin
 from penstock.server.configuration import Configuration
 from tests.server.running import RunningServer, queue_path
 from tests.server.test_pipelining import request_text
@@ -60,7 +60,7 @@ def test_a_revoked_key_in_a_repeated_request_is_refused(tmp_path: Path) -> None:
         for _ in range(2):
             wire.send(request)
             assert wire.answer().status == 201
-        KeyFile(str(server.data)).revoke(token.split("_")[1])
+        KeyAdmin(str(server.data)).revoke(token.split("_")[1])
         server.call(server.server.service.keys.load())
         wire.send(request)
         assert wire.answer().status == 401

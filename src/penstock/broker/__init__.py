@@ -3,7 +3,7 @@
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
 from penstock.broker.embedded import EmbeddedStore
-from penstock.broker.keys import Key, KeyFile, Keys
+from penstock.broker.keys import Key, KeyEditor, Keys
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.segments import StagedSegment
 from penstock.broker.settings import BrokerSettings
@@ -20,7 +20,7 @@ __all__ = [
     "Caller",
     "EmbeddedStore",
     "Key",
-    "KeyFile",
+    "KeyEditor",
     "Keys",
     "NamespaceInfo",
     "Outcome",

@@ -1,7 +1,8 @@
-"""The only door: every transport speaks to this, and nothing else of what is below.
+"""The broker: the only interface that transports use; nothing above it knows the store.
 
-A call says who calls; what that caller may do, how much, and how much a namespace may hold is
-decided here. Calls answer with futures, see `store`. Everything runs in one event loop.
+Each call names its caller. The broker checks the caller's rights and rate, creates queues on first
+use, and lets calls wait for messages. Several brokers may share one store. Calls return futures,
+see `store`. Everything runs in one event loop.
 """
 
 import asyncio
@@ -13,10 +14,8 @@ from typing import Any, TypeVar, cast
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
-from penstock.broker.catalogue import Catalogue
+from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.client_limits import ClientBuckets
-from penstock.broker.create_on_use import CreateOnUse
-from penstock.broker.documents import update_document
 from penstock.broker.file_door import FileDoor
 from penstock.broker.heavy import is_heavy
 from penstock.broker.held import Held, encoded_bytes
@@ -28,9 +27,11 @@ from penstock.broker.store import (
     NamespaceInfo,
     Outcome,
     Publishable,
+    QueueIdentities,
     QueueInfo,
     Settlement,
     Store,
+    update_document,
 )
 from penstock.broker.waiting import Later, WaitingLines
 from penstock.checking import check_number
@@ -43,10 +44,9 @@ from penstock.operations import CancelDeliverable, Compact, GetStats, Operation,
 
 A = TypeVar("A")
 
-_NODE_DOCUMENT = "node"
 _SECRET_DOCUMENT = "secret"
 _AT_ONCE = 50  # queues looked at without a break
-_ABSURD_S = 86400.0  # whoever asks to wait longer means something else
+_ABSURD_S = 86400.0  # asking to wait longer is a mistake
 _STEP = 10_000  # messages cancelled at a time
 
 
@@ -70,35 +70,35 @@ class Broker:
             store, self.give_back, self.answer_room, self.held, most=self.settings.max_waiters
         )
         self.background = Background()
-        self._catalogue = Catalogue(store, lambda: self.settings, self.clock, self.background)
+        self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._in_queue = CreateOnUse(
-            store,
             self._catalogue,
             self.clock,
             self.metrics,
-            makes_queues=lambda: self.settings.create_on_use,
+            is_allowed=lambda: self.settings.create_on_use,
         )
-        self.files = FileDoor(store, self._catalogue, self.admit, self._in_queue.do)
+        self.files = FileDoor(store, self.admit, self._in_queue.do)
         self._limits = self._buckets()
         self._paced = PacedRedrives(store)
         self._open = False
-        self.node_id = ""  # known once it is started
+        self.node_id = secrets.token_hex(16)  # of this broker, as long as it runs
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
+        self.on_document_changed: list[Callable[[str], None]] = []  # told the document's name
 
     # -- life --------------------------------------------------------------------------------------
 
     async def claim(self) -> None:
-        """Take the store for this broker alone; LedgerLocked if another has it."""
+        """Prepare to start. Raise LedgerLocked if another process has the store."""
         await self.store.claim()
 
     async def start(self) -> None:
-        """Open the store and read the catalogue."""
-        await self.store.open(on_ready=self.waiting.on_ready)
+        """Open the store, which tells of the catalogue, and take calls."""
+        await self.store.open(self)
         try:
-            await self._catalogue.load()
-            self.node_id = (await self._shared(_NODE_DOCUMENT)).decode()
-            self.secret = await self._shared(_SECRET_DOCUMENT)
+            made = secrets.token_hex(16).encode()
+            found = await update_document(self.store, _SECRET_DOCUMENT, lambda old: old or made)
+            self.secret = found or made
         except BaseException:
             await self.store.close()
             raise
@@ -108,11 +108,6 @@ class Broker:
         """Where it is reached: for those who find its files locked."""
         await self.store.announce(url)
 
-    async def _shared(self, name: str) -> bytes:
-        """Return a random value that is made once, and is the same after every restart."""
-        made = secrets.token_hex(16).encode()
-        return await update_document(self.store, name, lambda old: old or made) or made
-
     async def stop(self) -> None:
         """Take no more calls, answer who waits with nothing, and close the store."""
         self._open = False
@@ -120,6 +115,30 @@ class Broker:
         await self._paced.close()
         await self.background.finished()
         await self.store.close()
+
+    # -- notices of the store ----------------------------------------------------------------------
+
+    def on_ready(self, queue: QueueName) -> None:
+        self.waiting.on_ready(queue)
+
+    def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
+        gone = [queue for queue in self._catalogue.queues() if queue not in queues]
+        self._catalogue.replace(namespaces, queues)
+        for queue in gone:
+            self.waiting.gone(queue)
+
+    def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
+        self._catalogue.set_namespace(name, namespace)
+
+    def on_queue(self, queue: QueueName, identity: int | None) -> None:
+        if self._catalogue.set_queue(queue, identity):
+            self.waiting.gone(queue)
+
+    def on_document(self, name: str) -> None:
+        for listener in self.on_document_changed:
+            listener(name)
+
+    # -- settings and rights -----------------------------------------------------------------------
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """New settings for what comes from now on; queues that are there keep their own."""
@@ -161,14 +180,10 @@ class Broker:
         """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
         self.admit(caller, Verb.PUBLISH, queue.namespace)
 
-        def publish() -> Future[list[Published]]:
-            self._catalogue.check_bytes(queue.namespace)
-            return self.store.publish(queue, messages)
-
         in_queue = self._in_queue
         return in_queue.do(
             queue,
-            publish,
+            lambda: self.store.publish(queue, messages),
             lambda: in_queue.check_publish(queue, messages),
             takes_long=lambda: is_heavy(messages),
         )
@@ -220,15 +235,15 @@ class Broker:
                 later=later,
             )
 
-        in_queue = self._in_queue
+        in_queue, nothing = self._in_queue, list[LeasedMessage]()
         answer = in_queue.do(
             queue,
             lease,
             lambda: in_queue.check_lease(queue, n, lease_s, group),
-            makes=wait_s > 0,
+            if_missing=None if wait_s else nothing,
         )
-        if later is not None and isinstance(answer, asyncio.Task):
-            self.waiting.expect(answer, later)
+        if later is not None and later.waiter is None:
+            self.waiting.expect(answer, later)  # the queue is being created
         return answer
 
     def lease_dead(
@@ -265,13 +280,13 @@ class Broker:
         A receipt of a namespace that the caller has no right to refuses the whole call.
         """
         self.admit(caller, Verb.CONSUME, caller.any_namespace)
-        return settle_by_queue(self.store, caller, settlements)
+        return settle_by_queue(self.store, self._catalogue, caller, settlements)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
         """Nobody is there to take them: they are ready again at once, and no attempt is spent."""
         settlements = [Settlement("release", one.receipt) for one in leased]
         if settlements and self._open:
-            settle_by_queue(self.store, INSIDE, settlements)
+            settle_by_queue(self.store, self._catalogue, INSIDE, settlements)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -285,13 +300,14 @@ class Broker:
 
     def has_queue(self, queue: QueueName) -> bool:
         """Is there such a queue?"""
-        return self.store.has(queue)
+        return queue in self._catalogue
 
     # -- looking -----------------------------------------------------------------------------------
 
-    def queue_of_message(self, id: str) -> QueueName:
+    async def queue_of_message(self, id: str) -> QueueName:
         """The queue that a message id is of; NoSuchMessage if there is none such."""
-        queue = self.store.queue_of(parse_id(id)[1])
+        identity = parse_id(id)[1]
+        queue = self._catalogue.queue_of(identity) or await self.store.find(identity)
         if queue is None:
             raise NoSuchMessage(f"there is no message {id} here")
         return queue
@@ -301,7 +317,10 @@ class Broker:
     ) -> Future[A]:
         """Run an operation in a queue. A message's own operations find the queue by its id."""
         if queue is None:
-            queue = self.queue_of_message(operation.id)  # type: ignore[attr-defined]
+            id_: str = operation.id  # type: ignore[attr-defined]
+            queue = self._catalogue.queue_of(parse_id(id_)[1])
+            if queue is None:
+                return asyncio.ensure_future(self._find_and_run(caller, operation, id_))
         self.admit(caller, operation.verb, queue.namespace)
         if operation.bounded:
             operation = operation.with_internal("max_bytes", self.answer_room())
@@ -312,6 +331,10 @@ class Broker:
         if operation.creates_queue:
             return self._in_queue.do(queue, partial(self.store.run, queue, operation))
         return self.store.run(queue, operation)
+
+    async def _find_and_run(self, caller: Caller, operation: Operation[A], id: str) -> A:
+        """Another broker may have created the queue a moment ago."""
+        return await self.run(caller, operation, await self.queue_of_message(id))
 
     def redrive_paced(
         self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
@@ -339,7 +362,7 @@ class Broker:
 
     async def metrics_page(self) -> bytes:
         """Every series, for Prometheus."""
-        queues = self.store.queues()
+        queues = self._catalogue.queues()
         found: list[tuple[QueueName, Stats]] = []
         for number, queue in enumerate(queues, start=1):
             try:
@@ -387,8 +410,8 @@ class Broker:
         self.admit(caller, Verb.MANAGE, name)
 
         async def delete() -> None:
-            for queue in await self._catalogue.delete_namespace(name, force=force):
-                await self._gone(queue)
+            for queue in await self.store.delete_namespace(name, force=force):
+                await self._deleted(queue)
 
         await self.background.run(delete())
 
@@ -396,7 +419,7 @@ class Broker:
         """Delete a namespace and its queues; NotEmpty while one of them holds a message."""
         self.admit(caller, Verb.MANAGE, name)
         self._catalogue.namespace(name)
-        queues = self.store.queues(name)
+        queues = self._catalogue.queues(name)
         for queue in queues:
             held = (await self.store.run(queue, GetStats())).unfinished
             if held:
@@ -406,14 +429,14 @@ class Broker:
                 )
         for queue in queues:
             await self.background.run(self._delete_queue(queue, if_empty=True))
-        await self._catalogue.delete_namespace(name, force=False)
+        await self.store.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
         """The names of the queues that the caller may read; of one namespace, or of all."""
         self.admit(caller, Verb.READ, caller.any_namespace if namespace is None else namespace)
         if namespace is not None:
             self._catalogue.namespace(namespace)
-        found = self.store.queues(namespace)
+        found = self._catalogue.queues(namespace)
         return [queue for queue in found if caller.may(Verb.READ, queue.namespace)]
 
     def queue_info(self, caller: Caller, queue: QueueName) -> Future[QueueInfo]:
@@ -439,10 +462,9 @@ class Broker:
 
     async def _delete_queue(self, queue: QueueName, *, if_empty: bool = False) -> None:
         await self.store.delete(queue, if_empty=if_empty)
-        await self._gone(queue)
+        await self._deleted(queue)
 
-    async def _gone(self, queue: QueueName) -> None:
-        """Tell those who had to do with a queue that was deleted."""
-        self.waiting.gone(queue)
+    async def _deleted(self, queue: QueueName) -> None:
+        """Let go of what was about a queue that this broker deleted."""
         for listener in self.on_deleted:
             await listener(queue)

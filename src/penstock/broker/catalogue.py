@@ -1,52 +1,76 @@
-"""Namespaces and queues: making them, their defaults, and how much a namespace may hold."""
+"""Namespaces and queues as the broker knows them, and how it creates them.
+
+`Catalogue` is a cache of the store's catalogue, fed by the store's notices. A name that is missing
+from it may have been created through another broker a moment ago: the store has the last word.
+"""
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from penstock.broker.background import Background
+from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.store import NamespaceInfo, QueueInfo, Store
-from penstock.checking import check_whole
+from penstock.broker.store import NamespaceInfo, Publishable, QueueIdentities, QueueInfo, Store
+from penstock.checking import check_number, check_whole
 from penstock.clock import Clock
 from penstock.errors import (
     AlreadyExists,
     InvalidInput,
+    NoSuchGroup,
     NoSuchNamespace,
-    NotEmpty,
+    NoSuchQueue,
+    PenstockError,
     QuotaExceeded,
 )
-from penstock.model import NS
+from penstock.model import MAIN_GROUP_NAME
 from penstock.names import QueueName, check_name
-from penstock.queue.settings import QueueSettings
+from penstock.queue.behaviours import as_new
+from penstock.queue.delivering import check_count
+from penstock.queue.drafting import check_messages
+from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, QueueSettings
 
 _T = TypeVar("_T")
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")
 
 
 class Catalogue:
-    """What there is. Changes are made one at a time, each to its end; looking costs nothing."""
+    """The namespaces and queues of a store. Looking costs nothing; changes go to the store."""
 
-    def __init__(
-        self,
-        store: Store,
-        settings: Callable[[], BrokerSettings],
-        clock: Clock,
-        background: Background,
-    ) -> None:
+    def __init__(self, store: Store, settings: Callable[[], BrokerSettings], clock: Clock) -> None:
         self._store = store
-        self._background = background
         self._settings = settings
         self._clock = clock
         self._namespaces: dict[str, NamespaceInfo] = {}
-        self._recount_at_ns: dict[str, int] = {}  # by namespace: when its bytes may be added up
-        self._turn = asyncio.Lock()
+        self._queues: dict[QueueName, int] = {}  # with their identities
+        self._by_identity: dict[int, QueueName] = {}
+        self._turn = asyncio.Lock()  # one creation at a time, so that `max_queues` is exact
 
-    async def load(self) -> None:
-        self._namespaces = {one.name: one for one in await self._store.namespaces()}
+    # -- notices of the store ----------------------------------------------------------------------
 
-    # -- namespaces --------------------------------------------------------------------------------
+    def replace(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
+        """Replace everything that is known."""
+        self._namespaces = {one.name: one for one in namespaces}
+        self._queues = dict(queues)
+        self._by_identity = {identity: queue for queue, identity in queues.items() if identity}
+
+    def set_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
+        if namespace is None:
+            self._namespaces.pop(name, None)
+        else:
+            self._namespaces[name] = namespace
+
+    def set_queue(self, queue: QueueName, identity: int | None) -> bool:
+        """Return whether a queue of this name, with another identity, is gone by this."""
+        old = self._queues.pop(queue, None)
+        if old:
+            self._by_identity.pop(old, None)
+        if identity is not None:
+            self._queues[queue] = identity
+            self._by_identity[identity] = queue
+        return old is not None and old not in (0, identity)
+
+    # -- looking -----------------------------------------------------------------------------------
 
     def namespaces(self) -> list[NamespaceInfo]:
         return sorted(self._namespaces.values())
@@ -57,136 +81,165 @@ class Catalogue:
             raise NoSuchNamespace(f"there is no namespace {name!r}")
         return found
 
+    def queues(self, namespace: str | None = None) -> list[QueueName]:
+        return sorted(q for q in self._queues if namespace is None or q.namespace == namespace)
+
+    def __contains__(self, queue: QueueName) -> bool:
+        return queue in self._queues
+
+    def queue_of(self, identity: int) -> QueueName | None:
+        return self._by_identity.get(identity)
+
+    def settings_of_new(
+        self, namespace: str, settings: Mapping[str, Any] | None = None
+    ) -> QueueSettings:
+        """Return the settings that a queue created now would begin with."""
+        known = self._namespaces.get(namespace)
+        defaults = {} if known is None else known.defaults
+        return self._settings().queue_settings(defaults, settings or {})
+
+    def has_byte_quota(self, name: str) -> bool:
+        namespace = self._namespaces.get(name)
+        return namespace is not None and namespace.max_bytes > 0
+
+    # -- changing ----------------------------------------------------------------------------------
+
     async def create_namespace(
         self, name: str, defaults: Mapping[str, Any], max_queues: int, max_bytes: int
     ) -> NamespaceInfo:
         check_name("namespace", name)
-
-        async def create() -> NamespaceInfo:
-            if name in self._namespaces:
-                raise AlreadyExists(f"there is a namespace {name!r} already")
-            new = NamespaceInfo(name, self._clock.now_ns(), defaults, max_queues, max_bytes)
-            return await self._save(new)
-
-        return await self._in_turn(create())
+        new = NamespaceInfo(name, self._clock.now_ns(), defaults, max_queues, max_bytes)
+        self._check_namespace(new)
+        if not await self._store.replace_namespace(None, new):
+            raise AlreadyExists(f"there is a namespace {name!r} already")
+        return new
 
     async def change_namespace(self, name: str, changes: Mapping[str, Any]) -> NamespaceInfo:
-        async def change() -> NamespaceInfo:
-            known = self.namespace(name)
-            for field in changes:
-                if field not in _CHANGEABLE:
-                    raise InvalidInput(
-                        f"a namespace has no {field!r} to be changed: there are "
-                        f"{', '.join(_CHANGEABLE)}"
-                    )
-            return await self._save(known._replace(**changes))
+        for field in changes:
+            if field not in _CHANGEABLE:
+                raise InvalidInput(
+                    f"a namespace has no {field!r} to be changed: there are "
+                    f"{', '.join(_CHANGEABLE)}"
+                )
+        while True:
+            old = self.namespace(name)
+            new = old._replace(**changes)
+            self._check_namespace(new)
+            if await self._store.replace_namespace(old, new):
+                return new
 
-        return await self._in_turn(change())
-
-    def _in_turn(self, change: Coroutine[Any, Any, _T]) -> Future[_T]:
-        """Make a change when those before are made, also if the caller is cancelled meanwhile."""
-
-        async def in_turn() -> _T:
-            async with self._turn:
-                return await change
-
-        return self._background.run(in_turn())
-
-    async def _save(self, namespace: NamespaceInfo) -> NamespaceInfo:
+    def _check_namespace(self, namespace: NamespaceInfo) -> None:
         if not isinstance(namespace.defaults, Mapping):
             raise InvalidInput("defaults are a mapping of queue settings to values")
         self._settings().queue_settings(namespace.defaults)  # refuses what no queue could have
         check_whole("max_queues", namespace.max_queues, 0, 1 << 40)
         check_whole("max_bytes", namespace.max_bytes, 0, 1 << 60)
-        await self._store.save_namespace(namespace)
-        self._namespaces[namespace.name] = namespace
-        return namespace
-
-    async def delete_namespace(self, name: str, *, force: bool) -> list[QueueName]:
-        """The queues that went with it."""
-
-        async def delete() -> list[QueueName]:
-            self.namespace(name)
-            queues = self._store.queues(name)
-            if queues and not force:
-                raise NotEmpty(
-                    f"namespace {name!r} has {len(queues)} queues ({queues[0].name} …): delete "
-                    f"them first, or use force"
-                )
-            await self._store.delete_namespace(name)
-            del self._namespaces[name]
-            self._recount_at_ns.pop(name, None)
-            return queues
-
-        return await self._in_turn(delete())
-
-    # -- queues ------------------------------------------------------------------------------------
-
-    async def ensure_queue(self, queue: QueueName) -> None:
-        """Make it, and its namespace, unless another call did so meanwhile."""
-
-        async def ensure() -> None:
-            if not self._store.has(queue):
-                await self._create(queue, {})
-
-        await self._in_turn(ensure())
 
     async def create_queue(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
-        async def create() -> QueueInfo:
-            if self._store.has(queue):
-                raise AlreadyExists(f"there is a queue {queue} already")
-            return await self._create(queue, settings)
-
-        return await self._in_turn(create())
-
-    async def _create(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
         QueueName.checked(*queue)
-        known = self._namespaces.get(queue.namespace)
-        wanted = self.settings_of_new(queue.namespace, settings)
-        self._check_count(queue.namespace, known)
-        if known is None:
-            await self._save(NamespaceInfo(queue.namespace, self._clock.now_ns(), {}))
-        return await self._store.create(queue, wanted)
+        async with self._turn:
+            wanted = self.settings_of_new(queue.namespace, settings)
+            most = self._settings().max_queues
+            if queue not in self and len(self._queues) >= most:
+                raise QuotaExceeded(f"there are {most} queues already, the most (max_queues)")
+            return await self._store.create(queue, wanted)
 
-    def settings_of_new(
-        self, namespace: str, settings: Mapping[str, Any] | None = None
-    ) -> QueueSettings:
-        """What a queue made now would begin with."""
-        known = self._namespaces.get(namespace)
-        defaults = {} if known is None else known.defaults
-        return self._settings().queue_settings(defaults, settings or {})
+    async def ensure_queue(self, queue: QueueName) -> None:
+        """Create a queue, unless another call or broker did so in the meantime."""
+        if queue not in self:
+            try:
+                await self.create_queue(queue, {})
+            except AlreadyExists:
+                pass
 
-    def _check_count(self, name: str, namespace: NamespaceInfo | None) -> None:
-        most = self._settings().max_queues
-        if len(self._store.queues()) >= most:
-            raise QuotaExceeded(f"there are {most} queues already, as many as may be (max_queues)")
-        quota = namespace.max_queues if namespace is not None else 0
-        if quota and len(self._store.queues(name)) >= quota:
-            raise QuotaExceeded(f"namespace {name!r} has {quota} queues, as many as it may")
 
-    def _may_recount(self, name: str) -> bool:
-        """Once a second, so that publishes that are refused cost little."""
-        now_ns = self._clock.monotonic_ns()
-        if now_ns < self._recount_at_ns.get(name, 0):
-            return False
-        self._recount_at_ns[name] = now_ns + NS
-        return True
+class CreateOnUse:
+    """Run calls in queues that are created if need be. Count the refusals.
 
-    def has_byte_quota(self, name: str) -> bool:
-        """Is there a limit to the bytes of a namespace?"""
-        namespace = self._namespaces.get(name)
-        return namespace is not None and namespace.max_bytes > 0
+    What a new queue would refuse is found out first: a bad call creates nothing.
+    """
 
-    def check_bytes(self, name: str) -> None:
-        """Refuse to publish where the namespace holds as much as it may."""
-        namespace = self._namespaces.get(name)
-        if namespace is None or not namespace.max_bytes:
-            return
-        held = self._store.bytes_of(name)
-        if held >= namespace.max_bytes and self._may_recount(name):
-            held = self._store.bytes_of(name, recount=True)  # a compaction may have made room
-        if held >= namespace.max_bytes:
-            raise QuotaExceeded(
-                f"the queues of namespace {name!r} hold {held} bytes, and may hold "
-                f"{namespace.max_bytes}: consume and compact, or raise max_bytes"
-            )
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        clock: Clock,
+        metrics: BrokerMetrics,
+        *,
+        is_allowed: Callable[[], bool],
+    ) -> None:
+        self._catalogue = catalogue
+        self._clock = clock
+        self._metrics = metrics
+        self._is_allowed = is_allowed
+
+    def do(
+        self,
+        queue: QueueName,
+        work: Callable[[], Future[_T]],
+        check: Callable[[], None] | None = None,
+        *,
+        if_missing: _T | None = None,
+        takes_long: Callable[[], bool] | None = None,
+    ) -> Future[_T]:
+        """Do the work in a queue. If the queue is missing, `check` the call and create it.
+
+        If `takes_long`, the check runs in a thread. With `if_missing`, create nothing, and return
+        that if the queue does not exist.
+        """
+        try:
+            if queue in self._catalogue or not self._is_allowed():
+                answer = work()  # the store refuses what it does not have
+            elif takes_long is not None and takes_long():
+                return self._count(asyncio.ensure_future(self._create_and_do(queue, work, check)))
+            else:
+                if check is not None:
+                    check()
+                if if_missing is not None:
+                    answer = asyncio.ensure_future(self._try(work, if_missing))
+                else:
+                    answer = asyncio.ensure_future(self._create_and_do(queue, work))
+        except PenstockError as error:
+            self._metrics.refused(error)
+            raise
+        return self._count(answer)
+
+    def _count(self, answer: Future[_T]) -> Future[_T]:
+        answer.add_done_callback(self._count_refusal)
+        return answer
+
+    def _count_refusal(self, done: Future[Any]) -> None:
+        error = None if done.cancelled() else done.exception()
+        if isinstance(error, PenstockError):
+            self._metrics.refused(error)
+
+    @staticmethod
+    async def _try(work: Callable[[], Future[_T]], if_missing: _T) -> _T:
+        """Another broker may have created the queue a moment ago."""
+        try:
+            return await work()
+        except NoSuchQueue:
+            return if_missing
+
+    async def _create_and_do(
+        self,
+        queue: QueueName,
+        work: Callable[[], Future[_T]],
+        check: Callable[[], None] | None = None,
+    ) -> _T:
+        if check is not None:
+            await asyncio.to_thread(check)
+        await self._catalogue.ensure_queue(queue)
+        return await work()
+
+    def check_publish(self, queue: QueueName, messages: Sequence[Publishable]) -> None:
+        """Raise an error if a new queue of this name would not take the messages."""
+        settings = self._catalogue.settings_of_new(queue.namespace)
+        check_messages(as_new(messages), settings, self._clock.now_ns())
+
+    def check_lease(self, queue: QueueName, n: int, lease_s: float | None, group: str) -> None:
+        """Raise an error if no new queue would take such a lease. A new one has one group."""
+        check_count(n)
+        if lease_s is not None:
+            check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
+        if group != MAIN_GROUP_NAME:
+            raise NoSuchGroup(f"there is no group {group!r}: neither is there a queue {queue}")

@@ -1,11 +1,10 @@
-"""The part of the door that is about files: logs read as such, and segments brought in whole."""
+"""The broker's calls about segment files: reading logs, staging segments and adopting them."""
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from penstock.broker.access import Caller
-from penstock.broker.catalogue import Catalogue
 from penstock.broker.segments import (
     Adoption,
     LogName,
@@ -14,7 +13,8 @@ from penstock.broker.segments import (
     StagedSegment,
     StagingInfo,
 )
-from penstock.broker.store import Store
+from penstock.broker.store import Store, StoreFiles
+from penstock.errors import NotSupported
 from penstock.names import QueueName
 from penstock.operations import Verb
 
@@ -26,26 +26,30 @@ class _InQueue(Protocol):
 
 
 class FileDoor:
-    """As `Broker`, whose rules hold here as well."""
+    """The file calls of a broker. Raise NotSupported if its store has no files."""
 
     def __init__(
         self,
         store: Store,
-        catalogue: Catalogue,
         admit: Callable[[Caller, Verb, str | None], Any],
         in_queue: _InQueue,
     ) -> None:
         self._store = store
-        self._catalogue = catalogue
         self._admit = admit
         self._in_queue = in_queue
+
+    @property
+    def _files(self) -> StoreFiles:
+        if self._store.files is None:
+            raise NotSupported("this broker's store has no segment files: read through the queue")
+        return self._store.files
 
     def segments(
         self, caller: Caller, queue: QueueName, *, time_ns: int | None = None
     ) -> Future[QueueSegments]:
         """The files of a queue, for those who read its logs as such."""
         self._admit(caller, Verb.READ, queue.namespace)
-        return self._store.segments(queue, time_ns=time_ns)
+        return self._files.segments(queue, time_ns=time_ns)
 
     def read_segment(
         self,
@@ -58,36 +62,35 @@ class FileDoor:
         end: int | None = None,
     ) -> Future[SegmentBytes]:
         self._admit(caller, Verb.READ, queue.namespace)
-        return self._store.read_segment(queue, log, base, start, end)
+        return self._files.read_segment(queue, log, base, start, end)
 
     def read_index(
         self, caller: Caller, queue: QueueName, log: LogName, base: int
     ) -> Future[bytes]:
         self._admit(caller, Verb.READ, queue.namespace)
-        return self._store.read_index(queue, log, base)
+        return self._files.read_index(queue, log, base)
 
     def note_archived(self, caller: Caller, queue: QueueName, upto: int) -> Future[None]:
         """With `archive_required` messages below that seq may go now."""
         self._admit(caller, Verb.MANAGE, queue.namespace)
-        return self._store.note_archived(queue, upto)
+        return self._files.note_archived(queue, upto)
 
     def staging(
         self, caller: Caller, queue: QueueName, applications_with: str | None = None
     ) -> Future[StagingInfo]:
         """What is needed to write segments for a queue, which is made if it is not there."""
         self._admit(caller, Verb.PUBLISH, queue.namespace)
-        return self._in_queue(queue, lambda: self._store.staging(queue, applications_with))
+        return self._in_queue(queue, lambda: self._files.staging(queue, applications_with))
 
     def stage(
         self, caller: Caller, queue: QueueName, folder: str, name: str, offset: int, data: bytes
     ) -> Future[None]:
         self._admit(caller, Verb.PUBLISH, queue.namespace)
-        self._catalogue.check_bytes(queue.namespace)
-        return self._store.stage(queue, folder, name, offset, data)
+        return self._files.stage(queue, folder, name, offset, data)
 
     def unstage(self, caller: Caller, queue: QueueName, folder: str) -> Future[None]:
         self._admit(caller, Verb.PUBLISH, queue.namespace)
-        return self._store.unstage(queue, folder)
+        return self._files.unstage(queue, folder)
 
     def adopt(
         self,
@@ -100,5 +103,4 @@ class FileDoor:
     ) -> Future[Adoption]:
         """Take staged segments in as messages, all or none; a named transaction once."""
         self._admit(caller, Verb.PUBLISH, queue.namespace)
-        self._catalogue.check_bytes(queue.namespace)
-        return self._store.adopt(queue, staged, app, version)
+        return self._files.adopt(queue, staged, app, version)

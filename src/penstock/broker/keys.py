@@ -1,7 +1,8 @@
 """API keys: who may do what, where. A key is shown once, when it is made; only its hash is kept.
 
-They stand in a document of the store, which `penstock keys` writes as well: a broker that runs on
-the same directory sees the change when a key is next used.
+The keys are a document of the store, which `penstock keys` changes beside running brokers. A broker
+reads it again when the store tells of a change, and at least every second while keys are used: the
+embedded store does not see what another process writes.
 """
 
 import asyncio
@@ -11,16 +12,14 @@ import json
 import logging
 import re
 import secrets
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.broker.access import Caller
 from penstock.broker.client_limits import ClientBuckets
-from penstock.broker.embedded.layout import Layout
-from penstock.broker.store import Store
+from penstock.broker.store import Documents, update_document
 from penstock.clock import Clock, SystemClock
 from penstock.errors import AlreadyExists, InvalidInput, KeyRefused, LedgerError, PenstockError
-from penstock.ledger.files import OsFiles
 from penstock.names import check_name
 from penstock.operations import Verb
 
@@ -131,7 +130,7 @@ def _key(item: dict[str, Any]) -> Key:
 class Keys:
     """The keys of a broker, in memory, kept up with the store's document."""
 
-    def __init__(self, store: Store, clock: Clock | None = None) -> None:
+    def __init__(self, store: Documents, clock: Clock | None = None) -> None:
         self._store = store
         self._clock = clock or SystemClock()
         self._by_id: dict[str, Key] = {}
@@ -139,6 +138,7 @@ class Keys:
         self._known: dict[str, Caller] = {}  # by address; made once, not for each call
         self._loaded_ns = 0
         self._loading: asyncio.Future[None] | None = None
+        self._has_changed = False
         self._failures = ClientBuckets(
             rate_per_s=_FAILURES_PER_S, burst=_FAILURES, most=_MAX_FAILING, clock=self._clock
         )
@@ -150,6 +150,12 @@ class Keys:
         self._own = {key.digest: key for key in keys if key.is_own}
         self._loaded_ns = self._clock.monotonic_ns()
 
+    def on_document(self, name: str) -> None:
+        """For `Broker.on_document_changed`: read the keys again if they changed."""
+        if name == DOCUMENT:
+            self._has_changed = True
+            self._refresh()
+
     @property
     def loaded_ns(self) -> int:
         """When they were last read, on the monotonic clock: what was known before may be old."""
@@ -157,7 +163,7 @@ class Keys:
 
     @property
     def required(self) -> bool:
-        """Once there is a key, nobody gets in without one; also if it was revoked since."""
+        """Return whether calls need a key: if there ever was one, revoked or not."""
         return bool(self._by_id)
 
     async def admit(self, token: str | None, ip: str) -> Caller:
@@ -215,7 +221,10 @@ class Keys:
 
     async def _load_quietly(self) -> None:
         try:
-            await self.load()
+            self._has_changed = True
+            while self._has_changed:  # perhaps again, while they are read
+                self._has_changed = False
+                await self.load()
         except (PenstockError, OSError) as error:
             log.error("the keys could not be read again; those known stay good: %s", error)
             self._loaded_ns = self._clock.monotonic_ns()
@@ -228,54 +237,50 @@ def _digest(secret: str) -> str:
 _NOBODY = _digest("")
 
 
-class KeyFile:
-    """The keys of a data directory, for the command line. A broker may be running on it."""
+class KeyEditor:
+    """Lists, creates and revokes the keys of a store. Brokers may be running on it."""
 
-    def __init__(self, path: str, clock: Clock | None = None) -> None:
-        self._layout = Layout(OsFiles(), path)
+    def __init__(self, store: Documents, clock: Clock | None = None) -> None:
+        self._store = store
         self._clock = clock or SystemClock()
 
-    def list(self) -> "list[Key]":
-        return load_keys(self._layout.load_document(DOCUMENT))
+    async def list(self) -> "list[Key]":
+        return load_keys(await self._store.load_document(DOCUMENT))
 
-    def create(
+    async def create(
         self,
         label: str,
         verbs: Iterable[str],
         namespaces: Iterable[str] | None = None,
         value: str | None = None,
     ) -> tuple[Key, str]:
-        """Return the key, and its token: shown now and never again. `value`: a token to take."""
+        """Return the key, and its token, which is not kept. `value`: the token to use."""
         key, token = make_key(label, verbs, namespaces, self._clock.now_ns(), value)
 
-        def add(keys: Sequence[Key]) -> Sequence[Key]:
+        def add(old: bytes | None) -> bytes:
+            keys = load_keys(old)
             if len(keys) >= MAX_KEYS:
                 raise InvalidInput(f"there are {MAX_KEYS} keys already, the most there may be")
             if any(key.id == one.id or key.digest == one.digest for one in keys):
                 raise AlreadyExists("there is such a key already, or was, and it was revoked")
-            return [*keys, key]
+            return dump_keys([*keys, key])
 
-        self._change(add)
+        await update_document(self._store, DOCUMENT, add)
         return key, token
 
-    def revoke(self, id: str) -> Key:
-        """It is good for nothing from now on. It stays listed."""
+    async def revoke(self, id: str) -> Key:
+        """Revoke a key: it is refused from now on. It stays listed."""
 
-        def revoke(keys: Sequence[Key]) -> Sequence[Key]:
+        def revoke(old: bytes | None) -> bytes:
+            keys = load_keys(old)
             if all(key.id != id for key in keys):
                 raise InvalidInput(f"there is no key {id!r}; `penstock keys list` shows them")
-            return [
+            return dump_keys(
                 key._replace(revoked_at_ns=self._clock.now_ns())
                 if key.id == id and not key.revoked_at_ns
                 else key
                 for key in keys
-            ]
+            )
 
-        return next(key for key in self._change(revoke) if key.id == id)
-
-    def _change(self, change: Callable[[Sequence[Key]], Sequence[Key]]) -> Sequence[Key]:
-        while True:
-            old = self._layout.load_document(DOCUMENT)
-            keys = change(load_keys(old))
-            if self._layout.replace_document(DOCUMENT, old, dump_keys(keys)):
-                return keys
+        keys = load_keys(await update_document(self._store, DOCUMENT, revoke))
+        return next(key for key in keys if key.id == id)

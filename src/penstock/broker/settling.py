@@ -6,6 +6,7 @@ from asyncio import Future
 from collections.abc import Sequence
 
 from penstock.broker.access import Caller
+from penstock.broker.catalogue import Catalogue
 from penstock.broker.store import Outcome, Settlement, Store
 from penstock.errors import NoSuchQueue, ReceiptInvalid
 from penstock.model import Receipt
@@ -13,33 +14,46 @@ from penstock.names import QueueName
 from penstock.operations import Verb
 
 _AT_ONCE = 200  # receipts; others have their turn before the next
-_NOBODYS = "the receipt is of no queue that is here"
+_NO_QUEUE = "the receipt is of no queue that exists"
 
 
 def settle_by_queue(
-    store: Store, caller: Caller, settlements: Sequence[Settlement]
+    store: Store, catalogue: Catalogue, caller: Caller, settlements: Sequence[Settlement]
 ) -> Future[list[Outcome]]:
     """Settle each; NotAllowed, before anything is settled, if one is of a foreign namespace."""
     outcomes: list[Outcome | None] = [None] * len(settlements)
     by_queue: dict[QueueName, list[int]] = {}
+    unknown: dict[int, list[int]] = {}  # by identity
     for index, settlement in enumerate(settlements):
         try:
             identity = Receipt.unpack(settlement.receipt).identity
         except ReceiptInvalid as error:
             outcomes[index] = Outcome(settlement.receipt, "invalid", str(error))
             continue
-        queue = store.queue_of(identity)
+        queue = catalogue.queue_of(identity)
         if queue is None:
-            outcomes[index] = Outcome(settlement.receipt, "gone", _NOBODYS)
+            unknown.setdefault(identity, []).append(index)
         else:
             by_queue.setdefault(queue, []).append(index)
     for queue in by_queue:
         caller.check(Verb.CONSUME, queue.namespace)
-    if len(by_queue) == 1:
+    if len(by_queue) == 1 and not unknown:
         ((queue, indexes),) = by_queue.items()
         if len(indexes) == len(settlements) <= _AT_ONCE:
             return store.settle(queue, settlements)
-    return asyncio.ensure_future(_settle_all(store, settlements, by_queue, outcomes))
+
+    async def settle_all() -> list[Outcome]:
+        for identity, indexes in unknown.items():
+            queue = await store.find(identity)  # of a queue that another broker just created
+            if queue is None:
+                for index in indexes:
+                    outcomes[index] = Outcome(settlements[index].receipt, "gone", _NO_QUEUE)
+            else:
+                caller.check(Verb.CONSUME, queue.namespace)
+                by_queue.setdefault(queue, []).extend(indexes)
+        return await _settle_all(store, settlements, by_queue, outcomes)
+
+    return asyncio.ensure_future(settle_all())
 
 
 async def _settle_all(
@@ -59,7 +73,7 @@ async def _settle_all(
             found = await asyncio.gather(*(one for _, one in asked), return_exceptions=True)
         for (lot, _), result in zip(asked, found, strict=True):
             if isinstance(result, NoSuchQueue):  # deleted meanwhile
-                result = [Outcome(settlements[i].receipt, "gone", _NOBODYS) for i in lot]
+                result = [Outcome(settlements[i].receipt, "gone", _NO_QUEUE) for i in lot]
             elif isinstance(result, BaseException):
                 raise result
             for index, outcome in zip(lot, result, strict=True):

@@ -1,11 +1,11 @@
-"""Where the broker keeps queues: the one interface between `Broker` and what is below it.
+"""Where brokers keep queues: the one interface between `Broker` and the storage below it.
 
-The embedded store (files of this machine) is the first to implement it; tests/conformance holds
-every implementation to the same behaviour.
+Several brokers may use one store at the same time: each has a `Store` object of its own. The suite
+in tests/conformance holds every implementation to the same behaviour.
 
-Calls that may have to wait for a disk or another machine answer with a future. It is done when the
-change is as durable as the queue's sync policy promises. What is wrong with the call is raised at
-once or by the future: whoever awaits sees no difference. Everything runs in one event loop.
+Calls that may wait for a disk or another machine return a future. It is done when the change is as
+durable as the queue's sync policy promises. An error is raised at once or by the future; a caller
+must expect both. Everything runs in one event loop.
 """
 
 from asyncio import Future
@@ -92,76 +92,155 @@ def payload_bytes(leased: Sequence[LeasedMessage]) -> int:
     return sum([len(one[0][2]) for one in leased])  # one.message.payload, without two calls each
 
 
-class Store(Protocol):
-    """Queues, by name. Every method may raise NoSuchQueue where it names a queue."""
+class StoreListener(Protocol):
+    """What a store tells a broker, in the event loop. The methods return at once and never raise.
+
+    Notices about one name arrive in the order of the changes. A broker is told of its own change
+    before the call that made it is answered, and of the changes of other brokers soon after.
+    """
+
+    def on_ready(self, queue: QueueName) -> None:
+        """A message of a watched queue may be ready: published, due, released, or its lease over.
+        It does not matter which broker caused it."""
+
+    def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: "QueueIdentities") -> None:
+        """Everything there is: sent by `open`, and when notices may have been missed."""
+
+    def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
+        """A namespace was created, changed or (None) deleted."""
+
+    def on_queue(self, queue: QueueName, identity: int | None) -> None:
+        """A queue was created or (None) deleted."""
+
+    def on_document(self, name: str) -> None:
+        """A document was replaced or deleted."""
+
+
+QueueIdentities = Mapping[QueueName, int]  # 0: not known yet, for a queue that cannot be opened
+
+
+class StoreFiles(Protocol):
+    """The optional capability of a store that has, or renders, the segments of a queue."""
+
+    def segments(self, queue: QueueName, *, time_ns: int | None = None) -> Future[QueueSegments]:
+        """Return the durable segments of both logs at one moment. With a time, also return which
+        entry of each log is the first at or after it."""
+
+    def read_segment(
+        self, queue: QueueName, log: LogName, base: int, start: int, end: int | None
+    ) -> Future[SegmentBytes]:
+        """Return the bytes [start, end) of a segment or snapshot: durable, at most MAX_RANGE_BYTES.
+        Raise NoSuchSegment if it was removed."""
+
+    def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
+        """Return the sparse index of a segment."""
+
+    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
+        """Record that all messages below a seq are archived: `archive_required` lets them go."""
+
+    def staging(
+        self, queue: QueueName, applications_with: str | None = None
+    ) -> Future[StagingInfo]:
+        """Return what is needed to write segments for the queue. InvalidInput if it has a bound.
+
+        With `applications_with`, also return the applications that have a transaction in the queue
+        and whose names begin so.
+        """
+
+    def stage(
+        self, queue: QueueName, folder: str, name: str, offset: int, data: bytes
+    ) -> Future[None]:
+        """Write a part of a segment into the staging area, durably."""
+
+    def unstage(self, queue: QueueName, folder: str) -> Future[None]:
+        """Delete what was staged in a folder; do nothing if there is none."""
+
+    def adopt(
+        self, queue: QueueName, staged: Sequence[StagedSegment], app: str | None, version: int
+    ) -> Future[Adoption]:
+        """Adopt staged segments as messages, in this order, all or none. A version of an
+        application that was adopted before, or a lower one, is not adopted again."""
+
+
+class Documents(Protocol):
+    """Small documents of the brokers (keys, webhooks …). They can be used before `Store.open`."""
+
+    def load_document(self, name: str) -> Future[bytes | None]:
+        """Return a document; None if there is none."""
+
+    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> Future[bool]:
+        """Compare and set: replace a document by `new`, durably, if it still holds `old`.
+
+        None stands for no document. Return False if it holds something else.
+        """
+
+
+class Store(Documents, Protocol):
+    """Queues, by name. Every method that names a queue may raise NoSuchQueue."""
 
     # -- life --------------------------------------------------------------------------------------
 
     async def claim(self) -> None:
-        """Take the store for this broker alone, before it is opened. LedgerLocked if another has
-        it. `open` does so too where it was not done."""
+        """Prepare to open. Raise LedgerLocked if the store is for one process and another has it.
+        `open` does this too if it was not done."""
 
-    async def open(self, *, on_ready: Callable[[QueueName], None]) -> None:
-        """Get ready to be used. `on_ready` is told when a message of a watched queue may be ready:
-        published, due, given back, or its lease over."""
+    async def open(self, listener: StoreListener) -> None:
+        """Recover, send `listener.on_catalogue`, and send notices from then on."""
 
     async def close(self) -> None: ...
 
     def announce(self, url: str) -> Future[None]:
-        """Tell others who see the same files where the broker can be asked."""
+        """Tell those who find the store locked where this broker is reached."""
 
     @property
     def progress(self) -> tuple[int, int]:
-        """Queues recovered, and queues in all, while `open` is at work."""
+        """Return the queues recovered, and all queues, while `open` is at work."""
 
     @property
     def trouble(self) -> str | None:
-        """Why some queue takes no writes (a failed sync, damage); None if all is well."""
+        """Return why some queue takes no writes (a failed sync, damage), or None."""
+
+    @property
+    def files(self) -> StoreFiles | None:
+        """Return the segments of the queues; None if this store has none."""
 
     def watch(self, queue: QueueName) -> None:
-        """Somebody waits for messages of this queue. Counted: each needs its own `unwatch`."""
+        """Send `on_ready` for this queue. Calls are counted: each needs its own `unwatch`."""
 
     def unwatch(self, queue: QueueName) -> None: ...
 
-    # -- catalogue ---------------------------------------------------------------------------------
+    # -- catalogue: changes are atomic, also between brokers ---------------------------------------
 
-    def namespaces(self) -> Future[list[NamespaceInfo]]:
-        """All of them, by name."""
+    def replace_namespace(self, old: NamespaceInfo | None, new: NamespaceInfo) -> Future[bool]:
+        """Compare and set: create a namespace (`old` is None) or change it.
 
-    def save_namespace(self, namespace: NamespaceInfo) -> Future[None]:
-        """Make it, or change it."""
+        Return False if it is not as `old` says; a notice says before that how it is.
+        """
 
-    def delete_namespace(self, name: str) -> Future[None]:
-        """With all its queues."""
-
-    def queues(self, namespace: str | None = None) -> list[QueueName]:
-        """The queues of a namespace, or all, sorted. From memory."""
-
-    def has(self, queue: QueueName) -> bool:
-        """Is there such a queue? From memory."""
+    def delete_namespace(self, name: str, *, force: bool) -> Future[list[QueueName]]:
+        """Delete a namespace and its queues, and return these. NotEmpty without force."""
 
     def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
-        """Make a queue in a namespace that exists; AlreadyExists if there is one."""
+        """Create a queue, and its namespace if there is none.
+
+        Raise AlreadyExists if there is one, QuotaExceeded if its namespace is full.
+        """
 
     def info(self, queue: QueueName) -> Future[QueueInfo]: ...
+
+    def find(self, identity: int) -> Future[QueueName | None]:
+        """Return the queue that an id or a receipt is of."""
 
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         """Change some settings; the others stay."""
 
     def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
-        """Forget a queue and all that is in it. `if_empty`: NotEmpty if a message is in it."""
-
-    def bytes_of(self, namespace: str, *, recount: bool = False) -> int:
-        """What its queues hold on disk, nearly. From memory, as a running count; `recount` adds up
-        anew, which takes longer the more queues there are."""
-
-    def queue_of(self, identity: int) -> QueueName | None:
-        """The queue that an id or a receipt is of. From memory."""
+        """Delete a queue and its messages. `if_empty`: raise NotEmpty if it holds any."""
 
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
-        """All or none."""
+        """Publish all or none. QuotaExceeded while the namespace holds `max_bytes` or more."""
 
     def lease(
         self,
@@ -174,78 +253,60 @@ class Store(Protocol):
         dead: bool = False,
         max_bytes: Callable[[], int] = no_byte_limit,
     ) -> Future[list[LeasedMessage]]:
-        """What is ready now (with `dead`: dead letters): up to `n`, at least one, and no more than
-        fit into `max_bytes`. That is called when it is the lease's turn, and may raise. Where it is
-        found at once that nothing is ready, the future is done when it is returned.
+        """Lease messages that are ready now (with `dead`: dead letters), or none.
 
-        If it is cancelled before it is done, the messages are given back untouched.
+        At most `n`, and no more than fit into `max_bytes`, but at least one if one is ready.
+        `max_bytes` is called when the lease is carried out, and may raise. If the future is
+        cancelled before it is done, the messages are released, and no attempt is spent.
         """
 
     @property
     def unanswered_bytes(self) -> int:
-        """Payload bytes of leases that are being read, or are not handed over yet."""
+        """Return the payload bytes of leases that are being read, or are not handed over yet."""
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
-        """How many are ready, if that is known without asking anyone."""
+        """Return how many messages are ready if this process knows it, else None."""
 
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        """Each by itself, in order; the outcomes in the same order.
+        """Settle each by itself, in order. Return the outcomes in the same order.
 
         An ack that was answered not long ago is `repeated`: a client whose connection broke asks
-        again, and is told that all is well.
+        again.
         """
 
     def run(self, queue: QueueName, operation: Operation[A]) -> Future[A]:
         """Run any other operation; see `penstock.operations`."""
 
-    # -- files -------------------------------------------------------------------------------------
+    # -- work that one broker at a time does -------------------------------------------------------
 
-    def segments(self, queue: QueueName, *, time_ns: int | None = None) -> Future[QueueSegments]:
-        """The segments of both logs at one moment, as far as they are durable; with a time, also
-        which entry of each is the first at or after it."""
+    def acquire_lock(self, name: str, owner: str, for_s: float) -> Future[bool]:
+        """Take or renew a lock until `for_s` from now, by the store's clock.
 
-    def read_segment(
-        self, queue: QueueName, log: LogName, base: int, start: int, end: int | None
-    ) -> Future[SegmentBytes]:
-        """The bytes [start, end) of a segment, or of a snapshot: at most MAX_RANGE_BYTES, none
-        that are not durable. NoSuchSegment if it was removed."""
-
-    def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
-        """The sparse index of a segment."""
-
-    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
-        """All messages below a seq are archived: with `archive_required` they may go now."""
-
-    def staging(
-        self, queue: QueueName, applications_with: str | None = None
-    ) -> Future[StagingInfo]:
-        """What is needed to write segments for the queue. InvalidInput if it has a bound.
-
-        With `applications_with`, also the applications that have a transaction in the queue and
-        whose names begin so.
+        Return False if another owner has it and its time is not over.
         """
 
-    def stage(
-        self, queue: QueueName, folder: str, name: str, offset: int, data: bytes
-    ) -> Future[None]:
-        """Write a part of a segment into the staging area, durably."""
+    def release_lock(self, name: str, owner: str) -> Future[None]:
+        """Let another owner take a lock at once; do nothing if `owner` does not have it."""
 
-    def unstage(self, queue: QueueName, folder: str) -> Future[None]:
-        """Throw away what was staged in a folder; nothing happens if there is none."""
 
-    def adopt(
-        self, queue: QueueName, staged: Sequence[StagedSegment], app: str | None, version: int
-    ) -> Future[Adoption]:
-        """Take staged segments in as messages, in this order, all or none. A version of an
-        application that was taken in before, or a later one, is not taken in again."""
+# -- documents -------------------------------------------------------------------------------------
 
-    # -- documents ---------------------------------------------------------------------------------
 
-    def load_document(self, name: str) -> Future[bytes | None]:
-        """Return a small document of the broker's own (keys, webhooks); None if there is none."""
+async def update_document(
+    store: Documents, name: str, change: Callable[[bytes | None], bytes | None]
+) -> bytes | None:
+    """Replace a document by what `change` makes of it, durably. Return what it holds then.
 
-    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> Future[bool]:
-        """Compare and set: replace a document by `new`, durably, if it still holds `old`.
+    None is a document that does not exist. `change` is called again if another process or broker
+    changed the document in the meantime.
+    """
+    while True:
+        old = await store.load_document(name)
+        new = change(old)
+        if new == old or await store.replace_document(name, old, new):
+            return new
 
-        None stands for no document. Return False if it holds something else.
-        """
+
+async def save_document(store: Documents, name: str, data: bytes | None) -> None:
+    """Replace a document, whatever it holds. None deletes it."""
+    await update_document(store, name, lambda _: data)

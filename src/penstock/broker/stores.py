@@ -1,28 +1,36 @@
-"""Choose a store by where the data is: a directory, or the memory of this process."""
+"""Choose a store by its location: a directory, or the memory of this process."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable
 
 from penstock.broker.embedded import EmbeddedStore
+from penstock.broker.keys import Key, KeyEditor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import Store
 from penstock.checking import MEMORY
-from penstock.clock import Clock
+from penstock.clock import Clock, SystemClock
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 
 
+def _unobserved(seconds: float, answers: int) -> None:
+    """The default of `observe_commit`."""
+
+
 def open_store(
     location: str,
-    settings: BrokerSettings,
+    settings: BrokerSettings | None = None,
     *,
-    observe_commit: Callable[[float, int], None],
-    clock: Clock,
+    observe_commit: Callable[[float, int], None] = _unobserved,
+    clock: Clock | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Return the store at a location: a directory, or `memory:`, which is gone with the process.
+    """Return the store at a location: a directory, or `memory:`, which is lost with the process.
 
-    `files` is the file system that holds a directory, if it is not the operating system's.
+    Nothing is read or written before `claim` or `open`, except for documents. `files` is the file
+    system that holds a directory, if it is not the operating system's.
     """
+    settings = settings or BrokerSettings()
     if location == MEMORY:
         location, files = f"/{MEMORY}", files or MemoryFiles()
     return EmbeddedStore(
@@ -31,5 +39,29 @@ def open_store(
         idle_close_s=settings.idle_close_s,
         observe_commit=observe_commit,
         files=files,
-        clock=clock,
+        clock=clock or SystemClock(),
     )
+
+
+class KeyAdmin:
+    """The API keys of the store at a location, for programs that run no event loop."""
+
+    def __init__(self, location: str) -> None:
+        self._keys = KeyEditor(open_store(location))
+
+    def list(self) -> "list[Key]":
+        return asyncio.run(self._keys.list())
+
+    def create(
+        self,
+        label: str,
+        verbs: Iterable[str],
+        namespaces: Iterable[str] | None = None,
+        value: str | None = None,
+    ) -> tuple[Key, str]:
+        """Return the key, and its token, which is not kept. `value`: the token to use."""
+        return asyncio.run(self._keys.create(label, verbs, namespaces, value))
+
+    def revoke(self, id: str) -> Key:
+        """Revoke a key: it is refused from now on. It stays listed."""
+        return asyncio.run(self._keys.revoke(id))

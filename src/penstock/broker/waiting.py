@@ -1,7 +1,7 @@
-"""Those who wait for messages: in line, served in turn, woken by what arrives. Nothing polls.
+"""Calls that wait for messages: served in the order they came, woken by notices. Nothing polls.
 
-A message that gets ready wakes one waiter. Where several messages are ready and several wait, each
-waiter gets a fair part before anyone gets more.
+A message that becomes ready wakes one waiter. If several messages are ready and several calls wait,
+each gets a fair share before any gets more.
 """
 
 import asyncio
@@ -9,7 +9,6 @@ from asyncio import Future
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
 from penstock.broker.held import Held, encoded_bytes
 from penstock.broker.store import Store, payload_bytes
@@ -18,6 +17,7 @@ from penstock.model import LeasedMessage
 from penstock.names import QueueName
 
 _TRY_AGAIN_S = 1.0
+_MAX_PROBES = 64  # attempts of a line at a time, if the store does not say how many are ready
 
 
 class _Waiter:
@@ -64,12 +64,16 @@ class Later:
         self.waiter: _Waiter | None = None  # once it has begun
 
 
-class _Line(NamedTuple):
+class _Line:
     """The waiters of one group of one queue, in the order they came."""
 
-    queue: QueueName
-    group: str
-    waiters: "deque[_Waiter]"
+    __slots__ = ("group", "probes", "queue", "waiters")
+
+    def __init__(self, queue: QueueName, group: str) -> None:
+        self.queue = queue
+        self.group = group
+        self.waiters: deque[_Waiter] = deque()
+        self.probes = 1  # attempts at a time: doubled by a success, 1 again when nothing is ready
 
 
 class WaitingLines:
@@ -120,7 +124,7 @@ class WaitingLines:
             )
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
-        line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group, deque()))
+        line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group))
         self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
         self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
@@ -135,15 +139,13 @@ class WaitingLines:
             self._serve(line)
         return waiter.answer
 
-    def expect(self, answer: "asyncio.Task[list[LeasedMessage]]", later: Later) -> None:
-        """Let the wait of a call be ended by its answer, though it has not begun."""
+    def expect(self, answer: "Future[list[LeasedMessage]]", later: Later) -> None:
+        """Let `end_wait` end the wait of a call that has not begun."""
         self._later[answer] = later
         answer.add_done_callback(self._later.pop)
 
-    def end_wait(self, answer: "Future[list[LeasedMessage]]") -> bool:
-        """Answer a call with what it got so far; False if it is being carried out elsewhere."""
-        if answer.done():
-            return True
+    def end_wait(self, answer: "Future[list[LeasedMessage]]") -> None:
+        """Answer a call with what it got so far. A call that does not wait is left alone."""
         later = self._later.get(answer)
         if later is not None:
             later.is_over = True
@@ -151,7 +153,6 @@ class WaitingLines:
         if waiter is not None and waiter.timer is not None:
             waiter.timer.cancel()
             self._time_is_over(waiter)
-        return bool(later or waiter) or not isinstance(answer, asyncio.Task)
 
     def on_ready(self, queue: QueueName) -> None:
         """Something of the queue may be ready. Those who wait are served in a moment, once."""
@@ -180,61 +181,76 @@ class WaitingLines:
         for line in list(self._lines.get(queue, {}).values()):
             self._serve(line)
 
-    def _serve(self, line: _Line) -> None:
-        """Try for each waiter in turn, until one finds nothing."""
+    def _serve(self, line: _Line, *, at_least: int = 1) -> None:
+        """Try for the first waiters: as many as messages are ready, and at least so many.
+
+        If the store does not know how many are ready, the first attempts show it.
+        """
         idle = [w for w in line.waiters if w.attempt is None and not w.answer.done()]
-        for waiter in line.waiters:
-            waiter.again = waiter.attempt is not None  # it may have looked too early
+        if at_least:
+            for waiter in line.waiters:
+                waiter.again = waiter.attempt is not None  # it may have looked too early
         try:
             ready = self._store.ready_hint(line.queue, line.group)
-        except Exception as error:  # the group is not there, say
+        except Exception as error:  # there is no such group, for example
             for waiter in idle:
                 self._answer(waiter, error)
             return
-        for index, waiter in enumerate(idle):
+        if ready is None:
+            tries = line.probes - (len(line.waiters) - len(idle))
+        else:
+            tries = max(ready, at_least)
+        for index, waiter in enumerate(idle[: max(tries, 0)]):
             share = waiter.n
             if ready is not None:
+                if ready <= 0 and index >= at_least:
+                    return
                 share = max(min(waiter.n, ready // (len(idle) - index)), 1)
-            try:
-                attempt = self._store.lease(
-                    line.queue,
-                    share,
-                    lease_s=waiter.lease_s,
-                    group=line.group,
-                    holder=waiter.holder,
-                    max_bytes=partial(self._answer_room, waiter.max_bytes),
-                )
-            except Exception as error:
-                self._answer(waiter, error)
-                continue
-            if attempt.done() and not attempt.exception() and not attempt.result():
-                return  # nothing is ready: neither for those behind
-            if ready is not None:
                 ready -= share
-            waiter.attempt = attempt
-            attempt.add_done_callback(partial(self._attempted, line, waiter))
+            self._try(line, waiter, share)
+
+    def _try(self, line: _Line, waiter: _Waiter, n: int) -> None:
+        try:
+            attempt = self._store.lease(
+                line.queue,
+                n,
+                lease_s=waiter.lease_s,
+                group=line.group,
+                holder=waiter.holder,
+                max_bytes=partial(self._answer_room, waiter.max_bytes),
+            )
+        except Exception as error:
+            self._answer(waiter, error)
+            return
+        waiter.attempt = attempt
+        attempt.add_done_callback(partial(self._attempted, line, waiter))
 
     def _attempted(
         self, line: _Line, waiter: _Waiter, attempt: Future[list[LeasedMessage]]
     ) -> None:
         waiter.attempt = None
         if attempt.cancelled():
-            return  # the waiter went away, and took its attempt along
+            return  # the waiter is gone, and cancelled its attempt
         error = attempt.exception()
         if error is not None:
             self._answer(waiter, error)
         elif attempt.result():
-            if waiter.answer.done():  # it went away in this very moment
+            if waiter.answer.done():  # cancelled a moment ago
                 self._give_back(attempt.result())
             else:
                 leased = attempt.result()
                 waiter.size = encoded_bytes(payload_bytes(leased))
                 self._held.bytes += waiter.size
                 waiter.answer.set_result(leased)
-        elif waiter.timer is None:
-            self._answer(waiter, None)  # its time was over while it tried
-        elif waiter.again:
-            self._serve(line)
+            line.probes = min(2 * line.probes, _MAX_PROBES)
+            if len(line.waiters) > 1:
+                self._serve(line, at_least=0)  # more may be ready than was known
+        else:
+            line.probes = 1
+            if waiter.timer is None:
+                self._answer(waiter, None)  # its time was over while it tried
+            elif waiter.again:
+                self._serve(line)
 
     def _time_is_over(self, waiter: _Waiter) -> None:
         waiter.timer = None

@@ -20,7 +20,8 @@ from penstock.cli.terminal import (
 from penstock.model import NS
 
 if TYPE_CHECKING:
-    from penstock.broker.keys import Key, KeyFile
+    from penstock.broker.keys import Key
+    from penstock.broker.stores import KeyAdmin
 
 keys_app = command_group("keys", "List, create and revoke the API keys of a broker.")
 
@@ -41,7 +42,7 @@ class VerbName(StrEnum):
 @keys_app.command("list")
 def list_keys(data: _DataDirectory, json: AsJson = False) -> None:
     """List the keys and what each may do, without their secrets. Exits with 1 if there are none."""
-    keys = _key_file(data).list()
+    keys = _key_admin(data).list()
     if not keys:
         exit_no("there are no keys: every client that reaches the broker may do everything")
 
@@ -89,7 +90,7 @@ def create_key(
     verbs = [one.value for one in verb or VerbName]
     if value == "-":
         value = sys.stdin.readline().rstrip("\r\n")
-    key, token = _key_file(data).create(label, verbs, namespace or None, value)
+    key, token = _key_admin(data).create(label, verbs, namespace or None, value)
     if value is not None:
         if len(value) < _SHORT:
             print_stderr(f"a key of fewer than {_SHORT} characters can be guessed")
@@ -111,14 +112,14 @@ def revoke_key(
     json: AsJson = False,
 ) -> None:
     """Revoke a key at once."""
-    key = _key_file(data).revoke(key_id)
+    key = _key_admin(data).revoke(key_id)
     print_result(json, _key_json(key), f"Key {key.id} revoked.")
 
 
-def _key_file(data: str) -> "KeyFile":
+def _key_admin(data: str) -> "KeyAdmin":
     with requires_extra("server"):
-        from penstock.broker.keys import KeyFile
-    return KeyFile(local_path(data))
+        from penstock.broker.stores import KeyAdmin
+    return KeyAdmin(local_path(data))
 
 
 def _key_json(key: "Key") -> Json:

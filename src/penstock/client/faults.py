@@ -40,6 +40,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "quota_exceeded": errors.QuotaExceeded,
     # the state of the broker
     "payload_unreadable": errors.PayloadUnreadable,
+    "not_supported": errors.NotSupported,
     "unavailable": errors.Unavailable,
     "overloaded": errors.Overloaded,
     "request_too_slow": errors.Unavailable,

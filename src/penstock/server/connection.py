@@ -191,8 +191,8 @@ class Connection(asyncio.Protocol):
         if not self._waiting or self._phase != _IDLE or self.is_tls:
             return False  # close; a TLS connection cannot be half closed
         self._is_half_closed = True
-        if self._lease is not None and not self.service.broker.waiting.end_wait(self._lease):
-            return False
+        if self._lease is not None:
+            self.service.broker.waiting.end_wait(self._lease)
         self.shutdown()
         return True
 
@@ -209,8 +209,8 @@ class Connection(asyncio.Protocol):
     def wait_for(self, lease: "asyncio.Future[Any]") -> None:
         """Cancel the lease if the connection is lost; end its wait if the client sends no more."""
         self._lease = lease
-        if self._is_half_closed and not self.service.broker.waiting.end_wait(lease):
-            self._close()
+        if self._is_half_closed:
+            self.service.broker.waiting.end_wait(lease)
 
     def deadline_passed(self) -> None:
         """Called by `Ticks`."""

@@ -64,6 +64,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.QuotaExceeded: Kind(429, "quota_exceeded", retry=True),
     # what the server can do now
     errors.PayloadUnreadable: Kind(500, "payload_unreadable"),
+    errors.NotSupported: Kind(501, "not_supported"),
     errors.Unavailable: Kind(503, "unavailable", retry=True),
     errors.Overloaded: Kind(503, "overloaded", retry=True),
     errors.LedgerError: Kind(503, "storage_unavailable", retry=True),

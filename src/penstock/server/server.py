@@ -41,9 +41,11 @@ class Server:
         )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)
+        keys = Keys(store, clock)
+        self.broker.on_document_changed.append(keys.on_document)
         self.service = Service(
             self.broker,
-            Keys(store, clock),
+            keys,
             settings,
             all_routes(),
             all_streams(),

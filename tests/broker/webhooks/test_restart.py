@@ -162,11 +162,11 @@ def test_the_log_survives_a_stop_and_a_kill_but_for_its_last_seconds(tmp_path: P
         await asyncio.sleep(1)
 
     async def after_kill(life: Life, end: Scripted) -> None:
-        page = life.webhooks.deliveries(INSIDE, webhooks[-1].id)
+        page = await life.webhooks.deliveries(INSIDE, webhooks[-1].id)
         assert [one.number for one in page.deliveries] == [1]
 
     async def after_stop(life: Life, end: Scripted) -> None:
-        page = life.webhooks.deliveries(INSIDE, webhooks[-1].id)
+        page = await life.webhooks.deliveries(INSIDE, webhooks[-1].id)
         assert [one.number for one in page.deliveries] == [2, 1]
 
     kill_between(tmp_path / "kill", first, after_kill)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.broker.access import INSIDE, Caller
-from penstock.broker.webhooks import webhooks as module
+from penstock.broker.webhooks import subscription as module
 from penstock.errors import (
     AddressRefused,
     InvalidInput,
@@ -87,9 +87,10 @@ def test_it_takes_the_rights_to_manage_and_to_consume(tmp_path: Path) -> None:
             await life.webhooks.change(reader, webhook.id, enabled=False)
         with pytest.raises(NotAllowed):
             await life.webhooks.delete(reader, webhook.id)
-        for forbidden in (life.webhooks.get, life.webhooks.deliveries):
-            with pytest.raises(NotAllowed):
-                forbidden(stranger, webhook.id)
+        with pytest.raises(NotAllowed):
+            life.webhooks.get(stranger, webhook.id)
+        with pytest.raises(NotAllowed):
+            await life.webhooks.deliveries(stranger, webhook.id)
         with pytest.raises(NotAllowed):
             life.webhooks.list(stranger, ORDERS)
 
@@ -132,7 +133,7 @@ def test_a_deleted_one_is_quiet_and_its_group_and_log_are_gone(tmp_path: Path) -
         assert await life.broker.run(INSIDE, ListGroups(), ORDERS) == ["main"]
         assert not list(tmp_path.rglob("*webhook-log*"))
         with pytest.raises(NoSuchWebhook):
-            life.webhooks.deliveries(INSIDE, webhook.id)
+            await life.webhooks.deliveries(INSIDE, webhook.id)
 
     play_virtually(tmp_path, story)
 

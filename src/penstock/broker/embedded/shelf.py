@@ -16,8 +16,8 @@ from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
+from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.repeats import Repeats
-from penstock.broker.embedded.sizes import Sizes
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.store import QueueInfo
 from penstock.clock import Clock
@@ -56,9 +56,10 @@ class Shelf:
         layout: Layout,
         commits: CommitLoop,
         timer: Timer[QueueName],
-        on_ready: Callable[[QueueName], None],
         background: Background,
         *,
+        on_ready: Callable[[QueueName], None],
+        on_queue: Callable[[QueueName, int | None], None],
         files: Files,
         clock: Clock,
         max_open: int,
@@ -67,8 +68,9 @@ class Shelf:
         self._layout = layout
         self._commits = commits
         self._timer = timer
-        self._on_ready = on_ready
         self._background = background
+        self._on_ready = on_ready
+        self._on_queue = on_queue  # told of queues that are created, or (None) deleted
         self._files = files
         self._clock = clock
         self._max_open = max_open
@@ -76,7 +78,7 @@ class Shelf:
         self._loop = asyncio.get_running_loop()
         self._open: dict[QueueName, OpenQueue] = {}
         self._bytes: dict[QueueName, int] = {}  # of all that are there; when last closed
-        self.sizes = Sizes()
+        self.quotas = Quotas(clock, self._sizes_of)
         self._watchers: dict[QueueName, int] = {}
         self._turns: dict[QueueName, asyncio.Lock] = {}
         self._tidying: asyncio.TimerHandle | None = None
@@ -84,7 +86,7 @@ class Shelf:
         self._closed: dict[QueueName, ClosedStats] = {}
         self._repeats = Repeats()
         self._recovered = 0
-        self.by_identity: dict[int, QueueName] = {}
+        self._by_identity: dict[int, QueueName] = {}
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -93,8 +95,8 @@ class Shelf:
 
         One that does not open is told of, and refuses its own calls only.
         """
-        namespaces = await asyncio.to_thread(self._layout.namespaces)
-        for namespace in namespaces:
+        for namespace in await asyncio.to_thread(self._layout.namespaces):
+            self.quotas.namespaces[namespace.name] = namespace
             for queue in await asyncio.to_thread(self._layout.queues, namespace.name):
                 self._bytes[queue] = 0
         turn = asyncio.Semaphore(_RECOVERIES)
@@ -140,21 +142,27 @@ class Shelf:
             found.used_at = self._loop.time()
         return found
 
-    def __contains__(self, queue: QueueName) -> bool:
-        return queue in self._bytes
+    @property
+    def open_queues(self) -> Mapping[QueueName, OpenQueue]:
+        return self._open
 
     def names(self, namespace: str | None) -> list[QueueName]:
         return sorted(q for q in self._bytes if namespace is None or q.namespace == namespace)
 
-    def bytes_of(self, namespace: str, *, recount: bool) -> int:
-        if recount or namespace not in self.sizes:
-            sizes = {
-                queue: self._open[queue].bytes() if queue in self._open else size
-                for queue, size in self._bytes.items()
-                if queue.namespace == namespace
-            }
-            self.sizes.count(namespace, sizes)
-        return self.sizes.total_of(namespace)
+    def identities(self) -> dict[QueueName, int]:
+        """Return all queues with their identities; 0 for one that could not be opened."""
+        known = {queue: identity for identity, queue in self._by_identity.items()}
+        return {queue: known.get(queue, 0) for queue in self._bytes}
+
+    def find(self, identity: int) -> QueueName | None:
+        return self._by_identity.get(identity)
+
+    def _sizes_of(self, namespace: str) -> dict[QueueName, int]:
+        return {
+            queue: self._open[queue].bytes() if queue in self._open else size
+            for queue, size in self._bytes.items()
+            if queue.namespace == namespace
+        }
 
     def stats_of_closed(self, queue: QueueName) -> Stats | None:
         """The counts of a queue that is closed: nothing happened to it since."""
@@ -175,6 +183,10 @@ class Shelf:
             found = await self._open_now(queue, {})
         self._make_room_later()
         return found
+
+    def check_absent(self, queue: QueueName) -> None:
+        if queue in self._bytes:
+            raise AlreadyExists(f"there is a queue {queue} already")
 
     def _check_there(self, queue: QueueName) -> None:
         if queue not in self._bytes:
@@ -206,8 +218,7 @@ class Shelf:
 
     async def _create(self, queue: QueueName, settings: QueueSettings) -> QueueInfo:
         async with self._turn(queue):
-            if queue in self._bytes:
-                raise AlreadyExists(f"there is a queue {queue} already")
+            self.check_absent(queue)
             while True:
                 try:
                     made = await self._open_now(queue, settings.as_dict())
@@ -253,23 +264,15 @@ class Shelf:
             await self._open_now(queue, {})  # someone may wait, and leases have to end
             raise NotEmpty(f"queue {queue} holds messages: consume or purge them first")
 
-    def delete_namespace(self, namespace: str) -> Future[None]:
-        return self._background.run(self._delete_namespace(namespace))
-
-    async def _delete_namespace(self, namespace: str) -> None:
-        for queue in self.names(namespace):
-            await self._delete(queue, if_empty=False)
-        await asyncio.to_thread(self._layout.delete_namespace, namespace)
-        self.sizes.drop(namespace)
-
     async def _forget(self, queue: QueueName) -> None:
         if queue in self._open:
             await self._close_now(queue)
         self._closed.pop(queue, None)
         self._compactions.forget(queue)
         del self._bytes[queue]
-        self.sizes.forget(queue)
-        self.by_identity = {i: q for i, q in self.by_identity.items() if q != queue}
+        self.quotas.forget_queue(queue)
+        self._by_identity = {i: q for i, q in self._by_identity.items() if q != queue}
+        self._on_queue(queue, None)
 
     # -- opening and closing -----------------------------------------------------------------------
 
@@ -278,7 +281,7 @@ class Shelf:
 
     async def _open_now(self, queue: QueueName, settings: Mapping[str, Any]) -> OpenQueue:
         core = await asyncio.to_thread(self._open_core, queue, settings)
-        owner = self.by_identity.get(core.identity)
+        owner = self._by_identity.get(core.identity)
         if owner not in (None, queue):
             await asyncio.to_thread(core.close)
             raise IdentityTaken(
@@ -299,8 +302,10 @@ class Shelf:
         self._open[queue] = found
         self._closed.pop(queue, None)
         self._bytes.setdefault(queue, 0)
-        self.sizes.set(queue, found.bytes())
-        self.by_identity[core.identity] = queue
+        self.quotas.set_size(queue, found.bytes())
+        if owner is None:
+            self._by_identity[core.identity] = queue
+            self._on_queue(queue, core.identity)
         found.plan()
         self._plan_compaction(found)
         self._written(queue)  # by its recovery, perhaps
@@ -353,7 +358,7 @@ class Shelf:
             finally:
                 await asyncio.to_thread(found.core.close)  # whatever failed, let go of the files
             self._bytes[queue] = found.bytes()  # closing writes a little
-            self.sizes.set(queue, self._bytes[queue])
+            self.quotas.set_size(queue, self._bytes[queue])
         except LedgerError as error:
             self._closed.pop(queue, None)
             log.error("closing queue %s failed: %s", queue, error)

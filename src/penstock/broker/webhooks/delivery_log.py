@@ -12,7 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.documents import delete_document, save_document
+from penstock.broker.store import save_document
 from penstock.broker.webhooks.outcome import Outcome
 from penstock.broker.webhooks.subscription import warn
 from penstock.errors import PenstockError
@@ -104,18 +104,34 @@ class DeliveryLogs:
         self._saving: asyncio.Task[None] | None = None
 
     def of(self, id: str) -> DeliveryLog:
+        """Return the log of a subscription that this broker delivers."""
         found = self._logs.get(id)
         if found is None:
             found = self._logs[id] = DeliveryLog(self._broker.settings.webhook_log)
         return found
 
-    async def load(self, id: str) -> None:
-        """Load the log of a subscription. A log that cannot be read starts empty."""
+    async def read(self, id: str) -> DeliveryLog:
+        """Return the log of any subscription; of one that another broker delivers, as it saved it.
+
+        A log that cannot be read is empty.
+        """
+        found = self._logs.get(id)
+        if found is not None:
+            return found
         document = await self._broker.store.load_document(_document(id))
         try:
-            self._logs[id] = DeliveryLog(self._broker.settings.webhook_log, document)
+            return DeliveryLog(self._broker.settings.webhook_log, document)
         except (ValueError, TypeError, KeyError) as error:
             warn("webhook log unreadable", id, error)
+            return DeliveryLog(self._broker.settings.webhook_log)
+
+    async def take(self, id: str) -> None:
+        """Load the log of a subscription that this broker delivers from now on."""
+        self._logs[id] = await self.read(id)
+
+    def drop(self, id: str) -> None:
+        """Forget the log of a subscription that another broker delivers, or that was deleted."""
+        self._logs.pop(id, None)
 
     def save_soon(self) -> None:
         if self._timer is None:
@@ -135,8 +151,8 @@ class DeliveryLogs:
                     warn("webhook log not saved", webhook, error)
 
     async def delete(self, id: str) -> None:
-        if self._logs.pop(id, None) is not None:
-            await delete_document(self._broker.store, _document(id))
+        self.drop(id)
+        await save_document(self._broker.store, _document(id), None)
 
     def _start_saving(self) -> None:
         self._timer = None

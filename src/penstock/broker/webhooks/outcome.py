@@ -66,6 +66,7 @@ class Circuit(StrEnum):
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
+    UNKNOWN = "unknown"  # another broker delivers to the endpoint
 
 
 class Breaker:

@@ -1,21 +1,21 @@
 """Subscriptions: which queue is pushed to which URL, and how they are stored."""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.broker.documents import save_document
-from penstock.broker.store import Store
-from penstock.errors import CorruptLedger, PenstockError, Unavailable
+from penstock.broker.store import Store, update_document
+from penstock.errors import CorruptLedger, PenstockError, QuotaExceeded, Unavailable
 from penstock.model import MAIN_GROUP_NAME, NS
 from penstock.names import QueueName
 
 OVERLAP_S = 24 * 3600.0  # how long the old secret signs as well after a rotation
 MAX_SECRETS = 3
-_DOCUMENT = "webhooks.json"
+MAX_SUBSCRIPTIONS = 1000
+DOCUMENT = "webhooks.json"
 _VERSION = 1
 
 log = logging.getLogger("penstock.webhooks")
@@ -110,7 +110,7 @@ def _load_one(stored: dict[str, Any]) -> Subscription:
 
 
 class Register:
-    """All subscriptions by id. A change is stored before it is visible here.
+    """All subscriptions by id, as the store has them. Other brokers change them as well.
 
     If the document cannot be read, there are no subscriptions and changes are refused, so that
     the document is not overwritten before someone repairs it.
@@ -123,13 +123,13 @@ class Register:
         self._damage = ""
 
     async def load(self) -> None:
-        document = await self._store.load_document(_DOCUMENT)
+        """Read the document. Damage is logged, and refuses changes later."""
+        document = await self._store.load_document(DOCUMENT)
         try:
-            self._by_id = {one.id: one for one in load(document)} if document else {}
-        except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
-            self._damage = f"{type(error).__name__}: {error}"
-            fields = {"document": _DOCUMENT, "reason": self._damage}
-            log.error("webhooks unreadable", extra={"fields": fields})
+            self._by_id, self._damage = _by_id(document), ""
+        except CorruptLedger as error:
+            self._by_id, self._damage = {}, str(error)
+            log.error("webhooks unreadable", extra={"fields": {"reason": self._damage}})
         self._is_loaded = True
 
     def check(self) -> None:
@@ -137,13 +137,11 @@ class Register:
         if not self._is_loaded:
             raise Unavailable("the webhooks are not read yet: try again in a moment")
         if self._damage:
-            raise CorruptLedger(
-                f"the broker's document {_DOCUMENT} cannot be read ({self._damage}): mend it, or "
-                f"move it away to begin anew, and start again"
-            )
+            raise CorruptLedger(self._damage)
 
-    def __len__(self) -> int:
-        return len(self._by_id)
+    @property
+    def is_used(self) -> bool:
+        return bool(self._by_id or self._damage)
 
     def __iter__(self) -> Iterator[Subscription]:
         return iter(self._by_id.values())
@@ -151,14 +149,48 @@ class Register:
     def get(self, id: str) -> Subscription | None:
         return self._by_id.get(id)
 
-    async def put(self, subscription: Subscription) -> None:
-        """Add a subscription, or replace the one with its id."""
-        await self._save({**self._by_id, subscription.id: subscription})
+    async def add(self, subscription: Subscription) -> None:
+        """Raise QuotaExceeded if there are too many."""
+
+        def add(by_id: dict[str, Subscription]) -> None:
+            if len(by_id) >= MAX_SUBSCRIPTIONS:
+                raise QuotaExceeded(f"there are {MAX_SUBSCRIPTIONS} webhooks: delete some first")
+            by_id[subscription.id] = subscription
+
+        await self._change(add)
+
+    async def replace(self, id: str, change: Callable[[Subscription], Subscription]) -> None:
+        """Change a subscription. Do nothing if it was deleted in the meantime."""
+
+        def replace(by_id: dict[str, Subscription]) -> None:
+            if id in by_id:
+                by_id[id] = change(by_id[id])
+
+        await self._change(replace)
 
     async def remove(self, id: str) -> None:
-        await self._save({one.id: one for one in self if one.id != id})
+        await self._change(lambda by_id: by_id.pop(id, None))
 
-    async def _save(self, by_id: dict[str, Subscription]) -> None:
+    async def _change(self, change: Callable[[dict[str, Subscription]], object]) -> None:
+        """Change what the store has now. The change is stored before it is visible here."""
         self.check()
-        await save_document(self._store, _DOCUMENT, dump(list(by_id.values())))
+        by_id: dict[str, Subscription] = {}
+
+        def changed(document: bytes | None) -> bytes:
+            nonlocal by_id
+            by_id = _by_id(document)
+            change(by_id)
+            return dump(list(by_id.values()))
+
+        await update_document(self._store, DOCUMENT, changed)
         self._by_id = by_id
+
+
+def _by_id(document: bytes | None) -> dict[str, Subscription]:
+    try:
+        return {one.id: one for one in load(document)} if document else {}
+    except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
+        raise CorruptLedger(
+            f"the broker's document {DOCUMENT} cannot be read ({type(error).__name__}: {error}): "
+            f"mend it, or move it away to begin anew, and start again"
+        ) from None

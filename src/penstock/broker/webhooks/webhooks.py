@@ -1,4 +1,9 @@
-"""Create, change, delete and push the subscriptions of a broker."""
+"""Create, change, delete and push the subscriptions of a store.
+
+All brokers of a store know all subscriptions. Each subscription is pushed by one broker at a time,
+which holds a lock of that name and renews it. If the broker dies, its lock ends and another takes
+over: it releases the messages under delivery and goes on.
+"""
 
 import asyncio
 import secrets
@@ -13,7 +18,14 @@ from penstock.broker.webhooks.outcome import EPOCHQUEUE_RETRY_S, STANDARD_RETRY_
 from penstock.broker.webhooks.pusher import Pusher
 from penstock.broker.webhooks.requests import check_secret, new_secret
 from penstock.broker.webhooks.sending import HttpSender, Sender
-from penstock.broker.webhooks.subscription import Register, Secret, Style, Subscription, warn
+from penstock.broker.webhooks.subscription import (
+    DOCUMENT,
+    Register,
+    Secret,
+    Style,
+    Subscription,
+    warn,
+)
 from penstock.checking import check_choice, check_number, check_whole
 from penstock.errors import (
     InvalidInput,
@@ -21,13 +33,13 @@ from penstock.errors import (
     NoSuchQueue,
     NoSuchWebhook,
     PenstockError,
-    QuotaExceeded,
 )
 from penstock.model import MAIN_GROUP_NAME
 from penstock.names import QueueName, check_name
 from penstock.operations import CreateGroup, DeleteGroup, ReleaseHolder, Verb
 
-MAX_SUBSCRIPTIONS = 1000
+LOCK_S = 30.0  # how long a broker that died keeps its subscriptions
+RENEW_S = 10.0
 MAX_RETRY_WAITS = 20
 _MAX_RETRY_WAIT_S = 7 * 86400.0
 _GRACE_S = 5.0  # for deliveries under way when the broker stops
@@ -44,36 +56,26 @@ class Webhooks:
         self._register = Register(broker.store)
         self._pushers: dict[str, Pusher] = {}
         self._logs = DeliveryLogs(broker)
+        self._owned_until: dict[str, float] = {}  # by subscription: the end of our lock, loop time
         self._changing = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
+        self._has_changed = asyncio.Event()  # the subscriptions, perhaps by another broker
+        self._keeping: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Load the subscriptions and resume pushing."""
+        """Load the subscriptions and push those that no other broker pushes."""
         self._broker.on_deleted.append(self._queue_deleted)
-        async with self._changing:
-            await self._register.load()
-            for one in list(self._register):
-                if self._broker.has_queue(one.queue):
-                    await self._resume(one)
-                else:
-                    await self._remove(one)
-
-    async def _resume(self, subscription: Subscription) -> None:
-        await self._logs.load(subscription.id)
-        try:
-            if subscription.owns_group:
-                await self._make_group(subscription)  # a crash may have prevented it
-            # Deliveries under way at a crash are leased again now, not when their leases expire.
-            release = ReleaseHolder(subscription.holder, group=subscription.group)
-            await self._broker.run(INSIDE, release, subscription.queue)
-        except PenstockError as error:  # the pusher waits until the queue works again
-            warn("webhook waits for its queue", subscription.id, error)
-        self._start_pushing(subscription)
+        self._broker.on_document_changed.append(self._document_changed)
+        await self._update()
+        self._keeping = asyncio.get_running_loop().create_task(self._keep())
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Wait up to `grace_s` for deliveries under way, release the rest, and save the logs."""
+        if self._keeping is not None:
+            self._keeping.cancel()
+            await asyncio.wait([self._keeping])
         pushers, self._pushers = list(self._pushers.values()), {}
         await asyncio.gather(*(pusher.stop(grace_s) for pusher in pushers))
         if self._background:
@@ -83,7 +85,99 @@ class Webhooks:
         while self._background:
             await asyncio.wait(self._background)
         await self._logs.save()
+        for id_ in list(self._owned_until):
+            await self._disown(id_)
         await self._sender.close()
+
+    # -- ownership ---------------------------------------------------------------------------------
+
+    def _document_changed(self, name: str) -> None:
+        if name == DOCUMENT:
+            self._has_changed.set()
+
+    async def _keep(self) -> None:
+        """Renew the locks, take over those that ended, and follow the changes of other brokers."""
+        while True:
+            try:
+                async with asyncio.timeout(RENEW_S if self._register.is_used else None):
+                    await self._has_changed.wait()
+            except TimeoutError:
+                pass
+            self._has_changed.clear()
+            try:
+                await self._update()
+            except (PenstockError, OSError) as error:
+                warn("webhooks not read", "all", error)
+                self._stop_overdue()
+
+    async def _update(self) -> None:
+        """Make the pushers agree with the subscriptions and the locks."""
+        async with self._changing:
+            await self._register.load()
+            for one in list(self._register):
+                try:
+                    await self._update_one(one)
+                except (PenstockError, OSError) as error:
+                    warn("webhook not updated", one.id, error)
+            for id_ in {*self._pushers, *self._owned_until}:
+                if self._register.get(id_) is None:
+                    self._stop_pushing(id_)
+                    self._logs.drop(id_)
+                    await self._disown(id_)
+        self._stop_overdue()
+
+    async def _update_one(self, subscription: Subscription) -> None:
+        id_ = subscription.id
+        is_new = id_ not in self._owned_until
+        if not await self._own(id_):
+            self._lose(id_)
+        elif not self._broker.has_queue(subscription.queue):
+            await self._remove(subscription)
+        elif is_new:
+            await self._take_over(subscription)
+        elif (pusher := self._pushers.get(id_)) is None or pusher.subscription != subscription:
+            self._stop_pushing(id_)
+            self._start_pushing(subscription)
+
+    async def _own(self, id: str) -> bool:
+        """Take or renew the lock of a subscription. Return False if another broker has it."""
+        began = asyncio.get_running_loop().time()
+        owner = self._broker.node_id
+        if not await self._broker.store.acquire_lock(_lock(id), owner, LOCK_S):
+            return False
+        self._owned_until[id] = began + LOCK_S
+        return True
+
+    async def _disown(self, id: str) -> None:
+        if self._owned_until.pop(id, None) is not None:
+            try:
+                await self._broker.store.release_lock(_lock(id), self._broker.node_id)
+            except (PenstockError, OSError) as error:  # it ends by itself
+                warn("webhook lock not released", id, error)
+
+    def _stop_overdue(self) -> None:
+        """Stop pushing what another broker may push by now: the lock could not be renewed."""
+        now = asyncio.get_running_loop().time()
+        for id_ in [id_ for id_, until in self._owned_until.items() if until <= now]:
+            self._lose(id_)
+
+    def _lose(self, id: str) -> None:
+        if self._owned_until.pop(id, None) is not None:
+            warn("webhook taken over by another broker", id, "the lock was not renewed in time")
+        self._stop_pushing(id, grace_s=0)
+        self._logs.drop(id)
+
+    async def _take_over(self, subscription: Subscription) -> None:
+        await self._logs.take(subscription.id)
+        try:
+            if subscription.owns_group:
+                await self._make_group(subscription)  # a crash may have prevented it
+            # Deliveries under way at a crash are leased again now, not when their leases expire.
+            release = ReleaseHolder(subscription.holder, group=subscription.group)
+            await self._broker.run(INSIDE, release, subscription.queue)
+        except PenstockError as error:  # the pusher waits until the queue works again
+            warn("webhook waits for its queue", subscription.id, error)
+        self._start_pushing(subscription)
 
     # -- subscriptions -----------------------------------------------------------------------------
 
@@ -131,15 +225,18 @@ class Webhooks:
     async def _create(self, subscription: Subscription) -> Subscription:
         async with self._changing:
             self._register.check()
-            if len(self._register) >= MAX_SUBSCRIPTIONS:
-                raise QuotaExceeded(f"there are {MAX_SUBSCRIPTIONS} webhooks: delete some first")
-            await self._register.put(subscription)
+            await self._own(subscription.id)  # first: another broker might push it at once
+            try:
+                await self._register.add(subscription)
+            except BaseException:
+                await self._disown(subscription.id)
+                raise
             try:
                 await self._make_group(subscription)
             except PenstockError:
                 await self._remove(subscription)
                 raise
-        self._start_pushing(subscription)
+            self._start_pushing(subscription)
         return subscription
 
     def list(self, caller: Caller, queue: QueueName) -> list[Subscription]:
@@ -154,9 +251,12 @@ class Webhooks:
         return self._find(caller, Verb.READ, id)
 
     def circuit(self, id: str) -> Circuit:
-        """Return the state of the circuit breaker of its endpoint."""
-        pusher = self._pushers.get(id)
-        return Circuit.CLOSED if pusher is None else pusher.circuit
+        """Return the state of its endpoint's circuit breaker, if this broker pushes to it."""
+        pusher, subscription = self._pushers.get(id), self._register.get(id)
+        if pusher is not None:
+            return pusher.circuit
+        is_pushed = subscription is not None and subscription.enabled
+        return Circuit.UNKNOWN if is_pushed and id not in self._owned_until else Circuit.CLOSED
 
     async def change(
         self,
@@ -175,25 +275,34 @@ class Webhooks:
         well for a day.
         """
 
+        if secret is not None and rotate_secret:
+            raise InvalidInput("give secret, or rotate_secret, not both")
+        given = new_secret() if rotate_secret else secret
+
+        def changed(old: Subscription) -> Subscription:
+            new = old
+            if url is not None:
+                check_url(url, allow_private=self._broker.settings.webhook_allow_private)
+                new = new._replace(url=url)
+            if given is not None:
+                fresh = check_secret(new.style, given)
+                new = new.with_secret(fresh, self._broker.clock.now_ns())
+            if retry_s is not None:
+                new = new._replace(retry_s=_checked_waits(new.style, retry_s))
+            if enabled is not None:
+                new = new._replace(enabled=enabled, disabled_because="")
+            return new
+
         async def change() -> Subscription:
             async with self._changing:
                 old = self._find(caller, Verb.MANAGE, id)
-                new = old
-                if url is not None:
-                    check_url(url, allow_private=self._broker.settings.webhook_allow_private)
-                    new = new._replace(url=url)
-                if secret is not None and rotate_secret:
-                    raise InvalidInput("give secret, or rotate_secret, not both")
-                fresh = new_secret() if rotate_secret else secret
-                if fresh is not None:
-                    fresh = check_secret(new.style, fresh)
-                    new = new.with_secret(fresh, self._broker.clock.now_ns())
-                if retry_s is not None:
-                    new = new._replace(retry_s=_checked_waits(new.style, retry_s))
-                if enabled is not None:
-                    new = new._replace(enabled=enabled, disabled_because="")
-                if new != old:
-                    await self._register.put(new)
+                if changed(old) == old:
+                    return old
+                await self._register.replace(id, changed)
+                new = self._register.get(id)
+                if new is None:
+                    raise NoSuchWebhook(f"there is no webhook {id!r}")
+                if id in self._owned_until:
                     self._stop_pushing(id)
                     self._start_pushing(new)
                 return new
@@ -210,13 +319,13 @@ class Webhooks:
 
         await self._broker.background.run(delete())
 
-    def deliveries(
+    async def deliveries(
         self, caller: Caller, id: str, *, cursor: int = 0, limit: int = 50
     ) -> DeliveryPage:
         """Return deliveries, latest first; `cursor` is the `next_cursor` of the previous page."""
         subscription = self._find(caller, Verb.READ, id)
         check_whole("limit", limit, 1, 1000)
-        return self._logs.of(subscription.id).page(cursor, limit)
+        return (await self._logs.read(subscription.id)).page(cursor, limit)
 
     # -- internals ---------------------------------------------------------------------------------
 
@@ -248,6 +357,7 @@ class Webhooks:
                 pass
         await self._register.remove(subscription.id)
         await self._logs.delete(subscription.id)
+        await self._disown(subscription.id)
 
     async def _queue_deleted(self, queue: QueueName) -> None:
         """Delete the webhooks of a queue, even if a queue of that name is created at once."""
@@ -270,11 +380,12 @@ class Webhooks:
             on_delivery=self._logs.save_soon,
         )
 
-    def _stop_pushing(self, id: str) -> None:
+    def _stop_pushing(self, id: str, grace_s: float | None = None) -> None:
         """Lease no more for it. Deliveries under way finish in the background."""
         pusher = self._pushers.pop(id, None)
         if pusher is not None:
-            self._in_background(pusher.stop(self._broker.settings.webhook_timeout_s))
+            timeout_s = self._broker.settings.webhook_timeout_s
+            self._in_background(pusher.stop(timeout_s if grace_s is None else grace_s))
 
     def _ended(self, subscription: Subscription, why: str) -> None:
         """Disable a subscription: its group was deleted, or its endpoint answered 410."""
@@ -293,11 +404,16 @@ class Webhooks:
                 return
             warn("webhook ended", id, why)
             try:
-                ended = subscription._replace(enabled=False, disabled_because=why)
-                await self._register.put(ended)
+                await self._register.replace(
+                    id, lambda one: one._replace(enabled=False, disabled_because=why)
+                )
                 self._stop_pushing(id)
             except (PenstockError, OSError) as error:
                 warn("webhook not saved", id, error)
+
+
+def _lock(id: str) -> str:
+    return f"webhook:{id}"
 
 
 def _first_secrets(style: Style, secret: str | None) -> tuple[Secret, ...]:

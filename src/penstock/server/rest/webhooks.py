@@ -148,7 +148,7 @@ async def list_deliveries(call: Call) -> Answer:
     """List the latest deliveries of a webhook."""
     listing = listing_of(call)
     before = call.service.cursors.read_number(listing, call.query.text("cursor"))
-    page = call.service.webhooks.deliveries(
+    page = await call.service.webhooks.deliveries(
         call.caller, call.path("id"), cursor=before, limit=limit_of(call)
     )
     deliveries = [_delivery(one) for one in page.deliveries]
