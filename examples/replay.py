@@ -5,7 +5,7 @@ from tempfile import TemporaryDirectory
 import penstock
 
 
-def drain(queue: penstock.Queue) -> list[str]:
+def drain(queue: penstock.AnyQueue) -> list[str]:
     return [message.payload.decode() for message in queue.dequeue_batch(100)]
 
 

@@ -39,9 +39,9 @@ def public(cls: type) -> dict[str, inspect.Signature]:
 
 def test_it_has_every_method_of_the_queue_with_the_same_parameters() -> None:
     threads, tasks = public(Queue), public(AsyncQueue)
-    assert set(threads) == set(tasks)
-    for name, signature in threads.items():
-        assert list(signature.parameters) == list(tasks[name].parameters), name
+    assert set(threads) - set(tasks) == {"for_tasks"}
+    for name, signature in tasks.items():
+        assert list(signature.parameters) == list(threads[name].parameters), name
 
 
 def test_publish_lease_and_settle(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ def test_a_stream_is_cancelled_also_if_its_message_is_no_longer_held(tmp_path: P
             await asyncio.sleep(0)
 
         with pytest.raises(asyncio.CancelledError):
-            await asyncio.create_task(queue.stream(handle, idle_s=0))  # type: ignore[arg-type]
+            await asyncio.create_task(queue.stream(handle, idle_s=0))
         assert len(seen) == 1
 
     play(tmp_path, story)

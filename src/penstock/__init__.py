@@ -8,21 +8,47 @@ b'hello'
 """
 
 from os import PathLike
-from typing import TYPE_CHECKING, Unpack, cast
+from typing import TYPE_CHECKING, Unpack, overload
 
-from penstock.checking import path_of
-from penstock.errors import InvalidInput, PenstockError
+from penstock.checking import is_url, path_of
+from penstock.errors import PenstockError
+from penstock.ledger.compaction import CompactionResult
 from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
+from penstock.queue.facade import AnyQueue
 from penstock.queue.measuring import MetricsCollector, OperationTimes
+from penstock.queue.opening import check_directory_options, check_url_options
 from penstock.queue.queue import open_queue
 from penstock.queue.retry import FailedAttempt, RetryPolicy
+from penstock.queue.settings import QueueOptions
 from penstock.queue.streaming import Stopper
 
 if TYPE_CHECKING:
-    from penstock.client import OpenOptions
+    from penstock.client import ClientKeywords, OpenOptions, RemoteQueue
 
 __version__ = "0.2.0"
+
+
+@overload
+def open(  # noqa: A001
+    path: PathLike[str],
+    *,
+    read_only: bool = ...,
+    metrics: MetricsCollector | None = ...,
+    retry_policy: RetryPolicy | None = ...,
+    **settings: Unpack[QueueOptions],
+) -> Queue: ...
+
+
+@overload
+def open(  # noqa: A001
+    path: str,
+    *,
+    read_only: bool = ...,
+    metrics: MetricsCollector | None = ...,
+    retry_policy: RetryPolicy | None = ...,
+    **settings: Unpack["OpenOptions"],
+) -> AnyQueue: ...
 
 
 def open(  # noqa: A001
@@ -32,35 +58,27 @@ def open(  # noqa: A001
     metrics: MetricsCollector | None = None,
     retry_policy: RetryPolicy | None = None,
     **settings: Unpack["OpenOptions"],
-) -> Queue:
-    """Open the queue in a directory, or make one there; or the queue of a broker, at a URL.
+) -> AnyQueue:
+    """Open the queue in a directory, or create one there; or open the queue at a URL.
 
-    Settings are those of `QueueSettings`; they are stored with the queue, so that they need to be
-    given only once. With `read_only` nothing on disk changes, and a writer may be at work; it takes
-    no settings.
+    Settings are those of `QueueSettings`. They are stored with the queue, so give them only once.
+    With `read_only` nothing on disk changes, and another process may write; it takes no settings.
     `metrics` is told of each operation of this handle: its duration, outcome and messages.
     `retry_policy` decides when a failed message is tried again, instead of the backoff settings.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
-    `penstock.client.ClientOptions`, such as `key=`; `queue=` where the URL is only the broker's. To
-    a type checker it is a `Queue` as well; `penstock.client.connect` says what it really is.
+    `penstock.client.ClientOptions`, such as `key=`, and `queue=` if the URL is only the broker's.
+
+    For a type checker, a `Path` gives a `Queue`. Text may be either, so it gives an `AnyQueue`,
+    which has every method of both. `connect` is the same for a URL and gives a `RemoteQueue`.
     """
-    if isinstance(path, str) and path.startswith(("http://", "https://")):
+    if is_url(path):
         from penstock.client import connect, options_of  # needs the extra `client`
 
-        if read_only:
-            raise InvalidInput("read_only is for directories: a key says what a client may do")
-        if retry_policy is not None:
-            raise InvalidInput("retry_policy is for directories: a broker retries by its settings")
+        check_url_options(read_only, retry_policy)
         queue = settings.pop("queue", None)
-        return cast(
-            Queue, connect(path, queue=queue, options=options_of(settings), metrics=metrics)
-        )
-    if read_only and settings:
-        raise InvalidInput(
-            f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
-            f"settings to the writer"
-        )
+        return connect(path, queue=queue, options=options_of(settings), metrics=metrics)
+    check_directory_options(read_only, settings)
     return open_queue(
         path_of(path),
         settings,
@@ -71,7 +89,22 @@ def open(  # noqa: A001
     )
 
 
+def connect(
+    url: str, *, metrics: MetricsCollector | None = None, **options: Unpack["ClientKeywords"]
+) -> "RemoteQueue":
+    """Return the queue at a URL. Nothing is sent before the first call.
+
+    Options are those of `penstock.client.ClientOptions`; `queue=` if the URL is only the broker's.
+    """
+    from penstock.client import connect, options_of
+
+    queue = options.pop("queue", None)
+    return connect(url, queue=queue, options=options_of(options), metrics=metrics)
+
+
 __all__ = [
+    "AnyQueue",
+    "CompactionResult",
     "DeadLetter",
     "FailedAttempt",
     "LeasedMessage",
@@ -87,5 +120,6 @@ __all__ = [
     "Stats",
     "Stopper",
     "Why",
+    "connect",
     "open",
 ]

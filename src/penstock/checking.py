@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from difflib import get_close_matches
+from typing import TypeGuard
 
 from penstock.errors import InvalidInput
 
@@ -50,6 +51,15 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """One of a few words."""
     if value not in choices:
         raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+
+
+def is_url(text: object) -> TypeGuard[str]:
+    """Return whether it is the URL of a broker or queue, not a path.
+
+    >>> is_url("https://example.com/shop/orders"), is_url("./orders")
+    (True, False)
+    """
+    return isinstance(text, str) and text.startswith(("http://", "https://"))
 
 
 def path_of(path: object) -> str:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock import AnyQueue
 from penstock.cli import targets
 from penstock.cli.keys import VerbName
 from penstock.client import ClientOptions, connect_broker
 from penstock.operations import Verb
-from penstock.queue import Queue
 from tests.cli.command_line import CommandLine
 from tests.server.running import RunningServer
 
@@ -37,7 +37,7 @@ def url(server: RunningServer) -> str:
 
 
 @pytest.fixture
-def queue(url: str, server: RunningServer) -> Iterator[Queue]:
+def queue(url: str, server: RunningServer) -> Iterator[AnyQueue]:
     with connect_broker(server.url) as broker:
         broker.create_queue("shop/orders", max_attempts=1)
     with penstock.open(url) as queue:
@@ -56,7 +56,7 @@ def test_publish_and_take(command: CommandLine, url: str) -> None:
     assert command("dequeue", url).code == 1
 
 
-def test_lease_ack_and_nack(command: CommandLine, url: str, queue: Queue) -> None:
+def test_lease_ack_and_nack(command: CommandLine, url: str, queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     first, second, third = command("lease", url, "-n", 3, "--for", "1m", "--json").json_lines
     assert (first["payload"], first["attempt"], first["group"]) == ("1", 1, "main")
@@ -84,7 +84,7 @@ def test_lease_ack_and_nack_in_a_directory(command: CommandLine, path: Path) -> 
     assert command("lease", path).code == 1
 
 
-def test_looking(command: CommandLine, url: str, queue: Queue) -> None:
+def test_looking(command: CommandLine, url: str, queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"later", delay=3600)
     queue.enqueue(b"now")
     assert command("stats", url, "--json").json["scheduled"] == 1
@@ -93,7 +93,7 @@ def test_looking(command: CommandLine, url: str, queue: Queue) -> None:
     assert command("history", url, id_, "--json").json_lines[0]["event"] == "published"
 
 
-def test_operating(command: CommandLine, url: str, queue: Queue) -> None:
+def test_operating(command: CommandLine, url: str, queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2"])
     queue.nack(queue.lease(), "no")
     (letter,) = command("redrive", url, "--all", "--dry-run", "--json").json_lines
@@ -104,7 +104,7 @@ def test_operating(command: CommandLine, url: str, queue: Queue) -> None:
 
 
 def test_tail_shows_what_came_and_leaves_no_group(
-    command: CommandLine, url: str, queue: Queue
+    command: CommandLine, url: str, queue: AnyQueue
 ) -> None:
     queue.enqueue_batch([b"%d" % n for n in range(20)])
     queue.dequeue_batch(20)
@@ -201,7 +201,7 @@ def test_a_setting_that_is_none_is_refused_with_the_one_that_was_meant(
 
 
 def test_a_long_name_does_not_cut_the_heads_of_numbers(
-    command: CommandLine, server: RunningServer, queue: Queue
+    command: CommandLine, server: RunningServer, queue: AnyQueue
 ) -> None:
     queue.groups.create("g" * 64)
     shown = command("stats", f"{server.url}/shop/orders").text
@@ -216,7 +216,7 @@ def test_changing_needs_a_running_broker(command: CommandLine, server: RunningSe
 
 
 def test_change_of_a_webhook_says_what_changed(
-    command: CommandLine, server: RunningServer, queue: Queue
+    command: CommandLine, server: RunningServer, queue: AnyQueue
 ) -> None:
     place = (server.url, "shop/orders")
     made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
@@ -235,7 +235,7 @@ def test_change_of_a_webhook_says_what_changed(
     assert rotated.startswith("Its secret, shown only now: whsec_")
 
 
-def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> None:
+def test_webhooks(command: CommandLine, server: RunningServer, queue: AnyQueue) -> None:
     place = [server.url, "shop/orders"]
     assert command("webhooks", *place).code == 1
     made = command("webhooks", "create", *place, "http://127.0.0.1:9/", "--json").json
@@ -252,7 +252,7 @@ def test_webhooks(command: CommandLine, server: RunningServer, queue: Queue) -> 
 
 
 def test_top_shows_the_busiest_first(
-    command: CommandLine, server: RunningServer, queue: Queue, path: Path
+    command: CommandLine, server: RunningServer, queue: AnyQueue, path: Path
 ) -> None:
     with connect_broker(server.url) as broker:
         broker.queue("shop/busy").enqueue_batch([b"%d" % n for n in range(9)])
@@ -361,7 +361,7 @@ def test_looking_gives_up_soon_where_nobody_answers(
     assert "no connection to" in answer.err
 
 
-def test_hints_name_commands(command: CommandLine, server: RunningServer, queue: Queue) -> None:
+def test_hints_name_commands(command: CommandLine, server: RunningServer, queue: AnyQueue) -> None:
     url = f"{server.url}/shop/orders"
     assert "penstock groups create" in command("peek", url, "-g", "audit").err
     change = ("queues", "create", server.url, "shop/orders", "--set", "max_attempts=7")
@@ -405,7 +405,7 @@ def _tasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("_tasks")
-def test_a_worker_calls_the_function(command: CommandLine, url: str, queue: Queue) -> None:
+def test_a_worker_calls_the_function(command: CommandLine, url: str, queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     line = ["-q", url, "--idle", "0", "--json"]
     answer = command("worker", "tasks_of_test:handle", *line, "-c", 2)

@@ -152,7 +152,7 @@ def test_something_that_is_no_broker_is_told(broker: RemoteBroker) -> None:
 )
 def test_wrong_options_are_refused_when_it_is_opened(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        penstock.open("http://127.0.0.1:1/q", **wrong)  # type: ignore[arg-type]
+        penstock.open("http://127.0.0.1:1/q", **wrong)  # type: ignore[call-overload]
 
 
 def test_a_forked_child_makes_connections_of_its_own(broker: RemoteBroker) -> None:
@@ -172,11 +172,11 @@ def test_a_forked_child_makes_connections_of_its_own(broker: RemoteBroker) -> No
 
 def test_both_brokers_have_methods_with_real_signatures_and_docstrings() -> None:
     for name in dir(BrokerMethods):
-        if name.startswith("_"):
+        if name.startswith("_") or name == "url":
             continue
         blocking, awaiting = getattr(RemoteBroker, name), getattr(AsyncRemoteBroker, name)
         assert blocking.__doc__ and blocking.__doc__ == awaiting.__doc__
-        assert inspect.signature(blocking) == inspect.signature(awaiting)
+        assert str(inspect.signature(blocking)) == str(inspect.signature(awaiting))
         assert next(iter(inspect.signature(blocking).parameters)) == "self"
         assert blocking.__name__ == awaiting.__name__ == name
         assert inspect.iscoroutinefunction(awaiting)

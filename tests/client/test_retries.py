@@ -10,7 +10,8 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.aio import AsyncQueue
+from penstock import AnyQueue
+from penstock.aio import AnyAsyncQueue
 from penstock.client import Batching, ClientOptions
 from penstock.client.publishing import DedupIds, publish
 from penstock.errors import (
@@ -22,7 +23,6 @@ from penstock.errors import (
     Unreachable,
 )
 from penstock.model import LeasedMessage, NewMessage
-from penstock.queue import Queue
 from tests.client.cutting_proxy import Cut, CuttingProxy
 from tests.server.running import RunningServer
 
@@ -41,7 +41,7 @@ def name() -> str:
 
 
 @pytest.fixture
-def direct(server: RunningServer, name: str) -> Iterator[Queue]:
+def direct(server: RunningServer, name: str) -> Iterator[AnyQueue]:
     """The queue, without the proxy."""
     with penstock.open(server.url, queue=name) as queue:
         queue.groups.create("unused")  # makes the queue
@@ -49,7 +49,7 @@ def direct(server: RunningServer, name: str) -> Iterator[Queue]:
 
 
 @pytest.fixture
-def queue(proxy: CuttingProxy, name: str, direct: Queue) -> Iterator[Queue]:
+def queue(proxy: CuttingProxy, name: str, direct: AnyQueue) -> Iterator[AnyQueue]:
     with penstock.open(proxy.url, queue=name, retry_s=20) as queue:
         yield queue
 
@@ -59,7 +59,7 @@ EVERY_CUT = pytest.mark.parametrize("where", list(Cut))
 
 @EVERY_CUT
 def test_a_publish_is_published_once(
-    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut
 ) -> None:
     proxy.cut(where, "/messages")
     id_ = queue.enqueue(b"x")
@@ -70,7 +70,7 @@ def test_a_publish_is_published_once(
 
 @EVERY_CUT
 def test_a_large_publish_is_published_once(
-    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut
 ) -> None:
     proxy.cut(where, "/messages?", times=2)
     id_ = queue.enqueue(bytes(100_000))
@@ -80,7 +80,7 @@ def test_a_large_publish_is_published_once(
 
 @EVERY_CUT
 def test_a_batch_is_published_once_and_is_no_duplicate(
-    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut
 ) -> None:
     proxy.cut(where, "/messages", times=2)
     published = queue.publish([NewMessage(payload=b"%d" % n) for n in range(10)])
@@ -90,7 +90,7 @@ def test_a_batch_is_published_once_and_is_no_duplicate(
 
 @EVERY_CUT
 def test_the_users_own_dedup_id_is_kept(
-    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut
 ) -> None:
     proxy.cut(where, "/messages")
     first = queue.enqueue(b"x", dedup_id="mine")
@@ -100,7 +100,7 @@ def test_the_users_own_dedup_id_is_kept(
 @EVERY_CUT
 @pytest.mark.parametrize("verb", ["ack", "nack", "release", "extend"])
 def test_settling_is_done_once_whatever_is_cut(
-    queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut, verb: str
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut, verb: str
 ) -> None:
     direct.enqueue(b"x")
     (job,) = queue.lease()
@@ -130,7 +130,7 @@ def test_a_client_that_does_not_retry_sends_no_keys() -> None:
     assert (keys(0), keys(10)) == (0, 3)
 
 
-def test_acking_again_is_fine_but_a_wrong_receipt_is_not(queue: Queue, direct: Queue) -> None:
+def test_acking_again_is_fine_but_a_wrong_receipt_is_not(queue: AnyQueue, direct: AnyQueue) -> None:
     direct.enqueue(b"x")
     (job,) = queue.lease()
     queue.ack(job)
@@ -140,7 +140,7 @@ def test_acking_again_is_fine_but_a_wrong_receipt_is_not(queue: Queue, direct: Q
 
 
 def test_a_lease_that_may_have_been_made_is_not_made_again(
-    queue: Queue, direct: Queue, proxy: CuttingProxy
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy
 ) -> None:
     direct.enqueue_batch([b"1", b"2"])
     proxy.cut(Cut.BEFORE_ANSWER, "/lease")
@@ -150,7 +150,9 @@ def test_a_lease_that_may_have_been_made_is_not_made_again(
     assert direct.stats().ready == 1
 
 
-def test_a_stream_goes_on_after_a_cut(queue: Queue, direct: Queue, proxy: CuttingProxy) -> None:
+def test_a_stream_goes_on_after_a_cut(
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy
+) -> None:
     direct.enqueue_batch([b"1", b"2", b"3"])
     proxy.cut(Cut.BEFORE_REQUEST, "/lease")
     seen: list[bytes] = []
@@ -163,7 +165,9 @@ def test_a_stream_goes_on_after_a_cut(queue: Queue, direct: Queue, proxy: Cuttin
 
 
 @EVERY_CUT
-def test_looking_is_repeated(queue: Queue, direct: Queue, proxy: CuttingProxy, where: Cut) -> None:
+def test_looking_is_repeated(
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy, where: Cut
+) -> None:
     direct.enqueue(b"x")
     proxy.cut(where, "GET", times=3)
     assert queue.stats().published == 1
@@ -171,7 +175,7 @@ def test_looking_is_repeated(queue: Queue, direct: Queue, proxy: CuttingProxy, w
 
 
 def test_what_cannot_be_repeated_says_that_it_may_have_been_done(
-    queue: Queue, direct: Queue, proxy: CuttingProxy
+    queue: AnyQueue, direct: AnyQueue, proxy: CuttingProxy
 ) -> None:
     direct.enqueue(b"x")
     proxy.cut(Cut.BEFORE_ANSWER, "/purge")
@@ -180,8 +184,8 @@ def test_what_cannot_be_repeated_says_that_it_may_have_been_done(
     assert direct.stats().ready == 0
 
 
-def test_tasks_are_as_safe(proxy: CuttingProxy, name: str, direct: Queue) -> None:
-    async def story(queue: AsyncQueue) -> None:
+def test_tasks_are_as_safe(proxy: CuttingProxy, name: str, direct: AnyQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         for where in Cut:
             proxy.cut(where, "/messages")
             await queue.enqueue(b"x")
@@ -200,7 +204,7 @@ def test_tasks_are_as_safe(proxy: CuttingProxy, name: str, direct: Queue) -> Non
 
 
 def test_gathered_publishes_are_published_once(
-    proxy: CuttingProxy, name: str, direct: Queue
+    proxy: CuttingProxy, name: str, direct: AnyQueue
 ) -> None:
     async def main() -> list[str]:
         batching = Batching(linger_s=0.05)

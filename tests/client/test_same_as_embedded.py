@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import AnyQueue
 from penstock.aio import AsyncQueue
 from penstock.client import AsyncRemoteQueue, RemoteQueue, connect_broker
 from penstock.errors import (
@@ -28,7 +29,7 @@ from penstock.model import NewMessage, Published
 from penstock.queue import Queue
 from tests.server.running import RunningServer
 
-Opens = Callable[..., Queue]
+Opens = Callable[..., AnyQueue]
 _numbers = count(1)
 
 
@@ -37,11 +38,11 @@ def opened(
     request: pytest.FixtureRequest, tmp_path: Path, server: RunningServer
 ) -> Iterator[Opens]:
     """Opens a new queue with some settings, embedded or of a broker."""
-    handles: list[Queue] = []
+    handles: list[AnyQueue] = []
 
-    def open_queue(metrics: Any = None, **settings: Any) -> Queue:
+    def open_queue(metrics: Any = None, **settings: Any) -> AnyQueue:
         if request.param == "directory":
-            handle = penstock.open(
+            handle: AnyQueue = penstock.open(
                 tmp_path / f"queue-{next(_numbers)}", metrics=metrics, **settings
             )
         else:
@@ -58,11 +59,11 @@ def opened(
 
 
 @pytest.fixture
-def queue(opened: Opens) -> Queue:
+def queue(opened: Opens) -> AnyQueue:
     return opened(backoff_base_s=0, max_attempts=2)
 
 
-def test_it_says_what_it_is(queue: Queue) -> None:
+def test_it_says_what_it_is(queue: AnyQueue) -> None:
     place = repr(queue.path) if isinstance(queue, Queue) else str(getattr(queue, "url", None))
     assert repr(queue) == f"<{type(queue).__name__} {place}>"
 
@@ -71,7 +72,7 @@ def test_it_says_what_it_is(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("payload", [{"order": 7, "ä": [1.5, None]}, [1, {"a": True}], {}, []])
-def test_a_dict_or_list_is_published_as_json(queue: Queue, payload: Any) -> None:
+def test_a_dict_or_list_is_published_as_json(queue: AnyQueue, payload: Any) -> None:
     id_ = queue.enqueue(payload)
     ids = queue.enqueue_batch([payload, b"bytes", NewMessage(payload=payload, priority=9)])
     ids += [queue.publish([NewMessage(payload=payload, content_type="application/x-own")])[0].id]
@@ -101,7 +102,7 @@ def test_a_dict_or_list_is_published_as_json(queue: Queue, payload: Any) -> None
     ],
     ids=lambda payload: type(payload).__name__,
 )
-def test_what_is_neither_bytes_text_nor_json_is_refused(queue: Queue, payload: Any) -> None:
+def test_what_is_neither_bytes_text_nor_json_is_refused(queue: AnyQueue, payload: Any) -> None:
     with pytest.raises(InvalidInput, match="payload"):
         queue.enqueue(payload)
     with pytest.raises(InvalidInput, match="payload"):
@@ -109,13 +110,13 @@ def test_what_is_neither_bytes_text_nor_json_is_refused(queue: Queue, payload: A
     assert queue.stats().published == 0
 
 
-def test_one_payload_is_no_batch(queue: Queue) -> None:
+def test_one_payload_is_no_batch(queue: AnyQueue) -> None:
     for one in ({"a": 1}, "text", b"bytes"):
         with pytest.raises(InvalidInput, match="one payload"):
             queue.enqueue_batch(one)  # type: ignore[arg-type]
 
 
-def test_durations_may_be_timedeltas(queue: Queue) -> None:
+def test_durations_may_be_timedeltas(queue: AnyQueue) -> None:
     hour = timedelta(hours=1)
     id_ = queue.enqueue(b"x", delay=hour, ttl=2 * hour, dedup_id="d", dedup_window_s=hour)
     message = queue.get(id_)
@@ -150,7 +151,7 @@ def test_times_may_be_datetimes_with_a_time_zone(opened: Opens) -> None:
     assert queue.stats().groups["late"].ready == 0
 
 
-def test_a_datetime_without_a_time_zone_is_refused(queue: Queue) -> None:
+def test_a_datetime_without_a_time_zone_is_refused(queue: AnyQueue) -> None:
     naive = datetime(2050, 1, 1)
     calls: list[Callable[[], object]] = [
         lambda: queue.enqueue(b"x", deliver_at=naive),
@@ -168,7 +169,7 @@ def test_a_datetime_without_a_time_zone_is_refused(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "payload", [b"", b"hello", b"\xff\x00\n", "text: ä €", bytearray(b"x"), memoryview(b"y")]
 )
-def test_payloads_come_as_they_went(queue: Queue, payload: Any) -> None:
+def test_payloads_come_as_they_went(queue: AnyQueue, payload: Any) -> None:
     queue.enqueue(payload)
     message = queue.dequeue()
     assert message is not None
@@ -190,7 +191,7 @@ def test_payloads_come_as_they_went(queue: Queue, payload: Any) -> None:
     ],
     ids=lambda options: ",".join(options) or "plain",
 )
-def test_a_large_payload_comes_as_it_went(queue: Queue, options: dict[str, Any]) -> None:
+def test_a_large_payload_comes_as_it_went(queue: AnyQueue, options: dict[str, Any]) -> None:
     payload = bytes(range(256)) * 4096
     id_ = queue.enqueue(payload, **options)
     message = queue.get(id_)
@@ -207,13 +208,15 @@ def test_a_large_payload_comes_as_it_went(queue: Queue, options: dict[str, Any])
 @pytest.mark.parametrize(
     "wrong", [{"priority": "5"}, {"priority": 10}, {"delay": "1"}, {"ttl": float("nan")}], ids=str
 )
-def test_wrong_options_of_a_large_payload_are_refused(queue: Queue, wrong: dict[str, Any]) -> None:
+def test_wrong_options_of_a_large_payload_are_refused(
+    queue: AnyQueue, wrong: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue(bytes(100_000), **wrong)
     assert queue.stats().published == 0
 
 
-def test_every_option_of_a_message_is_kept(queue: Queue) -> None:
+def test_every_option_of_a_message_is_kept(queue: AnyQueue) -> None:
     id_ = queue.enqueue(
         b'{"a":  1}',
         priority=9,
@@ -233,7 +236,7 @@ def test_every_option_of_a_message_is_kept(queue: Queue) -> None:
     assert message.deliver_at is None
 
 
-def test_delays_and_times_of_delivery(queue: Queue) -> None:
+def test_delays_and_times_of_delivery(queue: AnyQueue) -> None:
     soon = queue.enqueue(b"soon", delay=3600)
     at = queue.enqueue(b"at", deliver_at=4_000_000_000.25)
     due_at = queue.get(soon).deliver_at
@@ -243,24 +246,24 @@ def test_delays_and_times_of_delivery(queue: Queue) -> None:
     assert queue.dequeue() is None
 
 
-def test_a_ttl_of_nothing_is_over_at_once(queue: Queue) -> None:
+def test_a_ttl_of_nothing_is_over_at_once(queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"x", ttl=0)
     assert queue.state(id_) == "expired"
 
 
-def test_a_batch_is_published_in_order(queue: Queue) -> None:
+def test_a_batch_is_published_in_order(queue: AnyQueue) -> None:
     ids = queue.enqueue_batch([b"1", "2", NewMessage(payload=b"3", priority=9)])
     assert [message.id for message in queue.peek(9)] == [ids[2], ids[0], ids[1]]
     assert [message.seq for message in queue.peek(9)] == [3, 1, 2]
 
 
-def test_one_bad_message_of_a_batch_refuses_all(queue: Queue) -> None:
+def test_one_bad_message_of_a_batch_refuses_all(queue: AnyQueue) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue_batch([b"1", NewMessage(payload=b"2", priority=10)])
     assert queue.stats().published == 0
 
 
-def test_duplicates_are_told(queue: Queue) -> None:
+def test_duplicates_are_told(queue: AnyQueue) -> None:
     first = queue.enqueue(b"x", dedup_id="once")
     assert queue.enqueue(b"x", dedup_id="once") == first
     messages = [NewMessage(payload=b"x", dedup_id="once"), NewMessage(payload=b"y")]
@@ -291,7 +294,7 @@ def test_duplicates_are_told(queue: Queue) -> None:
     ids=str,
 )
 def test_wrong_options_are_refused_and_nothing_is_published(
-    queue: Queue, wrong: dict[str, Any]
+    queue: AnyQueue, wrong: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue(b"x", **wrong)
@@ -299,7 +302,7 @@ def test_wrong_options_are_refused_and_nothing_is_published(
 
 
 @pytest.mark.parametrize("wrong", [None, 7, {1, 2}, "\ud800"], ids=repr)
-def test_what_is_no_payload_is_refused(queue: Queue, wrong: Any) -> None:
+def test_what_is_no_payload_is_refused(queue: AnyQueue, wrong: Any) -> None:
     with pytest.raises(InvalidInput):
         queue.enqueue(wrong)
     with pytest.raises(InvalidInput):
@@ -332,7 +335,7 @@ def test_too_fast_is_told_with_when_to_try_again(opened: Opens) -> None:
 # -- delivering and settling -----------------------------------------------------------------------
 
 
-def test_a_leased_message_says_all_about_itself(queue: Queue) -> None:
+def test_a_leased_message_says_all_about_itself(queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"x", headers={"a": "b"}, priority=3, key="k")
     (job,) = queue.lease(lease_s=60, holder="me")
     assert (job.id, job.seq, job.payload, job.priority, job.key) == (id_, 1, b"x", 3, "k")
@@ -341,7 +344,7 @@ def test_a_leased_message_says_all_about_itself(queue: Queue) -> None:
     assert [event.holder for event in queue.history(id_)][1] == "me"
 
 
-def test_leased_messages_are_settled_by_object_and_by_receipt(queue: Queue) -> None:
+def test_leased_messages_are_settled_by_object_and_by_receipt(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     first, second, third = queue.lease(3)
     assert queue.ack(first) == []
@@ -349,7 +352,7 @@ def test_leased_messages_are_settled_by_object_and_by_receipt(queue: Queue) -> N
     assert (queue.stats().acked, queue.stats().leased) == (3, 0)
 
 
-def test_a_failure_is_tried_again_and_then_dead(queue: Queue) -> None:
+def test_a_failure_is_tried_again_and_then_dead(queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"x")
     queue.nack(queue.lease(), "first")
     (job,) = queue.lease()
@@ -361,33 +364,33 @@ def test_a_failure_is_tried_again_and_then_dead(queue: Queue) -> None:
     assert 0 < letter.first_failure_ns <= letter.last_failure_ns
 
 
-def test_a_nack_may_say_when(queue: Queue) -> None:
+def test_a_nack_may_say_when(queue: AnyQueue) -> None:
     queue.enqueue(b"x")
     queue.nack(queue.lease(), "later", delay=3600)
     assert queue.stats().scheduled == 1
 
 
-def test_release_spends_no_attempt(queue: Queue) -> None:
+def test_release_spends_no_attempt(queue: AnyQueue) -> None:
     queue.enqueue(b"x")
     queue.release(queue.lease())
     assert queue.lease()[0].attempt == 1
 
 
-def test_a_lease_may_be_extended(queue: Queue) -> None:
+def test_a_lease_may_be_extended(queue: AnyQueue) -> None:
     queue.enqueue(b"x")
     (job,) = queue.lease(lease_s=5)
     queue.extend(job, 3600)
     queue.ack(job)
 
 
-def test_an_ack_may_publish_in_the_same_write(queue: Queue) -> None:
+def test_an_ack_may_publish_in_the_same_write(queue: AnyQueue) -> None:
     queue.enqueue(b"first")
     (emitted,) = queue.ack(queue.lease(), emit=[NewMessage(payload=b"next", priority=9)])
     message = queue.get(emitted)
     assert (message.payload, message.priority) == (b"next", 9)
 
 
-def test_a_receipt_of_the_past_settles_nothing(queue: Queue) -> None:
+def test_a_receipt_of_the_past_settles_nothing(queue: AnyQueue) -> None:
     queue.enqueue(b"x")
     (old,) = queue.lease()
     queue.nack(old, delay=0)
@@ -400,12 +403,12 @@ def test_a_receipt_of_the_past_settles_nothing(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize("wrong", ["", "receipt", "AAAA", "ü"])
-def test_what_is_no_receipt_settles_nothing(queue: Queue, wrong: str) -> None:
+def test_what_is_no_receipt_settles_nothing(queue: AnyQueue, wrong: str) -> None:
     with pytest.raises((ReceiptInvalid, InvalidInput)):
         queue.ack(wrong)
 
 
-def test_nothing_to_settle_is_refused(queue: Queue) -> None:
+def test_nothing_to_settle_is_refused(queue: AnyQueue) -> None:
     queue.enqueue(b"x")
     (job,) = queue.lease()
     for wrong in ([], [job, job], 7):
@@ -413,7 +416,7 @@ def test_nothing_to_settle_is_refused(queue: Queue) -> None:
             queue.ack(wrong)  # type: ignore[arg-type]
 
 
-def test_one_message_for_the_length_of_a_block(queue: Queue) -> None:
+def test_one_message_for_the_length_of_a_block(queue: AnyQueue) -> None:
     queue.enqueue(b"1")
     with queue.lease_one() as job:
         assert job is not None and job.payload == b"1"
@@ -425,7 +428,7 @@ def test_one_message_for_the_length_of_a_block(queue: Queue) -> None:
     assert [letter.reason for letter in queue.dead()] == ["ZeroDivisionError: no"]
 
 
-def test_taken_for_good(queue: Queue) -> None:
+def test_taken_for_good(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     assert [message.payload for message in queue.dequeue_batch(2)] == [b"1", b"2"]
     message = queue.dequeue()
@@ -434,7 +437,7 @@ def test_taken_for_good(queue: Queue) -> None:
     assert queue.stats().acked == 3
 
 
-def test_waiting_ends_when_the_time_is_over(queue: Queue) -> None:
+def test_waiting_ends_when_the_time_is_over(queue: AnyQueue) -> None:
     assert queue.lease(wait_s=0.01) == []
     assert queue.dequeue(wait_s=0.01) is None
 
@@ -442,14 +445,14 @@ def test_waiting_ends_when_the_time_is_over(queue: Queue) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"n": 0}, {"lease_s": -1}, {"lease_s": 1e9}, {"wait_s": -1}, {"wait_s": "x"}], ids=str
 )
-def test_wrong_options_of_a_lease_are_refused(queue: Queue, wrong: dict[str, Any]) -> None:
+def test_wrong_options_of_a_lease_are_refused(queue: AnyQueue, wrong: dict[str, Any]) -> None:
     queue.enqueue(b"x")
     with pytest.raises(InvalidInput):
         queue.lease(**wrong)
     assert queue.stats().leased == 0
 
 
-def test_a_stream_with_a_handler(queue: Queue) -> None:
+def test_a_stream_with_a_handler(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", NewMessage(payload=b"x", max_attempts=1), b"3"])
     seen: list[int] = []
     assert queue.stream(lambda job: seen.append(int(job.payload)), idle_s=0) == 2
@@ -457,7 +460,7 @@ def test_a_stream_with_a_handler(queue: Queue) -> None:
     assert queue.stats().dead == 1
 
 
-def test_a_stream_gives_back_what_it_leased_ahead(queue: Queue) -> None:
+def test_a_stream_gives_back_what_it_leased_ahead(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2", b"3"])
     for job in queue.stream(idle_s=0):
         with job:
@@ -470,7 +473,7 @@ def test_a_stream_gives_back_what_it_leased_ahead(queue: Queue) -> None:
 # -- looking ---------------------------------------------------------------------------------------
 
 
-def test_peek_and_browse_take_nothing(queue: Queue) -> None:
+def test_peek_and_browse_take_nothing(queue: AnyQueue) -> None:
     ids = queue.enqueue_batch([NewMessage(payload=b"%d" % n, priority=n) for n in range(5)])
     later = queue.enqueue(b"later", delay=3600)
     assert [message.payload for message in queue.peek(2)] == [b"4", b"3"]
@@ -488,7 +491,7 @@ def test_a_listing_of_many_pages_is_whole(opened: Opens) -> None:
     assert len(list(queue.dead())) == 1203
 
 
-def test_why_and_history(queue: Queue) -> None:
+def test_why_and_history(queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"x", delay=3600)
     why = queue.why(id_)
     assert (why.id, why.group, why.state, why.code) == (id_, "main", "scheduled", "delayed")
@@ -498,7 +501,7 @@ def test_why_and_history(queue: Queue) -> None:
     assert history[0].at == pytest.approx(queue.get(id_).published_at, abs=0.001)
 
 
-def test_stats_have_all_counts(queue: Queue) -> None:
+def test_stats_have_all_counts(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2"])
     queue.ack(queue.lease())
     stats = queue.stats()
@@ -518,7 +521,7 @@ def test_stats_have_all_counts(queue: Queue) -> None:
     assert stats.paused is False
 
 
-def test_retry_info(queue: Queue) -> None:
+def test_retry_info(queue: AnyQueue) -> None:
     id_ = queue.enqueue(b"x", max_attempts=3)
     assert queue.retry_info(id_)[2:] == ("ready", 0, 3, 0, "", 0, 0)
     queue.nack(queue.lease(), "no", delay=3600)
@@ -605,7 +608,7 @@ def test_what_is_no_collector_is_refused(opened: Opens) -> None:
         opened(metrics=7)
 
 
-def test_a_stream_is_stopped_from_outside(queue: Queue) -> None:
+def test_a_stream_is_stopped_from_outside(queue: AnyQueue) -> None:
     stopper, handled = penstock.Stopper(), []
     queue.enqueue_batch([b"%d" % n for n in range(5)])
 
@@ -620,7 +623,7 @@ def test_a_stream_is_stopped_from_outside(queue: Queue) -> None:
     assert queue.stream(handle, stopper=stopper) == 0  # it stays stopped
 
 
-def test_a_stream_that_waits_is_stopped_from_another_thread(queue: Queue) -> None:
+def test_a_stream_that_waits_is_stopped_from_another_thread(queue: AnyQueue) -> None:
     stopper = penstock.Stopper()
     ended: list[object] = []
 
@@ -635,7 +638,7 @@ def test_a_stream_that_waits_is_stopped_from_another_thread(queue: Queue) -> Non
     assert ended == [[], []]
 
 
-def test_what_is_not_there(queue: Queue, opened: Opens) -> None:
+def test_what_is_not_there(queue: AnyQueue, opened: Opens) -> None:
     elsewhere = opened().enqueue(b"x")
     ours = queue.enqueue(b"x")
     gone = elsewhere[:-1] + ("0" if elsewhere[-1] != "0" else "Z")
@@ -654,7 +657,7 @@ def test_what_is_not_there(queue: Queue, opened: Opens) -> None:
 # -- operating -------------------------------------------------------------------------------------
 
 
-def test_groups_read_independently(queue: Queue) -> None:
+def test_groups_read_independently(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2"])
     queue.groups.create("audit")
     queue.groups.create("late", to="end")
@@ -668,7 +671,7 @@ def test_groups_read_independently(queue: Queue) -> None:
         queue.groups.delete("late")
 
 
-def test_seek_goes_anywhere(queue: Queue) -> None:
+def test_seek_goes_anywhere(queue: AnyQueue) -> None:
     ids = queue.enqueue_batch([b"1", b"2", b"3"])
     published_at = queue.get(ids[0]).published_at
     queue.dequeue_batch(3)
@@ -708,7 +711,7 @@ def test_dead_letters_are_leased(opened: Opens) -> None:
     assert queue.stats().dead == 0
 
 
-def test_cancel_purge_pause_and_compact(queue: Queue) -> None:
+def test_cancel_purge_pause_and_compact(queue: AnyQueue) -> None:
     ids = queue.enqueue_batch([b"1", b"2", b"3"])
     assert queue.cancel(ids[0]) is True
     assert queue.cancel(ids[0]) is False

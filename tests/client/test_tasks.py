@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import penstock.aio
-from penstock.aio import AsyncQueue
+from penstock.aio import AnyAsyncQueue
 from penstock.client import connect_broker_async
 from penstock.errors import InvalidInput, LedgerClosed, NoSuchGroup
 from penstock.model import LeasedMessage
 from tests.server.running import RunningServer
 
 _numbers = count(1)
-Story = Callable[[AsyncQueue], Awaitable[None]]
+Story = Callable[[AnyAsyncQueue], Awaitable[None]]
 
 
 def play(server: RunningServer, story: Story, **settings: Any) -> None:
@@ -31,7 +31,7 @@ def play(server: RunningServer, story: Story, **settings: Any) -> None:
 
 
 def test_publish_lease_and_settle(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         ids = await queue.enqueue_batch([b"a", b"b", b"c"])
         await queue.enqueue(b"urgent", priority=9, headers={"kind": "x"})
         first, second = await queue.lease(2)
@@ -52,7 +52,7 @@ def test_publish_lease_and_settle(server: RunningServer) -> None:
 
 
 def test_a_waiting_lease_is_woken_by_a_publish(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         waiting = asyncio.create_task(queue.lease(wait_s=30))
         await queue.enqueue(b"at last")
         (job,) = await waiting
@@ -63,7 +63,7 @@ def test_a_waiting_lease_is_woken_by_a_publish(server: RunningServer) -> None:
 
 
 def test_a_cancelled_wait_loses_nothing(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         waiting = asyncio.create_task(queue.lease(wait_s=30))
         while not len(server.server.broker.waiting):
             await asyncio.sleep(0)
@@ -78,7 +78,7 @@ def test_a_cancelled_wait_loses_nothing(server: RunningServer) -> None:
 
 
 def test_one_message_for_the_length_of_a_block(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         await queue.enqueue_batch([b"1", b"2"])
         async with queue.lease_one() as job:
             assert job is not None
@@ -95,7 +95,7 @@ def test_one_message_for_the_length_of_a_block(server: RunningServer) -> None:
 
 
 def test_streams(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         await queue.enqueue_batch([b"1", b"x", b"3"])
         seen: list[int] = []
 
@@ -114,7 +114,7 @@ def test_streams(server: RunningServer) -> None:
 
 
 def test_operating(server: RunningServer) -> None:
-    async def story(queue: AsyncQueue) -> None:
+    async def story(queue: AnyAsyncQueue) -> None:
         ids = await queue.enqueue_batch([b"1", b"2"])
         await queue.groups.create("audit", to="end")
         assert set(await queue.groups.names()) == {"main", "audit"}
@@ -147,11 +147,11 @@ def test_a_closed_queue_says_so(server: RunningServer) -> None:
 def test_a_queue_is_refused_in_a_second_event_loop_before_anything_is_sent(
     server: RunningServer,
 ) -> None:
-    async def use(queue: AsyncQueue) -> int:
+    async def use(queue: AnyAsyncQueue) -> int:
         await queue.enqueue(b"x")
         return (await queue.stats()).published
 
-    async def opened() -> AsyncQueue:
+    async def opened() -> AnyAsyncQueue:
         queue = await penstock.aio.open(server.url, queue="second-loop")
         assert await use(queue) == 1
         return queue

@@ -132,7 +132,7 @@ class Life:
 
     def facts(self) -> dict[str, Any]:
         """What the open queue holds; it must be what the logs say, without any snapshot."""
-        core = self.queue._core
+        core = self.queue.core
         with core.lock, core.change:
             core.catch_up()
             facts = facts_of(core.state)
@@ -164,7 +164,7 @@ class Life:
 
     def whole_story(self) -> list[Any]:
         """What can be seen of a life after its call: now, later, and after another opening."""
-        if self.queue._core.ledger.refusal:  # the call was `close`
+        if self.queue.core.ledger.refusal:  # the call was `close`
             self.reopen()
         story = [self.facts(), self.go_on()]
         self.reopen()

@@ -151,7 +151,7 @@ def judge(queue: Queue, workers: list[Worker]) -> set[bytes]:
     assert there <= set(publishes), f"nobody published {there - set(publishes)}"
     twice = [one for one, times in leased.items() if times > 1 + given_back[one]]
     assert not twice, f"{twice} were leased twice"
-    core = queue._core
+    core = queue.core
     with core.lock, core.change:
         core.catch_up()
         facts, folded = facts_of(core.state), facts_of(fold_from_the_start(core))

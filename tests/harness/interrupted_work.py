@@ -184,7 +184,7 @@ class Work:
             lambda: self.queue.close(),
         ]
         answered, _ = self.call(self.random.choice(do))
-        if self.queue._core.ledger.refusal is not None:
+        if self.queue.core.ledger.refusal is not None:
             self.reopen()
         else:
             self.queue.resume()
@@ -239,7 +239,7 @@ class Work:
             self._check_fold()
 
     def _check_fold(self) -> None:
-        core = self.queue._core
+        core = self.queue.core
         with core.lock, core.change:
             core.catch_up()
             facts, folded = facts_of(core.state), facts_of(fold_from_the_start(core))

@@ -77,7 +77,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @property
     def now(self) -> int:
-        return self.queue._core.clock.now_ns()
+        return self.queue.core.clock.now_ns()
 
     def tick(self) -> None:
         """Let the ends of leases happen on both sides."""

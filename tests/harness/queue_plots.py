@@ -47,7 +47,7 @@ def open_queue_in(files: Files, clock: ManualClock | None = None) -> Queue:
 
 
 def state_of(queue: Queue) -> bytes:
-    core = queue._core
+    core = queue.core
     with core.lock:
         core.catch_up()
         return dump_state(core.state)
@@ -144,7 +144,7 @@ class QueueLife:
         return [(4, lease), (1, dequeue), (6, settle)]
 
     def _is_held(self, one: LeasedMessage) -> bool:
-        group = self.queue._core.state.groups.get(one.ticket.group)
+        group = self.queue.core.state.groups.get(one.ticket.group)
         lease = group.leases.get(one.seq) if group else None
         return lease is not None and lease.nonce == one.ticket.nonce
 

@@ -28,7 +28,7 @@ def filled(path: Path) -> Queue:
 
 
 def note(path: Path, queue: Queue, upto: int) -> None:
-    identity = queue._core.identity
+    identity = queue.core.identity
     note_archived(Folder(OsFiles(), str(path)), identity, upto, next_seq=queue.stats().next_seq)
 
 
@@ -40,7 +40,7 @@ def test_what_is_done_with_stays_until_it_is_archived(tmp_path: Path) -> None:
         result = queue.compact()
         assert (result.segments_rewritten, queue.stats().first_seq) == (0, 301)
         note(tmp_path, queue, 100)  # never less than before
-        assert archived_upto(Folder(OsFiles(), str(tmp_path)), queue._core.identity) == 301
+        assert archived_upto(Folder(OsFiles(), str(tmp_path)), queue.core.identity) == 301
 
 
 def test_a_segment_that_is_archived_in_part_stays(tmp_path: Path) -> None:
@@ -75,7 +75,7 @@ def test_a_note_that_cannot_be_believed_lets_nothing_go(
 def test_a_note_of_another_queue_does_not_count(tmp_path: Path) -> None:
     root = Folder(OsFiles(), str(tmp_path))
     with filled(tmp_path) as queue:
-        note_archived(root, queue._core.identity ^ 1, 601, next_seq=601)
+        note_archived(root, queue.core.identity ^ 1, 601, next_seq=601)
         assert queue.compact().bytes_freed == 0
         for upto in (0, 602):
             with pytest.raises(InvalidInput, match="are said to be archived"):

@@ -102,12 +102,12 @@ def test_a_bad_option_of_a_client_is_refused(options: dict[str, Any]) -> None:
 
 def test_a_path_may_be_bytes(tmp_path: Path) -> None:
     path = tmp_path / "queue"
-    with penstock.open(bytes(path)) as queue:  # type: ignore[arg-type]
+    with penstock.open(bytes(path)) as queue:  # type: ignore[call-overload]
         assert queue.path == str(path)
     Worker(bytes(path), print)  # type: ignore[arg-type]
 
     async def main() -> None:
-        async with await penstock.aio.open(bytes(path)) as queue:  # type: ignore[arg-type]
+        async with await penstock.aio.open(bytes(path)) as queue:  # type: ignore[call-overload]
             assert queue.path == str(path)
 
     asyncio.run(main())

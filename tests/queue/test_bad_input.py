@@ -64,7 +64,7 @@ BAD_MESSAGES: list[dict[str, Any]] = [
 
 
 def untouched(queue: Queue) -> tuple[bytes, int, int]:
-    core = queue._core
+    core = queue.core
     core.catch_up()
     return dump_state(core.state), core.ledger.messages.next_seq, core.ledger.events.next_seq
 
@@ -144,9 +144,9 @@ BAD_CALLS: dict[str, Callable[[Queue], object]] = {
 
 def _held(queue: Queue) -> str:
     """The receipt of the leased message."""
-    group = queue._core.state.groups[0]
+    group = queue.core.state.groups[0]
     ((seq, lease),) = group.leases.items()
-    return Receipt(queue._core.identity, 0, lease.attempt, seq, lease.nonce).pack()
+    return Receipt(queue.core.identity, 0, lease.attempt, seq, lease.nonce).pack()
 
 
 @pytest.mark.parametrize("call", BAD_CALLS)

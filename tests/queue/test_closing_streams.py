@@ -107,12 +107,12 @@ def test_a_task_that_waits_ends_at_once_when_the_queue_is_closed(tmp_path: Path,
     async def main() -> None:
         queue = await penstock.aio.open(tmp_path / "queue", **settings)
         waiting = asyncio.create_task(wait(queue))
-        while not queue._core.listeners:
+        while not queue.core.listeners:
             await asyncio.sleep(0)
         await queue.close()
         async with asyncio.timeout(10):
             with pytest.raises(LedgerClosed):
                 await waiting
-        assert queue._core.listeners == []
+        assert queue.core.listeners == []
 
     asyncio.run(main())

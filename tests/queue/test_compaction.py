@@ -146,7 +146,7 @@ def test_a_replay_after_compaction_gives_what_is_left_and_loses_nothing_else(
     left = kept(store.queue, ids)
     store.queue.seek("beginning")
     assert len(store.queue.dequeue_batch(100)) == len(left)
-    assert store.queue._core.state.groups[0].totals  # nothing is reported as lost
+    assert store.queue.core.state.groups[0].totals  # nothing is reported as lost
     assert store.queue.stats().damaged == 0
 
 
@@ -194,8 +194,8 @@ def test_one_old_message_does_not_keep_the_events_of_all_others(pin: str) -> Non
     stats = store.queue.stats()
     for _ in range(2):
         assert store.kill().stats().groups == stats.groups
-    folded = fold(_SeenWithout(store.queue._core.ledger), dedup_entries=100)  # type: ignore[arg-type]
-    for number, group in store.queue._core.state.groups.items():
+    folded = fold(_SeenWithout(store.queue.core.ledger), dedup_entries=100)  # type: ignore[arg-type]
+    for number, group in store.queue.core.state.groups.items():
         assert folded.groups[number].undelivered == group.undelivered
         assert list(folded.groups[number].dead) == list(group.dead)
 
@@ -214,7 +214,7 @@ def test_compaction_of_nothing_is_nothing(queue: Queue) -> None:
 
 def test_compaction_by_itself_after_a_snapshot() -> None:
     store = QueueStore({"segment_bytes": 1024, "snapshot_every": 100, "auto_compact": True})
-    background = store.queue._core.background_compaction
+    background = store.queue.core.background_compaction
     assert background is not None
     compact, done = background._compact, Event()
 
@@ -251,13 +251,13 @@ def test_what_is_published_beside_a_compaction_is_kept(
                 left.add(queue.enqueue(b"%d" % number + b"." * 60, **options))
         steps += 1
 
-    save = queue._core.saver.save
+    save = queue.core.saver.save
 
     def save_and_step(*frozen: Any) -> None:
         save(*frozen)
         step()  # between the look at what is live, and the first segment
 
-    monkeypatch.setattr(queue._core.saver, "save", save_and_step)
+    monkeypatch.setattr(queue.core.saver, "save", save_and_step)
     assert queue.compact(on_progress=step).bytes_freed > 0
     assert steps > after_step
     assert {message.id for message in queue.browse()} == left
@@ -341,7 +341,7 @@ def test_what_is_asked_for_again_while_a_compaction_runs_is_not_lost(moment: int
     waiting = store.queue.stats().groups[group].ready
     found = store.queue.dequeue_batch(200, group=group)
     assert [message.seq for message in found] == list(range(101 - waiting, 101))
-    assert store.queue._core.group(group).totals[EventType.LOST] == 0
+    assert store.queue.core.group(group).totals[EventType.LOST] == 0
 
 
 def test_a_compaction_beside_endless_seeks_ends() -> None:

@@ -44,7 +44,7 @@ def test_an_idle_queue_gives_its_space_back_at_the_interval() -> None:
     store.queue.dequeue_batch(13)
     before = store.queue.stats()
     assert before.first_seq == 1
-    background = store.queue._core.background_compaction
+    background = store.queue.core.background_compaction
     assert background is not None
     compact, done = background._compact, Event()
 
@@ -61,7 +61,7 @@ def test_an_idle_queue_gives_its_space_back_at_the_interval() -> None:
 
 def test_without_an_interval_nothing_compacts_by_itself() -> None:
     store = QueueStore({})
-    assert store.queue._core.background_compaction is None
+    assert store.queue.core.background_compaction is None
     store.close()
 
 
@@ -70,4 +70,4 @@ def test_a_reader_compacts_nothing() -> None:
     store.queue.enqueue(b"x")
     store.close()
     with store.look() as queue:
-        assert queue._core.background_compaction is None
+        assert queue.core.background_compaction is None

@@ -29,7 +29,7 @@ methods = pytest.mark.parametrize(
 
 def stored(queue: Queue, id_: str) -> tuple[int, int]:
     """(codec, size) of what is in the log."""
-    entry = read_entry(queue._core.ledger.messages, queue.get(id_).seq)
+    entry = read_entry(queue.core.ledger.messages, queue.get(id_).seq)
     return entry.compression, len(entry.payload)
 
 
@@ -115,7 +115,7 @@ def test_an_unreadable_dead_letter_can_be_leased_and_stays_dead_unless_acked(how
 def test_a_payload_that_is_no_such_thing_is_dead_and_not_served(
     store: QueueStore, codec: int
 ) -> None:
-    store.queue._core.ledger.messages.append_draft(Draft(b"not compressed", compression=codec))
+    store.queue.core.ledger.messages.append_draft(Draft(b"not compressed", compression=codec))
     store.kill()
     assert store.queue.lease() == []
     assert [letter.cause for letter in store.queue.dead()] == ["unreadable"]
@@ -123,7 +123,7 @@ def test_a_payload_that_is_no_such_thing_is_dead_and_not_served(
 
 def test_a_cut_off_payload_is_unreadable(store: QueueStore) -> None:
     packed, number = compress(TEXT, "gzip", level=6, min_bytes=0)
-    store.queue._core.ledger.messages.append_draft(Draft(packed[:-9], compression=number))
+    store.queue.core.ledger.messages.append_draft(Draft(packed[:-9], compression=number))
     assert store.kill().dequeue() is None
     assert "cut off" in next(store.queue.dead()).reason
 

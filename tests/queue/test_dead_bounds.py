@@ -97,7 +97,7 @@ def test_bounds_and_counts_hold_whatever_happens(seed: int) -> None:
                     queue.seek(dice.choice(["beginning", "end"]), group=group)
                 else:
                     store.kill() if dice.random() < 0.5 else store.reopen()
-        for one in store.queue._core.state.groups.values():
+        for one in store.queue.core.state.groups.values():
             letters = [f for f in one.deliveries.values() if f.is_retried]
             assert one.retrying == len(letters)
             assert len(one.dead) <= 4

@@ -32,19 +32,19 @@ class _SeenWith:
 
 
 def live_dump(queue: Queue) -> bytes:
-    with queue._core.lock:
-        queue._core.catch_up()
-        return dump_state(queue._core.state)
+    with queue.core.lock:
+        queue.core.catch_up()
+        return dump_state(queue.core.state)
 
 
 def folded_dump(queue: Queue, snapshot: Snapshot | None) -> bytes:
-    core = queue._core
+    core = queue.core
     ledger: Any = _SeenWith(core.ledger, snapshot)
     return dump_state(fold(ledger, dedup_entries=core.settings.dedup_entries))
 
 
 def snapshots_of(queue: Queue) -> list[Snapshot]:
-    ledger = queue._core.ledger
+    ledger = queue.core.ledger
     return [ledger.read_snapshot(event_seq) for event_seq in ledger.snapshot_seqs()]
 
 

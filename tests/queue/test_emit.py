@@ -153,7 +153,7 @@ def test_an_ack_counts_where_only_its_follow_ups_could_be_written(
         raise LedgerError("too many open files")
 
     with monkeypatch.context() as patched:
-        patched.setattr(store.queue._core.ledger.events, "append_event", fail)
+        patched.setattr(store.queue.core.ledger.events, "append_event", fail)
         store.queue.ack(leased, emit=[b"follow-up"])
     for queue in (store.queue, store.kill()):
         assert [m.payload for m in queue.browse()] == [b"follow-up"]

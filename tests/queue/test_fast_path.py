@@ -34,38 +34,38 @@ def pair(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Queue, Queue]]:
 
 
 def written(queue: Queue) -> list[tuple[int, int, bytes]]:
-    entries = Cursor(queue._core.ledger.events, 1).read(100)
+    entries = Cursor(queue.core.ledger.events, 1).read(100)
     return [(entry.timestamp_ns, entry.type, entry.payload) for entry in entries]
 
 
 def state(queue: Queue) -> bytes:
-    queue._core.catch_up()
-    return dump_state(queue._core.state)
+    queue.core.catch_up()
+    return dump_state(queue.core.state)
 
 
 def fast_take(queue: Queue) -> None:
-    assert queue._behaviours.fast_path.take() is not None
+    assert queue.behaviours.fast_path.take() is not None
 
 
 def general_take(queue: Queue) -> None:
-    assert queue._behaviours.delivering.take(1, "main")
+    assert queue.behaviours.delivering.take(1, "main")
 
 
 def fast_lease(queue: Queue) -> None:
-    assert queue._behaviours.fast_path.lease() is not None
+    assert queue.behaviours.fast_path.lease() is not None
 
 
 def general_lease(queue: Queue) -> None:
-    assert queue._behaviours.delivering.lease(1, None, "main", "")
+    assert queue.behaviours.delivering.lease(1, None, "main", "")
 
 
 def fast_lease_and_ack(queue: Queue) -> None:
-    (leased,) = queue._behaviours.delivering.lease(1, None, "main", "")
-    assert queue._behaviours.fast_path.ack(leased)
+    (leased,) = queue.behaviours.delivering.lease(1, None, "main", "")
+    assert queue.behaviours.fast_path.ack(leased)
 
 
 def general_lease_and_ack(queue: Queue) -> None:
-    queue._behaviours.settling.ack(queue._behaviours.delivering.lease(1, None, "main", ""))
+    queue.behaviours.settling.ack(queue.behaviours.delivering.lease(1, None, "main", ""))
 
 
 @pytest.mark.parametrize(
@@ -89,10 +89,10 @@ def test_it_writes_the_same_event_and_makes_the_same_change(
 
 def test_it_hands_out_the_same_message(pair: tuple[Queue, Queue]) -> None:
     for _ in range(2):
-        taken, (other,) = pair[0]._behaviours.fast_path.take(), pair[1].dequeue_batch(1)
+        taken, (other,) = pair[0].behaviours.fast_path.take(), pair[1].dequeue_batch(1)
         assert taken is not None
         assert taken[1:] == other[1:]  # the id has the queue's identity in it
-        leased, (held,) = pair[0]._behaviours.fast_path.lease(), pair[1].lease(1, holder="x")
+        leased, (held,) = pair[0].behaviours.fast_path.lease(), pair[1].lease(1, holder="x")
         assert leased is not None
         assert leased.message[1:] == held.message[1:]
         assert leased.ticket[1:-1] == held.ticket[1:-1]
@@ -101,8 +101,8 @@ def test_it_hands_out_the_same_message(pair: tuple[Queue, Queue]) -> None:
 def test_it_does_not_apply_if_more_than_plain_messages_wait(queue: Queue) -> None:
     queue.enqueue(b"plain")
     queue.enqueue(b"urgent", priority=9)
-    assert queue._behaviours.fast_path.take() is None
-    assert queue._behaviours.fast_path.lease() is None
+    assert queue.behaviours.fast_path.take() is None
+    assert queue.behaviours.fast_path.lease() is None
     first = queue.dequeue()
     assert first is not None
     assert first.payload == b"urgent"
@@ -112,7 +112,7 @@ def test_it_does_not_apply_if_a_message_may_have_expired(queue: Queue, clock: Ma
     queue.enqueue(b"stale", ttl=1)
     queue.enqueue(b"fresh")
     clock.advance(2)
-    assert queue._behaviours.fast_path.take() is None
+    assert queue.behaviours.fast_path.take() is None
     (leased,) = queue.lease()
     assert leased.payload == b"fresh"
 
@@ -121,9 +121,9 @@ def test_it_does_not_apply_if_something_has_become_due(queue: Queue, clock: Manu
     queue.enqueue(b"later", delay=1)
     queue.enqueue(b"a")
     queue.enqueue(b"b")
-    assert queue._behaviours.fast_path.take() is not None
+    assert queue.behaviours.fast_path.take() is not None
     clock.advance(1)
-    assert queue._behaviours.fast_path.take() is None
+    assert queue.behaviours.fast_path.take() is None
     assert [queue.dequeue(), queue.dequeue()] != [None, None]
 
 
@@ -131,10 +131,10 @@ def test_it_does_not_apply_if_a_lease_ran_out(queue: Queue, clock: ManualClock) 
     queue.enqueue_batch([b"a", b"b", b"c"])
     (first,) = queue.lease()
     clock.advance(31)
-    assert queue._behaviours.fast_path.lease() is None
+    assert queue.behaviours.fast_path.lease() is None
     (second,) = queue.lease()  # by the general way, which puts the timeout on record
     assert second.payload == b"b"
-    assert not queue._behaviours.fast_path.ack(first)  # late, and yet in time
+    assert not queue.behaviours.fast_path.ack(first)  # late, and yet in time
     queue.ack(first)
     clock.advance(1)
     assert [job.payload for job in queue.lease(9)] == [b"c"]
@@ -163,7 +163,7 @@ def test_a_write_that_fails_takes_nothing(queue: Queue, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patch:
         broken = SimpleNamespace(append_event=fail, append_event_of_one=fail)
-        patch.setattr(queue._ledger.events, "fast_packer", broken)
+        patch.setattr(queue.core.ledger.events, "fast_packer", broken)
         for call in (queue.dequeue, queue.lease):
             with pytest.raises(OSError, match="no"):
                 call()
@@ -173,7 +173,7 @@ def test_a_write_that_fails_takes_nothing(queue: Queue, monkeypatch: pytest.Monk
 
 def test_ends_of_leases_that_were_acked_do_not_pile_up(queue: Queue) -> None:
     queue.enqueue_batch([b"x"] * 100)
-    group = queue._core.state.groups[0]
+    group = queue.core.state.groups[0]
     for _ in range(100):
         queue.ack(queue.lease()[0])
     assert group.lease_ends.heap == []
@@ -206,7 +206,7 @@ class RandomState:
             case "nack" if self.held:
                 queue.nack(self._take(number), "no", delay=None if number % 2 else number)
             case "kill" if self.held:
-                queue._behaviours.settling.nack([self._take(number)], "never", final=True)
+                queue.behaviours.settling.nack([self._take(number)], "never", final=True)
             case "release" if self.held:
                 queue.release(self._take(number))
             case "extend" if self.held:
@@ -225,12 +225,12 @@ class RandomState:
         return self.held.pop(number % len(self.held))
 
     def _is_held(self, one: LeasedMessage) -> bool:
-        lease = self.queue._core.main.leases.get(one.seq)
+        lease = self.queue.core.main.leases.get(one.seq)
         return lease is not None and lease.nonce == one.ticket.nonce
 
     def fast(self, call: Callable[[], object]) -> bool:
         """Call the fast path. If it applies, `apply` must change a copy in the same way."""
-        core = self.queue._core
+        core = self.queue.core
         core.catch_up()
         core.state.promote(core.clock.now_ns())
         before, next_event = deepcopy(core.state), core.ledger.events.next_seq
@@ -249,7 +249,7 @@ class RandomState:
         return True
 
     def check(self, number: int) -> None:
-        fast, leased = self.queue._behaviours.fast_path, list[LeasedMessage]()
+        fast, leased = self.queue.behaviours.fast_path, list[LeasedMessage]()
 
         def lease() -> bool:
             found = fast.lease()

@@ -44,7 +44,7 @@ def test_a_child_does_not_hang_where_a_thread_of_the_parent_was_at_work(
     held, done = Event(), Event()
 
     def work() -> None:
-        with queue._core.lock:
+        with queue.core.lock:
             held.set()
             done.wait(60)
 

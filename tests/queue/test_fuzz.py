@@ -59,9 +59,9 @@ def some_states() -> list[tuple[QueueMachine, bytes]]:
     for seed in range(6):
         machine = QueueMachine()
         Life(machine, f"to be damaged {seed}").live(60)
-        with machine.queue._core.lock:
-            machine.queue._core.catch_up()
-            found.append((machine, dump_state(machine.queue._core.state)))
+        with machine.queue.core.lock:
+            machine.queue.core.catch_up()
+            found.append((machine, dump_state(machine.queue.core.state)))
     return found
 
 
@@ -137,7 +137,7 @@ def test_a_damaged_event_is_refused_or_applied_and_never_more() -> None:
         state = QueueState(dedup_entries=100)
         load_state(state, blob)
         events = [
-            (entry.type, entry.payload) for entry in _entries_of(machine.queue._core.ledger.events)
+            (entry.type, entry.payload) for entry in _entries_of(machine.queue.core.ledger.events)
         ]
         for number in range(2_000):
             type_, body = random.choice(events)
@@ -163,7 +163,7 @@ def _entries_of(log: Any) -> list[codec.Entry]:
 def test_every_kind_of_event_reads_back_as_it_was_written() -> None:
     random = Random("round trip")
     for machine, _ in some_states():
-        for entry in _entries_of(machine.queue._core.ledger.events):
+        for entry in _entries_of(machine.queue.core.ledger.events):
             event = decode(entry.type, entry.payload, timestamp_ns=1, event_seq=2)
             assert encode(event) == entry.payload
     for kind in EventType:

@@ -106,7 +106,7 @@ def test_a_deleted_group_is_forgotten_and_begins_anew_if_made_again(store: Queue
 
 
 def test_group_numbers_last_for_any_number_of_groups_made_and_deleted(queue: Queue) -> None:
-    queue._core.state.next_group = 0xFFFE
+    queue.core.state.next_group = 0xFFFE
     queue.enqueue(b"a")
     for name in ("one", "two", "three"):
         queue.groups.create(name)

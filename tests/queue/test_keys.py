@@ -118,7 +118,7 @@ def test_a_message_redriven_before_a_later_one_was_published_keeps_its_lease_ove
     publish(store.queue, "second")
     (first,) = store.queue.lease()
     assert first.payload == b"first"
-    store.queue._core._snapshot_at = 1 << 60  # no snapshot: fold it all
+    store.queue.core._snapshot_at = 1 << 60  # no snapshot: fold it all
     store.reopen() if restart == "reopen" else store.kill()
     assert leased(store.queue) == []
     store.queue.ack(first.receipt)

@@ -81,10 +81,10 @@ def test_the_lease_and_its_receipt_survive_a_restart(
 ) -> None:
     (job,) = queue.lease_dead()
     receipt = job.receipt
-    before = dump_state(queue._core.state)
+    before = dump_state(queue.core.state)
     queue.close()
     with open_here(tmp_path, clock) as again:
-        assert dump_state(again._core.state) == before
+        assert dump_state(again.core.state) == before
         assert again.enqueue(b"next of the key", key="customer")
         assert [job.payload for job in again.lease(5)] == [b"next of the key"]
         again.ack(receipt)

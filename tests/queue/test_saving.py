@@ -101,7 +101,7 @@ def test_a_queue_with_a_large_state_goes_on_while_it_is_saved(
     monkeypatch.setattr("penstock.queue.core.LARGE_BYTES", 2000)
     store = QueueStore({"snapshot_every": 10}, path=tmp_path)
     queue = store.queue
-    core = queue._core
+    core = queue.core
     disk, real = Disk(), core.ledger.save_snapshot
 
     def slowly(save: Callable[[int, bytes], None]) -> Callable[[int, bytes], None]:
@@ -138,7 +138,7 @@ def test_publishing_alone_saves_the_state_now_and_then(
     )
     store = QueueStore({"snapshot_every": 4, "sync": sync})
     saved: list[int] = []
-    store.queue._core.saver._save = lambda event_seq, blob: saved.append(len(blob))
+    store.queue.core.saver._save = lambda event_seq, blob: saved.append(len(blob))
     for _ in range(1000):
         store.queue.enqueue(b"x")
     assert 5 < len(saved) < 20  # a plain message weighs little

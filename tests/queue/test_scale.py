@@ -108,7 +108,7 @@ def test_dropping_the_oldest_of_many_with_keys_costs_as_much_as_of_few() -> None
 
 def test_saving_the_state_costs_as_much_for_one_large_lease_as_for_many_small_ones() -> None:
     def saved(queue: Queue) -> int:
-        return instructions_of(lambda: dump_state(queue._core.state))
+        return instructions_of(lambda: dump_state(queue.core.state))
 
     together, apart = QueueStore().queue, QueueStore().queue
     for queue in (together, apart):

@@ -475,7 +475,7 @@ def test_nothing_is_remembered_of_what_is_done(store: QueueStore) -> None:
         queue.nack(queue.lease(50), delay=0)
         queue.ack(queue.lease(50))
         store.clock.advance(10)
-    (group,) = queue._core.state.groups.values()
+    (group,) = queue.core.state.groups.values()
     assert not group.leases
     assert not group.deliveries
     assert not group.has_keys

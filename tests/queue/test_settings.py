@@ -67,20 +67,20 @@ def test_a_bad_value_is_refused_by_name_and_nothing_is_made(
     tmp_path: Path, name: str, value: object
 ) -> None:
     with pytest.raises(InvalidInput, match=name):
-        penstock.open(tmp_path / "queue", **{name: value})  # type: ignore[arg-type]
+        penstock.open(tmp_path / "queue", **{name: value})  # type: ignore[call-overload]
     assert not (tmp_path / "queue").exists()
 
 
 def test_an_unknown_setting_is_refused_with_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no setting 'lease_seconds'.*lease_s"):
-        penstock.open(tmp_path / "queue", lease_seconds=5)  # type: ignore[call-arg]
+        penstock.open(tmp_path / "queue", lease_seconds=5)  # type: ignore[call-overload]
 
 
 def test_a_misspelt_setting_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match=r"no setting 'max_atempts'; did you mean max_attempts"):
-        penstock.open(tmp_path / "queue", max_atempts=5)  # type: ignore[call-arg]
+        penstock.open(tmp_path / "queue", max_atempts=5)  # type: ignore[call-overload]
     with pytest.raises(InvalidInput, match=r"no setting 'zzz'; choose from allow_network"):
-        penstock.open(tmp_path / "queue", zzz=5)  # type: ignore[call-arg]
+        penstock.open(tmp_path / "queue", zzz=5)  # type: ignore[call-overload]
 
 
 def test_a_duration_may_be_a_timedelta(store: QueueStore) -> None:
@@ -95,7 +95,7 @@ def test_segments_rotate_by_count_and_by_age(store: QueueStore) -> None:
     queue = store.open(segment_entries=3, segment_age_s=60)
     for _ in range(4):
         queue.enqueue(b"x")
-    messages = queue._core.ledger.messages
+    messages = queue.core.ledger.messages
     assert [segment.base_seq for segment in messages.segments.all] == [1, 4]
     store.clock.advance(61)
     queue.enqueue_batch([b"x"] * 5)

@@ -201,18 +201,18 @@ def test_a_snapshot_that_is_whole_but_makes_no_sense_is_done_without(store: Queu
     store.queue.enqueue_batch([b"a", b"b", b"c"])
     store.queue.dequeue()
     store.reopen().dequeue()
-    ledger = store.queue._core.ledger
+    ledger = store.queue.core.ledger
     for nonsense in (b"", b"nonsense", b"\2\0\0\0\0\0\0\0{}"):
         ledger.save_snapshot(ledger.events.next_seq - 1, nonsense)
         damages = len(store.damage)
         assert [m.payload for m in store.kill().browse()] == [b"c"]
         assert "snapshot" in store.damage[damages].file
-        ledger = store.queue._core.ledger
+        ledger = store.queue.core.ledger
 
 
 def test_a_snapshot_of_a_newer_version_is_refused_with_its_reason(store: QueueStore) -> None:
     store.queue.enqueue(b"a")
-    ledger = store.queue._core.ledger
+    ledger = store.queue.core.ledger
     header = b'{"version":9}'
     ledger.save_snapshot(0, len(header).to_bytes(8, "little") + header)
     with pytest.raises(NewerVersion, match="newer version"):

@@ -137,7 +137,7 @@ def test_nothing_is_missed_between_a_look_and_the_wait(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A message that another thread publishes right after the look must be found at once."""
-    core = queue._core
+    core = queue.core
     next_wake_ns = core.next_wake_ns
     published: list[str] = []
 

@@ -237,7 +237,7 @@ def test_history_passes_over_what_cannot_be_read(store: QueueStore) -> None:
     id_ = store.queue.enqueue(b"a")
     store.queue.nack(store.queue.lease())
     for type_, body in ((200, b"of a future version"), (EventType.ACKED, b"cut")):
-        store.queue._core.ledger.events.append_event(type_, body)
+        store.queue.core.ledger.events.append_event(type_, body)
     store.clock.advance(1)
     store.queue.ack(store.queue.lease())
     for queue in (store.queue, store.kill()):

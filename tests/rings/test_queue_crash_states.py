@@ -39,7 +39,7 @@ def judge(state: CrashState) -> None:
     allowed = allowed_in(state)
     queue = open_queue_in(files)
     found = state_of(queue)
-    damage = [each for each in queue._core.ledger.damage if not each.torn]
+    damage = [each for each in queue.core.ledger.damage if not each.torn]
     assert not damage, f"a crash was taken for damage: {damage[0]}"
     assert not allowed or found in allowed, "the state is neither that before nor that after"
     # It goes on from there, with a new seq, and what it shows stays.

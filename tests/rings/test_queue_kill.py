@@ -78,7 +78,7 @@ def check(queue: Queue, told: Told) -> None:
             assert state == "done", f"{payload} came back"
         elif id_ not in told.acking and id_ not in told.cancelling:
             assert state != "done", f"{payload} is lost"
-    flights = queue._core.state.groups[0].deliveries
+    flights = queue.core.state.groups[0].deliveries
     for id_, attempt in told.nacked.items():
         if id_ not in told.cancelling and queue.state(id_) != "done":
             assert flights[queue.get(id_).seq].attempt >= attempt, "an attempt is forgotten"

@@ -70,7 +70,7 @@ class FaultyQueueLife:
 
     def opened(self) -> Queue:
         """The queue; opened anew, as by another process, where it had to stop."""
-        if self.queue is None or self.queue._core.ledger.is_stopped:
+        if self.queue is None or self.queue.core.ledger.is_stopped:
             self.open()
         assert self.queue is not None
         return self.queue
@@ -92,7 +92,7 @@ class FaultyQueueLife:
 
     def compare(self) -> None:
         """What this process has in memory is what the next one finds."""
-        alive = self.queue is not None and not self.queue._core.ledger.is_stopped
+        alive = self.queue is not None and not self.queue.core.ledger.is_stopped
         if self.queue is not None and alive:
             self.queue.sync()  # what was recorded, and refused because it could not be synced
         copy = MemoryFiles(self.disk.image(), mapped_room_bytes=ROOM_BYTES)

@@ -29,7 +29,7 @@ def test_a_thread_is_not_interrupted_inside_a_queue(queue: Queue) -> None:
     async def main() -> BaseException | None:
         caller = caller_of(handle, 1)
         running = caller.start(None)
-        while not queue._core.waiting_threads:
+        while not queue.core.waiting_threads:
             await asyncio.sleep(0)
         running.interrupt(Interrupt)
         await asyncio.sleep(0.05)  # it may be tried some times

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock import AnyQueue
 from penstock.client import ClientOptions, connect, connect_async
 from penstock.errors import KeyRefused
 from penstock.model import LeasedMessage
-from penstock.queue import Queue
 from penstock.worker import Counts, Worker, WorkerOptions
 from tests.client.cutting_proxy import Cut, CuttingProxy
 from tests.server.running import RunningServer
@@ -26,12 +26,12 @@ def server(tmp_path: Path) -> Iterator[RunningServer]:
 
 
 @pytest.fixture
-def queue(server: RunningServer) -> Iterator[Queue]:
+def queue(server: RunningServer) -> Iterator[AnyQueue]:
     with penstock.open(f"{server.url}/shop/orders") as queue:
         yield queue
 
 
-def test_threads_work_on_a_url(queue: Queue, server: RunningServer) -> None:
+def test_threads_work_on_a_url(queue: AnyQueue, server: RunningServer) -> None:
     queue.enqueue_batch([b"%d" % n for n in range(50)])
     seen: list[bytes] = []
     worker = Worker(
@@ -42,7 +42,7 @@ def test_threads_work_on_a_url(queue: Queue, server: RunningServer) -> None:
     assert queue.stats().acked == 50
 
 
-def test_tasks_work_on_a_client_that_is_open(queue: Queue, server: RunningServer) -> None:
+def test_tasks_work_on_a_client_that_is_open(queue: AnyQueue, server: RunningServer) -> None:
     queue.enqueue_batch([b"1", b"2"])
 
     async def handle(job: LeasedMessage) -> None:
@@ -60,7 +60,7 @@ def test_tasks_work_on_a_client_that_is_open(queue: Queue, server: RunningServer
 
 
 def test_a_stop_ends_a_long_wait_and_leaves_nothing_leased(
-    queue: Queue, server: RunningServer
+    queue: AnyQueue, server: RunningServer
 ) -> None:
     async def main() -> Counts:
         worker = Worker(f"{server.url}/shop/orders", lambda job: None)
@@ -77,7 +77,7 @@ def test_a_stop_ends_a_long_wait_and_leaves_nothing_leased(
     assert queue.lease()[0].attempt == 1
 
 
-def test_what_does_not_end_is_handed_back(queue: Queue, server: RunningServer) -> None:
+def test_what_does_not_end_is_handed_back(queue: AnyQueue, server: RunningServer) -> None:
     id_ = queue.enqueue(b"x")
 
     async def handle(job: LeasedMessage) -> None:
@@ -92,7 +92,7 @@ def test_what_does_not_end_is_handed_back(queue: Queue, server: RunningServer) -
 
 
 def test_a_worker_goes_on_over_broken_connections(
-    queue: Queue, server: RunningServer, caplog: pytest.LogCaptureFixture
+    queue: AnyQueue, server: RunningServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.CRITICAL, logger="penstock.worker")
     queue.enqueue_batch([b"%d" % n for n in range(20)])
@@ -112,7 +112,7 @@ def test_a_worker_goes_on_over_broken_connections(
     assert sorted(seen) == sorted(b"%d" % n for n in range(20))
 
 
-def test_a_refused_key_ends_it_with_the_error(queue: Queue, server: RunningServer) -> None:
+def test_a_refused_key_ends_it_with_the_error(queue: AnyQueue, server: RunningServer) -> None:
     server.new_key("publish")
     client = connect(f"{server.url}/shop/orders", options=ClientOptions(key="psk_wrong"))
     with client, pytest.raises(KeyRefused):

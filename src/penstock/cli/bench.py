@@ -19,7 +19,7 @@ from penstock.client import is_url
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.model import NS, NewMessage
-from penstock.queue import Queue
+from penstock.queue.facade import AnyQueue
 from penstock.queue.metrics import Histogram
 
 
@@ -67,7 +67,7 @@ def bench(
 
 
 @contextmanager
-def _temporary_queue(target: str) -> Iterator[Queue]:
+def _temporary_queue(target: str) -> Iterator[AnyQueue]:
     """Create a queue and remove it afterwards. A local one syncs as a broker's does by default."""
     if not is_url(target):
         if not Path(target).is_dir():
@@ -88,7 +88,7 @@ def _temporary_queue(target: str) -> Iterator[Queue]:
             broker.delete_queue(name)
 
 
-def _publish(queue: Queue, messages: int, size: int, threads: int, batch: int) -> Phase:
+def _publish(queue: AnyQueue, messages: int, size: int, threads: int, batch: int) -> Phase:
     payload = bytes(size)
 
     def publish(n: int) -> int:
@@ -98,7 +98,7 @@ def _publish(queue: Queue, messages: int, size: int, threads: int, batch: int) -
     return _timed("publish", messages, threads, batch, publish)
 
 
-def _consume(queue: Queue, messages: int, threads: int, batch: int) -> Phase:
+def _consume(queue: AnyQueue, messages: int, threads: int, batch: int) -> Phase:
     def consume(n: int) -> int:
         leased = queue.lease(n)
         if leased:

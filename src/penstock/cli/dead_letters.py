@@ -22,7 +22,7 @@ from penstock.cli.targets import open_to_read, open_to_write
 from penstock.cli.terminal import confirm, exit_no, print_json, print_text
 from penstock.errors import NoSuchMessage
 from penstock.model import NS, DeadLetter
-from penstock.queue import Queue
+from penstock.queue.facade import AnyQueue
 
 Ids = Annotated[list[str] | None, argument("ID", "Ids of dead letters.")]
 All = Annotated[bool, option("All dead letters.", "--all")]
@@ -59,7 +59,7 @@ class Selection(NamedTuple):
         """Return the arguments of `Queue.redrive` and `Queue.discard`."""
         return {**self._asdict(), "ids": self.ids or None}
 
-    def matching(self, queue: Queue) -> list[DeadLetter]:
+    def matching(self, queue: AnyQueue) -> list[DeadLetter]:
         """Return the dead letters that `Queue.redrive` and `Queue.discard` would take."""
         letters: Iterable[DeadLetter] = queue.dead(group=self.group)
         if self.ids:

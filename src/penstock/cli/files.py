@@ -12,7 +12,7 @@ from penstock.cli.formatting import local_time, number, printable, size
 from penstock.cli.json_forms import Json, stats_json
 from penstock.cli.look import print_groups
 from penstock.cli.options import AsJson, QueueDirectory, option
-from penstock.cli.targets import local_path, open_ledger, open_to_read, stored_settings
+from penstock.cli.targets import open_ledger, open_to_read, stored_settings
 from penstock.cli.terminal import out, print_facts, print_json, print_text, progress_bar, table
 from penstock.ledger import Damage, Ledger, VerifyReport
 from penstock.ledger.segment_header import COMPACTED
@@ -34,8 +34,9 @@ def inspect(
     json: AsJson = False,
 ) -> None:
     """Show the files, segments, snapshots, groups and settings of a queue."""
-    with open_to_read(local_path(path)) as queue:
-        stats, settings = queue.stats(), queue.settings
+    settings = stored_settings(path)
+    with open_to_read(path) as queue:
+        stats = queue.stats()
     root = Path(path)
     with open_ledger(path) as files:
         document: Json = {

@@ -41,7 +41,8 @@ from penstock.cli.terminal import (
 )
 from penstock.errors import NotALedger, ReceiptInvalid
 from penstock.model import LeasedMessage, Receipt
-from penstock.queue import NewMessage, Queue
+from penstock.queue import NewMessage
+from penstock.queue.facade import AnyQueue
 
 _LINES_PER_BATCH = 1000
 _DEQUEUE_BATCH = 100
@@ -128,7 +129,7 @@ def enqueue(
             _publish(queue, [replace(template, payload=source.read())], json)
 
 
-def _open_queue(path: str, *, create: bool) -> Queue:
+def _open_queue(path: str, *, create: bool) -> AnyQueue:
     try:
         return open_to_write(path, create=create)
     except NotALedger as error:
@@ -151,7 +152,7 @@ def _open_input(payload: str | None, file: Path | None) -> AbstractContextManage
     return BytesIO(payload.encode(errors="surrogateescape"))
 
 
-def _publish(queue: Queue, messages: list[NewMessage], as_json: bool) -> None:
+def _publish(queue: AnyQueue, messages: list[NewMessage], as_json: bool) -> None:
     for published in queue.publish(messages):
         if as_json:
             print_json_line(published._asdict())
@@ -161,7 +162,7 @@ def _publish(queue: Queue, messages: list[NewMessage], as_json: bool) -> None:
                 print_stderr("not published: the dedup id was seen before, with this message")
 
 
-def _publish_lines(queue: Queue, template: NewMessage, source: BinaryIO, as_json: bool) -> None:
+def _publish_lines(queue: AnyQueue, template: NewMessage, source: BinaryIO, as_json: bool) -> None:
     done = 0
     with progress_bar(beside_output=True) as progress:
         task = progress.add_task("publishing", total=None)
@@ -202,7 +203,7 @@ def dequeue(
         exit_no(f"no message is ready in group {group!r}")
 
 
-def _print_and_ack(queue: Queue, leased: list[LeasedMessage], as_json: bool) -> None:
+def _print_and_ack(queue: AnyQueue, leased: list[LeasedMessage], as_json: bool) -> None:
     try:
         for job in leased:
             if as_json:

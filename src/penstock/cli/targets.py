@@ -28,7 +28,8 @@ from penstock.ledger import Damage, Ledger
 from penstock.ledger.json_files import MANIFEST_NAME
 from penstock.model import NS, Stats
 from penstock.names import directory_of
-from penstock.queue import Queue, QueueSettings
+from penstock.queue import QueueSettings
+from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import open_queue
 
 if TYPE_CHECKING:
@@ -60,21 +61,21 @@ def read_options() -> ClientOptions:
     return ClientOptions(retry_s=READ_RETRY_S)
 
 
-def open_to_read(path: str) -> Queue:
+def open_to_read(path: str) -> AnyQueue:
     """Open a queue read-only: nothing on disk changes, and another process may write."""
     if is_url(path):
         return penstock.open(path, retry_s=READ_RETRY_S)
     return open_queue(path, {}, read_only=True, create=False, on_damage=warn_of_damage)
 
 
-def open_to_write(path: str, *, create: bool = False) -> Queue:
+def open_to_write(path: str, *, create: bool = False) -> AnyQueue:
     """Open a queue: a directory as its only writer, a URL as one client of many."""
     if is_url(path):
         return penstock.open(path)
     return open_queue(path, {}, create=create, on_damage=warn_of_damage)
 
 
-def check_exists(queue: Queue) -> None:
+def check_exists(queue: AnyQueue) -> None:
     """Raise NoSuchQueue if a broker does not have the queue; a lease does not tell."""
     try:
         queue.stats()

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from penstock.checking import did_you_mean
-from penstock.client.address import broker_address, is_url, queue_address
+from penstock.checking import did_you_mean, is_url
+from penstock.client.address import broker_address, queue_address
 from penstock.client.administration import (
     AsyncRemoteBroker,
     NamespaceDetails,
@@ -20,11 +20,10 @@ from penstock.client.administration import (
     WebhookDelivery,
 )
 from penstock.client.answers import QueueDetails
-from penstock.client.async_queue import AsyncRemoteQueue
 from penstock.client.batching import Batching
-from penstock.client.connection import AsyncConnection, Connection
-from penstock.client.options import ClientOptions, OpenOptions
-from penstock.client.queue import RemoteQueue
+from penstock.client.connection import Exchange
+from penstock.client.options import ClientKeywords, ClientOptions, OpenOptions
+from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.errors import InvalidInput
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 
@@ -44,9 +43,9 @@ def connect(
     """
     address = queue_address(url, queue)
     check_collector(metrics)
-    connection = Connection(address.base, options)
-    found = RemoteQueue(address, connection)
-    return found if metrics is None else measured(found, metrics, connection.clock)
+    exchange = Exchange.for_threads(address.base, options)
+    found = RemoteQueue(address, exchange)
+    return found if metrics is None else measured(found, metrics, exchange.clock)
 
 
 def connect_async(
@@ -56,22 +55,22 @@ def connect_async(
     options: ClientOptions = _DEFAULTS,
     metrics: MetricsCollector | None = None,
 ) -> AsyncRemoteQueue:
-    """Return the same, for tasks."""
+    """Return the queue at a URL, for tasks."""
     address = queue_address(url, queue)
     check_collector(metrics)
-    connection = AsyncConnection(address.base, options)
-    found = AsyncRemoteQueue(address, connection)
-    return found if metrics is None else measured(found, metrics, connection.clock)
+    exchange = Exchange.for_tasks(address.base, options)
+    found = AsyncRemoteQueue(address, exchange)
+    return found if metrics is None else measured(found, metrics, exchange.clock)
 
 
 def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:
     """Return the broker at a URL."""
-    return RemoteBroker(Connection(broker_address(url), options))
+    return RemoteBroker(Exchange.for_threads(broker_address(url), options))
 
 
 def connect_broker_async(url: str, *, options: ClientOptions = _DEFAULTS) -> AsyncRemoteBroker:
-    """Return the same, for tasks."""
-    return AsyncRemoteBroker(AsyncConnection(broker_address(url), options))
+    """Return the broker at a URL, for tasks."""
+    return AsyncRemoteBroker(Exchange.for_tasks(broker_address(url), options))
 
 
 def options_of(values: Mapping[str, Any]) -> ClientOptions:
@@ -90,6 +89,7 @@ __all__ = [
     "AsyncRemoteBroker",
     "AsyncRemoteQueue",
     "Batching",
+    "ClientKeywords",
     "ClientOptions",
     "NamespaceDetails",
     "OpenOptions",

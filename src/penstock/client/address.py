@@ -10,15 +10,6 @@ from penstock.names import QueueName
 _API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P<q>[^/]+)")
 
 
-def is_url(text: object) -> bool:
-    """Is it a URL, not a path?
-
-    >>> is_url("https://example.com/shop/orders"), is_url("./orders")
-    (True, False)
-    """
-    return isinstance(text, str) and text.startswith(("http://", "https://"))
-
-
 class QueueAddress(NamedTuple):
     """A queue of a broker."""
 

@@ -2,10 +2,11 @@
 
 import base64
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from penstock.client.call import Call, CallSequence, Reply, T, get
+from penstock.client.call import Call, Reply, T, get
+from penstock.client.connection import Exchange
 from penstock.model import (
     NO_HEADERS,
     NS,
@@ -110,12 +111,11 @@ def first_page(
     return page(None)
 
 
-def every_row(call: "Call[Page[T]]") -> CallSequence[list[T]]:
-    """Return all rows of a listing."""
-    rows: list[T] = []
+async def all_rows(exchange: Exchange, call: Call[Page[T]]) -> AsyncIterator[T]:
+    """Yield the rows of a listing, page by page."""
     following: Call[Page[T]] | None = call
     while following is not None:
-        page: Page[T] = yield following
-        rows += page.rows
+        page = await exchange.do(following)
+        for row in page.rows:
+            yield row
         following = page.next
-    return rows

@@ -1,7 +1,7 @@
 """One request to a broker and how its answer is read, without the HTTP library."""
 
 import json
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -35,11 +35,6 @@ class Call(Generic[T]):
     wait_s: float = 0.0  # how long the broker may wait before it answers, beyond the timeout
     also_read: int = 0  # an error status whose body `read` understands
     raw: bool = False  # the answer is bytes, not JSON
-
-
-# Several calls that make one method: a generator that yields each call, receives its value and
-# returns the result.
-CallSequence = Generator[Call[Any], Any, T]
 
 
 def get(path: str, read: Callable[[Reply], T], query: Mapping[str, Any] | None = None) -> Call[T]:

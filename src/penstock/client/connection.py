@@ -1,7 +1,8 @@
-"""Connections to a broker over HTTP, for threads and for tasks.
+"""Connections to a broker over HTTP.
 
-Both send calls, retry them, and count what they did. Everything that is
-about the HTTP library is below them.
+`Exchange` sends calls, retries them and counts what it did. How bytes are moved and how it pauses
+is up to its transport: one blocks a thread, the other suspends a task. Everything that is about
+the HTTP library is below them.
 """
 
 import asyncio
@@ -9,119 +10,61 @@ import os
 import ssl
 from threading import Condition, Lock
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
-from penstock.client.call import Call, CallSequence, T
+from penstock.client.call import Call, T
 from penstock.client.call_retries import Attempts, Done, Retry
 from penstock.client.options import ClientOptions
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
 from penstock.model import NS
+from penstock.queue.binding import finish
 from penstock.queue.metrics import Histogram
 
-# Below what servers and proxies allow (60 s and more): the side that sends closes first, so that a
-# request hardly ever meets a connection that is being closed.
+# Less than servers and proxies allow (60 s and more): the client closes first, so that a request
+# seldom meets a connection that is being closed.
 _KEEP_ALIVE_S = 30.0
 _ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # of a TLS stream
 
 
-class Connection:
-    """Connections to one broker, kept open and shared by all threads."""
+class Transport(Protocol):
+    """Moves requests and answers, for threads or for tasks."""
 
-    def __init__(self, base: str, options: ClientOptions, *, clock: Clock | None = None) -> None:
+    async def send(self, request: dict[str, Any]) -> Any:
+        """Send a request and return the answer of the HTTP library."""
+
+    async def pause(self, seconds: float) -> None:
+        """Wait until the time is over or the transport is closed."""
+
+    async def close(self) -> None: ...
+
+
+class Exchange:
+    """Sends calls to one broker over connections that are kept open and shared."""
+
+    def __init__(
+        self, base: str, options: ClientOptions, transport: Transport, clock: Clock
+    ) -> None:
         self.base = base
         self.options = options
-        self.clock = clock or SystemClock()
+        self.clock = clock
         self.counts = Counts()
-        self._library = httpx()
-        self._closing = Condition()
-        self._closed = False
+        self.is_closed = False
+        self._transport = transport
+        self._transport_error = httpx().TransportError
         self._limits = options.retry_limits()
-        self._connect()
 
-    def _connect(self) -> None:
-        self._http = self._library.Client(**client_settings(self.base, self.options))
-        self._pid = os.getpid()
+    @classmethod
+    def for_threads(
+        cls, base: str, options: ClientOptions, clock: Clock | None = None
+    ) -> "Exchange":
+        clock = clock or SystemClock()
+        return cls(base, options, _Blocking(_client_settings(base, options), clock), clock)
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
-    def do(self, call: Call[T]) -> T:
-        """Send a call, with retries if they are safe and allowed, and return its value."""
-        attempts = Attempts(call, self._limits, self.clock, base=self.base)
-        while True:
-            outcome = self._attempt(call, attempts)
-            if isinstance(outcome, Done):
-                return outcome.value
-            self.counts.retried()
-            self._wait(outcome.after_s)
-
-    def _attempt(self, call: Call[T], attempts: Attempts[T]) -> Done[T] | Retry:
-        self._check()
-        started_ns = self.clock.monotonic_ns()
-        try:
-            answer = self._http.request(**request_settings(call, self.options))
-        except self._library.TransportError as error:
-            return attempts.failed(**failure_of(error, self.base)._asdict())
-        self.counts.answered(self.clock.monotonic_ns() - started_ns)
-        return attempts.answered(answer.status_code, answer.headers, answer.content)
-
-    def run(self, calls: CallSequence[T]) -> T:
-        """Send the calls of a sequence and return its result."""
-        try:
-            call = next(calls)
-            while True:
-                try:
-                    value: Any = self.do(call)
-                except PenstockError as error:
-                    call = calls.throw(error)
-                else:
-                    call = calls.send(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
-    def _check(self) -> None:
-        if self._closed:
-            raise LedgerClosed("this client was closed; open the queue again")
-        if self._pid != os.getpid():
-            # After a fork the sockets are shared with the parent: open new ones.
-            self._connect()
-
-    def _wait(self, seconds: float) -> None:
-        """Wait until the time is over or the client is closed."""
-        ends_ns = self.clock.monotonic_ns() + round(seconds * NS)
-        with self._closing:
-            while not self._closed and (left_ns := ends_ns - self.clock.monotonic_ns()) > 0:
-                self.clock.wait(self._closing, left_ns / NS)
-
-    def close(self) -> None:
-        """Close the connections. May be called again."""
-        with self._closing:
-            self._closed = True
-            self._closing.notify_all()
-        if self._pid == os.getpid():
-            self._http.close()
-
-
-class AsyncConnection:
-    """Connections to one broker, kept open and shared by all tasks of a loop."""
-
-    def __init__(self, base: str, options: ClientOptions, *, clock: Clock | None = None) -> None:
-        self.base = base
-        self.options = options
-        self.clock = clock or SystemClock()
-        self.counts = Counts()
-        self._library = httpx()
-        self._closed = False
-        self._loop: asyncio.AbstractEventLoop | None = None  # of the first call
-        self._limits = options.retry_limits()
-        self._http = self._library.AsyncClient(**client_settings(base, options))
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
+    @classmethod
+    def for_tasks(cls, base: str, options: ClientOptions, clock: Clock | None = None) -> "Exchange":
+        transport = _Suspending(_client_settings(base, options))
+        return cls(base, options, transport, clock or SystemClock())
 
     async def do(self, call: Call[T]) -> T:
         """Send a call, with retries if they are safe and allowed, and return its value."""
@@ -131,52 +74,38 @@ class AsyncConnection:
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()
-            await asyncio.sleep(outcome.after_s)
+            await self._transport.pause(outcome.after_s)
 
     async def _attempt(self, call: Call[T], attempts: Attempts[T]) -> Done[T] | Retry:
-        if self._closed:
+        if self.is_closed:
             raise LedgerClosed("this client was closed; open the queue again")
-        self._check_loop()
         started_ns = self.clock.monotonic_ns()
         try:
-            answer = await self._http.request(**request_settings(call, self.options))
-        except self._library.TransportError as error:
-            return attempts.failed(**failure_of(error, self.base)._asdict())
+            answer = await self._transport.send(_request_settings(call, self.options))
+        except self._transport_error as error:
+            return attempts.failed(**_failure_of(error, self.base)._asdict())
         self.counts.answered(self.clock.monotonic_ns() - started_ns)
         return attempts.answered(answer.status_code, answer.headers, answer.content)
 
-    def _check_loop(self) -> None:
-        """Raise InvalidInput in a second event loop: open connections belong to the first."""
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise InvalidInput(
-                "a queue at a URL belongs to one event loop, and was used in another before: open "
-                "it again in this one"
-            )
-
-    async def run(self, calls: CallSequence[T]) -> T:
-        """Send the calls of a sequence and return its result."""
-        try:
-            call = next(calls)
-            while True:
-                try:
-                    value: Any = await self.do(call)
-                except PenstockError as error:
-                    call = calls.throw(error)
-                else:
-                    call = calls.send(value)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-
     async def close(self) -> None:
         """Close the connections. May be called again."""
-        self._closed = True
-        if self._loop in (None, asyncio.get_running_loop()):
-            await self._http.aclose()
-        # Connections of another loop cannot be closed from this one; they end with it.
+        self.is_closed = True
+        await self._transport.close()
+
+
+class Connection:
+    """An exchange for threads, for what uses calls and no queue."""
+
+    def __init__(self, base: str, options: ClientOptions) -> None:
+        self.exchange = Exchange.for_threads(base, options)
+
+    def do(self, call: Call[T]) -> T:
+        """Send a call, with retries if they are safe and allowed, and return its value."""
+        return finish(self.exchange.do(call))
+
+    def close(self) -> None:
+        """Close the connections. May be called again."""
+        finish(self.exchange.close())
 
 
 class Counts:
@@ -207,6 +136,70 @@ class Counts:
             }
 
 
+# -- transports ------------------------------------------------------------------------------------
+
+
+class _Blocking:
+    """For all threads of a process. Nothing here suspends."""
+
+    def __init__(self, settings: dict[str, Any], clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._closing = Condition()
+        self._closed = False
+        self._connect()
+
+    def _connect(self) -> None:
+        self._http = httpx().Client(**self._settings)
+        self._pid = os.getpid()
+
+    async def send(self, request: dict[str, Any]) -> Any:
+        if self._pid != os.getpid():
+            self._connect()  # after a fork the sockets are shared with the parent
+        return self._http.request(**request)
+
+    async def pause(self, seconds: float) -> None:
+        clock = self._clock
+        ends_ns = clock.monotonic_ns() + round(seconds * NS)
+        with self._closing:
+            while not self._closed and (left_ns := ends_ns - clock.monotonic_ns()) > 0:
+                clock.wait(self._closing, left_ns / NS)
+
+    async def close(self) -> None:
+        with self._closing:
+            self._closed = True
+            self._closing.notify_all()
+        if self._pid == os.getpid():
+            self._http.close()
+
+
+class _Suspending:
+    """For all tasks of one event loop: that of the first call."""
+
+    def __init__(self, settings: dict[str, Any]) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._http = httpx().AsyncClient(**settings)
+
+    async def send(self, request: dict[str, Any]) -> Any:
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._loop = loop
+        elif self._loop is not loop:
+            raise InvalidInput(
+                "a queue at a URL belongs to one event loop, and was used in another before: open "
+                "it again in this one"
+            )
+        return await self._http.request(**request)
+
+    async def pause(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+
+    async def close(self) -> None:
+        if self._loop in (None, asyncio.get_running_loop()):
+            await self._http.aclose()
+        # Connections of another loop cannot be closed from this one; they end with it.
+
+
 # -- the HTTP library ------------------------------------------------------------------------------
 
 
@@ -224,7 +217,7 @@ def httpx() -> ModuleType:
     return httpx2
 
 
-def client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
+def _client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
     """Return the arguments of an httpx2 client."""
     return {
         "base_url": base,
@@ -240,7 +233,7 @@ def client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
     }
 
 
-def request_settings(call: Call[Any], options: ClientOptions) -> dict[str, Any]:
+def _request_settings(call: Call[Any], options: ClientOptions) -> dict[str, Any]:
     """Return the arguments of a request."""
     timeout_s = options.timeout_s
     return {
@@ -253,7 +246,7 @@ def request_settings(call: Call[Any], options: ClientOptions) -> dict[str, Any]:
     }
 
 
-class Failure(NamedTuple):
+class _Failure(NamedTuple):
     """Why there was no answer."""
 
     sentence: str
@@ -261,22 +254,22 @@ class Failure(NamedTuple):
     hopeless: bool = False  # it fails again
 
 
-def failure_of(error: Exception, base: str) -> Failure:
+def _failure_of(error: Exception, base: str) -> _Failure:
     """Return what an error of httpx2 means for the call."""
     library = httpx()
     text = str(error) or type(error).__name__
     if isinstance(error, library.ConnectError) and (refusal := _tls_refusal(error)) is not None:
         hint = ": it speaks no TLS, write http://" if "WRONG_VERSION" in str(refusal.reason) else ""
-        return Failure(f"no TLS connection to {base}: {text}{hint}", sent=False, hopeless=True)
+        return _Failure(f"no TLS connection to {base}: {text}{hint}", sent=False, hopeless=True)
     if isinstance(error, library.ConnectError | library.ConnectTimeout):
-        return Failure(f"no connection to {base}: {text}", sent=False)
+        return _Failure(f"no connection to {base}: {text}", sent=False)
     if isinstance(error, library.PoolTimeout):
-        return Failure("all connections of this client are in use: raise max_connections", False)
+        return _Failure("all connections of this client are in use: raise max_connections", False)
     if isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError):
-        return Failure(f"the request cannot be sent: {text}", sent=False, hopeless=True)
+        return _Failure(f"the request cannot be sent: {text}", sent=False, hopeless=True)
     if isinstance(error, library.TimeoutException):
-        return Failure(f"{base} did not answer in time", sent=True)
-    return Failure(f"the connection to {base} broke: {text}", sent=True)
+        return _Failure(f"{base} did not answer in time", sent=True)
+    return _Failure(f"the connection to {base} broke: {text}", sent=True)
 
 
 def _tls_refusal(error: BaseException | None) -> ssl.SSLError | None:

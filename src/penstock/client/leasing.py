@@ -9,11 +9,11 @@ from typing import Any
 
 from penstock.checking import Duration, as_seconds, check_seconds, check_whole
 from penstock.client.answers import Json, message_of
-from penstock.client.call import Call, CallSequence, Reply, post
+from penstock.client.call import Call, Reply, post
+from penstock.client.connection import Exchange
 from penstock.client.publishing import message_body
-from penstock.clock import Clock
 from penstock.errors import InvalidInput, ReceiptInvalid
-from penstock.model import NS, LeasedMessage, Message, NewMessage, Receipt, Settler, Ticket
+from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
 from penstock.operations.answers import time_ns
 from penstock.queue.events import as_written
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
@@ -38,11 +38,11 @@ class Lease:
         self,
         path: str,
         settler: Settler,
-        *,
         n: int,
         lease_s: Duration | None,
         group: str,
-        holder: str,
+        holder: str = "",
+        *,
         dead: bool = False,
         idempotent: bool = False,
     ) -> None:
@@ -75,17 +75,17 @@ class Lease:
     def _read(self, reply: Reply) -> list[LeasedMessage]:
         return [_leased_of(item, self._group, self._settler) for item in reply.data["messages"]]
 
-    def waiting(
-        self, wait_s: Duration, clock: Clock, stopper: Stopper | None = None
-    ) -> CallSequence[list[LeasedMessage]]:
+    async def wait(
+        self, exchange: Exchange, wait_s: Duration, stopper: Stopper | None = None
+    ) -> list[LeasedMessage]:
         """Ask again until there is a message, the time is over, or the stopper is stopped."""
-        wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
+        wait_s, clock = check_seconds("wait_s", wait_s, 0, YEARS_S), exchange.clock
         poll_s = MAX_POLL_S if stopper is None else STOPPABLE_POLL_S
         ends_ns = clock.monotonic_ns() + round(wait_s * NS)
         leased: list[LeasedMessage] = []
         while not is_stopped(stopper):
             left_s = max(ends_ns - clock.monotonic_ns(), 0) / NS
-            leased = yield self.once(min(left_s, poll_s))
+            leased = await exchange.do(self.once(min(left_s, poll_s)))
             if leased or left_s <= poll_s:
                 break
         return leased
@@ -105,30 +105,20 @@ def _leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
     return LeasedMessage(message_of(data), ticket)
 
 
-def forget(streams: list[list[LeasedMessage]], ahead: list[LeasedMessage]) -> None:
-    """Remove a stream's list from the open ones. By identity: two empty lists are equal."""
-    streams[:] = [one for one in streams if one is not ahead]
-
-
-def take(lease: Lease, wait_s: Duration, clock: Clock) -> CallSequence[list[Message]]:
-    """Lease messages, ack them and return them."""
-    leased = yield from lease.waiting(wait_s, clock)
-    if leased:
-        yield ack([one.receipt for one in leased])
-    return [one.message for one in leased]
-
-
 # -- settling --------------------------------------------------------------------------------------
 
 
-def settle_in_batches(
-    leased: Iterable[Leased], settle: Callable[[Sequence[str]], Call[list[str]]]
-) -> CallSequence[list[str]]:
+async def settle_in_batches(
+    exchange: Exchange,
+    leased: Iterable[Leased],
+    settle: Callable[[Sequence[str]], Call[list[str]]],
+) -> list[str]:
     """Settle any number of messages, in as few calls as the broker allows."""
     receipts = receipts_of(leased)
     ids: list[str] = []
     for start in range(0, len(receipts), _MAX_BATCH):
-        ids += yield settle(receipts[start : start + _MAX_BATCH])
+        emitted = await exchange.do(settle(receipts[start : start + _MAX_BATCH]))
+        ids += emitted
     return ids
 
 

@@ -16,7 +16,8 @@ from penstock.client.answers import (
     message_of,
     stats_of,
 )
-from penstock.client.call import Call, CallSequence, Reply, get, post
+from penstock.client.call import Call, Reply, get, post
+from penstock.client.connection import Exchange
 from penstock.client.publishing import time_text
 from penstock.codec import parse_id
 from penstock.errors import InvalidInput
@@ -48,14 +49,19 @@ _BYTES = {"payload": "b64"}
 _IN_PATH = frozenset(["id", "name"])  # fields that travel in the path of a route
 
 
-def calls_of(path: str, operation: Operation[A]) -> CallSequence[A]:
-    """Return the calls that run an operation on the queue at a path."""
+async def run(exchange: Exchange, path: str, operation: Operation[A]) -> A:
+    """Run an operation on the queue at a path, and return its answer."""
     if isinstance(operation, Nack | Extend | Release):
-        yield from leasing.settle_in_batches(several(operation.leased), _settle(operation))
+        leased = several(operation.leased)
+        await leasing.settle_in_batches(exchange, leased, _settle(operation))
         return cast(A, None)
+    return await exchange.do(call_of(path, operation))
+
+
+def call_of(path: str, operation: Operation[A]) -> Call[A]:
+    """Return the call that runs an operation on the queue at a path."""
     special = _SPECIAL.get(type(operation))
-    answer: A = yield (_call(path, operation) if special is None else special(path, operation))
-    return answer
+    return _call(path, operation) if special is None else special(path, operation)
 
 
 def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Call[list[str]]]:

@@ -1,59 +1,53 @@
-"""A queue of a broker, for threads: the methods of the embedded queue, over HTTP."""
+"""The queues of a broker, for threads and for tasks: the methods of the embedded queues, over HTTP.
 
+Both are the same but for the transport of their exchange and for how publishes are batched.
+"""
+
+import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from typing import Unpack
+from collections.abc import AsyncIterator, Iterable
+from contextlib import AbstractAsyncContextManager, nullcontext
 
 from penstock.checking import Duration
 from penstock.client import leasing, operation_calls, publishing
 from penstock.client.address import QueueAddress
-from penstock.client.answers import Page, QueueDetails
-from penstock.client.async_queue import AsyncRemoteQueue
-from penstock.client.batching import Batcher
-from penstock.client.call import Call, T
-from penstock.client.connection import AsyncConnection, Connection
+from penstock.client.answers import QueueDetails, all_rows
+from penstock.client.batching import AnyBatcher, AsyncBatcher, Batcher
+from penstock.client.connection import Exchange
 from penstock.client.leasing import Lease
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
-    MAIN_GROUP_NAME,
     DeadLetter,
     HistoryEvent,
     LeasedMessage,
     Message,
     NewMessage,
-    Payload,
     Published,
-    PublishOptions,
-    new_message,
+    Settler,
 )
 from penstock.operations import Compact, Leased, Operation
-from penstock.queue.behaviours import as_list, as_new, half_time_ns, several
-from penstock.queue.facade import A, Blocking, Groups, QueueMethods
+from penstock.queue.behaviours import half_time_ns, several
+from penstock.queue.binding import method
+from penstock.queue.facade import A, AnyAsyncQueue, AnyQueue, NoSettler, Progress, QueueMethods
 from penstock.queue.settings import YEARS_S
-from penstock.queue.streaming import Stopper, Streaming, is_stopped
+from penstock.queue.streaming import Stopper, is_stopped
 
 log = logging.getLogger("penstock.client")
 
 
-class RemoteQueue(QueueMethods, Streaming, Blocking):
-    """A queue of a broker. Thread-safe; a context manager that closes its connections.
+class Remote(QueueMethods):
+    """What the queues of a broker share."""
 
-    Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
-    """
-
-    def __init__(self, address: QueueAddress, connection: Connection) -> None:
+    def __init__(self, address: QueueAddress, exchange: Exchange, settler: Settler) -> None:
         self.address = address
         self._path = address.path
-        self._connection = connection
-        self._do = connection.do
-        self._run = connection.run
-        self._dedup_ids = publishing.DedupIds(connection.options.dedup_window_s())
-        batching = connection.options.batching
-        self._batcher = None if batching is None else Batcher(batching, self.publish)
+        self._exchange = exchange
+        self._settler = settler
+        self._dedup_ids = publishing.DedupIds(exchange.options.dedup_window_s())
+        self._batcher: AnyBatcher | None = None
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
-        self.groups = Groups(self)
+        self._releasing: AbstractAsyncContextManager[object] = nullcontext()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.url}>"
@@ -62,207 +56,148 @@ class RemoteQueue(QueueMethods, Streaming, Blocking):
     def url(self) -> str:
         return str(self.address)
 
-    # -- publishing --------------------------------------------------------------------------------
+    @method
+    async def details(self) -> QueueDetails:
+        """Return the queue's name, age and settings, as the broker has them."""
+        return await self._exchange.do(operation_calls.details(self._path))
 
-    def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
-        """Publish a message and return its id; for a duplicate, the id of the first.
+    def metrics(self) -> dict[str, object]:
+        """Return what this client did: requests, retries, and how long they took."""
+        return self._exchange.counts.snapshot()
 
-        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
-        dedup_id, dedup_window_s, max_attempts, content_type, compression.
-        """
-        message = new_message(payload, options)
+    # -- primitives --------------------------------------------------------------------------------
+
+    async def _publish(self, messages: list[NewMessage]) -> list[Published]:
+        return await self._exchange.do(publishing.publish(self._path, messages, self._dedup_ids))
+
+    async def _publish_one(self, message: NewMessage) -> Published:
         if self._batcher is not None:
-            return self._batcher.publish(message).id
-        return self.publish([message])[0].id
+            return await self._batcher.publish(message)
+        return (await self._publish([message]))[0]
 
-    def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
-        """Publish several messages, all or none, and return their ids in the same order."""
-        return [published.id for published in self.publish(as_new(messages))]
-
-    def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
-        """Publish as `enqueue_batch`, and return which messages were duplicates."""
-        return self._do(publishing.publish(self._path, as_list(messages), self._dedup_ids))
-
-    # -- delivering --------------------------------------------------------------------------------
-
-    def lease(
+    async def _lease(
         self,
-        n: int = 1,
-        lease_s: Duration | None = None,
-        wait_s: Duration = 0.0,
-        group: str = MAIN_GROUP_NAME,
-        holder: str = "",
-        stopper: Stopper | None = None,
+        n: int,
+        lease_s: Duration | None,
+        wait_s: Duration,
+        group: str,
+        holder: str,
+        stopper: Stopper | None,
     ) -> list[LeasedMessage]:
-        """Lease up to `n` messages, each to be settled before its deadline; wait for the first.
+        lease = Lease(self._path, self._settler, n, lease_s, group, holder)
+        return await lease.wait(self._exchange, wait_s, stopper)
 
-        `stopper.stop()` ends the wait within two seconds. If the stopper is stopped already,
-        nothing is leased.
-        """
-        lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder)
-        return self._run(lease.waiting(wait_s, self._connection.clock, stopper))
+    async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
+        leased = await self._lease(n, None, wait_s, group, "", None)
+        if leased:
+            await self._exchange.do(leasing.ack([one.receipt for one in leased]))
+        return [one.message for one in leased]
 
-    @contextmanager
-    def lease_one(
-        self,
-        *,
-        lease_s: Duration | None = None,
-        wait_s: Duration = 0.0,
-        group: str = MAIN_GROUP_NAME,
-        holder: str = "",
-    ) -> Iterator[LeasedMessage | None]:
-        """Lease one message for a `with` block: acked at its end, nacked if the block raises.
-
-        None if there is no message.
-        """
-        leased = self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
-        if not leased:
-            yield None
-            return
-        with leased[0] as job:
-            yield job
-
-    def dequeue(self, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME) -> Message | None:
-        """Lease and ack the next message and return it; None if there is none."""
-        taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
-        return taken[0] if taken else None
-
-    def dequeue_batch(
-        self, n: int, wait_s: Duration = 0.0, group: str = MAIN_GROUP_NAME
-    ) -> list[Message]:
-        """Lease and ack up to `n` messages and return them."""
-        lease = Lease(self._path, self, n=n, lease_s=None, group=group, holder="")
-        return self._run(leasing.take(lease, wait_s, self._connection.clock))
-
-    def _jobs(
+    async def _jobs(
         self,
         group: str,
         lease_s: Duration | None,
         idle_s: Duration | None,
         batch: int,
         stopper: Stopper | None,
-    ) -> Iterator[LeasedMessage]:
-        wait_s, clock = YEARS_S if idle_s is None else idle_s, self._connection.clock
+    ) -> AsyncIterator[LeasedMessage]:
+        wait_s, clock = YEARS_S if idle_s is None else idle_s, self._exchange.clock
         # Idempotent: the stream asks again anyway, and the messages of a lost answer come back when
         # their lease ends.
-        lease = Lease(
-            self._path, self, n=batch, lease_s=lease_s, group=group, holder="", idempotent=True
-        )
+        lease = Lease(self._path, self._settler, batch, lease_s, group, idempotent=True)
         ahead: list[LeasedMessage] = []
         self._streams.append(ahead)
         try:
             while not is_stopped(stopper):
-                ahead += reversed(self._run(lease.waiting(wait_s, clock, stopper)))
+                ahead += reversed(await lease.wait(self._exchange, wait_s, stopper))
                 if not ahead:
                     return
                 half_ns = half_time_ns(ahead[0], clock.now_ns())
                 yield ahead.pop()  # at least one, even if a clock is wrong
                 while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
                     yield ahead.pop()
-                self._release_ahead(
-                    ahead
-                )  # their leases would end too soon, or the stream is stopped
+                await self._release_ahead(ahead)  # their leases would end too soon, or it stops
         finally:
-            leasing.forget(self._streams, ahead)
-            if not self._connection.is_closed:
-                self._release_ahead(ahead)
+            # By identity: two empty lists are equal.
+            self._streams[:] = [one for one in self._streams if one is not ahead]
+            if not self._exchange.is_closed:
+                await self._release_ahead(ahead)
 
-    def _release_ahead(self, ahead: list[LeasedMessage]) -> None:
+    async def _release_ahead(self, ahead: list[LeasedMessage]) -> None:
         """Release all messages of a list, and empty it."""
-        left = ahead[:]
-        ahead.clear()
-        if left:
-            self._do(leasing.release_valid(leasing.receipts_of(left)))
+        async with self._releasing:
+            left = ahead[:]
+            ahead.clear()
+            if left:
+                await self._exchange.do(leasing.release_valid(leasing.receipts_of(left)))
 
-    # -- settling ----------------------------------------------------------------------------------
-
-    def ack(
-        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
-    ) -> list[str]:
-        """Mark messages as done. `emit` publishes follow-up messages in the same write."""
-        new = as_new(emit)
-        return self._run(
-            leasing.settle_in_batches(several(leased), lambda receipts: leasing.ack(receipts, new))
+    async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
+        return await leasing.settle_in_batches(
+            self._exchange, several(leased), lambda receipts: leasing.ack(receipts, emit)
         )
 
-    # -- looking -----------------------------------------------------------------------------------
+    def _browse(self, state: str | None, group: str) -> AsyncIterator[Message]:
+        return all_rows(self._exchange, operation_calls.browse(self._path, state, group))
 
-    def browse(
-        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
-    ) -> Iterator[Message]:
-        """Return messages by state, without consuming them; by default all that are not done."""
-        return self._rows(operation_calls.browse(self._path, state, group))
+    async def _history(self, id: str, group: str | None) -> list[HistoryEvent]:
+        call = operation_calls.history(id, group)
+        return [event async for event in all_rows(self._exchange, call)]
 
-    def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
-        """Return everything that happened to a message."""
-        return list(self._rows(operation_calls.history(id, group)))
+    def _dead(self, group: str) -> AsyncIterator[DeadLetter]:
+        return all_rows(self._exchange, operation_calls.dead(self._path, group))
 
-    def details(self) -> QueueDetails:
-        """Return the queue's name, age and settings, as the broker has them."""
-        return self._do(operation_calls.details(self._path))
-
-    def metrics(self) -> dict[str, object]:
-        """Return what this client did: requests, retries, and how long they took."""
-        return self._connection.counts.snapshot()
-
-    # -- operating ---------------------------------------------------------------------------------
-
-    def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
-        """Return the dead letters, oldest first, with their reasons in headers `dlq.…`."""
-        return self._rows(operation_calls.dead(self._path, group))
-
-    def lease_dead(
-        self,
-        n: int = 1,
-        *,
-        lease_s: Duration | None = None,
-        group: str = MAIN_GROUP_NAME,
-        holder: str = "",
+    async def _lease_dead(
+        self, n: int, lease_s: Duration | None, group: str, holder: str
     ) -> list[LeasedMessage]:
-        """Lease dead letters, oldest first. An ack removes them; anything else leaves them dead."""
-        lease = Lease(self._path, self, n=n, lease_s=lease_s, group=group, holder=holder, dead=True)
-        return self._do(lease.once())
+        lease = Lease(self._path, self._settler, n, lease_s, group, holder, dead=True)
+        return await self._exchange.do(lease.once())
 
-    def compact(
-        self, *, on_progress: Callable[[CompactionResult], None] | None = None
-    ) -> CompactionResult:
-        """Free disk space that no group and no retention setting needs.
-
-        `on_progress` is called once, at the end: the broker does not report progress.
-        """
-        result = CompactionResult(bytes_freed=self.run(Compact()))
+    async def _compact(self, on_progress: Progress) -> CompactionResult:
+        result = CompactionResult(bytes_freed=await self._run(Compact()))
         if on_progress is not None:
             on_progress(result)
         return result
 
-    def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
-        return self._run(operation_calls.calls_of(self._path, operation))
+    async def _run(self, operation: Operation[A]) -> A:
+        return await operation_calls.run(self._exchange, self._path, operation)
 
-    def for_tasks(self) -> AsyncRemoteQueue:
-        """Return the same queue for asyncio, with the same options and its own connections."""
-        connection = AsyncConnection(self.address.base, self._connection.options)
-        return AsyncRemoteQueue(self.address, connection)
-
-    def close(self) -> None:
-        """Release what open streams leased ahead, close the connections. May be called again."""
+    async def _close(self) -> None:
+        if self._batcher is not None:
+            await self._batcher.finish()
         try:
-            for ahead in tuple(self._streams):
-                self._release_ahead(ahead)
+            for ahead in [*self._streams, []]:  # the last waits for a release that is under way
+                await self._release_ahead(ahead)
         except PenstockError as error:
             log.warning("messages leased ahead were not released: %s", error)
         finally:
-            self._connection.close()
+            await self._exchange.close()
 
-    def __enter__(self) -> "RemoteQueue":
-        return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+class RemoteQueue(Remote, AnyQueue):
+    """A queue of a broker. Thread-safe; a context manager that closes its connections.
 
-    def _rows(self, call: Call[Page[T]]) -> Iterator[T]:
-        following: Call[Page[T]] | None = call
-        while following is not None:
-            page = self._do(following)
-            yield from page.rows
-            following = page.next
+    Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
+    """
+
+    def __init__(self, address: QueueAddress, exchange: Exchange) -> None:
+        super().__init__(address, exchange, self)
+        if exchange.options.batching is not None:
+            self._batcher = Batcher(exchange.options.batching, self._publish)
+
+    def for_tasks(self) -> "AsyncRemoteQueue":
+        """Return the same queue for asyncio, with the same options and its own connections."""
+        base, options = self.address.base, self._exchange.options
+        return AsyncRemoteQueue(self.address, Exchange.for_tasks(base, options))
+
+
+class AsyncRemoteQueue(Remote, AnyAsyncQueue):
+    """A queue of a broker. `async with` closes its connections.
+
+    Methods are those of `AsyncQueue`; where they differ is on the page `docs/client.md`.
+    """
+
+    def __init__(self, address: QueueAddress, exchange: Exchange) -> None:
+        super().__init__(address, exchange, NoSettler())
+        self._releasing = asyncio.Lock()  # one at a time, so that `close` waits
+        if exchange.options.batching is not None:
+            self._batcher = AsyncBatcher(exchange.options.batching, self._publish)

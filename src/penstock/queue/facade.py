@@ -1,21 +1,38 @@
-"""The methods that every queue has: embedded or of a broker, for threads or for tasks.
+"""The public methods of every queue: embedded or of a broker, for threads or for tasks.
 
-Each is one line here, made from the operation that it runs: the operation's fields are the
-method's parameters, its docstring is the method's. A queue for threads returns the answer, one for
-tasks an awaitable of it; type checkers see the right one of both.
+Each is defined once, in `QueueMethods`. `AnyQueue` has them for threads, `AnyAsyncQueue` for tasks;
+see `binding.py`. A kind of queue implements the primitives (`_publish`, `_lease`, …), which take
+checked arguments by position.
 
-    seek = method(Seek)        # Queue.seek(to=None, *, seq=None, ...) -> int
-                               # AsyncQueue.seek(to=None, *, seq=None, ...) -> Coroutine[..., int]
+Most methods run one operation and are one line: the operation's fields are the method's
+parameters, its docstring is the method's.
 
-What is called for every message (publish, lease, ack) has no line here: those methods are written
-out in each queue, so that nothing stands between the caller and the fast path.
+    seek = runs(Seek)        # AnyQueue.seek(to=None, *, seq=None, ...) -> int
+                             # AnyAsyncQueue.seek(to=None, *, seq=None, ...) -> Coroutine[..., int]
 """
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterator
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
 
-from penstock.model import MAIN_GROUP_NAME, Message
+from penstock.checking import Duration
+from penstock.errors import PenstockError, ReceiptInvalid
+from penstock.ledger.compaction import CompactionResult
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    DeadLetter,
+    HistoryEvent,
+    LeasedMessage,
+    Message,
+    NewMessage,
+    Payload,
+    Published,
+    PublishOptions,
+    new_message,
+)
 from penstock.operations import (
     Cancel,
     CreateGroup,
@@ -26,6 +43,7 @@ from penstock.operations import (
     GetMessage,
     GetRetryInfo,
     GetStats,
+    Leased,
     ListGroups,
     Nack,
     Operation,
@@ -39,85 +57,53 @@ from penstock.operations import (
     Seek,
     Sync,
 )
+from penstock.queue.behaviours import as_list, as_new
+from penstock.queue.binding import (
+    Definition,
+    ForTasks,
+    ForThreads,
+    Method,
+    block,
+    finish,
+    iterate,
+    listing,
+    method,
+    value_of,
+)
+from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
+from penstock.queue.streaming import Stopper, StreamOptions, is_stopped
+
+log = logging.getLogger("penstock.queue")
 
 P = ParamSpec("P")
 A = TypeVar("A")
 R = TypeVar("R")
 
-
-class ForThreads:
-    """Marks a class whose methods return their answers."""
-
-
-class ForTasks:
-    """Marks a class whose methods return awaitables of their answers."""
+NO_WAIT = 0.0  # a sentinel: `is` is faster than `==`
+Handler = Callable[[LeasedMessage], object]
+Progress = Callable[[CompactionResult], None] | None
 
 
-class Blocking(ForThreads):
-    """Runs operations for threads."""
-
-    def run(self, operation: Operation[A]) -> A:
-        """Run an operation and return its answer."""
-        raise NotImplementedError
+# -- methods that run one operation ----------------------------------------------------------------
 
 
-class Awaiting(ForTasks):
-    """Runs operations for tasks."""
-
-    async def run(self, operation: Operation[A]) -> A:
-        """Run an operation and return its answer."""
-        raise NotImplementedError
-
-
-class Method(Generic[P, R]):
-    """A method that makes an operation of its arguments and gives it to its object's `run`.
-
-    Accessed on a queue it is an ordinary bound method, with the signature and docstring of `make`.
-    """
-
-    def __init__(self, make: Callable[..., Any], read: Callable[[Any], Any]) -> None:
-        def blocking(queue: Any, *args: Any, **options: Any) -> Any:
-            return read(queue.run(make(*args, **options)))
-
-        async def awaiting(queue: Any, *args: Any, **options: Any) -> Any:
-            return read(await queue.run(make(*args, **options)))
-
-        self._make = make
-        self._blocking, self._awaiting = blocking, awaiting
-
-    def __set_name__(self, owner: type, name: str) -> None:
-        own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-        taken = inspect.signature(self._make).parameters.values()
-        function: Any
-        for function in (self._blocking, self._awaiting):
-            function.__name__ = name
-            function.__qualname__ = f"{owner.__qualname__}.{name}"
-            function.__module__ = owner.__module__
-            function.__doc__ = self._make.__doc__
-            function.__signature__ = inspect.Signature([own, *taken])
-
-    @overload
-    def __get__(self, queue: ForThreads, owner: type) -> Callable[P, R]: ...
-
-    @overload
-    def __get__(self, queue: ForTasks, owner: type) -> Callable[P, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
-
-    def __get__(self, queue: Any, owner: type) -> Any:
-        function = self._awaiting if issubclass(owner, ForTasks) else self._blocking
-        return function.__get__(queue, owner)
-
-
-def method(make: Callable[P, Operation[R]]) -> Method[P, R]:
+def runs(make: Callable[P, Operation[R]]) -> Method[P, R]:
     """Return a method that runs the operation that `make` makes of its arguments."""
-    return Method(make, lambda answer: answer)
+    return runs_for(make, lambda answer: answer)
 
 
-def method_of(make: Callable[P, Operation[A]], read: Callable[[A], R]) -> Method[P, R]:
-    """The same, whose result is read from the operation's answer."""
-    return Method(make, read)
+def runs_for(make: Callable[P, Operation[A]], read: Callable[[A], R]) -> Method[P, R]:
+    """Return the same, with the result that `read` makes of the operation's answer."""
+
+    async def call(queue: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        operation: Operation[A] = make(*args, **options)
+        return read(await queue._run(operation))
+
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    dressed: Any = call
+    dressed.__doc__ = make.__doc__
+    dressed.__signature__ = inspect.Signature([own, *inspect.signature(make).parameters.values()])
+    return method(call)
 
 
 def _get(id: str) -> GetMessage:
@@ -146,63 +132,435 @@ def _nothing(answer: object) -> None:
     return None
 
 
-class QueueMethods:
-    """The methods of every queue that run one operation each."""
+# -- stream ----------------------------------------------------------------------------------------
 
-    # settling
-    nack = method(Nack)
-    extend = method(Extend)
-    release = method(Release)
-    # looking
-    peek = method_of(Peek, _messages)
-    get = method_of(_get, _message)
-    state = method_of(_get_state, _state)
-    why = method(ExplainWait)
-    retry_info = method(GetRetryInfo)
-    stats = method(GetStats)
-    # operating
-    seek = method(Seek)
-    cancel = method(Cancel)
-    purge = method(Purge)
-    pause = method(Pause)
-    resume = method(Resume)
-    redrive = method(Redrive)
-    discard = method(Discard)
-    sync = method(Sync)
+
+class _Stream(Protocol):
+    @overload
+    def __call__(
+        self, handler: None = None, **options: Unpack[StreamOptions]
+    ) -> Iterator[LeasedMessage]: ...
+
+    @overload
+    def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
+
+
+class _AsyncStream(Protocol):
+    @overload
+    def __call__(
+        self, handler: None = None, **options: Unpack[StreamOptions]
+    ) -> AsyncIterator[LeasedMessage]: ...
+
+    @overload
+    async def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
+
+
+class _StreamMethod(Definition):
+    """`stream`, whose result depends on whether there is a handler."""
+
+    @overload
+    def __get__(self, queue: ForThreads, owner: type) -> _Stream: ...
+
+    @overload
+    def __get__(self, queue: ForTasks, owner: type) -> _AsyncStream: ...
+
+    def __get__(self, queue: Any, owner: type) -> Any:
+        return self
+
+    def _blocking(self, result: Any) -> Any:
+        return iterate(result) if isinstance(result, AsyncIterator) else finish(result)
+
+
+# -- the definition --------------------------------------------------------------------------------
+
+
+class QueueMethods(ABC):
+    """The methods of every queue."""
+
+    # -- publishing --------------------------------------------------------------------------------
+
+    @method
+    async def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        """Publish a message and return its id; for a duplicate, the id of the first.
+
+        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
+        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        """
+        return (await self._publish_one(new_message(payload, options))).id
+
+    @method
+    async def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
+        """Publish several messages, all or none, and return their ids in the same order."""
+        return await self._publish_payloads(as_list(messages))
+
+    @method
+    async def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
+        """Publish as `enqueue_batch`, and return which messages were duplicates."""
+        return await self._publish(as_list(messages))
+
+    # -- delivering --------------------------------------------------------------------------------
+
+    @method
+    async def lease(
+        self,
+        n: int = 1,
+        lease_s: Duration | None = None,
+        wait_s: Duration = NO_WAIT,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+        stopper: Stopper | None = None,
+    ) -> list[LeasedMessage]:
+        """Lease up to `n` messages, each to be settled before its deadline; wait for the first.
+
+        `stopper.stop()` ends the wait: at once in a directory, within two seconds at a broker. If
+        the stopper is stopped already, nothing is leased.
+        """
+        return await self._lease(n, lease_s, wait_s, group, holder, stopper)
+
+    @block
+    @asynccontextmanager
+    async def lease_one(
+        self,
+        *,
+        lease_s: Duration | None = None,
+        wait_s: Duration = NO_WAIT,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> AsyncIterator[LeasedMessage | None]:
+        """Lease one message for a `with` block: acked at its end, nacked if the block raises.
+
+        None if there is no message. In a queue for tasks, write `async with`.
+        """
+        options: Any = {"lease_s": lease_s, "wait_s": wait_s, "group": group, "holder": holder}
+        leased = await value_of(self.lease(1, **options))
+        if not leased:
+            yield None
+            return
+        async with self._settled(leased[0]):
+            yield leased[0]
+
+    @method
+    async def dequeue(
+        self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
+    ) -> Message | None:
+        """Lease and ack the next message and return it; None if there is none."""
+        taken = await self._take(1, wait_s, group)
+        return taken[0] if taken else None
+
+    @method
+    async def dequeue_batch(
+        self, n: int, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
+    ) -> list[Message]:
+        """Lease and ack up to `n` messages and return them."""
+        return await self._take(n, wait_s, group)
+
+    @_StreamMethod
+    def stream(
+        self,
+        handler: Handler | None = None,
+        *,
+        group: str = MAIN_GROUP_NAME,
+        lease_s: Duration | None = None,
+        idle_s: Duration | None = None,
+        batch: int = 32,
+        stopper: Stopper | None = None,
+    ) -> Any:
+        """Lease messages as they come, until none came for `idle_s` or `stopper.stop()`.
+
+        With a handler, call it for each message, ack if it returns and nack if it raises. Return
+        the number of successes (in a queue for tasks, an awaitable of it). Without a handler,
+        return an iterator: settle each message, best by `with job:`.
+        """
+        if handler is not None:
+            self._check_handler(handler)
+        is_stopped(stopper)  # checks its type
+        jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
+        return jobs if handler is None else self._handle(jobs, handler)
+
+    async def _handle(self, jobs: AsyncIterator[LeasedMessage], handler: Handler) -> int:
+        succeeded = 0
+        async for job in jobs:
+            try:
+                async with self._settled(job):
+                    await self._finish(handler(job))
+                succeeded += 1
+            except ReceiptInvalid:
+                log.warning("message %s was settled elsewhere while it was handled", job.id)
+            except Exception as error:
+                log.error("handling message %s failed; it was nacked", job.id, exc_info=error)
+        return succeeded
+
+    @asynccontextmanager
+    async def _settled(self, job: LeasedMessage) -> AsyncIterator[None]:
+        """Ack at the end of the block, nack if it raises."""
+        try:
+            yield
+        except BaseException as error:
+            try:
+                await value_of(self.nack(job, f"{type(error).__name__}: {error}"))
+            except PenstockError:
+                if isinstance(error, Exception):
+                    raise  # an interrupt or a cancellation is raised as it is
+            raise
+        await value_of(self.ack(job))
+
+    # -- settling ----------------------------------------------------------------------------------
+
+    @method
+    async def ack(
+        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+    ) -> list[str]:
+        """Mark messages as done. `emit` publishes follow-up messages in the same write.
+
+        Return the ids of the emitted messages.
+        """
+        return await self._ack(leased, as_new(emit))
+
+    nack = runs(Nack)
+    extend = runs(Extend)
+    release = runs(Release)
+
+    # -- looking -----------------------------------------------------------------------------------
+
+    @listing
+    def browse(
+        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
+    ) -> AsyncIterator[Message]:
+        """Return messages by state, without consuming them; by default all that are not done."""
+        return self._browse(state, group)
+
+    @method
+    async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
+        """Return everything that happened to a message."""
+        return await self._history(id, group)
+
+    peek = runs_for(Peek, _messages)
+    get = runs_for(_get, _message)
+    state = runs_for(_get_state, _state)
+    why = runs(ExplainWait)
+    retry_info = runs(GetRetryInfo)
+    stats = runs(GetStats)
+
+    # -- operating ---------------------------------------------------------------------------------
+
+    @listing
+    def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
+        """Return the dead letters, oldest first, with their reasons in headers `dlq.…`."""
+        return self._dead(group)
+
+    @method
+    async def lease_dead(
+        self,
+        n: int = 1,
+        *,
+        lease_s: Duration | None = None,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+    ) -> list[LeasedMessage]:
+        """Lease dead letters, oldest first. An ack removes them; anything else leaves them dead."""
+        return await self._lease_dead(n, lease_s, group, holder)
+
+    @method
+    async def compact(self, *, on_progress: Progress = None) -> CompactionResult:
+        """Free disk space that no group and no retention setting needs.
+
+        `on_progress` is called with the result so far; a broker reports it once, at the end.
+        """
+        return await self._compact(on_progress)
+
+    seek = runs(Seek)
+    cancel = runs(Cancel)
+    purge = runs(Purge)
+    pause = runs(Pause)
+    resume = runs(Resume)
+    redrive = runs(Redrive)
+    discard = runs(Discard)
+    sync = runs(Sync)
+
+    @method
+    async def close(self) -> None:
+        """Release what open streams leased ahead, and close the queue. May be called again.
+
+        A directory is synced, a snapshot is saved, and its lock is released.
+        """
+        await self._close()
+
+    # -- primitives --------------------------------------------------------------------------------
+
+    @abstractmethod
+    async def _publish(self, messages: list[NewMessage]) -> list[Published]: ...
+
+    async def _publish_one(self, message: NewMessage) -> Published:
+        return (await self._publish([message]))[0]
+
+    async def _publish_payloads(self, messages: list[Payload | NewMessage]) -> list[str]:
+        return [published.id for published in await self._publish(as_new(messages))]
+
+    @abstractmethod
+    async def _lease(
+        self,
+        n: int,
+        lease_s: Duration | None,
+        wait_s: Duration,
+        group: str,
+        holder: str,
+        stopper: Stopper | None,
+    ) -> list[LeasedMessage]: ...
+
+    @abstractmethod
+    async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]: ...
+
+    @abstractmethod
+    def _jobs(
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
+    ) -> AsyncIterator[LeasedMessage]: ...
+
+    @abstractmethod
+    async def _ack(
+        self, leased: Leased | Iterable[Leased], emit: list[NewMessage]
+    ) -> list[str]: ...
+
+    @abstractmethod
+    def _browse(self, state: str | None, group: str) -> AsyncIterator[Message]: ...
+
+    @abstractmethod
+    async def _history(self, id: str, group: str | None) -> list[HistoryEvent]: ...
+
+    @abstractmethod
+    def _dead(self, group: str) -> AsyncIterator[DeadLetter]: ...
+
+    @abstractmethod
+    async def _lease_dead(
+        self, n: int, lease_s: Duration | None, group: str, holder: str
+    ) -> list[LeasedMessage]: ...
+
+    @abstractmethod
+    async def _compact(self, on_progress: Progress) -> CompactionResult: ...
+
+    @abstractmethod
+    async def _run(self, operation: Operation[A]) -> A: ...
+
+    @abstractmethod
+    async def _close(self) -> None: ...
+
+    @abstractmethod
+    def _check_handler(self, handler: object) -> None:
+        """Raise InvalidInput if a stream cannot call this handler."""
+
+    @abstractmethod
+    async def _finish(self, result: object) -> None:
+        """Complete the call of a handler that returned `result`."""
+
+    @abstractmethod
+    def metrics(self) -> dict[str, object]:
+        """Return counts and latency percentiles of this handle since it was opened."""
+
+
+class AnyQueue(QueueMethods, ForThreads):
+    """Any queue for threads: the embedded `Queue`, or the `RemoteQueue` of a broker.
+
+    Thread-safe; a context manager that closes it.
+    """
+
+    @property
+    def groups(self) -> "Groups":
+        return Groups(self)
+
+    def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        return finish(self._run(operation))
+
+    @abstractmethod
+    def for_tasks(self) -> "AnyAsyncQueue":
+        """Return the same queue for asyncio."""
+
+    def _check_handler(self, handler: object) -> None:
+        check_plain_handler(handler)
+
+    async def _finish(self, result: object) -> None:
+        check_done(result)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+
+class AnyAsyncQueue(QueueMethods, ForTasks):
+    """Any queue for tasks: the embedded `AsyncQueue`, or the `AsyncRemoteQueue` of a broker.
+
+    `async with` closes it.
+    """
+
+    @property
+    def groups(self) -> "AsyncGroups":
+        return AsyncGroups(self)
+
+    async def run(self, operation: Operation[A]) -> A:
+        """Run any operation of `penstock.operations` and return its answer."""
+        return await self._run(operation)
+
+    def _check_handler(self, handler: object) -> None:
+        check_handler(handler)
+
+    async def _finish(self, result: object) -> None:
+        await done(result)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        await self.close()
+
+
+class NoSettler:
+    """A leased message of a queue for tasks cannot settle itself in a plain `with`."""
+
+    def ack(self, leased: LeasedMessage, /) -> None:
+        raise TypeError("use `async with queue.lease_one()`, or `await queue.ack(job)`")
+
+    def nack(self, leased: LeasedMessage, /, reason: str = "") -> None:
+        raise TypeError("use `async with queue.lease_one()`, or `await queue.nack(job)`")
+
+
+# -- groups ----------------------------------------------------------------------------------------
 
 
 class _GroupMethods:
-    create = method_of(CreateGroup, _nothing)
-    delete = method(DeleteGroup)
+    create = runs_for(CreateGroup, _nothing)
+    delete = runs(DeleteGroup)
+
+    def __init__(self, queue: QueueMethods) -> None:
+        self._queue = queue
+
+    async def _run(self, operation: Operation[A]) -> A:
+        return await self._queue._run(operation)
 
 
-class Groups(_GroupMethods, Blocking):
+class Groups(_GroupMethods, ForThreads):
     """The consumer groups of a queue: independent readers with their own position, leases and
     dead letters. Iterate over their names; `"audit" in queue.groups` asks for one."""
 
-    def __init__(self, queue: Blocking) -> None:
-        self._queue = queue
-
-    def run(self, operation: Operation[A]) -> A:
-        return self._queue.run(operation)
+    def _names(self) -> list[str]:
+        return finish(self._run(ListGroups()))
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.run(ListGroups()))
+        return iter(self._names())
 
     def __contains__(self, name: object) -> bool:
-        return name in self.run(ListGroups())
+        return name in self._names()
 
     def __len__(self) -> int:
-        return len(self.run(ListGroups()))
+        return len(self._names())
 
 
-class AsyncGroups(_GroupMethods, Awaiting):
+class AsyncGroups(_GroupMethods, ForTasks):
     """The consumer groups of a queue, for tasks."""
 
-    names = method(ListGroups)
-
-    def __init__(self, queue: Awaiting) -> None:
-        self._queue = queue
-
-    async def run(self, operation: Operation[A]) -> A:
-        return await self._queue.run(operation)
+    names = runs(ListGroups)

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
-from penstock.errors import EntryGone
+from penstock.errors import EntryGone, InvalidInput
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
@@ -72,3 +72,20 @@ def open_core(
         except BaseException:
             ledger.close()
             raise
+
+
+def check_directory_options(read_only: bool, settings: Mapping[str, object]) -> None:
+    """Raise InvalidInput if settings are given that would not be stored."""
+    if read_only and settings:
+        raise InvalidInput(
+            f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
+            f"settings to the writer"
+        )
+
+
+def check_url_options(read_only: bool, retry_policy: object) -> None:
+    """Raise InvalidInput if an option is given that only a directory has."""
+    if read_only:
+        raise InvalidInput("read_only is for directories: a key says what a client may do")
+    if retry_policy is not None:
+        raise InvalidInput("retry_policy is for directories: a broker retries by its settings")

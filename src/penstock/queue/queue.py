@@ -1,20 +1,35 @@
-"""The embedded queue's public face, for threads. `penstock.aio` is the same for asyncio.
+"""The embedded queues: a durable queue in a directory, for threads and for tasks.
 
-Every method does its work on the core and then waits until the work is as durable as the sync
-policy promises.
+Every method does its work on the core, then waits until the work is as durable as the sync policy
+promises. `Embedded` has all that both share; each adds how it waits. Many tasks that wait for the
+disk share one sync. What may take long (compaction, a message's history) leaves the event loop and
+runs in a thread.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TypeVar, Unpack
+import asyncio
+from abc import abstractmethod
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from dataclasses import replace
+from typing import Any, ParamSpec, TypeVar, Unpack
 
 from penstock.checking import Duration
 from penstock.clock import Clock
+from penstock.errors import PenstockError
 from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
 from penstock.ledger.files import Files
 from penstock.model import (
     MAIN_GROUP_NAME,
+    NS,
     DeadLetter,
     HistoryEvent,
     LeasedMessage,
@@ -23,24 +38,33 @@ from penstock.model import (
     Payload,
     Published,
     PublishOptions,
+    Settler,
     new_message,
 )
-from penstock.operations import Leased, Operation
-from penstock.queue.behaviours import as_list, as_new, several, wait_ns_of
+from penstock.operations import GetStats, Leased, Operation, Runs, Sync
+from penstock.queue.behaviours import Behaviours, as_new, half_time_ns, several, wait_ns_of
+from penstock.queue.binding import finish
 from penstock.queue.core import QueueCore
-from penstock.queue.facade import A, Blocking, Groups, QueueMethods
-from penstock.queue.handle import Handle
+from penstock.queue.facade import (
+    NO_WAIT,
+    A,
+    AnyAsyncQueue,
+    AnyQueue,
+    NoSettler,
+    Progress,
+    QueueMethods,
+)
 from penstock.queue.measuring import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
 from penstock.queue.retry import RetryPolicy
-from penstock.queue.settings import YEARS_S
-from penstock.queue.streaming import Stopper, Streaming, is_stopped
+from penstock.queue.settings import YEARS_S, QueueSettings
+from penstock.queue.streaming import Stopper, is_stopped
 
-__all__ = ["Queue", "open_core", "open_queue"]
+__all__ = ["AsyncQueue", "Queue", "open_core", "open_queue"]
 
-_T = TypeVar("_T")
-NO_WAIT = 0.0  # a sentinel: `is` is faster than `==`
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 def open_queue(
@@ -55,7 +79,7 @@ def open_queue(
     metrics: MetricsCollector | None = None,
     retry_policy: RetryPolicy | None = None,
 ) -> "Queue":
-    """Open a queue's directory, or make one. Settings given here are stored with the queue."""
+    """Open a queue's directory, or create one. Settings given here are stored with the queue."""
     check_collector(metrics)
     core = open_core(
         path,
@@ -75,7 +99,191 @@ def open_queue(
         raise
 
 
-class Queue(Handle, QueueMethods, Streaming, Blocking):
+class Embedded(QueueMethods):
+    """What the embedded queues share. `core` and `behaviours` are for Penstock and its tests."""
+
+    def __init__(self, core: QueueCore, settler: Settler) -> None:
+        self.core = core
+        self.behaviours = Behaviours(core, settler)
+        self._ledger = core.ledger
+
+    def __repr__(self) -> str:
+        ledger = self._ledger
+        state = ", closed" if ledger.is_closed else ", read-only" if ledger.read_only else ""
+        return f"<{type(self).__name__} {ledger.path!r}{state}>"
+
+    @property
+    def path(self) -> str:
+        return self._ledger.path
+
+    @property
+    def settings(self) -> QueueSettings:
+        return self.core.settings
+
+    def metrics(self) -> dict[str, object]:
+        """Return counts and latency percentiles of this handle since it was opened."""
+        return self.core.metrics.snapshot()
+
+    # -- how a queue waits -------------------------------------------------------------------------
+
+    @abstractmethod
+    def _commit(self) -> Awaitable[None] | None:
+        """Make what was written as durable as the sync policy promises; None: it is."""
+
+    @abstractmethod
+    async def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[T]], stopper: Stopper | None = None
+    ) -> list[T]:
+        """Try until something is found, the time is over or the stopper is stopped.
+
+        Between attempts, wait for an arrival or for the next due time.
+        """
+
+    @abstractmethod
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        """Do work that may take long."""
+
+    async def _durable(self, result: T) -> T:
+        """Return a result when it is as durable as the sync policy promises."""
+        if (waiting := self._commit()) is not None:
+            await waiting
+        return result
+
+    # -- primitives --------------------------------------------------------------------------------
+
+    async def _publish(self, messages: list[NewMessage]) -> list[Published]:
+        return await self._durable(self.behaviours.publishing.publish(messages))
+
+    async def _publish_payloads(self, messages: list[Payload | NewMessage]) -> list[str]:
+        if self.behaviours.all_plain(messages):
+            plain: Any = messages
+            return await self._durable(self.behaviours.publishing.publish_plain_batch(plain))
+        return [published.id for published in await self._publish(as_new(messages))]
+
+    async def _lease(
+        self,
+        n: int,
+        lease_s: Duration | None,
+        wait_s: Duration,
+        group: str,
+        holder: str,
+        stopper: Stopper | None,
+    ) -> list[LeasedMessage]:
+        if stopper is not None and is_stopped(stopper):
+            return []
+        leased = await self._until(
+            wait_s, lambda: self.behaviours.delivering.lease(n, lease_s, group, holder), stopper
+        )
+        try:
+            return await self._durable(leased)
+        except asyncio.CancelledError:
+            with suppress(PenstockError):  # the task is cancelled, even if the disk is full
+                self.behaviours.settling.give_back(leased)  # the caller will never see them
+            raise
+
+    async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
+        taken = await self._until(wait_s, lambda: self.behaviours.delivering.take(n, group))
+        return await self._durable(taken)
+
+    async def _jobs(
+        self,
+        group: str,
+        lease_s: Duration | None,
+        idle_s: Duration | None,
+        batch: int,
+        stopper: Stopper | None,
+    ) -> AsyncIterator[LeasedMessage]:
+        wait_s = YEARS_S if idle_s is None else idle_s
+        while not is_stopped(stopper):
+            leased = await self._lease(batch, lease_s, wait_s, group, "", stopper)
+            if not leased:
+                return
+            with self._one_by_one(leased, stopper) as jobs:
+                for job in jobs:
+                    yield job
+
+    @contextmanager
+    def _one_by_one(
+        self, leased: list[LeasedMessage], stopper: Stopper | None
+    ) -> Iterator[Iterator[LeasedMessage]]:
+        """Hand on the messages of one lease. Release the others, also if the queue is closed.
+
+        A message whose lease is half over is not handed on.
+        """
+        core, clock, left = self.core, self.core.clock, leased[::-1]
+        half_ns = half_time_ns(leased[0], clock.now_ns())
+
+        def jobs() -> Iterator[LeasedMessage]:
+            while clock.now_ns() < half_ns and not is_stopped(stopper):
+                try:
+                    job = left.pop()
+                except IndexError:  # handed on, or released by another thread
+                    return
+                yield job
+
+        def give_back() -> None:
+            with core.lock, core.change:
+                ahead = left[:]
+                left.clear()
+                if ahead and not self._ledger.is_stopped:
+                    self.behaviours.settling.give_back(ahead)
+
+        core.before_close.append(give_back)
+        try:
+            self._ledger.check_open()
+            yield jobs()
+        finally:
+            core.before_close.remove(give_back)
+            if left:
+                give_back()
+
+    async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
+        return await self._durable(self.behaviours.settling.ack(several(leased), emit))
+
+    def _browse(self, state: str | None, group: str) -> AsyncIterator[Message]:
+        return _rows(self.behaviours.inspecting.browse(state, group))
+
+    async def _history(self, id: str, group: str | None) -> list[HistoryEvent]:
+        return await self._in_thread(self.behaviours.inspecting.history, id, group)
+
+    async def _dead(self, group: str) -> AsyncIterator[DeadLetter]:
+        await self._run(GetStats())  # expires what is due, durably
+        for letter in self.behaviours.inspecting.dead(group):
+            yield letter
+
+    async def _lease_dead(
+        self, n: int, lease_s: Duration | None, group: str, holder: str
+    ) -> list[LeasedMessage]:
+        return await self._durable(self.behaviours.delivering.lease_dead(n, lease_s, group, holder))
+
+    async def _compact(self, on_progress: Progress) -> CompactionResult:
+        return await self._in_thread(self.core.compacting.compact, on_progress)
+
+    async def _run(self, operation: Operation[A]) -> A:
+        events = self._ledger.events
+        before = events.next_seq
+        if operation.runs is Runs.LOOP and not isinstance(operation, Sync):
+            answer = run(self.behaviours, operation)
+        else:
+            answer = await self._in_thread(run, self.behaviours, operation)
+        if operation.writes or events.next_seq != before:  # leases may have expired
+            return await self._durable(answer)
+        return answer
+
+    async def _close(self) -> None:
+        await self._in_thread(self.core.close)
+
+
+async def _rows(found: Iterator[T]) -> AsyncIterator[T]:
+    for row in found:
+        yield row
+
+
+def _waking(stopper: Stopper | None, wake: Callable[[], None]) -> AbstractContextManager[None]:
+    return nullcontext() if stopper is None else stopper.waking(wake)
+
+
+class Queue(Embedded, AnyQueue):
     """A durable queue in a directory. Thread-safe; a context manager that closes it.
 
     >>> import penstock, tempfile
@@ -88,51 +296,29 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
 
     def __init__(self, core: QueueCore) -> None:
         super().__init__(core, self)
-        self._max_plain_bytes = self._behaviours.max_plain_bytes
-        self._publish_plain = self._behaviours.publishing.publish_plain
-        fast_path = self._behaviours.fast_path
-        self._take, self._lease, self._ack = fast_path.take, fast_path.lease, fast_path.ack
+        self._max_plain_bytes = self.behaviours.max_plain_bytes
+        self._publish_plain = self.behaviours.publishing.publish_plain
+        fast_path = self.behaviours.fast_path
+        self._take_plain, self._lease_plain = fast_path.take, fast_path.lease
+        self._ack_plain = fast_path.ack
         self._commits = core.settings.sync == "always"
-        self.groups = Groups(self)
 
-    # -- publishing --------------------------------------------------------------------------------
+    def for_tasks(self) -> "AsyncQueue":
+        """Return the same open queue for asyncio. Closing either closes both."""
+        return AsyncQueue(self.core)
 
-    def enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
-        """Publish a message; its id. A duplicate's answer is the id of the first.
+    # -- fast path ---------------------------------------------------------------------------------
 
-        Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
-        dedup_id, dedup_window_s, max_attempts, content_type, compression.
-        """
+    def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
         if not options and type(payload) is bytes and len(payload) <= self._max_plain_bytes:
             publish = self._publish_plain  # a local: callables in attributes are slow to call
             id_ = publish(payload)
             if self._commits:
                 self._ledger.commit()
             return id_
-        message = new_message(payload, options)
-        return self.publish([message])[0].id
+        return finish(self._publish_one(new_message(payload, options))).id
 
-    def enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
-        """Publish several messages, all or none; their ids in the same order."""
-        if type(messages) is not list:
-            messages = as_list(messages)
-        if self._behaviours.all_plain(messages):
-            ids = self._behaviours.publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
-            self._commit()
-            return ids
-        return [published.id for published in self.publish(as_new(messages))]
-
-    def publish(self, messages: Iterable[NewMessage]) -> list[Published]:
-        """As `enqueue_batch`, and says which messages were duplicates."""
-        if type(messages) is not list:
-            messages = as_list(messages)
-        published = self._behaviours.publishing.publish(messages)
-        self._commit()
-        return published
-
-    # -- delivering --------------------------------------------------------------------------------
-
-    def lease(
+    def _fast_lease(
         self,
         n: int = 1,
         lease_s: Duration | None = None,
@@ -141,172 +327,159 @@ class Queue(Handle, QueueMethods, Streaming, Blocking):
         holder: str = "",
         stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        """Up to `n` messages, each to be settled before its deadline; waits for the first.
-
-        `stopper.stop()` ends the wait; with one that is stopped already, nothing is leased.
-        """
-        if stopper is not None and is_stopped(stopper):
-            return []
         if wait_s is not NO_WAIT:
-            wait_ns_of(wait_s)  # refuses a bad one, also where nobody has to wait
-        if n == 1 and lease_s is None and group is MAIN_GROUP_NAME and not holder:
-            lease = self._lease
+            wait_ns_of(wait_s)  # checks it, also if nothing has to wait
+        if (
+            n == 1
+            and lease_s is None
+            and group is MAIN_GROUP_NAME
+            and not holder
+            and stopper is None
+        ):
+            lease = self._lease_plain
             leased = lease()
             if leased is not None:
                 if self._commits:
                     self._ledger.commit()
                 return [leased]
-        return self._until(
-            wait_s, lambda: self._behaviours.delivering.lease(n, lease_s, group, holder), stopper
-        )
+        return finish(self._lease(n, lease_s, wait_s, group, holder, stopper))
 
-    @contextmanager
-    def lease_one(
-        self,
-        *,
-        lease_s: Duration | None = None,
-        wait_s: Duration = NO_WAIT,
-        group: str = MAIN_GROUP_NAME,
-        holder: str = "",
-    ) -> Iterator[LeasedMessage | None]:
-        """One message for the length of a `with` block: acked at its end, nacked if it raises.
-
-        None if there was no message.
-        """
-        leased = self.lease(1, lease_s=lease_s, wait_s=wait_s, group=group, holder=holder)
-        if not leased:
-            yield None
-            return
-        with leased[0] as job:
-            yield job
-
-    def dequeue(self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME) -> Message | None:
-        """Take the next message for good, without a lease; None if there is none."""
+    def _fast_dequeue(
+        self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
+    ) -> Message | None:
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)
         if group is MAIN_GROUP_NAME:
-            take = self._take
+            take = self._take_plain
             message = take()
             if message is not None:
                 if self._commits:
                     self._ledger.commit()
                 return message
-        taken = self.dequeue_batch(1, wait_s=wait_s, group=group)
+        taken = finish(self._take(1, wait_s, group))
         return taken[0] if taken else None
 
-    def dequeue_batch(
-        self, n: int, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
-    ) -> list[Message]:
-        """Take up to `n` messages for good."""
-        return self._until(wait_s, lambda: self._behaviours.delivering.take(n, group))
-
-    def _until(
-        self, wait_s: Duration, attempt: Callable[[], list[_T]], stopper: Stopper | None = None
-    ) -> list[_T]:
-        """Try, and wait for an arrival or a due time, until something came or the time is over."""
-        core, wait_ns = self._core, wait_ns_of(wait_s)
-        if not wait_ns:
-            found = attempt()
-        else:
-            waking = self._waking(stopper, core.arrived)
-            with waking, core.lock, core.change, core.expecting():
-                ends_ns = core.clock.monotonic_ns() + wait_ns
-                while not (found := attempt()):
-                    left_ns = ends_ns - core.clock.monotonic_ns()
-                    if left_ns <= 0 or is_stopped(stopper):
-                        break
-                    core.wait(left_ns)
-                    self._ledger.check_open()
-        self._commit()
-        return found
-
-    # -- settling ----------------------------------------------------------------------------------
-
-    def ack(
+    def _fast_ack(
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
-        """The work is done. With `emit`, follow-up messages are published in the same write."""
-        ack = self._ack
+        ack = self._ack_plain
         if type(leased) is LeasedMessage and not emit and ack(leased):
             if self._commits:
                 self._ledger.commit()
             return []
-        ids = self._behaviours.settling.ack(several(leased), as_new(emit))
-        self._commit()
-        return ids
+        return finish(self._ack(leased, as_new(emit)))
 
-    def _jobs(
-        self,
-        group: str,
-        lease_s: Duration | None,
-        idle_s: Duration | None,
-        batch: int,
-        stopper: Stopper | None,
-    ) -> Iterator[LeasedMessage]:
-        wait_s = YEARS_S if idle_s is None else idle_s
-        while not is_stopped(stopper):
-            leased = self.lease(batch, lease_s=lease_s, wait_s=wait_s, group=group, stopper=stopper)
-            if not leased:
-                return
-            with self._one_by_one(leased, stopper) as jobs:
-                yield from jobs
-
-    # -- looking -----------------------------------------------------------------------------------
-
-    def browse(
-        self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
-    ) -> Iterator[Message]:
-        """Messages by state, without consuming; all that are not done by default."""
-        return self._behaviours.inspecting.browse(state, group)
-
-    def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
-        """Everything that happened to a message."""
-        return self._behaviours.inspecting.history(id, group)
-
-    def dead(self, *, group: str = MAIN_GROUP_NAME) -> Iterator[DeadLetter]:
-        """The dead letters, oldest first, with the reason of their death in headers `dlq.…`."""
-        self.stats()  # lets happen what is due, durably
-        return self._behaviours.inspecting.dead(group)
-
-    def lease_dead(
-        self,
-        n: int = 1,
-        *,
-        lease_s: Duration | None = None,
-        group: str = MAIN_GROUP_NAME,
-        holder: str = "",
-    ) -> list[LeasedMessage]:
-        """Lease dead letters, oldest first: an ack settles them for good, anything else leaves
-        them dead."""
-        leased = self._behaviours.delivering.lease_dead(n, lease_s, group, holder)
-        self._commit()
-        return leased
-
-    def compact(
-        self, *, on_progress: Callable[[CompactionResult], None] | None = None
-    ) -> CompactionResult:
-        """Give back disk space that no group and no retention setting needs."""
-        return self._core.compacting.compact(on_progress)
-
-    def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
-        events = self._ledger.events
-        before = events.next_seq
-        answer = run(self._behaviours, operation)
-        if operation.writes or events.next_seq != before:  # leases may have been found to be over
-            self._commit()
-        return answer
-
-    def close(self) -> None:
-        """Save a snapshot, sync, let go of the directory. May be called again."""
-        self._core.close()
-
-    def __enter__(self) -> "Queue":
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
+    # -- how it waits ------------------------------------------------------------------------------
 
     def _commit(self) -> None:
         if self._commits:
             self._ledger.commit()
+
+    async def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[T]], stopper: Stopper | None = None
+    ) -> list[T]:
+        core, wait_ns = self.core, wait_ns_of(wait_s)
+        if not wait_ns:
+            return attempt()
+        waking = _waking(stopper, core.arrived)
+        with waking, core.lock, core.change, core.expecting():
+            ends_ns = core.clock.monotonic_ns() + wait_ns
+            while not (found := attempt()):
+                left_ns = ends_ns - core.clock.monotonic_ns()
+                if left_ns <= 0 or is_stopped(stopper):
+                    break
+                core.wait(left_ns)
+                self._ledger.check_open()
+        return found
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        return work(*args, **options)
+
+
+class AsyncQueue(Embedded, AnyAsyncQueue):
+    """A durable queue in a directory, for tasks. `async with` closes it."""
+
+    def __init__(self, core: QueueCore) -> None:
+        super().__init__(core, NoSettler())
+
+    async def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
+        behaviours = self.behaviours
+        if not options and type(payload) is bytes and len(payload) <= behaviours.max_plain_bytes:
+            id_ = behaviours.publishing.publish_plain(payload)
+            waiting = self._ledger.commit_async()
+            if waiting is not None:
+                await waiting
+            return id_
+        return (await self._publish_one(new_message(payload, options))).id
+
+    async def _publish(self, messages: list[NewMessage]) -> list[Published]:
+        publishing = self.behaviours.publishing
+        if self.settings.when_full != "block":
+            return await self._durable(publishing.publish(messages))
+        published = await self._until(
+            self.settings.block_s, lambda: publishing.try_publish(messages)
+        )
+        if not published:
+            published = publishing.publish(messages, block_s=0)  # raises QueueFull
+        return await self._durable(published)
+
+    async def _compact(self, on_progress: Progress) -> CompactionResult:
+        report = None
+        if on_progress is not None:
+            loop, tell = asyncio.get_running_loop(), on_progress
+
+            def report(so_far: CompactionResult) -> None:
+                loop.call_soon_threadsafe(tell, replace(so_far))
+
+        return await super()._compact(report)
+
+    # -- how it waits ------------------------------------------------------------------------------
+
+    def _commit(self) -> Awaitable[None] | None:
+        return self._ledger.commit_async()
+
+    async def _until(
+        self, wait_s: Duration, attempt: Callable[[], list[T]], stopper: Stopper | None = None
+    ) -> list[T]:
+        core, wait_ns = self.core, wait_ns_of(wait_s)
+        if not wait_ns:
+            return attempt()
+        loop = asyncio.get_running_loop()
+        woken = asyncio.Event()
+
+        def wake() -> None:
+            with suppress(RuntimeError):  # the loop was closed before its tasks ended
+                loop.call_soon_threadsafe(woken.set)
+
+        core.listeners.append(wake)  # before the first attempt: see QueueCore.expecting
+        try:
+            with _waking(stopper, wake):
+                return await self._attempts(wait_ns, attempt, woken, stopper)
+        finally:
+            core.listeners.remove(wake)
+
+    async def _attempts(
+        self,
+        wait_ns: int,
+        attempt: Callable[[], list[T]],
+        woken: asyncio.Event,
+        stopper: Stopper | None,
+    ) -> list[T]:
+        core = self.core
+        ends_ns = core.clock.monotonic_ns() + wait_ns
+        while True:
+            woken.clear()
+            with core.lock, core.change:
+                found = attempt()
+                wake_ns = core.next_wake_ns()
+            left_ns = ends_ns - core.clock.monotonic_ns()
+            if found or left_ns <= 0 or is_stopped(stopper):
+                return found
+            timeout_ns = left_ns if wake_ns is None else min(left_ns, wake_ns)
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_ns / NS):
+                    await woken.wait()
+            self._ledger.check_open()
+
+    async def _in_thread(self, work: Callable[P, T], *args: P.args, **options: P.kwargs) -> T:
+        return await asyncio.to_thread(work, *args, **options)

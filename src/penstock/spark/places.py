@@ -12,14 +12,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from penstock.checking import check_local
-from penstock.client.address import (
-    QueueAddress,
-    broker_address,
-    is_url,
-    queue_address,
-    queue_path,
-)
+from penstock.checking import check_local, is_url
+from penstock.client.address import QueueAddress, broker_address, queue_address, queue_path
 from penstock.client.administration import RemoteBroker
 from penstock.client.call import get
 from penstock.client.connection import Connection
@@ -123,7 +117,7 @@ class AtBroker:
 
     def queues(self) -> list[QueueAt]:
         """All that the key may read."""
-        names = RemoteBroker(connection_to(self.url, self._api_key)).queues()
+        names = RemoteBroker(connection_to(self.url, self._api_key).exchange).queues()
         return [self.queue(QueueName.parse(name)) for name in names]
 
     def queue(self, name: QueueName) -> QueueAt:

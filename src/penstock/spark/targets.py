@@ -2,8 +2,9 @@
 
 import os
 
+from penstock.checking import is_url
 from penstock.client import files as calls
-from penstock.client.address import is_url, queue_address
+from penstock.client.address import queue_address
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder

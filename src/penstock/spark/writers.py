@@ -35,7 +35,7 @@ def open_to_change(queue: QueueAt) -> Iterator[Queue | RemoteQueue]:
     with writer_of(queue) as broker:
         if broker is not None:
             connection = connection_to(broker.url, broker.api_key)
-            yield RemoteQueue(QueueAddress(broker.url, _name(broker)), connection)
+            yield RemoteQueue(QueueAddress(broker.url, _name(broker)), connection.exchange)
         else:
             with open_queue(queue.path, {}, create=False) as it:
                 yield it

@@ -1,67 +1,32 @@
 """The queue of a worker: opened by it or by the user, for threads or for tasks, here or remote."""
 
-from collections.abc import Sequence
 from os import PathLike
-from typing import Protocol, cast
 
 import penstock.aio
-from penstock.aio import AsyncQueue
 from penstock.checking import path_of
-from penstock.client.async_queue import AsyncRemoteQueue
-from penstock.client.queue import RemoteQueue
-from penstock.model import LeasedMessage, Stats
 from penstock.queue import Queue
+from penstock.queue.facade import AnyAsyncQueue, AnyQueue
 
-AnyQueue = str | PathLike[str] | Queue | AsyncQueue | RemoteQueue | AsyncRemoteQueue
-
-
-class WorkQueue(Protocol):
-    """What a worker needs of a queue."""
-
-    async def lease(
-        self,
-        n: int = 1,
-        *,
-        lease_s: float | None = None,
-        wait_s: float = 0.0,
-        group: str = ...,
-        holder: str = "",
-    ) -> list[LeasedMessage]: ...
-
-    async def ack(self, leased: Sequence[LeasedMessage]) -> object: ...
-
-    async def nack(self, leased: Sequence[LeasedMessage], reason: str = "") -> object: ...
-
-    async def extend(self, leased: Sequence[LeasedMessage], lease_s: float) -> None: ...
-
-    async def release(self, leased: Sequence[LeasedMessage]) -> object: ...
-
-    async def stats(self) -> Stats: ...
-
-    async def close(self) -> None: ...
+WorkerQueue = str | PathLike[str] | AnyQueue | AnyAsyncQueue
 
 
-def check_queue(queue: AnyQueue) -> AnyQueue:
+def check_queue(queue: WorkerQueue) -> str | AnyQueue | AnyAsyncQueue:
     """Return an open queue as it is, and a path or URL as text."""
-    return queue if hasattr(queue, "lease") else path_of(queue)
+    if isinstance(queue, str | PathLike) or not hasattr(queue, "lease"):
+        return path_of(queue)
+    return queue
 
 
-async def open_for_tasks(queue: AnyQueue) -> tuple[WorkQueue, bool]:
-    """The queue's face for tasks, and whether it is the worker's to close."""
-    if isinstance(queue, Queue):
-        return cast(WorkQueue, _other_face(queue)), False
-    if isinstance(queue, RemoteQueue):
-        return cast(WorkQueue, queue.for_tasks()), True
-    if isinstance(queue, str | PathLike):
-        return cast(WorkQueue, await penstock.aio.open(queue)), True
-    return cast(WorkQueue, queue), False
+async def open_for_tasks(queue: str | AnyQueue | AnyAsyncQueue) -> tuple[AnyAsyncQueue, bool]:
+    """Return the queue for tasks, and whether the worker has to close it."""
+    if isinstance(queue, str):
+        return await penstock.aio.open(queue), True
+    if isinstance(queue, AnyQueue):
+        # A directory has one writer: both handles share it. A client has connections of its own.
+        return queue.for_tasks(), not isinstance(queue, Queue)
+    return queue, False
 
 
-def name_of(queue: WorkQueue) -> str:
+def name_of(queue: AnyAsyncQueue) -> str:
     """Return the path or URL of a queue, for the log."""
     return str(getattr(queue, "url", None) or getattr(queue, "path", "a queue"))
-
-
-def _other_face(queue: Queue) -> AsyncQueue:
-    """A directory has one writer, but its core may have several faces."""
-    return AsyncQueue(queue._core)

@@ -7,10 +7,11 @@ from typing import Any
 
 from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests, Unavailable
 from penstock.model import LeasedMessage
+from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Handler, Running, caller_of
 from penstock.worker.options import WorkerOptions
-from penstock.worker.queues import WorkQueue, name_of
+from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
 from penstock.worker.stopping import StopButton
@@ -27,7 +28,7 @@ class Shift:
 
     def __init__(
         self,
-        queue: WorkQueue,
+        queue: AnyAsyncQueue,
         handler: Handler,
         options: WorkerOptions,
         holder: str,

@@ -9,7 +9,7 @@ from penstock.errors import InvalidInput
 from penstock.queue.handlers import check_handler
 from penstock.worker.calling import Handler
 from penstock.worker.options import WorkerOptions
-from penstock.worker.queues import AnyQueue, check_queue, open_for_tasks
+from penstock.worker.queues import WorkerQueue, check_queue, open_for_tasks
 from penstock.worker.settling import Counts
 from penstock.worker.shift import Shift
 from penstock.worker.stopping import StopButton
@@ -33,7 +33,7 @@ class Worker:
     """
 
     def __init__(
-        self, queue: AnyQueue, handler: Handler, *, options: WorkerOptions | None = None
+        self, queue: WorkerQueue, handler: Handler, *, options: WorkerOptions | None = None
     ) -> None:
         check_handler(handler)
         if options is not None and not isinstance(options, WorkerOptions):
