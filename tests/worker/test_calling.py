@@ -28,16 +28,17 @@ def test_a_thread_is_not_interrupted_inside_a_queue(queue: Queue) -> None:
 
     async def main() -> BaseException | None:
         caller = caller_of(handle, 1)
-        running = caller.start(None)
+        ended: asyncio.Future[BaseException | None] = asyncio.Future()
+        running = caller.start(None, ended.set_result)
         while not queue.core.waiting_threads:
             await asyncio.sleep(0)
         running.interrupt(Interrupt)
         await asyncio.sleep(0.05)  # it may be tried some times
-        assert not running.ended.done()
+        assert not ended.done()
         queue.enqueue(b"x")
-        await asyncio.wait([running.ended])
+        await ended
         caller.close()
-        return running.ended.exception()
+        return ended.result()
 
     error = asyncio.run(main())
     assert isinstance(error, Interrupt)
@@ -51,22 +52,24 @@ def test_an_interrupt_never_comes_to_the_next_call(work: int) -> None:
     """Calls end by themselves when they are interrupted, or just before, or just after."""
     kinds = [type(f"Interrupt{number}", (BaseException,), {}) for number in range(300)]
 
-    def handle(number: object) -> object:
+    returned: list[object] = []
+
+    def handle(number: object) -> None:
         for _ in range(work):
             threading.get_ident()
-        return number
+        returned.append(number)
 
     async def main() -> None:
         caller = caller_of(handle, 1)
         for number, kind in enumerate(kinds):
-            running = caller.start(number)
+            ended: asyncio.Future[BaseException | None] = asyncio.Future()
+            running = caller.start(number, ended.set_result)
             for _ in range(number % 4):
                 await asyncio.sleep(0)
             running.interrupt(kind)
-            await asyncio.wait([running.ended])
-            error = running.ended.exception()
+            error = await ended
             assert error is None or type(error) is kind
-            assert error is not None or running.ended.result() == number
+            assert error is not None or returned[-1] == number
         caller.close()
 
     asyncio.run(main())

@@ -69,12 +69,12 @@ def test_a_coroutine_that_a_plain_function_returns_can_be_interrupted() -> None:
             await asyncio.Event().wait()
 
         caller = caller_of(lambda _: work(), 1)
-        running = caller.start(None)
+        ended: asyncio.Future[BaseException | None] = asyncio.Future()
+        running = caller.start(None, ended.set_result)
         await began.wait()
         running.interrupt(Interrupt)
-        await asyncio.wait([running.ended])
+        assert isinstance(await ended, Interrupt)
         caller.close()
-        assert isinstance(running.ended.exception(), Interrupt)
 
     asyncio.run(main())
 

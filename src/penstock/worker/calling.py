@@ -3,7 +3,9 @@
 import asyncio
 import ctypes
 import sys
+from collections import deque
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
 from queue import SimpleQueue
@@ -22,42 +24,60 @@ _SHIELDED = tuple(
 _AGAIN_S, _LONGEST_AGAIN_S = 0.005, 0.05  # until the next try to interrupt; doubles
 
 Handler = Callable[[Any], object]
+OnEnd = Callable[[BaseException | None], None]  # called in the loop with what the handler raised
 
 
 class Running(Protocol):
-    """One call that is under way."""
+    """One call of the handler."""
 
     @property
-    def ended(self) -> "asyncio.Future[object]": ...
+    def began_s(self) -> float | None:
+        """The loop's time when it began; None: it has not."""
 
     def interrupt(self, error: type[BaseException]) -> None:
-        """Raise an error inside the handler, as soon as it can be."""
+        """Raise an error inside the handler as soon as possible."""
+
+    def withdraw(self) -> bool:
+        """Take back a call that has not begun. Return False if it has."""
 
 
 class Caller(Protocol):
     """Starts calls of one handler."""
 
-    def start(self, argument: object) -> Running: ...
+    room: int  # number of calls that may be started now
+
+    def start(self, argument: object, on_end: OnEnd) -> Running: ...
 
     def close(self) -> None: ...
 
 
-def caller_of(handler: Handler, concurrency: int) -> Caller:
-    """The way to call this handler, so many at a time."""
+def caller_of(handler: Handler, concurrency: int, ahead: int = 0) -> Caller:
+    """Return what calls this handler, up to `concurrency` at a time.
+
+    A thread may be given up to `ahead` calls beyond that, so that it need not wait for the loop
+    between two calls.
+    """
     if is_coroutine_function(handler):
-        return _Tasks(handler)
-    return _Threads(handler, concurrency)
+        return _Tasks(handler, concurrency)
+    return _Threads(handler, concurrency, ahead)
 
 
 # -- tasks -----------------------------------------------------------------------------------------
 
 
 class _Tasks:
-    def __init__(self, handler: Handler) -> None:
+    def __init__(self, handler: Handler, concurrency: int) -> None:
         self._handler = handler
+        self.room = concurrency
 
-    def start(self, argument: object) -> "_RunningTask":
-        return _RunningTask(_called(self._handler, argument))
+    def start(self, argument: object, on_end: OnEnd) -> "_RunningTask":
+        self.room -= 1
+
+        def ended(error: BaseException | None) -> None:
+            self.room += 1
+            on_end(error)
+
+        return _RunningTask(_called(self._handler, argument), ended)
 
     def close(self) -> None: ...
 
@@ -65,22 +85,27 @@ class _Tasks:
 class _RunningTask:
     """A task that, when cancelled by an interrupt, ends with its error."""
 
-    def __init__(self, call: Coroutine[Any, Any, object]) -> None:
+    def __init__(self, call: Coroutine[Any, Any, object], on_end: OnEnd) -> None:
         self._interrupted: type[BaseException] | None = None
+        self._on_end = on_end
         self._task = asyncio.ensure_future(call)
-        self.ended = asyncio.ensure_future(self._outcome())
+        self._task.add_done_callback(self._ended)
+        self.began_s: float | None = self._task.get_loop().time()
 
-    async def _outcome(self) -> object:
-        await asyncio.wait([self._task])
-        if self._interrupted is not None and self._task.cancelled():
-            raise self._interrupted
-        if self._task.cancelled():
-            raise RuntimeError("the handler cancelled itself")
-        return self._task.result()
+    def _ended(self, task: "asyncio.Task[object]") -> None:
+        if not task.cancelled():
+            self._on_end(task.exception())
+        elif self._interrupted is not None:
+            self._on_end(self._interrupted())
+        else:
+            self._on_end(RuntimeError("the handler cancelled itself"))
 
     def interrupt(self, error: type[BaseException]) -> None:
         self._interrupted = error
         self._task.cancel()
+
+    def withdraw(self) -> bool:
+        return False
 
 
 async def _called(handler: Handler, argument: object) -> object:
@@ -98,11 +123,16 @@ async def _awaited(result: object) -> object:
 
 
 class _Threads:
-    """Threads of our own: they end with the process, also if a handler never returns."""
+    """Daemon threads: they end with the process, even if a handler never returns."""
 
-    def __init__(self, handler: Handler, count: int) -> None:
+    def __init__(self, handler: Handler, count: int, ahead: int) -> None:
+        self.room = count + ahead
         self._handler = handler
+        self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[_RunningCall | None] = SimpleQueue()
+        # What ended since the loop was last woken: one wake-up serves many calls.
+        self._ended: deque[tuple[_RunningCall, object, BaseException | None]] = deque()
+        self._woken = False
         self._threads = [
             Thread(target=self._work, name=f"penstock worker {n}", daemon=True)
             for n in range(count)
@@ -110,8 +140,9 @@ class _Threads:
         for thread in self._threads:
             thread.start()
 
-    def start(self, argument: object) -> "_RunningCall":
-        call = _RunningCall(self._handler, argument)
+    def start(self, argument: object, on_end: OnEnd) -> "_RunningCall":
+        self.room -= 1
+        call = _RunningCall(self._handler, argument, self._loop, on_end)
         self._inbox.put(call)
         return call
 
@@ -120,48 +151,71 @@ class _Threads:
             self._inbox.put(None)
 
     def _work(self) -> None:
-        while True:
-            call = self._inbox.get()
-            if call is None:
-                return
-            call.run()
+        """In a thread."""
+        while (call := self._inbox.get()) is not None:
+            self._ended.append((call, *call.run()))
+            if not self._woken:
+                self._woken = True
+                with suppress(RuntimeError):  # the loop is closed: the stop did not wait
+                    self._loop.call_soon_threadsafe(self._tell)
+
+    def _tell(self) -> None:
+        """In the loop."""
+        self._woken = False  # before the first look: what ends from now on wakes it again
+        while self._ended:
+            call, result, error = self._ended.popleft()
+            self.room += 1
+            call.told(result, error)
+
+
+class _Withdrawn(BaseException):
+    """The call was taken back before it began."""
 
 
 class _RunningCall:
     """A call in a thread."""
 
-    def __init__(self, handler: Handler, argument: object) -> None:
+    def __init__(
+        self,
+        handler: Handler,
+        argument: object,
+        loop: asyncio.AbstractEventLoop,
+        on_end: OnEnd,
+    ) -> None:
         self._handler = handler
         self._argument = argument
-        self._loop = asyncio.get_running_loop()
-        self.ended: asyncio.Future[object] = self._loop.create_future()
-        # Whoever holds it decides: the thread, that the call is over, or another, to interrupt it.
+        self._loop = loop
+        self._on_end = on_end
+        self.began_s: float | None = None
+        # Whoever holds it decides: the thread, that the call is over, or the loop, to interrupt it.
         self._lock = Lock()
         self._thread_id: int | None = None
         self._early: type[BaseException] | None = None
         self._task: _RunningTask | None = None  # of a coroutine that the handler returned
+        self._is_over = False
 
-    def run(self) -> None:
-        """In a thread of the worker."""
-        result, error = None, None
+    def run(self) -> tuple[object, BaseException | None]:
+        """Call the handler, in a thread of the worker. Return its result, or what it raised."""
+        result = None
         try:
             try:
                 self._begin()
                 result = self._handler(self._argument)
-                if not isawaitable(result):
+                if result is not None and not isawaitable(result):
                     check_done(result)
             finally:
                 self._end()
         except BaseException as raised:
-            error = raised
             self._end()  # again: an interrupt may have come when the handler had just ended
-        self._tell(result, error)
+            return None, raised
+        return result, None
 
     def _begin(self) -> None:
         with self._lock:
-            self._thread_id = get_ident()
             if self._early is not None:
                 raise self._early
+            self._thread_id = get_ident()
+            self.began_s = self._loop.time()
 
     def _end(self) -> None:
         """From here on nothing is raised. What was raised before comes within this call, at the
@@ -169,55 +223,43 @@ class _RunningCall:
         with self._lock:
             self._thread_id = None
 
-    def _tell(self, result: object, error: BaseException | None) -> None:
-        try:
-            self._loop.call_soon_threadsafe(self._told, result, error)
-        except RuntimeError:
-            pass  # the loop is closed: the stop did not wait for this call
-
-    def _told(self, result: object, error: BaseException | None) -> None:
-        if self.ended.done():  # cancelled
-            if isawaitable(result):
-                end(result)
-        elif error is None and isawaitable(result):
-            self._task = _RunningTask(_awaited(result))
-            self._task.ended.add_done_callback(self._task_ended)
-            if self._early is not None:  # it came when the handler had returned
-                self._task.interrupt(self._early)
-        elif error is None:
-            self.ended.set_result(result)
-        elif isinstance(error, StopIteration):  # a future cannot hold it
-            self.ended.set_exception(RuntimeError(f"the handler raised {error!r}"))
-        else:
-            self.ended.set_exception(error)
-
-    def _task_ended(self, ended: "asyncio.Future[object]") -> None:
-        if self.ended.done():
+    def told(self, result: object, error: BaseException | None) -> None:
+        """In the loop: the thread is done with this call."""
+        if isinstance(error, _Withdrawn):
             return
-        if ended.cancelled():
-            self.ended.cancel()
-        elif (error := ended.exception()) is not None:
-            self.ended.set_exception(error)
-        else:
-            self.ended.set_result(ended.result())
+        if error is None and isawaitable(result):
+            if self._early is None:
+                self._task = _RunningTask(_awaited(result), self._on_end)
+                return
+            end(result)  # the interrupt came when the handler had returned
+            error = self._early()
+        self._is_over = True
+        self._on_end(error)
+
+    def withdraw(self) -> bool:
+        with self._lock:
+            if self.began_s is not None or self._early is not None:
+                return False
+            self._early = _Withdrawn
+            return True
 
     def interrupt(self, error: type[BaseException]) -> None:
         """Python raises it when the thread next runs Python code; a call into C goes on first.
 
         Not while the thread is inside a queue: then it is tried again until it is not. In the loop.
         """
+        self._early = error
         self._try_to_interrupt(error, _AGAIN_S)
 
     def _try_to_interrupt(self, error: type[BaseException], again_s: float) -> None:
-        if self.ended.done():
+        if self._is_over:
             return
         if self._task is not None:
             self._task.interrupt(error)
             return
         with self._lock:
             if self._thread_id is None:
-                self._early = error
-                return
+                return  # it has not begun, or has returned
             if not _is_shielded(self._thread_id):
                 _raise_in(self._thread_id, error)
                 if not _is_shielded(self._thread_id):

@@ -1,31 +1,19 @@
-"""Settle messages by the outcome of their handler. Concurrent acks are sent together."""
+"""Settle messages by the outcome of their handler: concurrent settlements share a request."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from penstock.errors import PenstockError, ReceiptInvalid
 from penstock.model import LeasedMessage
+from penstock.queue.facade import AnyAsyncQueue
 
 log = logging.getLogger("penstock.worker")
 
-
-class Settles(Protocol):
-    async def ack(self, leased: Sequence[LeasedMessage]) -> object: ...
-
-    async def nack(self, leased: Sequence[LeasedMessage], reason: str) -> object: ...
-
-    async def release(self, leased: Sequence[LeasedMessage]) -> object: ...
-
-
-class _Lot:
-    """Messages that are acked together."""
-
-    def __init__(self) -> None:
-        self.messages: list[LeasedMessage] = []
-        self.settled = asyncio.Event()
+_BATCH = 100  # calls whose settlements are sent without waiting for more
+_LINGER_S = 0.005
 
 
 class TimeLimitExceeded(Exception):
@@ -53,54 +41,106 @@ class Counts:
     lost: int = 0  # the lease expired, or settling failed: delivered again
 
 
-class Settling:
-    """Settles for a worker, and counts."""
+class HasMessages(Protocol):
+    """A call of the handler, or what else is settled as one."""
 
-    def __init__(self, queue: Settles, counts: Counts) -> None:
+    messages: Sequence[LeasedMessage]
+
+
+class Settling:
+    """Settles for a worker, and counts. What comes while a request is sent goes with the next.
+
+    If `more_follow`, a settlement waits a little for others.
+    """
+
+    def __init__(
+        self,
+        queue: AnyAsyncQueue,
+        counts: Counts,
+        on_settled: Callable[[HasMessages], None],
+        more_follow: Callable[[], bool],
+    ) -> None:
         self._queue = queue
         self._counts = counts
-        self._open = _Lot()  # goes when the one before it is through
-        self._acking: asyncio.Task[None] | None = None
+        self._on_settled = on_settled
+        self._more_follow = more_follow
+        self._size = 0  # calls that are pending
+        self._timer: asyncio.TimerHandle | None = None
+        self._pending: dict[tuple[str, str], list[HasMessages]] = {}
+        self._task: asyncio.Task[None] | None = None
 
-    async def ack(self, messages: Sequence[LeasedMessage]) -> None:
-        """Returns when they are acked, or were found not to be ours any more."""
-        lot = self._open
-        lot.messages += messages
-        if self._acking is None:
-            self._acking = asyncio.ensure_future(self._ack_all())
-        await lot.settled.wait()
+    def ack(self, call: HasMessages) -> None:
+        self._add(("done", ""), call)
 
-    async def _ack_all(self) -> None:
-        while self._open.messages:
-            lot, self._open = self._open, _Lot()
-            try:
-                await self._queue.ack(lot.messages)
-                self._counts.done += len(lot.messages)
-            except ReceiptInvalid:
-                for message in lot.messages:
-                    await self._one(self._queue.ack([message]), message, "done")
-            except PenstockError as error:
-                self._lost(lot.messages, error)
-            finally:
-                lot.settled.set()
-        self._acking = None
+    def nack(self, call: HasMessages, reason: str) -> None:
+        self._add(("failed", reason), call)
 
-    async def nack(self, messages: Sequence[LeasedMessage], reason: str) -> None:
-        for message in messages:
-            await self._one(self._queue.nack([message], reason), message, "failed")
+    def release(self, call: HasMessages) -> None:
+        self._add(("handed_back", ""), call)
 
-    async def release(self, messages: Sequence[LeasedMessage]) -> None:
-        for message in messages:
-            await self._one(self._queue.release([message]), message, "handed_back")
+    def _add(self, outcome: tuple[str, str], call: HasMessages) -> None:
+        self._pending.setdefault(outcome, []).append(call)
+        self._size += 1
+        self._flush_if_ready()
 
-    async def _one(self, settled: Awaitable[object], message: LeasedMessage, count: str) -> None:
+    def _flush_if_ready(self) -> None:
+        if self._size >= _BATCH or not self._more_follow():
+            self.flush()
+        elif self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(_LINGER_S, self.flush)
+
+    def flush(self) -> None:
+        """Send what is pending."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._pending and self._task is None:
+            self._task = asyncio.ensure_future(self._settle_pending())
+
+    async def _settle_pending(self) -> None:
+        pending, self._pending, self._size = self._pending, {}, 0
+        await asyncio.gather(*(self._settle(*item) for item in pending.items()))
+        self._task = None
+        if self._pending:
+            self._flush_if_ready()
+
+    async def _settle(self, outcome: tuple[str, str], calls: list[HasMessages]) -> None:
+        messages = [message for call in calls for message in call.messages]
         try:
-            await settled
-            setattr(self._counts, count, getattr(self._counts, count) + 1)
+            try:
+                await self._send(outcome, messages)
+            except ReceiptInvalid:
+                if len(messages) == 1:
+                    raise
+                for message in messages:  # the others are still leased
+                    await self._settle(outcome, [_One([message])])
+            else:
+                self._count(outcome[0], len(messages))
         except PenstockError as error:
-            self._lost([message], error)
+            self._count("lost", len(messages))
+            ids = ", ".join(message.id for message in messages)
+            log.warning("not settled, will be delivered again: %s: %s", ids, error)
+        except Exception as error:
+            log.error("settling failed", exc_info=error)
+        finally:
+            for call in calls:
+                self._on_settled(call)
 
-    def _lost(self, messages: Sequence[LeasedMessage], error: PenstockError) -> None:
-        self._counts.lost += len(messages)
-        for message in messages:
-            log.warning("message %s could not be settled, and comes again: %s", message.id, error)
+    async def _send(self, outcome: tuple[str, str], messages: Sequence[LeasedMessage]) -> None:
+        kind, reason = outcome
+        if kind == "done":
+            await self._queue.ack(messages)
+        elif kind == "failed":
+            await self._queue.nack(messages, reason)
+        else:
+            await self._queue.release(messages)
+
+    def _count(self, outcome: str, number: int) -> None:
+        setattr(self._counts, outcome, getattr(self._counts, outcome) + number)
+
+
+class _One:
+    """One message of several that cannot be settled together."""
+
+    def __init__(self, messages: Sequence[LeasedMessage]) -> None:
+        self.messages = messages

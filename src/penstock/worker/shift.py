@@ -1,8 +1,17 @@
-"""One run of a worker: lease, call, renew, settle, until the end."""
+"""One run of a worker: lease, call, renew, settle, until the end.
+
+A worker leases ahead as much as its handlers do in a tenth of a second, by the time that calls took
+so far: fast handlers get many messages with each request, slow ones none that others could have.
+What was called is settled in batches. Messages that were leased ahead are renewed like the others,
+and released at a stop.
+"""
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests, Unavailable
@@ -10,7 +19,7 @@ from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.settings import YEARS_S
 from penstock.worker.calling import Handler, Running, caller_of
-from penstock.worker.options import WorkerOptions
+from penstock.worker.options import MAX_HELD, WorkerOptions
 from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
@@ -21,6 +30,46 @@ log = logging.getLogger("penstock.worker")
 _FIRST_PAUSE_S = 0.5  # after the broker could not be reached; doubles
 _LONGEST_PAUSE_S = 30.0
 _GRACE_S = 1.0  # for handlers that were told that the stop waits no longer
+_AHEAD_S = 0.1  # of work that is leased ahead
+_AHEAD_BYTES = 4 << 20
+_NEWEST = 0.2  # the weight of the newest call in the averages
+
+
+class _Call:
+    """Messages of one call of the handler, from their lease to their settlement."""
+
+    __slots__ = ("due_s", "messages", "running", "timer")
+
+    def __init__(self, messages: Sequence[LeasedMessage]) -> None:
+        self.messages = messages
+        self.due_s = 0.0
+        self.running: Running | None = None
+        self.timer: asyncio.TimerHandle | None = None
+
+
+class _Ahead:
+    """How many calls' messages are leased ahead."""
+
+    def __init__(self, options: WorkerOptions) -> None:
+        self._most = min(options.prefetch, MAX_HELD // options.batch - options.concurrency)
+        self._concurrency = options.concurrency
+        self._call_s: float | None = None  # averages
+        self._call_bytes = 0.0
+
+    def ended(self, call_s: float, call_bytes: int) -> None:
+        """Take note of a call."""
+        if self._call_s is None:
+            self._call_s, self._call_bytes = call_s, call_bytes
+        self._call_s += _NEWEST * (call_s - self._call_s)
+        self._call_bytes += _NEWEST * (call_bytes - self._call_bytes)
+
+    @property
+    def calls(self) -> int:
+        if self._call_s is None or not self._most:
+            return 0  # until a call has ended
+        by_time = _AHEAD_S * self._concurrency / max(self._call_s, 1e-6)
+        by_size = _AHEAD_BYTES / max(self._call_bytes, 1)
+        return int(min(by_time, by_size, self._most))
 
 
 class Shift:
@@ -33,45 +82,57 @@ class Shift:
         options: WorkerOptions,
         holder: str,
         counts: Counts,
+        button: StopButton,
     ) -> None:
         self._queue = queue
         self._options = options
         self._holder = holder
         self._counts = counts
+        self._button = button
         self._loop = asyncio.get_running_loop()
-        self._caller = caller_of(handler, options.concurrency)
-        self._settling = Settling(queue, counts)
-        self._renewing = Renewing(queue, options.lease_s)
-        self._calls: dict[asyncio.Task[None], Running] = {}
-        self._call_ended = asyncio.Event()
-        self._abandoned = asyncio.Event()
-        self._first_look: asyncio.Task[None] | None = None
+        # A time limit begins with the call: no thread is given calls ahead of it.
+        lookahead = options.prefetch if options.time_limit_s is None else 0
+        self._caller = caller_of(handler, options.concurrency, lookahead)
+        self._settling = Settling(queue, counts, self._settled, lambda: bool(self._waiting))
+        self._renewing = Renewing(queue, options.lease_s, self._lost)
+        self._ahead = _Ahead(options)
+        self._waiting: deque[_Call] = deque()  # leased ahead
+        self._calls: dict[object, None] = {}  # started and not settled
+        self._settlements = 0
+        self._changed = asyncio.Event()
 
-    async def work(self, button: StopButton) -> None:
-        """Until the button is pressed or nothing comes any more. What was begun is settled first
-        also where leasing fails for good."""
-        options = self._options
+    async def work(self) -> None:
+        """Work until a stop, or until no message came for `idle_s`.
+
+        Calls that have begun are finished and settled first, also if leasing fails for good.
+        """
+        options, button = self._options, self._button
         log.info(
             "working on %s, group %s, %d at a time",
             name_of(self._queue),
             options.group,
             options.concurrency,
         )
+        watching: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(event.wait()) for event in (button.asked, button.urgent)
+        ]
+        for watch in watching:
+            watch.add_done_callback(lambda _: self._changed.set())
         if options.idle_s is None:  # it may wait for ever: is this the queue that was meant?
-            self._first_look = asyncio.ensure_future(self._warn_if_new())
+            watching.append(asyncio.ensure_future(self._warn_if_new()))
         try:
-            await self._lease_and_call(button)
-        except asyncio.CancelledError:  # whoever cancels does not wait for handlers
+            await self._lease_and_call(watching[0])
+        except asyncio.CancelledError:  # do not wait for handlers
             button.asked.set()
             button.urgent.set()
             raise
         finally:
-            await self._finish(button)
+            await self._finish()
             await self._renewing.close()
             self._caller.close()
-            if self._first_look is not None:
-                self._first_look.cancel()
-                await asyncio.wait([self._first_look])
+            for watch in watching:
+                watch.cancel()
+            await asyncio.wait(watching)
 
     async def _warn_if_new(self) -> None:
         """Warn about a queue that never had a message: its name may be misspelt."""
@@ -89,29 +150,47 @@ class Shift:
 
     # -- leasing -----------------------------------------------------------------------------------
 
-    async def _lease_and_call(self, button: StopButton) -> None:
-        pause_s = _FIRST_PAUSE_S
-        while not button.asked.is_set():
-            room = self._options.concurrency - len(self._calls)
+    async def _lease_and_call(self, asked: "asyncio.Future[Any]") -> None:
+        options, pause_s = self._options, _FIRST_PAUSE_S
+        while not self._button.asked.is_set():
+            room = self._room()
             if not room:
-                self._call_ended.clear()
-                await self._either(self._call_ended.wait(), button.asked.wait())
+                self._changed.clear()
+                await self._changed.wait()
                 continue
+            settlements = self._settlements
             try:
-                leased = await self._lease(room * self._options.batch, button)
+                leased = await self._lease(room * options.batch, asked)
             except (Unavailable, TooManyRequests) as error:
                 log.warning("nothing could be leased; next try in %.1f s: %s", pause_s, error)
-                await self._either(asyncio.sleep(pause_s), button.asked.wait())
+                await asyncio.wait([asked], timeout=pause_s)
                 pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
                 continue
             pause_s = _FIRST_PAUSE_S
-            if not leased and self._options.idle_s is not None:
-                return
-            for start in range(0, len(leased), self._options.batch):
-                self._call(leased[start : start + self._options.batch])
+            if not leased and options.idle_s is not None:
+                # A call that fails may be delivered again: look once more after the last one.
+                if self._calls or self._waiting:
+                    self._changed.clear()
+                    await self._changed.wait()
+                elif self._settlements == settlements:
+                    return
+            for start in range(0, len(leased), options.batch):
+                call = _Call(leased[start : start + options.batch])
+                self._renewing.hold(call)
+                self._waiting.append(call)
+            self._start_waiting()
 
-    async def _lease(self, n: int, button: StopButton) -> list[LeasedMessage]:
-        """Wait for messages, but not beyond a stop: what came at that moment is given back."""
+    def _room(self) -> int:
+        """Return the number of calls to lease messages for; 0: not yet.
+
+        What is leased ahead is filled up when half of it is used, to save requests.
+        """
+        ahead = self._ahead.calls
+        room = self._options.concurrency + ahead - len(self._waiting) - len(self._calls)
+        return room if room > ahead // 2 else 0
+
+    async def _lease(self, n: int, asked: "asyncio.Future[Any]") -> list[LeasedMessage]:
+        """Wait for messages, but not beyond a stop: messages that came then are released."""
         options = self._options
         asking = asyncio.ensure_future(
             self._queue.lease(
@@ -123,114 +202,136 @@ class Shift:
             )
         )
         try:
-            await self._either(asyncio.wait([asking]), button.asked.wait())
+            waits: list[asyncio.Future[Any]] = [asking, asked]
+            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         finally:
             asking.cancel()
         await asyncio.wait([asking])
         if asking.cancelled():
             return []
         leased = asking.result()
-        if leased and button.asked.is_set():
-            await self._settling.release(leased)
+        if leased and self._button.asked.is_set():
+            self._release(_Call(leased))
             return []
         return leased
 
-    async def _either(self, *waits: Coroutine[Any, Any, object]) -> None:
-        """Until one of them is over; the others are dropped."""
-        tasks = [asyncio.ensure_future(wait) for wait in waits]
-        try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for task in tasks:
-                task.cancel()
+    def _release(self, call: _Call) -> None:
+        self._renewing.let_go(call)
+        self._calls[call] = None
+        self._settling.release(call)
 
     # -- calling -----------------------------------------------------------------------------------
 
-    def _call(self, messages: Sequence[LeasedMessage]) -> None:
-        argument = messages[0] if self._options.batch == 1 else list(messages)
-        running = self._caller.start(argument)
-        # An outcome that nobody waits for any more is not a mistake.
-        running.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
-        task = asyncio.ensure_future(self._see_through(messages, running))
-        self._calls[task] = running
-        task.add_done_callback(self._ended)
+    def _start_waiting(self) -> None:
+        while self._waiting and self._caller.room > 0:
+            call = self._waiting.popleft()
+            argument = call.messages[0] if self._options.batch == 1 else list(call.messages)
+            self._calls[call] = None
+            call.running = self._caller.start(argument, partial(self._ended, call))
+            if self._options.time_limit_s is not None:
+                call.timer = self._loop.call_later(
+                    self._options.time_limit_s, self._time_is_over, call
+                )
 
-    def _ended(self, task: "asyncio.Task[None]") -> None:
-        del self._calls[task]
-        self._call_ended.set()
-        if not task.cancelled() and (error := task.exception()) is not None:
-            log.error("the outcome of a call was not told", exc_info=error)
+    def _time_is_over(self, call: _Call) -> None:
+        """Interrupt a call. If that fails, its leases end by themselves."""
+        self._renewing.let_go(call)
+        self._interrupt(call, TimeLimitExceeded)
 
-    async def _see_through(self, messages: Sequence[LeasedMessage], running: Running) -> None:
-        """From the beginning of a call to its settlement."""
-        began_s = self._loop.time()
-        held = self._renewing.hold(messages, lambda: running.interrupt(LeaseLost))
-        timer = None
-        if self._options.time_limit_s is not None:
-            timer = self._loop.call_later(
-                self._options.time_limit_s, self._time_is_over, held, running
-            )
-        try:
-            await self._either(asyncio.wait([running.ended]), self._abandoned.wait())
-        finally:
-            if timer is not None:
-                timer.cancel()
-            self._renewing.let_go(held)
-        outcome = await self._settle(messages, running)
+    def _lost(self, call: _Call) -> None:
+        """A lease of a call is lost: interrupt it, or do not begin it."""
+        if call.running is None:
+            self._waiting.remove(call)
+            self._counts.lost += len(call.messages)
+        elif call.running.withdraw():
+            self._ended(call, LeaseLost())
+        else:
+            self._interrupt(call, LeaseLost)
+
+    def _interrupt(self, call: _Call, error: type[BaseException]) -> None:
+        if call.running is not None:
+            call.running.interrupt(error)
+
+    def _ended(self, call: _Call, error: BaseException | None) -> None:
+        """Settle a call by what its handler raised."""
+        if call.running is None:
+            return  # it was abandoned, and released
+        self._renewing.let_go(call)
+        if call.timer is not None:
+            call.timer.cancel()
+        began_s, call.running = call.running.began_s, None
+        took_s = 0.0 if began_s is None else self._loop.time() - began_s
+        self._ahead.ended(took_s, sum(len(message.payload) for message in call.messages))
+        outcome = self._settle(call, error)
         if log.isEnabledFor(logging.DEBUG):
-            took_s = self._loop.time() - began_s
-            for message in messages:
+            for message in call.messages:
                 log.debug(
                     "%s %s in %.3f s, attempt %d", message.id, outcome, took_s, message.attempt
                 )
+        if not self._button.asked.is_set():
+            self._start_waiting()
+        if not self._waiting:
+            self._settling.flush()
 
-    def _time_is_over(self, held: int, running: Running) -> None:
-        """A handler that cannot be interrupted loses its leases when they are over."""
-        self._renewing.let_go(held)
-        running.interrupt(TimeLimitExceeded)
-
-    async def _settle(self, messages: Sequence[LeasedMessage], running: Running) -> str:
-        """Settle by what the call came to. Return that in a word, for the log."""
-        error = running.ended.exception() if running.ended.done() else HandedBack()
+    def _settle(self, call: _Call, error: BaseException | None) -> str:
+        """Return the outcome in a word, for the log."""
         if error is None:
-            await self._settling.ack(messages)
+            self._settling.ack(call)
             return "done"
         if isinstance(error, HandedBack):
-            await self._settling.release(messages)
+            self._settling.release(call)
             return "handed back"
         if isinstance(error, LeaseLost):
-            self._counts.lost += len(messages)
+            self._counts.lost += len(call.messages)
+            self._settled(call)
             return "lost"
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, TimeLimitExceeded):
             reason = f"TimeLimitExceeded: not done within {self._options.time_limit_s:g} s"
-        ids = ", ".join(message.id for message in messages)
+        ids = ", ".join(message.id for message in call.messages)
         log.error("handling %s failed: %s", ids, reason, exc_info=error)
-        await self._settling.nack(messages, reason)
+        self._settling.nack(call, reason)
         return "failed"
+
+    def _settled(self, call: object) -> None:
+        self._calls.pop(call, None)
+        self._settlements += 1
+        self._changed.set()
 
     # -- the end -----------------------------------------------------------------------------------
 
-    async def _finish(self, button: StopButton) -> None:
-        """Let calls end by themselves; after a stop only for so long."""
-        while self._calls and not button.asked.is_set():
-            self._call_ended.clear()
-            await self._either(self._call_ended.wait(), button.asked.wait())
-        await self._all_ended(self._options.stop_s, button.urgent)
-        for running in self._calls.values():
-            running.interrupt(HandedBack)
-        await self._all_ended(_GRACE_S)
-        if self._calls:
-            log.warning("%d calls of the handler did not end, and are left alone", len(self._calls))
-        self._abandoned.set()
-        while self._calls:
-            await asyncio.wait(self._calls)
+    async def _finish(self) -> None:
+        """Let calls end by themselves; after a stop, within `stop_s`."""
+        asked, urgent = self._button.asked, self._button.urgent
+        await self._until(lambda: asked.is_set() or not (self._calls or self._waiting))
+        self._release_waiting()
+        await self._until(lambda: urgent.is_set() or not self._calls, self._options.stop_s)
+        for call in self._running():
+            self._interrupt(call, HandedBack)
+        await self._until(lambda: not self._calls, _GRACE_S)
+        if left := self._running():
+            log.warning("%d calls of the handler did not end, and are left alone", len(left))
+        for call in left:
+            call.running = None
+            self._release(call)
+        await self._until(lambda: not self._calls)
 
-    async def _all_ended(self, within_s: float, unless: asyncio.Event | None = None) -> None:
-        if not self._calls:
-            return
-        ended = asyncio.wait(list(self._calls), timeout=within_s)
-        if unless is None:
-            await ended
-        else:
-            await self._either(ended, unless.wait())
+    def _release_waiting(self) -> None:
+        """Release what was leased ahead."""
+        for call in self._running():
+            if call.running is not None and call.running.withdraw():
+                call.running = None
+                self._release(call)
+        while self._waiting:
+            self._release(self._waiting.popleft())
+        self._settling.flush()
+
+    def _running(self) -> list[_Call]:
+        return [c for c in self._calls if isinstance(c, _Call) and c.running is not None]
+
+    async def _until(self, over: Callable[[], bool], within_s: float | None = None) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while not over():
+                    self._changed.clear()
+                    await self._changed.wait()

@@ -55,8 +55,8 @@ class Worker:
         queue, is_ours = await open_for_tasks(self._queue)
         try:
             with self._button.at_work(heed_signals=heed_signals):
-                shift = Shift(queue, self._handler, self._options, self._holder, counts)
-                await shift.work(self._button)
+                handler, options, button = self._handler, self._options, self._button
+                await Shift(queue, handler, options, self._holder, counts, button).work()
         finally:
             if is_ours:
                 await queue.close()
