@@ -207,6 +207,47 @@ def test_json_with_too_many_values_is_refused_before_it_is_read(http: Client, qu
     assert http.post(path, json={"payload": text}).status_code == 201
 
 
+def test_a_message_with_too_many_keys_is_refused_before_it_is_read(
+    http: Client, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A decoder makes all keys of an object in one call, during which no other thread runs."""
+    path = queue_path(queue, "messages")
+    decoded: list[int] = []
+    decoder = strict_json._anything
+
+    class Watched:
+        def decode(self, body: bytes) -> Any:
+            decoded.append(body.count(b":"))
+            return decoder.decode(body)
+
+    monkeypatch.setattr(strict_json, "_anything", Watched())
+    most = strict_json.MAX_KEYS
+    many = json.dumps({str(number): 1 for number in range(590_000)}).encode()
+    for body in (
+        b'{"payload":%s}' % many,
+        b'[{"payload":1},{"payload":%s}]' % many,
+        b'{"payload":1,"headers":%s}' % many.replace(b": 1", b': "1"'),
+    ):
+        answer = http.post(path, content=body, headers={"content-type": "application/json"})
+        assert (answer.status_code, answer.json()["code"]) == (400, "invalid_input")
+        assert f"more than {most} keys" in answer.json()["detail"]
+    assert max(decoded, default=0) <= most
+    assert http.post(path, json={"payload": ":" * 10 * most}).status_code == 201
+
+
+def test_a_batch_may_have_more_keys_in_all(http: Client, queue: str) -> None:
+    """As our own client sends: 100,000 messages with three keys each."""
+    path, count = queue_path(queue, "messages"), 100_000
+    item = b'{"payload_b64":"eA==","priority":3,"key":"k"}'
+    json_type = {"content-type": "application/json"}
+    answer = http.post(path, content=b"[%s]" % b",".join([item] * count), headers=json_type)
+    assert (answer.status_code, len(answer.json()["messages"])) == (201, count)
+    wrong = [item] * 40_000 + [b'{"payload":1,"nope":2}']
+    answer = http.post(path, content=b"[%s]" % b",".join(wrong), headers=json_type)
+    assert answer.status_code == 400
+    assert "`$[40000]" in answer.json()["detail"]
+
+
 def test_values_are_counted_outside_of_strings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(strict_json, "MAX_VALUES", 4)
     strict_json.check_values(b'["a,b,c\\",,,", "\\\\", "]"]')

@@ -86,13 +86,29 @@ def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes],
 
 def _read_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
     if len(body) > _LARGE_BATCH_BYTES:
-        # One by one, so that others have their turn in between.
-        try:
-            return [_read_one(bytes(item)) for item in _raws.decode(body)]
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, InvalidInput):
-            pass  # the other way says what is wrong
+        return _read_large_batch(body)
     items = strict_json.decode(body, _many)
     return [new_message(item, f"$[{index}]") for index, item in enumerate(items)]
+
+
+def _read_large_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
+    """Read messages one by one, so that others have their turn in between."""
+    try:
+        items = _raws.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise InvalidInput(f"the body is not JSON: {error}") from None
+    found = []
+    for index, item in enumerate(items):
+        try:
+            found.append(_read_one(bytes(item)))
+        except InvalidInput as error:
+            text = str(error)
+            if " - at `$" in text:
+                text = text.replace(" - at `$", f" - at `$[{index}]")
+            else:
+                text = f"{text} - at `$[{index}]`"
+            raise InvalidInput(text) from None
+    return found
 
 
 def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
