@@ -1,4 +1,4 @@
-"""The same queue for asyncio: many tasks, one directory, shared syncs."""
+"""The same queue for asyncio: many tasks share one fsync."""
 
 import asyncio
 from tempfile import TemporaryDirectory

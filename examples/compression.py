@@ -1,4 +1,4 @@
-"""Payloads compressed on disk, as they were in memory."""
+"""Compress payloads on disk."""
 
 import json
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Failures are tried again with growing pauses; what fails too often is set aside."""
+"""Retry failed messages with backoff; after too many failures they are dead letters."""
 
 from tempfile import TemporaryDirectory
 

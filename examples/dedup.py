@@ -1,4 +1,4 @@
-"""Publishing the same thing twice: within a window, the second time changes nothing."""
+"""Publish a message only once within a window."""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""Deliver later: after a delay, or at a time. What waits blocks nothing else."""
+"""Deliver a message after a delay or at a time."""
 
 import time
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Several independent readers of one queue, each with its own position and failures."""
+"""Several consumer groups read one queue independently."""
 
 from tempfile import TemporaryDirectory
 

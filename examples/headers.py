@@ -1,4 +1,4 @@
-"""Say something about a message beside its payload."""
+"""Send headers and a content type with a message."""
 
 import json
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""Messages of one key are handled one at a time and in order, those of others beside them."""
+"""Process messages of one key one at a time, in order; different keys run concurrently."""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""Priorities 0 to 9, higher first; within one, in the order they came."""
+"""Priorities 0 to 9: higher first, then in publishing order."""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""Threads that publish, and threads that work: each message is done by one worker."""
+"""Threads publish and consume; each message is processed by one consumer."""
 
 from collections import Counter
 from tempfile import TemporaryDirectory
@@ -18,7 +18,7 @@ def produce(queue: penstock.Queue, name: str) -> None:
 
 
 def consume(queue: penstock.Queue) -> None:
-    for job in queue.stream(idle_s=0.3):  # ends when nothing came for so long
+    for job in queue.stream(idle_s=0.3):  # ends after 0.3 s without a message
         with job, lock:  # `job`: acked at the end of the block, nacked if it raises
             done[job.payload.decode()] += 1
 

@@ -1,4 +1,4 @@
-"""What was consumed is still in the log: go back and read it again."""
+"""Done messages stay in the log: seek back and read them again."""
 
 from tempfile import TemporaryDirectory
 
@@ -9,7 +9,7 @@ def drain(queue: penstock.AnyQueue) -> list[str]:
     return [message.payload.decode() for message in queue.dequeue_batch(100)]
 
 
-# Without a retention setting, what is done with may go whenever space is given back.
+# Without a retention setting, compaction removes done messages.
 with TemporaryDirectory() as folder, penstock.open(folder, retention_s=7 * 86400) as queue:
     ids = queue.enqueue_batch([b"monday", b"tuesday", b"wednesday"])
     print("first time:", drain(queue))

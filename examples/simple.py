@@ -1,4 +1,4 @@
-"""The shortest use: put something in, take it out, also after a restart."""
+"""Publish and dequeue, also after a restart."""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""A worker's loop in one call: handle what comes, ack, nack, retry."""
+"""Handle messages in a loop: ack, nack and retry are automatic."""
 
 from tempfile import TemporaryDirectory
 
@@ -7,14 +7,14 @@ import penstock
 with TemporaryDirectory() as folder, penstock.open(folder, backoff_base_s=0.01) as queue:
     queue.enqueue_batch([b"1", b"2", b"three", b"4"])
 
-    # As an iterator: settle each message, best by `with`.
+    # As an iterator: settle each message, for example with `with`.
     for job in queue.stream(idle_s=0.1):
         with job:
             print("seen:", job.payload.decode())
             if job.seq == 2:
-                break  # what was leased ahead is given back
+                break  # messages leased ahead are released
 
-    # With a handler: acked when it returns; logged, nacked and tried again when it raises.
+    # With a handler: acked when it returns; logged, nacked and retried when it raises.
     total: list[int] = []
 
     def handle(job: penstock.LeasedMessage) -> None:

@@ -1,4 +1,4 @@
-"""Done with one step and the next steps published: both, or neither, whatever crashes."""
+"""Ack one step and publish the next steps in one atomic write."""
 
 from tempfile import TemporaryDirectory
 
@@ -6,7 +6,7 @@ import penstock
 
 with TemporaryDirectory() as folder:
     with penstock.open(folder) as queue:
-        queue.enqueue_batch([b"order 1", b"order 2"])  # a batch is there whole or not at all
+        queue.enqueue_batch([b"order 1", b"order 2"])  # a batch is atomic
 
         (order,) = queue.lease()
         queue.ack(

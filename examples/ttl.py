@@ -1,4 +1,4 @@
-"""A message that nobody takes in time is not delivered any more."""
+"""A message that is not consumed within its time to live is not delivered."""
 
 import time
 from tempfile import TemporaryDirectory
@@ -10,7 +10,7 @@ with TemporaryDirectory() as folder, penstock.open(folder) as queue:
     queue.enqueue("the order itself")
     print(queue.state(price))
 
-    time.sleep(0.1)  # nobody is at work
+    time.sleep(0.1)  # no consumer is running
     print(queue.state(price))
     message = queue.dequeue()
     print(message.payload.decode() if message else None)

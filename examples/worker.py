@@ -1,4 +1,4 @@
-"""A worker: a function for each message, in threads, until the queue is empty."""
+"""A worker calls a function for each message, in threads, until the queue is empty."""
 
 from tempfile import TemporaryDirectory
 
@@ -7,12 +7,12 @@ from penstock.worker import Worker, WorkerOptions
 
 
 def handle(job: penstock.LeasedMessage) -> None:
-    """Acked when this returns; tried again, and dead at last, when it raises."""
+    """Process one message: acked on return, retried if this raises."""
     if job.payload == b"order 3":
         raise ValueError("out of stock")
 
 
-# A worker of its own process would run until SIGTERM; this one ends when nothing is left.
+# In its own process a worker runs until SIGTERM; this one ends when the queue is empty.
 options = WorkerOptions(concurrency=4, lease_s=30, time_limit_s=10, idle_s=0)
 
 with TemporaryDirectory() as folder, penstock.open(folder, max_attempts=1) as queue:

@@ -1,4 +1,4 @@
-"""An archive in plain Parquet: made, checked, read with the live log as one table, restored."""
+"""Archive a queue as Parquet, verify it, query it together with the live log, and restore it."""
 
 from tempfile import TemporaryDirectory
 

@@ -1,4 +1,4 @@
-"""A stream from one queue to another: it goes on where it stopped, and nothing comes twice."""
+"""Stream from one queue to another, exactly once, across restarts."""
 
 from tempfile import TemporaryDirectory
 

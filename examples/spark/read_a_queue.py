@@ -1,4 +1,4 @@
-"""A queue as a table: columns, filters, SQL, and what happened to the messages."""
+"""Read a queue as a table: columns, filters, SQL, and the events of its messages."""
 
 from tempfile import TemporaryDirectory
 

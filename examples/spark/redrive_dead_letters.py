@@ -1,4 +1,4 @@
-"""Dead letters, chosen with SQL: put back as they are, or mended first."""
+"""Select dead letters with SQL and redrive them, unchanged or modified."""
 
 from tempfile import TemporaryDirectory
 

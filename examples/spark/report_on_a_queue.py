@@ -1,4 +1,4 @@
-"""How a queue was worked, as a page for people and figures for programs."""
+"""Report on a queue: an HTML page for people, figures for programs."""
 
 from pathlib import Path
 from tempfile import TemporaryDirectory

@@ -1,4 +1,4 @@
-"""A job that writes to a queue: all of it or nothing, and not again when it is run again."""
+"""Write to a queue atomically, and only once if the job is repeated."""
 
 from tempfile import TemporaryDirectory
 
