@@ -1,6 +1,7 @@
 """The only package that knows the time, compiled code included.
 
-`SteadyClock` and `Gate` have a compiled body (`_clock.pyx`) and a pure-Python twin (`clock_py.py`).
+`SteadyClock`, `AdaptiveLock` and `Gate` have a compiled body (`_clock.pyx`) and a pure-Python twin
+(`clock_py.py`).
 """
 
 import time
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.compiled import compiled_or_twin
 
 if TYPE_CHECKING:
-    from penstock.clock.clock_py import Gate, SteadyClock
+    from penstock.clock.clock_py import AdaptiveLock, Gate, SteadyClock
 else:
     _body = compiled_or_twin("penstock.clock._clock", "penstock.clock.clock_py")
-    Gate, SteadyClock = _body.Gate, _body.SteadyClock
+    AdaptiveLock, Gate, SteadyClock = _body.AdaptiveLock, _body.Gate, _body.SteadyClock
 
-__all__ = ["Clock", "Gate", "ManualClock", "SteadyClock", "SystemClock"]
+__all__ = ["AdaptiveLock", "Clock", "Gate", "ManualClock", "SteadyClock", "SystemClock"]
 
 
 class Clock(Protocol):

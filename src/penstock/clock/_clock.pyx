@@ -1,6 +1,6 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=False, auto_pickle=False
-"""The compiled clock and gate. `clock_py.py` says what they do.
+"""The compiled clock and locks. `clock_py.py` says what they do.
 
 The clock is compiled because every append asks for the time: in plain Python that takes as long as
 writing the entry. The machine's own clocks are read here; any others, such as those of tests, are
@@ -114,4 +114,4 @@ cdef class SteadyClock:
         return read_clock_ns(CLOCK_MONOTONIC) if self._reads else self._mono()
 
 
-include "_gate.pxi"
+include "_locks.pxi"

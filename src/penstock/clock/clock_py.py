@@ -1,4 +1,4 @@
-"""The clock and the gate in plain Python: the reference for `_clock.pyx`, and its fallback."""
+"""The clock, the lock and the gate in plain Python: reference and fallback of `_clock.pyx`."""
 
 from collections.abc import Callable
 from threading import Lock
@@ -46,6 +46,11 @@ class SteadyClock:
             self._offset_ns += wall_ns - now_ns
             now_ns = wall_ns
         return now_ns, mono_ns
+
+
+# For `with` only: the lock is a C object, so no interrupt comes between acquiring it and the block.
+# The compiled one spins for a moment before it sleeps.
+AdaptiveLock = Lock
 
 
 class Gate:
