@@ -61,6 +61,7 @@ def rows(*, quick: bool) -> list[Row]:
 
     return [
         *_single_rows(size),
+        _general_row(size),
         *_batch_rows(size),
         *_backlog_rows(size),
         _durable_row(size),
@@ -154,6 +155,50 @@ def _single_rows(size: Callable[[int], int]) -> list[Row]:
             ],
         ),
     ]
+
+
+GENERAL = {
+    "beside": "beside 1,000 abandoned leases and 10,000 delayed messages",
+    "limits": "each with a time to live and a number of attempts",
+    "due": "each published with a delay, and due",
+    "group": "of a second consumer group",
+    "priorities": "of three priorities",
+    "keys": "of 1,000 keys",
+}
+
+
+def _general_row(size: Callable[[int], int]) -> Row:
+    return Row(
+        name="general",
+        title="lease and ack, one at a time, of more than plain messages",
+        unit="messages/s",
+        contenders=[
+            Contender(name="plain", workload="penstock_lease", arguments={"count": size(50_000)}),
+            *[
+                Contender(
+                    name=kind,
+                    workload="penstock_general",
+                    arguments={"count": size(20_000), "kind": kind},
+                    does=does,
+                )
+                for kind, does in GENERAL.items()
+            ],
+            Contender(
+                name="publish with a key",
+                workload="penstock_publish_keyed",
+                arguments={"count": size(50_000)},
+                does="enqueue(payload, key=…), one at a time",
+            ),
+        ],
+        targets=[
+            Target(
+                says=f"{does}: of plain messages, at least 0.7",
+                judge=ratio(kind, "plain"),
+                at_least=0.7,
+            )
+            for kind, does in GENERAL.items()
+        ],
+    )
 
 
 def _batch_rows(size: Callable[[int], int]) -> list[Row]:

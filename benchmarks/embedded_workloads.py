@@ -20,6 +20,7 @@ from itertools import repeat
 from pathlib import Path
 from threading import Barrier, Thread
 from time import perf_counter, process_time, time
+from typing import Any
 
 from embedded_peers import PEERS
 from measure import Figures, rate_of, run_workload
@@ -89,6 +90,50 @@ def penstock_lease(directory: str, count: int) -> Figures:
         one = lambda: queue.ack(queue.lease()[0])  # noqa: E731
         _times(WARM_UP // 2, one)
         return timed(count, lambda: _times(count, one))
+
+
+KEYS, ABANDONED, DELAYED = 1000, 1_000, 10_000
+
+
+def penstock_general(directory: str, count: int, kind: str) -> Figures:
+    """Lease and ack one message at a time, of a kind or beside others that make it general."""
+    options: Callable[[int], dict[str, Any]] = {
+        "priorities": lambda number: {"priority": (3, 5, 7)[number % 3]},
+        "keys": lambda number: {"key": f"key {number % KEYS}"},
+        "due": lambda number: {"delay": 0.001},
+        "limits": lambda number: {"ttl": 3600, "max_attempts": 9},
+    }.get(kind, lambda number: {})
+    with penstock.open(directory, sync="never", lease_s=3600) as queue:
+        group = "main"
+        if kind == "group":
+            group = "audit"
+            queue.groups.create(group)
+        if kind == "beside":
+            fill_queue(queue, ABANDONED)
+            queue.lease(ABANDONED)
+            _publish(queue, DELAYED, lambda number: {"delay": 3600})
+        _publish(queue, count + WARM_UP, options)
+        one = lambda: queue.ack(queue.lease(group=group)[0])  # noqa: E731
+        _times(WARM_UP // 2, one)
+        return timed(count, lambda: _times(count, one))
+
+
+def _publish(queue: Any, count: int, options: Callable[[int], dict[str, Any]]) -> None:
+    for first in range(0, count, FILL_BATCH):
+        numbers = range(first, min(first + FILL_BATCH, count))
+        queue.publish([NewMessage(payload=PAYLOAD, **options(number)) for number in numbers])
+
+
+def penstock_publish_keyed(directory: str, count: int) -> Figures:
+    with penstock.open(directory, sync="never") as queue:
+        fill_queue(queue, WARM_UP)
+        keys = [f"key {number}" for number in range(KEYS)]
+
+        def publish() -> None:
+            for number in range(count):
+                queue.enqueue(PAYLOAD, key=keys[number % KEYS])
+
+        return timed(count, publish)
 
 
 def penstock_lease_batch(directory: str, count: int) -> Figures:

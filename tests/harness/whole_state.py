@@ -7,6 +7,10 @@ from typing import Any
 _ATOMS = (int, float, str, bytes, bytearray, type(None), array)
 
 
+# What is found ahead follows from the other fields, and may be found sooner or later.
+_CACHES = {"upcoming"}
+
+
 def whole(value: Any, _seen: dict[int, int] | None = None) -> Any:
     """Return all fields, in order. An object that occurs again is given by its number.
 
@@ -26,4 +30,4 @@ def whole(value: Any, _seen: dict[int, int] | None = None) -> Any:
     if isinstance(value, list | tuple | deque):
         return (kind, [whole(item, seen) for item in value])
     names = getattr(type(value), "__slots__", None) or vars(value)
-    return (kind, [(name, whole(getattr(value, name), seen)) for name in names])
+    return (kind, [(n, whole(getattr(value, n), seen)) for n in names if n not in _CACHES])

@@ -7,11 +7,13 @@ from pathlib import Path
 import pytest
 
 from penstock.codec import Draft
+from penstock.codec.layout import CHECKPOINT_BYTES
 from penstock.errors import BadEntry, CorruptLedger
 from penstock.ledger import verify
 from penstock.ledger.compaction import remove_before
 from penstock.ledger.json_files import CLOSED_NAME, Closed, LogEnd
 from penstock.ledger.segment_header import segment_name
+from penstock.ledger.tail import durability_checkpoint
 from tests.harness.file_strokes import entry_bounds
 from tests.ledger.store import EVENT, SMALL, Store, seqs
 from tests.ledger.watched_files import WatchedFiles
@@ -83,6 +85,20 @@ def test_a_last_segment_cut_at_an_entry_is_damage_and_not_unfinished(
     assert closed.messages.append(b"new") == 61
     closed.reopen_after_death()
     assert seqs(closed.messages) == [*range(1, base + entries), 61]
+
+
+def test_an_end_that_was_overwritten_up_to_a_checkpoint_is_reported_of_its_file(
+    closed: Store,
+) -> None:
+    """The file is as long as it was, and ends in something whole."""
+    last = closed.segments()[-1]
+    base, data = int(last.stem), last.read_bytes()
+    kept, end = entry_bounds(data)[2], len(data) - CHECKPOINT_BYTES
+    checkpoint = durability_checkpoint(end, next_seq=base + 2, timestamp_ns=1 << 61)
+    last.write_bytes(data[:kept] + b"\xff" * (end - kept) + checkpoint)
+    assert (base + 2, 60) in told(closed)
+    lost = [one.file for one in closed.damage if one.last_lost_seq >= one.first_lost_seq]
+    assert lost == [f"messages/{last.name}"]
 
 
 def test_a_cut_between_entries_is_damage_and_its_bytes_are_kept(closed: Store) -> None:

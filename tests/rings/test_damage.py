@@ -16,7 +16,7 @@ from tests.harness.damage_store import LARGE, Truth, build
 from tests.harness.damage_strokes import Stroke, every_bit, stroke
 
 STROKES = 20_000
-PARTS = 8
+PARTS = 40
 LARGE_STORE_BYTES = 64 * KIB
 LARGE_PARTS = 32
 

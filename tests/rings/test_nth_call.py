@@ -20,6 +20,7 @@ from tests.rings.test_crash_states import POLICIES
 
 ERRORS = {errno.errorcode[number]: number for number in FAILS_WITH} | {"short write": SHORT_WRITE}
 LIVES_OF_THE_LONG_RING = 20
+PARTS = 3  # of the calls: a test is short on a slow machine too
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +36,19 @@ def count_calls(steps: list[Step], settings: LedgerSettings, methods: frozenset[
 
 
 def fail_every_call(
-    steps: list[Step], settings: LedgerSettings, error: str, *, forever: bool
+    steps: list[Step],
+    settings: LedgerSettings,
+    error: str,
+    *,
+    forever: bool,
+    part: int = 0,
+    parts: int = 1,
 ) -> int:
-    """One life for each call that can fail so; how many there were."""
+    """Live once for each call of a part that can fail in this way. Return the number of all."""
     methods = FAILS_WITH.get(ERRORS[error], frozenset({"pwrite"}))
     calls = count_calls(steps, settings, methods)
     seen: dict[Hashable, Observed] = {}
-    for nth in range(1, calls + 1):
+    for nth in range(1 + part, calls + 1, parts):
         fault = Fault(nth, ERRORS[error], forever=forever, methods=methods)
         life = FaultyLife(steps, settings, fault)
         try:
@@ -55,13 +62,18 @@ def fail_every_call(
     return calls
 
 
+@pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize("forever", [False, True], ids=["once", "for ever"])
 @pytest.mark.parametrize("error", ERRORS)
 @pytest.mark.parametrize("policy", ["always", "never"])
 def test_nothing_answered_is_lost_whichever_call_fails(
-    policy: str, error: str, forever: bool
+    policy: str, error: str, forever: bool, part: int
 ) -> None:
-    assert fail_every_call(REFERENCE_LIFE, POLICIES[policy], error, forever=forever) > 20
+    settings = POLICIES[policy]
+    calls = fail_every_call(
+        REFERENCE_LIFE, settings, error, forever=forever, part=part, parts=PARTS
+    )
+    assert calls > 20
 
 
 @pytest.mark.parametrize("policy", ["always", "never"])

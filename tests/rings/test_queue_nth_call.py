@@ -22,7 +22,7 @@ from tests.harness.queue_plots import state_of
 
 PATH = "/queue"
 ROOM_BYTES = 1 << 16
-PARTS = 3  # so that no test takes long
+PARTS = 8
 SETTINGS = {
     "segment_bytes": 700,
     "min_free_bytes": 0,

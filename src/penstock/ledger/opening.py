@@ -30,6 +30,8 @@ from penstock.ledger.tail import durability_checkpoint
 
 _LOOKS = 10  # at a directory that a writer changes
 
+_MISSING = "the segment is missing, or empty"
+
 
 class LogOpener:
     """Opens one log. With `read_only` it changes nothing."""
@@ -334,7 +336,11 @@ class LogOpener:
             self.lacks_its_end = True  # reported
         elif next_seq < self._known_next:
             self.lacks_its_end = True
-            self._missing(max(self._closed.last, next_seq), next_seq, self._known_next - 1)
+            base = self._closed.last or next_seq
+            reason = _MISSING
+            if headers and headers[-1].base_seq == base and next_seq > base:
+                reason = "the end that was there when the queue was closed is missing"
+            self._missing(base, next_seq, self._known_next - 1, reason)
         elif next_seq < self._marks.next and not self._read_only:
             # Removed for good up to there and lost since, or about to be adopted when it died.
             base = headers[-1].base_seq if headers else next_seq
@@ -344,12 +350,10 @@ class LogOpener:
             lost = Damage(file, end, 0, next_seq, self._marks.next - 1, reason, torn=True)
             self._reporter.report(lost)
 
-    def _missing(self, base: int, first: int, last: int) -> None:
+    def _missing(self, base: int, first: int, last: int, reason: str = _MISSING) -> None:
         if self._is_current():
             file = f"{self._label}/{segment_name(base)}"
-            self._reporter.report(
-                Damage(file, 0, 0, first, last, "the segment is missing, or empty")
-            )
+            self._reporter.report(Damage(file, 0, 0, first, last, reason))
 
     def _write_again(self, header: SegmentHeader, offset: int) -> None:
         """Write to disk what may be in the page cache only, before it is trusted.

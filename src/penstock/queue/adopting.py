@@ -1,7 +1,7 @@
-"""Taking in segments that others have staged for a queue: checked, adopted, told to the state.
+"""Adopt segments that other processes staged for a queue: check them, move them, feed the state.
 
-Whoever may publish may stage, so a staged segment is held to what publishing is held to: messages
-only, within the queue's limits, with no attribute that means something to the queue itself.
+Every publisher may stage segments, so each is checked like published messages: messages only,
+within the limits of the queue, and without attributes that only the queue itself may set.
 """
 
 from array import array
@@ -35,7 +35,7 @@ _ROWS = 16384
 
 
 def check_transaction(app: str, version: int) -> Transaction:
-    """The name of a transaction, if it is one."""
+    """Return the name of a transaction. Raise InvalidInput if it is invalid."""
     if not app or len(app.encode(errors="replace")) > MAX_APP_BYTES or not app.isprintable():
         raise InvalidInput(f"an application's name is 1 to {MAX_APP_BYTES} bytes of printable text")
     if not 0 <= version <= MAX_VERSION:
@@ -44,7 +44,7 @@ def check_transaction(app: str, version: int) -> Transaction:
 
 
 def refuse_bounds(settings: QueueSettings, name: str) -> None:
-    """InvalidInput where the queue has a bound that a job cannot keep: it is written as a whole."""
+    """Raise InvalidInput if the queue has a bound: a job is written as a whole and cannot wait."""
     for bound in ("max_messages", "max_bytes", "rate_per_s"):
         if getattr(settings, bound):
             raise InvalidInput(
@@ -56,7 +56,7 @@ def refuse_bounds(settings: QueueSettings, name: str) -> None:
 def adopt_staged(
     core: QueueCore, staged: Sequence[Staged], transaction: Transaction | None
 ) -> Adopted:
-    """Take segments of the staging area in as messages, all or none, and a transaction once."""
+    """Adopt segments of the staging area as messages, all or none. Adopt a transaction once."""
     for one in staged:
         check_folder_name(one.folder)
         check_segment_name(one.name)
@@ -82,11 +82,11 @@ def adopt_staged(
     return adopted
 
 
-# -- what a stranger may have written --------------------------------------------------------------
+# -- checks ----------------------------------------------------------------------------------------
 
 
 def _check(core: QueueCore, one: Staged) -> None:
-    """Every message of a staged segment could have been published here."""
+    """Raise InvalidInput if a message of a staged segment could not have been published."""
     data = _read(core, one)
     limit = core.ledger.settings.max_entry_bytes
     offset, rows = HEADER_BYTES, 0
@@ -149,7 +149,7 @@ def _check_columns(found: Columns, settings: QueueSettings) -> None:
 
 
 def _are_texts(data: bytearray, offsets: bytearray) -> bool:
-    """Is each value UTF-8? All together, and none begins within a character."""
+    """Return whether each value is UTF-8: all together are, and none begins inside a character."""
     try:
         data.decode()
     except UnicodeDecodeError:
@@ -186,7 +186,7 @@ _FITS: dict[int, Callable[[bytearray], bool]] = {
 
 
 def _check_headers(buffers: "dict[str, bytearray]") -> None:
-    """By row: that all of a batch have more than one may have says little."""
+    """Check the headers of each message."""
     rows = _numbers(buffers["headers.offsets"])
     names, values = (_numbers(buffers[f"headers.{part}.offsets"]) for part in ("keys", "values"))
     for first, end in pairwise(rows):

@@ -10,8 +10,8 @@ from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
 from penstock.queue.compaction import LONGEST_WAIT_S
 from penstock.queue.core import QueueCore
-from penstock.queue.delivering import Delivering, Nonces
-from penstock.queue.fast_path import FastPath
+from penstock.queue.delivering import Delivering
+from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.publishing import Publishing, typed_draft
 from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
@@ -31,8 +31,8 @@ class Behaviours:
         self.settling = Settling(core, self.publishing)
         nonces = Nonces()
         self.inspecting = Inspecting(core)
-        self.delivering = Delivering(core, self.inspecting, settler, nonces)
         self.fast_path = FastPath(core, settler, nonces)
+        self.delivering = Delivering(core, self.inspecting, settler, nonces, self.fast_path)
         # The longest payload that the fast path takes; -1: it takes none.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
@@ -67,7 +67,7 @@ class Behaviours:
 
 
 def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
-    """One or many, as many."""
+    """Return one leased message, or several, as an iterable."""
     if isinstance(leased, LeasedMessage | str):
         return [leased]
     if not isinstance(leased, Iterable):
@@ -76,7 +76,7 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
 
 
 def as_new(messages: Iterable[Payload | NewMessage | TypedPayload]) -> list[NewMessage]:
-    """Payloads as messages without options."""
+    """Return messages; payloads become messages without options."""
     return [m if isinstance(m, NewMessage) else _new(m) for m in as_list(messages)]
 
 
@@ -98,10 +98,10 @@ def _new(payload: Payload | TypedPayload) -> NewMessage:
 
 
 def half_time_ns(leased: LeasedMessage, now_ns: int) -> int:
-    """When half of a lease is over: what is leased ahead is not handed on after that."""
+    """Return when half of a lease is over. Messages leased ahead are not delivered after that."""
     return (now_ns + leased.ticket.deadline_ns) // 2
 
 
 def wait_ns_of(wait_s: Duration) -> int:
-    """How long a caller is ready to wait, checked."""
+    """Check a waiting time, and return it in nanoseconds."""
     return round(min(check_seconds("wait_s", wait_s, 0, YEARS_S), LONGEST_WAIT_S) * NS)

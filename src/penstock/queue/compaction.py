@@ -84,8 +84,7 @@ class Compacting:
                 break
         self._remove_old_events(result)
         with core.lock, core.change:
-            core.reader.forget()
-            core.messages.forget()
+            core.forget_read_ahead()
             core.arrived()  # publishers may wait for bytes
         return result
 
@@ -237,9 +236,8 @@ class BackgroundCompaction:
         self._clock = clock
         self._interval_ns = round(interval_s * NS)
         self._due_ns = clock.monotonic_ns() + self._interval_ns
-        self._lock = (
-            Lock()
-        )  # in C: an interrupt cannot leave it held, as with the lock of a condition
+        # Written in C: an interrupt cannot leave it taken, unlike the lock of a condition.
+        self._lock = Lock()
         self._changed = Condition(self._lock)
         self._asked = False
         self._ended = False

@@ -95,6 +95,7 @@ class QueueCore:
         self.level_ns = round(settings.starvation_after_s * NS)
         self.reader = EntryReader(ledger.messages)
         self.messages = MessageReader(ledger.messages, self.identity)
+        self._group_messages: dict[int, MessageReader] = {}
         self.saver = SnapshotSaver(ledger.save_snapshot, ledger.path)
         if settings.dead_max_bytes:
             for group in self.state.groups.values():
@@ -130,8 +131,7 @@ class QueueCore:
         self.ledger.check_open()
         state = fold(self.ledger, dedup_entries=self.settings.dedup_entries)
         state.rebase(self.clock.now_ns(), self.clock.monotonic_ns())
-        self.reader.forget()
-        self.messages.forget()
+        self.forget_read_ahead()
         self._a_group_lags = False
         self.state, self.main = state, state.groups[MAIN_GROUP]
 
@@ -299,7 +299,7 @@ class QueueCore:
     def in_order(self, group: Group, now_ns: int) -> Iterator[int]:
         """Yield the ready messages of a group in the order of their delivery."""
         return group.waiting.in_order(
-            self.published_ns, self._due_ns, now_ns=now_ns, level_ns=self.level_ns
+            self.published_ns, self.due_ns, now_ns=now_ns, level_ns=self.level_ns
         )
 
     def max_attempts_of(self, seq: int) -> int:
@@ -313,17 +313,33 @@ class QueueCore:
     def published_ns(self, seq: int) -> int:
         """Return when a message was published; 0 if it is gone, so that it is found first."""
         try:
-            return read_entry(self.ledger.messages, seq).timestamp_ns
+            return self.reader.look(seq).timestamp_ns
         except EntryGone:
             return 0
 
-    def _due_ns(self, seq: int) -> int:
+    def due_ns(self, seq: int) -> int:
         """Return since when a message that was never leased has been ready."""
         try:
-            entry = read_entry(self.ledger.messages, seq)
+            entry = self.reader.look(seq)
         except EntryGone:
             return 0
         return max(entry.timestamp_ns, entry.deliver_at_ns)
+
+    def messages_of(self, group: Group) -> MessageReader:
+        """Return the reader of a group's plain messages: each group has a position of its own."""
+        if group.number == MAIN_GROUP:
+            return self.messages
+        reader = self._group_messages.get(group.number)
+        if reader is None:
+            reader = MessageReader(self.ledger.messages, self.identity)
+            self._group_messages[group.number] = reader
+        return reader
+
+    def forget_read_ahead(self) -> None:
+        """Drop what was read ahead: segments or the state have changed."""
+        self.reader.forget()
+        self.messages.forget()
+        self._group_messages.clear()
 
     def message(self, entry: Entry) -> Message:
         return to_message(entry, self.identity, self.settings.max_unpacked_bytes)
@@ -341,14 +357,19 @@ class QueueCore:
         """Count published messages with options: replaying one takes as long as an event."""
         self.snapshot_event -= count
 
+    @property
+    def has_snapshot_due(self) -> bool:
+        """Whether enough was written since the last snapshot."""
+        log = self.ledger
+        return (
+            log.events.next_seq >= self.snapshot_event or log.messages.next_seq >= self.snapshot_seq
+        )
+
     def snapshot_if_due(self) -> None:
         """Save the state if enough was written since. A failure is logged, not raised."""
         with self.lock, self.change:
             log = self.ledger
-            if (
-                log.events.next_seq < self.snapshot_event
-                and log.messages.next_seq < self.snapshot_seq
-            ):
+            if not self.has_snapshot_due:
                 return
             try:
                 self._snapshot_beside()

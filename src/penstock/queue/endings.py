@@ -1,7 +1,7 @@
-"""How messages ended that are not in memory any more: expired and cancelled ones.
+"""How messages ended that are no longer in memory: expired and cancelled ones.
 
-A listing of them needs the whole event log, since a message may end long after it was published.
-So what was read once is kept, as runs of seqs, and a listing reads only the events since.
+A message may end long after it was published, so a listing needs the whole event log. The endings
+that were read are kept as runs of seqs, and a listing reads only the events since.
 """
 
 import threading
@@ -17,7 +17,7 @@ _ENDINGS = {EventType.EXPIRED: State.EXPIRED, EventType.CANCELLED: State.CANCELL
 
 
 class Endings:
-    """The endings that the event log of a queue tells of."""
+    """The endings in the event log of a queue."""
 
     def __init__(self, core: QueueCore) -> None:
         self._core = core

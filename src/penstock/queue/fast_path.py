@@ -1,24 +1,29 @@
-"""The fast path: dequeue, lease and ack of one plain message.
+"""The fast path: dequeue, lease and ack of one message.
 
 These calls are most of a queue's work. The general behaviours make about a hundred function calls
-for each, most of which find nothing to do. Here all conditions are checked at once: only plain
-messages are ready, nothing is due, no lease has ended. If any condition fails, the fast path does
-not apply and the caller uses the general behaviours.
+for each, most of which find nothing to do. Here all conditions are checked at once: no lease has
+ended, and the next message is neither expired nor unreadable. `take` also needs that only plain
+messages are ready. If any condition fails, the fast path does not apply and the caller uses the
+general behaviours.
 
 The event is the same as from `events.encode`. The state changes as `Group.apply` changes it:
-`lease_plain` and `ack_plain` are the functions that `apply` calls, and `take` repeats `take_plain`
-in line. tests/queue/test_fast_path.py compares every field of random states.
+`lease_plain`, `lease_one` and `ack_one` are the functions that `apply` calls, and `take` repeats
+`take_plain` in line. tests/queue/test_fast_path.py compares every field of random states.
 
 Callables are taken into locals before the call, which is faster than calling an attribute.
 """
 
+import secrets
 import struct
+from array import array
 
-from penstock.errors import PenstockError
+from penstock.errors import EntryGone, PayloadUnreadable, PenstockError
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
-from penstock.queue.delivering import Nonces
 from penstock.queue.events import MAIN_GROUP, EventType, format_of_one
+from penstock.queue.group import Group
+from penstock.queue.messages import MessageReader
+from penstock.queue.settings import MOST_ATTEMPTS
 
 _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
 _pack_lease = struct.Struct(format_of_one(EventType.LEASED)).pack  # without holder
@@ -28,8 +33,20 @@ _new = tuple.__new__
 _NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
+class Nonces:
+    """Random numbers that cannot be guessed, fetched from the system many at a time."""
+
+    def __init__(self) -> None:
+        self._pool = array("Q")
+
+    def next(self) -> int:
+        if not self._pool:
+            self._pool.frombytes(secrets.token_bytes(4096))
+        return self._pool.pop()
+
+
 class FastPath:
-    """Deliver one plain message of group `main`, or ack one message of any group."""
+    """Take a plain message of group `main`, or lease or ack one message of any group."""
 
     def __init__(self, core: QueueCore, settler: Settler, nonces: Nonces) -> None:
         self._core = core
@@ -54,15 +71,20 @@ class FastPath:
             waiting = group.waiting
             if (group.leases or waiting.scheduled) and not group.is_quiet(*core.clock.read()):
                 return None
-            if waiting.special or core.state.paused or (self._discards_dead and group.dead):
+            if (
+                waiting.special
+                or waiting.upcoming.seqs
+                or core.state.paused
+                or (self._discards_dead and group.dead)
+            ):
                 return None
             plain = waiting.plain
-            message = ahead.pop() if ahead else self._next()
+            message = ahead.pop() if ahead else self._next(group, self._messages)
             if message is None:
                 return None
             seq = message[1]
             if seq != plain.first:  # it was read ahead for another order
-                message = self._next()
+                message = self._next(group, self._messages)
                 if message is None:
                     return None
                 seq = message[1]
@@ -95,39 +117,62 @@ class FastPath:
             except RuntimeError:
                 pass  # interrupted while it waited for the lock
 
-    def lease(self) -> LeasedMessage | None:
-        """Lease a message for the queue's `lease_s`. Return None as `take` does."""
+    def lease(
+        self, group_name: str = MAIN_GROUP_NAME, length_ns: int = 0, holder: str = ""
+    ) -> LeasedMessage | None:
+        """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
         core, acquire, release = self._core, self._acquire, self._release
+        length_ns = length_ns or self._length_ns
         try:
             acquire()
             if core.torn:
                 return None
-            group, ahead = core.main, self._messages.ahead
+            group = core.main if group_name is MAIN_GROUP_NAME else core.group(group_name)
+            waiting = group.waiting
             now_ns, mono_ns = core.clock.read()
             if not group.is_quiet(now_ns, mono_ns):
+                ends = group.lease_ends.heap
+                if ends and ends[0][0] <= mono_ns:
+                    return None
+                waiting.promote(now_ns)
+            if core.state.paused or (self._discards_dead and group.dead):
                 return None
-            waiting = group.waiting
-            if waiting.special or core.state.paused or (self._discards_dead and group.dead):
-                return None
-            message = ahead.pop() if ahead else self._next()
-            if message is None:
-                return None
-            seq = message[1]
-            if seq != waiting.plain.first:  # it was read ahead for another order
-                message = self._next()
+            attempt, message = 1, None
+            is_plain = not (waiting.special or waiting.upcoming.seqs)
+            if is_plain:
+                messages = self._messages if group is core.main else core.messages_of(group)
+                ahead = messages.ahead
+                message = ahead.pop() if ahead else self._next(group, messages)
+                if message is not None and message[1] != waiting.plain.first:
+                    message = self._next(group, messages)  # it was read ahead for another order
+            if message is None:  # it has options
+                message = self._next_of_any_kind(group, now_ns)
                 if message is None:
                     return None
-                seq = message[1]
-            next_nonce, length_ns = self._next_nonce, self._length_ns
+                delivery = group.deliveries.get(message[1])
+                if delivery is not None:
+                    attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
+                is_plain = False
+            seq = message[1]
+            next_nonce, number = self._next_nonce, group.number
             nonce = next_nonce()
             deadline_ns = now_ns + length_ns
-            body = _pack_lease(MAIN_GROUP, 1, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
+            if holder:
+                name = holder.encode(errors="replace")
+                size = len(name)
+                body = _pack_lease(number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, size)
+                body += name
+            else:
+                body = _pack_lease(number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
             events = self._events
             event_seq = events.fast_packer.append_event(_LEASED, body, now_ns)
             if event_seq < 0:
                 event_seq = events.append_event(_LEASED, body)
             core.state.moment.mono_ns = mono_ns
-            group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, "")
+            if is_plain:
+                group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
+            else:
+                group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder)
             self._metrics.leased += 1
             if not event_seq & _NOT_MEASURED:
                 self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
@@ -146,7 +191,7 @@ class FastPath:
                 pass  # interrupted while it waited for the lock
         ticket = _new(
             Ticket,
-            (core.identity, MAIN_GROUP, MAIN_GROUP_NAME, 1, nonce, deadline_ns, self._settler),
+            (core.identity, number, group.name, attempt, nonce, deadline_ns, self._settler),
         )
         return _new(LeasedMessage, (message, ticket))
 
@@ -163,7 +208,7 @@ class FastPath:
             if core.torn:
                 return False
             group = core.state.groups.get(number)
-            if group is None or identity != core.identity or seq in group.deliveries:
+            if group is None or identity != core.identity:
                 return False
             lease = group.leases.get(seq)
             if lease is None or lease.nonce != nonce or lease.attempt != attempt:
@@ -175,7 +220,7 @@ class FastPath:
             )
             if event_seq < 0:
                 event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-            group.ack_plain(seq)
+            group.ack_one(seq)
             self._metrics.acked += 1
             if not event_seq & _NOT_MEASURED:
                 worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
@@ -195,12 +240,29 @@ class FastPath:
             except RuntimeError:
                 pass  # interrupted while it waited for the lock
 
-    def _next(self) -> Message | None:
-        """Read the next message of group `main`. Return None if it is not a plain one."""
-        core = self._core
-        plain = core.main.waiting.plain
+    def _next(self, group: Group, messages: MessageReader) -> Message | None:
+        """Read the next message of a group. Return None if it is not a plain one."""
+        plain = group.waiting.plain
         seq = plain.first
         if seq is None:
-            core.catch_up()  # feed messages that were published without the lock
+            self._core.catch_up()  # feed messages that were published without the lock
             seq = plain.first
-        return None if seq is None else self._messages.get(seq)
+        return None if seq is None else messages.get(seq)
+
+    def _next_of_any_kind(self, group: Group, now_ns: int) -> Message | None:
+        """Read the next message of a group. Return None if there is none to deliver at once."""
+        core, waiting = self._core, group.waiting
+        if core.ledger.messages.next_seq != core.state.ingested_upto:
+            core.catch_up()
+        upcoming = waiting.upcoming
+        if not upcoming.seqs or now_ns >= upcoming.until_ns:
+            waiting.find_upcoming(
+                core.published_ns, core.due_ns, now_ns=now_ns, level_ns=core.level_ns
+            )
+            if not upcoming.seqs:
+                return None
+        try:
+            entry = core.reader.get(upcoming.seqs[-1])
+            return None if 0 < entry.expires_at_ns <= now_ns else core.message(entry)
+        except (EntryGone, PayloadUnreadable):
+            return None

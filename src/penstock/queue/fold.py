@@ -1,4 +1,4 @@
-"""Recovery: the state of a queue from its snapshot and what was logged since."""
+"""Recovery: fold the state of a queue from its newest snapshot and the logs since."""
 
 from collections import deque
 
@@ -14,22 +14,22 @@ from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
 
 _CHUNK = 1000
-_MOST_LOST = 1 << 40  # messages, with the power; an event that speaks of more is nonsense
+_MOST_LOST = 1 << 40  # messages in a power cut; an event about more than that is invalid
 MOVES_A_GROUP = frozenset([EventType.SOUGHT, EventType.GROUP_CREATED])
 
 
 def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
-    """Everything the logs say, as state. Changes nothing on disk.
+    """Return the state that the snapshot and the logs give. Change nothing on disk.
 
-    Plain messages may be appended meanwhile: they come behind, and are left to `catch_up`.
+    Plain messages may be appended meanwhile. `catch_up` feeds them later.
     """
     state, next_event = _newest_that_loads(ledger, dedup_entries)
     removed_upto = _removed_upto(ledger, next_event)
     if next_event < removed_upto:
         ledger.check_snapshots_stayed()
-        reason = "events were removed up to there, and no snapshot includes them: what was settled"
+        reason = "these events were removed, and no snapshot includes them: settled messages"
         lost = (next_event, removed_upto - 1)
-        ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be back"))
+        ledger.report(Damage("snapshots", 0, 0, *lost, f"{reason} may be delivered again"))
     next_seq = ledger.messages.next_seq
     in_snapshot = state.ingested_upto
     state.spoken_of = max(in_snapshot, next_seq)
@@ -53,14 +53,14 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
         state.apply(event)
         state.next_event = max(state.next_event, before_event)
     _report_lost(ledger, state, in_snapshot, next_event)
-    if not ledger.read_only:  # a reader keeps what it saw, whatever the writer does to the files
-        ledger.messages.segments.close()  # read once, from end to end: not to be kept in memory
+    if not ledger.read_only:  # a reader keeps its view while a writer replaces the files
+        ledger.messages.segments.close()  # read once, from end to end: free the memory
         ledger.events.segments.close()
     return state
 
 
 def _removed_upto(ledger: Ledger, next_event: int) -> int:
-    """Up to where events were removed, as far as that is known without reading them all."""
+    """Return the seq below which events were removed, as far as it is known without a full read."""
     first = Cursor(ledger.events, next_event).read(1)
     segment = ledger.events.segments.holding(next_event)
     if first and segment is not None and segment.header.flags & COMPACTED:
@@ -69,35 +69,34 @@ def _removed_upto(ledger: Ledger, next_event: int) -> int:
 
 
 def _report_lost(ledger: Ledger, state: QueueState, in_snapshot: int, after_snapshot: int) -> None:
-    """Report the ends of the logs that something still there speaks of.
+    """Report the missing ends of the logs: entries that a snapshot or the other log refers to.
 
-    A snapshot is saved when everything it knows is on disk: what the logs lack of that is damage.
-    Events and messages may survive one another when the power fails before a sync: what they
-    speak of was lost with it, or never finished.
+    A snapshot is saved when everything in it is on disk, so anything the logs lack of it is damage.
+    After a power cut before a sync, one log may refer to entries that the other has lost.
     """
     messages, events = ledger.messages, ledger.events
     next_seq, next_event = messages.next_seq, max(events.next_seq, after_snapshot)
     if next_seq < state.spoken_of:
         next_seq = max(next_seq, ledger.next_seq_now(messages))
     if next_seq < in_snapshot:
-        reason = "a snapshot knows messages that are not in the log"
+        reason = "a snapshot includes messages that are not in the log"
         lost = Damage("messages", 0, 0, next_seq, in_snapshot - 1, reason)
         ledger.report_missing("messages", lost)
         next_seq = in_snapshot
     if next_seq < state.spoken_of:
-        reason = "events speak of messages that are not in the log: lost before they were synced"
+        reason = "events refer to messages that are not in the log: lost before they were synced"
         lost = Damage("messages", 0, 0, next_seq, state.spoken_of - 1, reason, torn=True)
         ledger.report_missing("messages", lost)
     if next_event < state.next_event:
         next_event = max(next_event, ledger.next_seq_now(events))
     if next_event < state.next_event:
-        reason = "messages speak of events that are not in the log: lost before they were synced"
+        reason = "messages refer to events that are not in the log: lost before they were synced"
         lost = Damage("events", 0, 0, next_event, state.next_event - 1, reason, torn=True)
         ledger.report_missing("events", lost)
 
 
 def _newest_that_loads(ledger: Ledger, dedup_entries: int) -> tuple[QueueState, int]:
-    """The state of a snapshot, and the event that follows; else that of the beginning."""
+    """Return the state of the newest snapshot that loads, and the next event. Else start empty."""
     snapshot = ledger.load_snapshot()
     while snapshot is not None:
         state = QueueState(dedup_entries=dedup_entries)
@@ -119,15 +118,15 @@ def _older_than(ledger: Ledger, event_seq: int) -> Snapshot | None:
             try:
                 return ledger.read_snapshot(older)
             except (OSError, ValueError):
-                continue  # reported when it was looked for first
+                continue  # reported by the first search
     return None
 
 
 def leave_out_what_was_lost(ledger: Ledger, state: QueueState) -> None:
-    """Use no number again that the logs speak of, though it was lost with the power.
+    """Skip the seqs that the logs refer to and that were lost in a power cut.
 
-    Logs are synced side by side, if at all: events may be there when the messages that they are
-    about are not. They would be taken to be about the next messages with those numbers.
+    The logs are synced independently, so an event may survive the message it is about. If the seq
+    were used again, the event would apply to the new message.
     """
     ledger.messages.skip_to(state.spoken_of)
     ledger.events.skip_to(state.next_event)
@@ -137,7 +136,7 @@ def leave_out_what_was_lost(ledger: Ledger, state: QueueState) -> None:
 
 
 def apply_and_feed(ledger: Ledger, state: QueueState, event: Event) -> None:
-    """Apply an event; if a group must read the log (again) after it, let it."""
+    """Apply an event. If it moved a group, feed the group from its new position."""
     state.apply(event)
     if event.type in MOVES_A_GROUP:
         feed_lagging_groups(ledger, state)
@@ -157,7 +156,7 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
 
 
 def feed_adopted(ledger: Ledger, state: QueueState, first: int, end: int) -> None:
-    """Tell the state of messages [first, end) that came into the log beside it."""
+    """Feed the state messages [first, end), which were adopted into the log."""
     if state.ingested_upto < first:
         state.publish_plain(state.ingested_upto, first)
     cursor = Cursor(ledger.messages, first, unsynced=True)
@@ -184,14 +183,14 @@ def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tup
 
 
 def _read_on(cursor: Cursor, state: QueueState, end: int) -> list[Entry]:
-    """The next entries, behind plain messages, of which the state is told as runs."""
+    """Feed the plain messages that come next as runs. Return the entries after them."""
     while (run := cursor.skip_plain(end)) != (0, 0):
         state.publish_plain(*run)
     return cursor.read(_CHUNK)
 
 
 def _publish(state: QueueState, entries: list[Entry]) -> None:
-    """Tell the state of messages, plain ones in runs."""
+    """Feed the state messages, plain ones as runs."""
     first = end = 0
     for entry in entries:
         if (

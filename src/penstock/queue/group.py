@@ -65,7 +65,7 @@ class Group:
 
     def feed_plain(self, first: int, end: int) -> None:
         """Add messages [first, end) of the default priority, due at once, without key."""
-        self.waiting.plain.add(first, end)
+        self.waiting.add_plain(first, end)
         self.fed_upto = end
 
     def feed(
@@ -80,7 +80,7 @@ class Group:
         elif deliver_at_ns > published_ns:
             self.waiting.add_delayed(seq, due_ns, priority)
         else:
-            self.waiting.add_fresh(priority, seq)
+            self.waiting.add_fresh(priority, seq, is_new=True)
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -145,29 +145,42 @@ class Group:
                 )
                 return
         shared: dict[int, Lease] = {}
-        count = 0
         for seq in event.seqs:
-            waited = self.waiting.take(seq)
-            if waited is None:
-                continue
-            priority, due_ns, was_fresh = waited
-            delivery = self.deliveries.get(seq)
-            if delivery is None and not was_fresh:
-                delivery = self.deliveries[seq] = Delivery(State.LEASED, priority, due_ns)
-            if delivery is not None:
-                delivery.state = State.LEASED
-                delivery.attempt, delivery.nonce, delivery.timed_out = (
-                    event.attempt,
-                    event.nonce,
-                    False,
-                )
-            lease = shared.get(priority)
-            if lease is None:
-                lease = shared[priority] = self._new_lease(event, priority)
-            lease.seqs.append(seq)
+            priority = self._take_to_lease(seq, event.attempt, event.nonce)
+            if priority is not None:
+                if priority not in shared:
+                    shared[priority] = self._new_lease(event, priority)
+                shared[priority].seqs.append(seq)
+                self.leases[seq] = shared[priority]
+                self.totals[_LEASED] += 1
+
+    def lease_one(
+        self, seq: int, attempt: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
+    ) -> None:
+        """Apply a LEASED event about one message of any kind."""
+        priority = self._take_to_lease(seq, attempt, nonce)
+        if priority is not None:
+            ends_mono_ns = self._moment.mono_ns + length_ns
+            lease = Lease(
+                attempt, nonce, deadline_ns, length_ns, ends_mono_ns, holder, priority, [seq]
+            )
+            self.lease_ends.add(lease)
             self.leases[seq] = lease
-            count += 1
-        self.totals[EventType.LEASED] += count
+            self.totals[_LEASED] += 1
+
+    def _take_to_lease(self, seq: int, attempt: int, nonce: int) -> int | None:
+        """Take a waiting message to lease it. Return its priority, or None if it does not wait."""
+        waited = self.waiting.take(seq)
+        if waited is None:
+            return None
+        priority, due_ns, was_fresh = waited
+        if not was_fresh:
+            delivery = self.deliveries.get(seq)
+            if delivery is None:
+                delivery = self.deliveries[seq] = Delivery(State.LEASED, priority, due_ns)
+            delivery.state = State.LEASED
+            delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
+        return priority
 
     def _dead_leased(self, event: Event) -> None:
         for seq in event.seqs:
@@ -185,7 +198,7 @@ class Group:
         self, first: int, end: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
     ) -> None:
         """Apply a LEASED event about a run of plain messages."""
-        self.waiting.plain.discard(first, end)
+        self.waiting.take_plain(first, end)
         seqs = [first] if end == first + 1 else list(range(first, end))
         ends_mono_ns = self._moment.mono_ns + length_ns
         lease = Lease(
@@ -224,8 +237,17 @@ class Group:
 
     def take_plain(self, first: int, end: int) -> None:
         """Apply a TAKEN event about a run of plain messages."""
-        self.waiting.plain.discard(first, end)
+        self.waiting.take_plain(first, end)
         self.totals[_TAKEN] += end - first
+
+    def ack_one(self, seq: int) -> None:
+        """Apply an ACKED event about one leased message."""
+        if seq not in self.deliveries:
+            self.ack_plain(seq)
+            return
+        del self.leases[seq]
+        self.totals[_ACKED] += 1
+        self._finish(seq)
 
     def ack_plain(self, seq: int) -> None:
         """Apply an ACKED event about one leased message that has no Delivery."""
@@ -238,8 +260,8 @@ class Group:
         leases, deliveries = self.leases, self.deliveries
         if len(event.runs) == 1 and event.runs[0][1] == 1:
             seq = event.runs[0][0]
-            if seq in leases and seq not in deliveries:
-                self.ack_plain(seq)
+            if seq in leases:
+                self.ack_one(seq)
                 return
         done = 0
         for seq in event.seqs:
@@ -322,7 +344,7 @@ class Group:
                 continue
             delivery = self.deliveries.get(seq)
             if delivery is None:
-                self.waiting.add_fresh(lease.priority, seq)
+                self.waiting.add_fresh(lease.priority, seq, is_new=False)
             elif delivery.cause:
                 delivery.attempt, delivery.nonce = lease.attempt - 1, 0
                 self._join_dead(seq, delivery)

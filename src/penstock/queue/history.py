@@ -1,7 +1,7 @@
-"""What happened to one message, from the event log.
+"""The history of one message, from the event log.
 
-Most events name the messages they are about. Purging, seeking and the making of groups name a place
-in the log instead: whether they did something to a message depends on where it stood by then.
+Most events name the messages they are about. A purge, a seek and the creation of a group name a
+position in the log instead: whether they change a message depends on its state at that time.
 """
 
 from collections.abc import Iterator
@@ -27,7 +27,7 @@ _LEADS_TO = {
 
 
 def events_of(ledger: Ledger, seq: int, group: int | None) -> Iterator[Event]:
-    """The events that did something to a message, in one group or in any, oldest first."""
+    """Yield the events that changed a message, in one group or in any, oldest first."""
     states: dict[int, State] = {MAIN_GROUP: State.READY}  # group -> waiting, leased, dead or done
     for event in _in_order(ledger, seq):
         wanted = group is None or event.group in (group, ALL_GROUPS)
@@ -36,7 +36,7 @@ def events_of(ledger: Ledger, seq: int, group: int | None) -> Iterator[Event]:
 
 
 def _reaches(event: Event, seq: int, states: dict[int, State]) -> bool:
-    """Does it do something to the message? Keeps account of where that stands in each group."""
+    """Return whether an event changes the message. Update its state in each group."""
     groups = list(states) if event.group == ALL_GROUPS else [event.group]
     match event.type:
         case EventType.GROUP_CREATED:
@@ -66,19 +66,19 @@ def _reaches(event: Event, seq: int, states: dict[int, State]) -> bool:
 
 
 def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
-    """All events that may be about it: those of the log, and acks that came with follow-ups."""
+    """Yield all events of the log, and acks that were written with follow-up messages."""
     emitted = _emitted(ledger, seq)
     for event in all_events(ledger):
         while emitted and emitted[0].event_seq <= event.event_seq:
             carried = emitted.pop(0)
             if (carried.type, carried.runs) != (event.type, event.runs):
-                yield carried  # else it is this event itself
+                yield carried  # else it is the same event
         yield event
     yield from emitted
 
 
 def all_events(ledger: Ledger, first_seq: int = 1) -> Iterator[Event]:
-    """The event log as far as it is kept, without what cannot be read."""
+    """Yield the events that are kept and can be read."""
     cursor = Cursor(ledger.events, max(first_seq, ledger.events.first_seq))
     while entries := cursor.read(_CHUNK):
         for entry in entries:
@@ -87,11 +87,11 @@ def all_events(ledger: Ledger, first_seq: int = 1) -> Iterator[Event]:
                     entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
                 )
             except BadEntry:
-                continue  # was reported when the queue was opened
+                continue  # reported when the queue was opened
 
 
 def _emitted(ledger: Ledger, seq: int) -> list[Event]:
-    """Acks of a message that came with follow-up messages; those come later in the log."""
+    """Return the acks of a message that were written with follow-up messages, which come later."""
     cursor = Cursor(ledger.messages, seq + 1)
     found = []
     while entries := _not_plain(cursor, ledger.messages.next_seq):
@@ -103,7 +103,7 @@ def _emitted(ledger: Ledger, seq: int) -> list[Event]:
 
 
 def _not_plain(cursor: Cursor, end: int) -> list[Entry]:
-    """The next entries, behind plain messages, which carry nothing and are passed over quickly."""
+    """Return the next entries after plain messages, which are skipped quickly."""
     while cursor.skip_plain(end) != (0, 0):
         pass
     return cursor.read(_CHUNK)

@@ -15,6 +15,7 @@ from penstock.queue.compression import decompress
 _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
 _FIRST_AHEAD = 8
+_MOST_SKIPPED = 256  # entries that are read on the way to another
 NO_BYTE_LIMIT = 1 << 62
 MESSAGE_OVERHEAD_BYTES = 256  # id, times and names of fields, in an answer
 
@@ -75,7 +76,7 @@ def _ahead_count(before: int, entry_bytes: int) -> int:
 
 
 class EntryReader:
-    """Read entries by seq, and a few ahead, because most are read in order."""
+    """Read entries by seq, and a few ahead, because most are read in rising order."""
 
     def __init__(self, log: Log) -> None:
         self._log = log
@@ -84,50 +85,59 @@ class EntryReader:
         self._offset = 0  # behind the last entry read ahead
         self._next_seq = 0
         self._count = _FIRST_AHEAD
+        self._missed = False  # the last entry lay before those read ahead
 
     def get(self, seq: int) -> Entry:
-        """Return an entry. Raise EntryGone if it is not in the log."""
+        """Return an entry, and forget it. Raise EntryGone if it is not in the log."""
         entry = self._ahead.pop(seq, None)
-        if entry is not None:
-            return entry
-        self._read_on(seq)
-        entry = self._ahead.pop(seq, None)
-        return read_entry(self._log, seq) if entry is None else entry
+        return entry or self._find(seq, keep=False)
+
+    def look(self, seq: int) -> Entry:
+        """Return an entry that is asked for again soon. Raise EntryGone as `get` does."""
+        return self._ahead.get(seq) or self._find(seq, keep=True)
 
     def forget(self) -> None:
         """Drop what was read ahead: segments have changed."""
         self._ahead.clear()
         self._segment = None
 
+    def _find(self, seq: int, *, keep: bool) -> Entry:
+        if seq < self._next_seq and not self._missed:
+            self._missed = True  # one step back: what was read ahead may still be needed
+            return read_entry(self._log, seq)
+        self._missed = False
+        self._read_on(seq)
+        entry = self._ahead.get(seq) if keep else self._ahead.pop(seq, None)
+        return read_entry(self._log, seq) if entry is None else entry
+
     def _read_on(self, seq: int) -> None:
+        """Read entries up to a seq and beyond, from where the last ones ended if that is near."""
         log = self._log
         log.check_readable()
         log.publish_tail()
-        segment, offset = self._segment, self._offset
-        self._segment = None  # until something is found
-        if segment is None or segment.gone or seq != self._next_seq:
-            segment = log.segments.holding(seq)
-            if segment is None:
-                return
-            offset = segment.offset_of(seq)
+        if not self._next_seq <= seq < self._next_seq + _MOST_SKIPPED:
+            self._segment = None
             self._count = _FIRST_AHEAD
-            if offset < 0:
+        while True:
+            segment, offset = self._segment, self._offset
+            self._segment = None  # until something is found
+            if segment is None or segment.gone:
+                segment = log.segments.holding(seq)
+                offset = -1 if segment is None else segment.offset_of(seq)
+                if segment is None or offset < 0:
+                    return
+            entries, after = log.segments.used(segment).read(offset, self._count, _AHEAD_BYTES)
+            if not entries:  # the end of a segment: find the seq in the next one
+                following = log.segments.after(segment)
+                if following is None or following.base_seq > seq:
+                    return
+                continue
+            self._ahead = {entry.seq: entry for entry in entries if entry.type == DATA}
+            self._segment, self._offset = segment, after
+            self._next_seq = entries[-1].seq + 1
+            self._count = _ahead_count(self._count, max(entry.size for entry in entries))
+            if seq < self._next_seq:
                 return
-        entries, after = log.segments.used(segment).read(offset, self._count, _AHEAD_BYTES)
-        if not entries:
-            segment = log.segments.after(segment)
-            offset = -1
-            if segment is not None and segment.base_seq <= seq:
-                offset = segment.offset_of(seq)
-            if segment is None or offset < 0:
-                return
-            entries, after = segment.read(offset, self._count, _AHEAD_BYTES)
-            if not entries:
-                return
-        self._ahead = {entry.seq: entry for entry in entries if entry.type == DATA}
-        self._segment, self._offset = segment, after
-        self._next_seq = entries[-1].seq + 1
-        self._count = _ahead_count(self._count, max(entry.size for entry in entries))
 
 
 class MessageReader:

@@ -66,10 +66,13 @@ class Publishing:
                 burst=settings.rate_burst or max(settings.rate_per_s, 1.0),
                 now_ns=core.clock.monotonic_ns(),
             )
+        self._is_unbounded = not (
+            settings.max_messages or settings.max_bytes or settings.rate_per_s
+        )
         # A message without options on a queue without bounds needs no state: it is written
         # without the lock, and fed to the state when that is next used.
         self.plain_is_enough = (
-            not (settings.max_messages or settings.max_bytes or settings.rate_per_s)
+            self._is_unbounded
             and settings.compression == "none"
             and settings.default_priority == DEFAULT_PRIORITY
             and not settings.default_ttl_s
@@ -128,6 +131,12 @@ class Publishing:
         core = self._core
         check_batch(messages, core.settings)
         drafts = self.drafts_of(messages)
+        if self._is_unbounded and all(message.dedup_id is None for message in messages):
+            with core.lock, core.change:
+                ids = self.write(drafts)
+                if core.has_snapshot_due:
+                    core.snapshot_if_due()
+            return [_new_tuple(Published, (id_, False)) for id_ in ids]
         with core.lock, core.change:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)

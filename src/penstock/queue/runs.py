@@ -1,4 +1,4 @@
-"""A rising set of seqs, packed as runs: what waits in a lane costs 16 bytes a run."""
+"""A sorted set of seqs, packed as runs of 16 bytes each."""
 
 from array import array
 from bisect import bisect_right
@@ -9,7 +9,7 @@ _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
 
 
 class Runs:
-    """Seqs as [first, end) pairs in one array. O(1) at both ends: adding there, taking here.
+    """Seqs as [first, end) pairs in one array. Adding at the end and taking at the front are O(1).
 
     >>> runs = Runs()
     >>> runs.add(1, 4); runs.add(4, 6); runs.add(9, 10)
@@ -22,13 +22,13 @@ class Runs:
 
     __slots__ = ("_array", "_count", "_head", "first", "front_end")
 
-    # The front moves most, one seq at a time. So it has fields of its own: `first`, the lowest seq,
-    # and `front_end`, where its run ends. The array learns of `first` when it is next looked at.
+    # The front moves most, one seq at a time, so it has fields of its own: `first` is the lowest
+    # seq, `front_end` the end of its run. `_look` copies `first` into the array before it is used.
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         self._array = array("Q")
-        self._head = 0  # index of the first pair that is still there
-        self._count = 0  # of the seqs in the array
+        self._head = 0  # index of the first pair that is in use
+        self._count = 0  # seqs in the array
         self.first: int | None = None
         self.front_end = 0
         for first, end in pairs:
@@ -43,33 +43,33 @@ class Runs:
             yield from range(first, end)
 
     def pairs(self) -> Iterator[tuple[int, int]]:
-        """The runs, rising."""
+        """Yield the runs as [first, end), rising."""
         pairs = self._look()
         for at in range(self._head, len(pairs), 2):
             yield pairs[at], pairs[at + 1]
 
     def dump(self) -> bytes:
-        """All of it, for `load`."""
+        """Return the runs as bytes, for `load`."""
         return self._look()[self._head :].tobytes()
 
     def load(self, data: bytes) -> None:
-        """Be what was dumped."""
+        """Replace the content by what `dump` returned. Raise ValueError if it is invalid."""
         pairs = array("Q", data)
         if len(pairs) % 2 or not all(map(lt, pairs, pairs[1:])):
-            raise ValueError("these are no rising runs")
+            raise ValueError("the runs are not rising")
         self._array, self._head = pairs, 0
         self._count = sum(self._array[1::2]) - sum(self._array[::2])
         self._changed()
 
     def first_run(self, count: int) -> tuple[int, int]:
-        """The lowest seqs that are neighbours, at most so many, as [first, end)."""
+        """Return the lowest run, cut to `count` seqs, as [first, end)."""
         first = self.first
         if first is None:
             return 0, 0
         return first, min(self.front_end, first + count)
 
     def add(self, first: int, end: int) -> None:
-        """Add [first, end), which must lie above all that is there, or anywhere not there yet."""
+        """Add [first, end). None of it may be in the set."""
         pairs = self._look()
         if len(pairs) > self._head and first < pairs[-1]:
             self._insert(first, end)
@@ -87,7 +87,7 @@ class Runs:
         return at >= self._head and seq < pairs[at + 1]
 
     def holds(self, first: int, end: int) -> bool:
-        """Is all of [first, end) in one run?"""
+        """Return whether all of [first, end) is in one run."""
         if self.first is None or first < self.first:
             return False
         if end <= self.front_end:
@@ -95,7 +95,7 @@ class Runs:
         return end <= self._look()[self._pair_before(first) + 1]
 
     def discard(self, first: int, end: int) -> int:
-        """Take out what is there of [first, end); how many that were."""
+        """Remove the seqs of [first, end). Return how many there were."""
         if first == self.first and end < self.front_end:
             self.first = end  # the usual case: from the front of a run
             return end - first
@@ -109,7 +109,7 @@ class Runs:
         return before - self._count
 
     def _look(self) -> "array[int]":
-        """The array, which knows the front now."""
+        """Update the front of the array, and return the array."""
         pairs, at, first = self._array, self._head, self.first
         if first is not None and pairs[at] != first:
             self._count -= first - pairs[at]
@@ -117,7 +117,7 @@ class Runs:
         return pairs
 
     def _changed(self) -> None:
-        """The array has changed: know its front."""
+        """Update `first` and `front_end` from the array."""
         pairs, at = self._array, self._head
         if at < len(pairs):
             self.first, self.front_end = pairs[at], pairs[at + 1]
@@ -125,11 +125,11 @@ class Runs:
             self.first, self.front_end = None, 0
 
     def count(self, first: int, end: int) -> int:
-        """How many seqs of [first, end) are in it."""
+        """Return the number of seqs of [first, end)."""
         return sum(high - low for low, high in self._parts(first, end))
 
     def within(self, first: int, end: int) -> Iterator[int]:
-        """Those of [first, end), rising."""
+        """Yield the seqs of [first, end), rising."""
         for low, high in self._parts(first, end):
             yield from range(low, high)
 
@@ -164,13 +164,13 @@ class Runs:
         self._merge_at(at - 2)
 
     def _merge_at(self, at: int) -> None:
-        """Join a pair with the one behind it where they touch."""
+        """Join a pair with the next one if they touch."""
         pairs = self._array
         if self._head <= at and at + 2 < len(pairs) and pairs[at + 1] == pairs[at + 2]:
             del pairs[at + 1 : at + 3]
 
     def _pair_before(self, seq: int) -> int:
-        """Index of the last pair that starts at or before a seq; `_head - 2` if there is none."""
+        """Return the index of the last pair that starts at or before a seq, or `_head - 2`."""
         pairs, head = self._array, self._head
         pair = bisect_right(range((len(pairs) - head) // 2), seq, key=lambda n: pairs[head + 2 * n])
         return head + 2 * (pair - 1)
@@ -185,7 +185,7 @@ class Runs:
 
 
 def as_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:
-    """Seqs in any order as rising (first, count) pairs.
+    """Return seqs, given in any order, as rising (first, count) pairs.
 
     >>> as_runs([5, 3, 4, 9])
     [(3, 3), (9, 1)]

@@ -1,7 +1,6 @@
-"""A queue's files as others may read them, and what others put beside them.
+"""The files of a queue as the data pipeline reads them, and the segments it stages.
 
-For readers that want the log itself and not its messages one by one: the data pipeline. Only what
-is durable is told of. What they write is staged first, and adopted as a whole.
+Readers see only what is durable. Segments that they write are staged first and adopted as a whole.
 """
 
 from collections.abc import Mapping, Sequence
@@ -18,8 +17,8 @@ class SegmentInfo(NamedTuple):
 
     base_seq: int
     end_seq: int  # one above the last seq it stands for
-    size_bytes: int  # that are on disk for good
-    header: bytes  # a rewritten segment has another one
+    size_bytes: int  # durable bytes
+    header: bytes  # changes when the segment is rewritten
 
 
 class LogInfo(NamedTuple):
@@ -28,7 +27,7 @@ class LogInfo(NamedTuple):
     low: int  # entries below it were removed
     next_seq: int  # one above the last entry that is durable
     segments: Sequence[SegmentInfo]
-    seq_at_time: int | None = None  # the first entry at or after the time that was asked for
+    seq_at_time: int | None = None  # the first entry at or after the requested time
 
 
 class SnapshotInfo(NamedTuple):
@@ -52,16 +51,16 @@ class QueueSegments(NamedTuple):
 class SegmentBytes(NamedTuple):
     """A range of a segment."""
 
-    header: bytes  # of the very file that the range is from; empty for a snapshot
+    header: bytes  # of the file that was read; empty for a snapshot
     data: bytes
 
 
 class StagingInfo(NamedTuple):
-    """What one must know to write segments for a queue."""
+    """The facts that a writer of segments needs."""
 
     identity: int
     settings: Mapping[str, Any]
-    applications: Sequence[str] = ()  # that were asked for, and have a transaction in the queue
+    applications: Sequence[str] = ()  # of those asked for: have a transaction in the queue
 
 
 class StagedSegment(NamedTuple):
@@ -73,8 +72,8 @@ class StagedSegment(NamedTuple):
 
 
 class Adoption(NamedTuple):
-    """What came of an adoption."""
+    """The result of an adoption."""
 
     first_seq: int
     entries: int
-    repeated: bool  # the transaction was there already, and nothing was done
+    repeated: bool  # the transaction was adopted before; nothing was done

@@ -2,8 +2,8 @@
 
     state = fold(snapshot, messages, events)
 
-Messages are fed to every group, events are applied. Live and at recovery the same two calls are
-made with the same things, so recovery is a repetition of what happened.
+Messages are fed to every group, and events are applied. Live traffic and recovery make the same
+two calls with the same values, so recovery repeats what happened.
 """
 
 from collections.abc import Iterable, Mapping
@@ -27,10 +27,10 @@ class QueueState:
         self.deduplicated = 0  # messages that were not published again
         self.paused = False
         self.next_group = MAIN_GROUP + 1
-        self.ingested_upto = 1  # messages below it were looked at for dedup records
-        # After a fold: the numbers from which on nothing in the logs speaks of anything.
+        self.ingested_upto = 1  # messages below it were fed
+        # After a fold: the first message and the first event that no log refers to.
         self.spoken_of = self.next_event = 1
-        self.differs_from_log = False  # an event was passed over that must never count
+        self.differs_from_log = False  # an event was ignored that must never count
 
     def group_named(self, name: str) -> Group | None:
         return next((group for group in self.groups.values() if group.name == name), None)
@@ -38,7 +38,7 @@ class QueueState:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish_plain(self, first: int, end: int) -> None:
-        """Messages that need nothing remembered but that they are there."""
+        """Feed messages [first, end) without options."""
         for group in self.groups.values():
             if group.fed_upto <= first:
                 group.feed_plain(first, end)
@@ -47,7 +47,7 @@ class QueueState:
         self.ingested_upto = max(self.ingested_upto, end)
 
     def publish(self, entry: Entry) -> None:
-        """Any message, as it stands in the log."""
+        """Feed a message of any kind."""
         for group in self.groups.values():
             if group.fed_upto <= entry.seq:
                 feed_entry(group, entry)
@@ -66,7 +66,7 @@ class QueueState:
     # -- events ------------------------------------------------------------------------------------
 
     def apply(self, event: Event) -> None:
-        """The one way in which an event changes the queue."""
+        """Change the state by an event. There is no other way."""
         if event.type is EventType.GROUP_CREATED:
             self.groups[event.group] = Group(event.group, event.name, event.target_seq, self.moment)
             self.next_group = max(self.next_group, event.group + 1)
@@ -87,7 +87,7 @@ class QueueState:
         return () if group is None else (group,)
 
     def rebase(self, now_ns: int, mono_ns: int) -> None:
-        """After a restart, give the leases that are still held their time on the new clock."""
+        """After a restart: set when each lease ends on the new monotonic clock."""
         self.moment.mono_ns = mono_ns
         for group in self.groups.values():
             group.lease_ends.rebase(now_ns, mono_ns)
@@ -99,7 +99,7 @@ class QueueState:
 
 
 def feed_entry(group: Group, entry: Entry) -> None:
-    """Tell one group of one message."""
+    """Feed one message to one group."""
     group.feed(
         entry.seq,
         priority=entry.priority,

@@ -4,11 +4,12 @@ A plain message that waits is part of a run in a packed array. Only messages tha
 retried or keyed have an object of their own (a `Delivery`). Pure: no file, no clock, no lock.
 """
 
-from bisect import bisect
+from bisect import bisect, bisect_right
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
+from operator import neg
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
@@ -17,6 +18,7 @@ from penstock.queue.schedule import NEVER_NS, Delays, Timetable
 
 TimeOf = Callable[[int], int]  # seq -> nanoseconds
 _SPARE = 1024
+_FIRST_AHEAD, _MOST_AHEAD = 2, 128  # upcoming messages that are found at once
 
 
 class Lane:
@@ -60,18 +62,77 @@ class Lane:
             yield from fresh
 
 
+class Upcoming:
+    """The next messages of a group in the order of their delivery, found some ahead.
+
+    Finding them compares lanes, due times and ages, which is quick for many messages at once. A
+    message that is added later keeps the list valid if it comes after all of it: its priority is
+    not higher than any in the list, and it is younger than all of them. Otherwise the list is cut
+    before it, or cleared, and found again when it is needed.
+    """
+
+    __slots__ = ("_lowest_priority", "_since_ns", "count", "seqs", "until_ns")
+
+    def __init__(self) -> None:
+        self.seqs: list[int] = []  # the next one last
+        self.count = _FIRST_AHEAD  # how many to find next
+        self.until_ns = 0  # when a message may have aged enough to come first
+        self._since_ns: list[int] = []  # since when each has been ready, if the oldest comes first
+        self._lowest_priority = 0
+
+    def fill(
+        self, seqs: list[int], since_ns: list[int], *, lowest_priority: int, until_ns: int
+    ) -> None:
+        """Set the list, the next first. `since_ns` is empty if it is unknown or not rising."""
+        seqs.reverse()
+        since_ns.reverse()
+        self.seqs, self._since_ns = seqs, since_ns
+        self._lowest_priority, self.until_ns = lowest_priority, until_ns
+        self.count = min(2 * self.count, _MOST_AHEAD)
+
+    def added(self, priority: int, since_ns: int) -> None:
+        """Note a message that has been ready since a time; NEVER_NS if it was just published."""
+        if not self.seqs or (priority <= self._lowest_priority and since_ns == NEVER_NS):
+            return
+        if priority > self._lowest_priority or not self._since_ns:
+            self.clear()
+        elif since_ns <= self._since_ns[0]:
+            younger = bisect_right(self._since_ns, -since_ns, key=neg)
+            del self.seqs[:younger], self._since_ns[:younger]
+            self.count = max(len(self.seqs), _FIRST_AHEAD)
+
+    def taken(self, first: int, end: int) -> None:
+        """Note that messages [first, end) are not ready any more."""
+        seqs = self.seqs
+        if seqs:
+            if seqs[-1] == first and end == first + 1:
+                seqs.pop()
+                if self._since_ns:
+                    self._since_ns.pop()
+            else:
+                self.clear()
+
+    def clear(self) -> None:
+        if self.seqs:
+            self.seqs.clear()
+            self._since_ns.clear()
+            self.count = _FIRST_AHEAD
+
+
 class Waiting:
     """All waiting messages of a group, by priority and due time."""
 
     __slots__ = (
         "_deliveries",
         "_oldest",
+        "_promoted_ns",
         "delays",
         "lanes",
         "plain",
         "scheduled",
         "special",
         "timetable",
+        "upcoming",
     )
 
     def __init__(self, deliveries: Mapping[int, Delivery]) -> None:
@@ -83,6 +144,8 @@ class Waiting:
         self.timetable = Timetable()  # of scheduled messages
         self.delays = Delays()  # of delayed messages without a Delivery, scheduled or due
         self._oldest = _Oldest()
+        self._promoted_ns = 0  # what is due by then is in the lanes
+        self.upcoming = Upcoming()
 
     @property
     def ready(self) -> int:
@@ -95,10 +158,17 @@ class Waiting:
 
     # -- adding and taking -------------------------------------------------------------------------
 
-    def add_fresh(self, priority: int, seq: int) -> None:
-        """Add a message that is due since it was published."""
+    def add_plain(self, first: int, end: int) -> None:
+        """Add messages [first, end) that were just published, of the default priority."""
+        self.plain.add(first, end)
+        if self.upcoming.seqs:
+            self.upcoming.added(DEFAULT_PRIORITY, NEVER_NS)
+
+    def add_fresh(self, priority: int, seq: int, *, is_new: bool) -> None:
+        """Add a message that is due since it was published: just now, or earlier."""
         self.lanes[priority].fresh.add(seq, seq + 1)
         self.special += priority != DEFAULT_PRIORITY
+        self.upcoming.added(priority, NEVER_NS if is_new else 0)
 
     def add_delayed(self, seq: int, due_ns: int, priority: int) -> None:
         """Add a new message that is due later."""
@@ -107,11 +177,16 @@ class Waiting:
         self.scheduled += 1
 
     def schedule(self, seq: int, delivery: Delivery, due_ns: int) -> None:
-        """Add a message that has a Delivery. `promote` moves it to its lane, now or later."""
-        delivery.state, delivery.due_ns = State.SCHEDULED, due_ns
+        """Add a message that has a Delivery: to its lane if it is due, else to the timetable."""
+        delivery.due_ns = due_ns
         self._oldest.add(seq)
-        self.timetable.add(due_ns, seq)
-        self.scheduled += 1
+        if due_ns <= self._promoted_ns:
+            delivery.state = State.READY
+            self._add_due(due_ns, seq, delivery.priority)
+        else:
+            delivery.state = State.SCHEDULED
+            self.timetable.add(due_ns, seq)
+            self.scheduled += 1
 
     def park(self, seq: int, delivery: Delivery) -> None:
         """Mark a message as parked behind another of its key."""
@@ -120,6 +195,8 @@ class Waiting:
 
     def promote(self, now_ns: int) -> None:
         """Move messages that are due to their lanes."""
+        if now_ns > self._promoted_ns:
+            self._promoted_ns = now_ns
         if self.timetable.next_ns > now_ns:
             return
         for due_ns, seq in self.timetable.pop_upto(now_ns):
@@ -130,21 +207,31 @@ class Waiting:
                 delay = self.delays.get(seq)
                 assert delay is not None
                 priority = delay[1]
-            self.lanes[priority].due.add(due_ns, seq)
+            self._add_due(due_ns, seq, priority)
             self.scheduled -= 1
-            self.special += 1
+
+    def _add_due(self, due_ns: int, seq: int, priority: int) -> None:
+        self.lanes[priority].due.add(due_ns, seq)
+        self.special += 1
+        self.upcoming.added(priority, due_ns)
 
     def take(self, seq: int) -> tuple[int, int, bool] | None:
         """Remove a ready or scheduled message.
 
         Return its priority, its due time, and whether it was never delayed; None if it is not here.
         """
+        self.upcoming.taken(seq, seq + 1)
         delivery = self._deliveries.get(seq)
         if delivery is not None:
-            if delivery.state not in (State.READY, State.SCHEDULED):
+            if delivery.state is not State.READY and delivery.state is not State.SCHEDULED:
                 return None
             self._take_due(delivery.due_ns, delivery.priority, seq)
             return delivery.priority, delivery.due_ns, False
+        for priority, lane in enumerate(self.lanes):
+            if lane.fresh.first == seq:  # the usual case
+                lane.fresh.discard(seq, seq + 1)
+                self.special -= priority != DEFAULT_PRIORITY
+                return priority, 0, True
         if self.plain.discard(seq, seq + 1):
             return DEFAULT_PRIORITY, 0, True
         delay = self.delays.pop(seq)
@@ -159,11 +246,17 @@ class Waiting:
                     return priority, 0, True
         return None
 
+    def take_plain(self, first: int, end: int) -> None:
+        """Remove a run of plain messages."""
+        self.plain.discard(first, end)
+        if self.upcoming.seqs:
+            self.upcoming.taken(first, end)
+
     def _take_due(self, due_ns: int, priority: int, seq: int) -> None:
-        if self.timetable.remove(due_ns, seq):
-            self.scheduled -= 1
-        elif self.lanes[priority].due.remove(due_ns, seq):
+        if self.lanes[priority].due.remove(due_ns, seq):
             self.special -= 1
+        elif self.timetable.remove(due_ns, seq):
+            self.scheduled -= 1
 
     def take_below(self, target: int) -> tuple[int, list[int]]:
         """Remove ready and scheduled messages below a seq.
@@ -171,6 +264,7 @@ class Waiting:
         Return the number of those that were never delayed, and the seqs of the others.
         """
         count, others = 0, []
+        self.upcoming.clear()
         for lane in self.lanes:
             taken = lane.fresh.discard(0, target)
             count += taken
@@ -201,37 +295,50 @@ class Waiting:
 
         A message that waited `level_ns` is served one priority higher (0: strict priorities).
         """
-        lanes = [priority for priority, lane in enumerate(self.lanes) if len(lane)]
+        lanes = self._used_lanes()
         if len(lanes) > 1 and level_ns:
-            return self._aged(lanes, published_ns, due_ns, now_ns, level_ns)
+            aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)
+            return (seq for seq, _ in aged)
         return chain.from_iterable(
             self.lanes[priority].in_order(published_ns) for priority in reversed(lanes)
         )
 
-    def _aged(
-        self,
-        lanes: Sequence[int],
-        published_ns: TimeOf,
-        due_ns: TimeOf,
-        now_ns: int,
-        level_ns: int,
-    ) -> Iterator[int]:
-        heads: list[tuple[tuple[int, int, int], int, Iterator[int]]] = []
+    def since_ns(self, seq: int, due_ns: TimeOf) -> int:
+        """Return since when a ready message has been ready."""
+        delivery = self._deliveries.get(seq)
+        return due_ns(seq) if delivery is None else delivery.due_ns
 
-        def push_head(priority: int, seqs: Iterator[int]) -> None:
-            seq = next(seqs, None)
-            if seq is not None:
-                delivery = self._deliveries.get(seq)
-                since_ns = due_ns(seq) if delivery is None else delivery.due_ns
-                level = min(priority + max(now_ns - since_ns, 0) // level_ns, MAX_PRIORITY)
-                heappush(heads, ((-level, since_ns, -priority), seq, seqs))
+    def find_upcoming(
+        self, published_ns: TimeOf, due_ns: TimeOf, *, now_ns: int, level_ns: int
+    ) -> None:
+        """Fill `upcoming` with the next messages, more each time the list is used up."""
+        count, lanes = self.upcoming.count, self._used_lanes()
+        seqs: list[int] = []
+        since_ns: list[int] = []
+        lowest, until_ns = MAX_PRIORITY, NEVER_NS
+        if len(lanes) > 1 and level_ns:
+            aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)
+            for seq, priority in islice(aged, count):
+                seqs.append(seq)
+                lowest = min(lowest, priority)
+            until_ns = aged.until_ns
+        else:
+            for lowest in reversed(lanes):
+                lane = self.lanes[lowest]
+                seqs += islice(lane.in_order(published_ns), count - len(seqs))
+                if len(seqs) == count:
+                    break
+            if len(lanes) == 1 and lane.due:
+                since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
+        self.upcoming.fill(seqs, since_ns, lowest_priority=lowest, until_ns=until_ns)
 
-        for priority in lanes:
-            push_head(priority, self.lanes[priority].in_order(published_ns))
-        while heads:
-            (_, _, negative), seq, seqs = heappop(heads)
-            yield seq
-            push_head(-negative, seqs)
+    def _used_lanes(self) -> list[int]:
+        """Return the priorities that have ready messages, rising."""
+        return [
+            priority
+            for priority, lane in enumerate(self.lanes)
+            if lane.fresh.first is not None or lane.due.next_ns != NEVER_NS
+        ]
 
     def state_of(self, seq: int, now_ns: int) -> State:
         """Return the state of a message that has no Delivery and is not leased."""
@@ -255,6 +362,48 @@ class Waiting:
         seqs += islice(self.delays, count)
         seqs += self._oldest.lowest(count, self._deliveries)
         return sorted(seqs)[:count]
+
+
+class _Aged:
+    """Ready messages of several lanes, as (seq, priority), the next first.
+
+    A message that waited `level_ns` counts as one priority higher. `until_ns` is when one of those
+    that were compared rises by a level: the order may change then.
+    """
+
+    def __init__(
+        self,
+        waiting: Waiting,
+        lanes: Sequence[int],
+        published_ns: TimeOf,
+        due_ns: TimeOf,
+        now_ns: int,
+        level_ns: int,
+    ) -> None:
+        self.until_ns = NEVER_NS
+        self._waiting, self._due_ns = waiting, due_ns
+        self._now_ns, self._level_ns = now_ns, level_ns
+        self._heads: list[tuple[tuple[int, int, int], int, Iterator[int]]] = []
+        for priority in lanes:
+            self._push_head(priority, waiting.lanes[priority].in_order(published_ns))
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        heads = self._heads
+        while heads:
+            (_, _, negative), seq, seqs = heappop(heads)
+            self._push_head(-negative, seqs)
+            yield seq, -negative
+
+    def _push_head(self, priority: int, seqs: Iterator[int]) -> None:
+        seq = next(seqs, None)
+        if seq is None:
+            return
+        since_ns, level_ns = self._waiting.since_ns(seq, self._due_ns), self._level_ns
+        levels = max(self._now_ns - since_ns, 0) // level_ns
+        if priority + levels < MAX_PRIORITY:
+            self.until_ns = min(self.until_ns, since_ns + (levels + 1) * level_ns)
+        level = min(priority + levels, MAX_PRIORITY)
+        heappush(self._heads, ((-level, since_ns, -priority), seq, seqs))
 
 
 class _Oldest:
