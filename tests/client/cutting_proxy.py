@@ -20,7 +20,7 @@ class CuttingProxy:
     """Listens on a free port; one request and answer at a time on each connection."""
 
     def __init__(self, target_port: int) -> None:
-        self._target_port = target_port
+        self.target_port = target_port
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = self._listener.getsockname()[1]
         self.requests: list[bytes] = []  # first lines
@@ -61,7 +61,7 @@ class CuttingProxy:
 
     def _serve(self, client: socket.socket) -> None:
         client.settimeout(_PATIENCE_S)
-        with client, socket.create_connection(("127.0.0.1", self._target_port)) as server:
+        with client, socket.create_connection(("127.0.0.1", self.target_port)) as server:
             server.settimeout(_PATIENCE_S)
             try:
                 while request := read_message(client):

@@ -260,7 +260,7 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
         queue = penstock.open(proxy.url, queue="x")
         before = queue.enqueue(b"before")
     with RunningServer(tmp_path / "data") as second, queue:
-        proxy._target_port = second.port
+        proxy.target_port = second.port
         after = queue.enqueue(b"after")
         assert [message.id for message in queue.browse()] == [before, after]
 

@@ -483,7 +483,7 @@ def test_tasks_of_the_round_after_the_close_are_answered() -> None:
         await loop.run_in_executor(None, syncing.wait, DEADLINE_S)
         second = group.wait_async()
         closing = loop.run_in_executor(None, group.close)
-        while not group._closed:
+        while not group.is_closed:
             await asyncio.sleep(0)
         go_on.set()
         answers = await asyncio.gather(first, second, return_exceptions=True)

@@ -216,13 +216,13 @@ def test_compaction_by_itself_after_a_snapshot() -> None:
     store = QueueStore({"segment_bytes": 1024, "snapshot_every": 100, "auto_compact": True})
     background = store.queue.core.background_compaction
     assert background is not None
-    compact, done = background._compact, Event()
+    compact, done = background.compact, Event()
 
     def compact_and_tell() -> None:
         compact()
         done.set()
 
-    background._compact = compact_and_tell
+    background.compact = compact_and_tell
     publish(store.queue, 200)
     for _ in range(200):
         store.queue.dequeue()

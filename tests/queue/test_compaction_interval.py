@@ -46,13 +46,13 @@ def test_an_idle_queue_gives_its_space_back_at_the_interval() -> None:
     assert before.first_seq == 1
     background = store.queue.core.background_compaction
     assert background is not None
-    compact, done = background._compact, Event()
+    compact, done = background.compact, Event()
 
     def compact_and_tell() -> None:
         compact()
         done.set()
 
-    background._compact = compact_and_tell
+    background.compact = compact_and_tell
     store.clock.advance(60)
     assert done.wait(60)
     assert store.queue.stats().first_seq == 14

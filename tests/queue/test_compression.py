@@ -10,7 +10,7 @@ from penstock.codec.layout import GZIP, ZSTD
 from penstock.errors import InvalidInput, PayloadUnreadable
 from penstock.ledger import read_entry
 from penstock.queue import Queue
-from penstock.queue.compression import _zstd, compress
+from penstock.queue.compression import compress, zstd_module
 from tests.harness.queue_store import QueueStore
 
 TEXT = b"penstock " * 1000
@@ -21,7 +21,9 @@ methods = pytest.mark.parametrize(
         "gzip",
         pytest.param(
             "zstd",
-            marks=pytest.mark.skipif(_zstd() is None, reason="needs Python 3.14 or backports.zstd"),
+            marks=pytest.mark.skipif(
+                zstd_module() is None, reason="needs Python 3.14 or backports.zstd"
+            ),
         ),
     ],
 )
@@ -68,7 +70,7 @@ def test_an_unknown_method_is_refused(queue: Queue) -> None:
 def test_zstd_says_what_to_install_where_it_is_missing(
     queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.queue.compression._zstd", lambda: None)
+    monkeypatch.setattr("penstock.queue.compression.zstd_module", lambda: None)
     with pytest.raises(InvalidInput, match=r"backports\.zstd"):
         queue.enqueue(TEXT, compression="zstd")
 

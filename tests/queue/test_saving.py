@@ -111,7 +111,7 @@ def test_a_queue_with_a_large_state_goes_on_while_it_is_saved(
 
         return save_slowly
 
-    core.saver._save = slowly(real)
+    core.saver.write = slowly(real)
     assert LARGE_BYTES > 2000
     disk.may_go_on.set()
     for number in range(300):
@@ -138,7 +138,7 @@ def test_publishing_alone_saves_the_state_now_and_then(
     )
     store = QueueStore({"snapshot_every": 4, "sync": sync})
     saved: list[int] = []
-    store.queue.core.saver._save = lambda event_seq, blob: saved.append(len(blob))
+    store.queue.core.saver.write = lambda event_seq, blob: saved.append(len(blob))
     for _ in range(1000):
         store.queue.enqueue(b"x")
     assert 5 < len(saved) < 20  # a plain message weighs little

@@ -146,7 +146,7 @@ def test_a_stream_that_waits_is_stopped_at_once() -> None:
     stopper.stop()
     thread.join(60)
     assert not thread.is_alive()
-    assert stopper._wakers == []  # nothing is kept of a stream that ended
+    assert stopper.wakers == []  # nothing is kept of a stream that ended
 
 
 def test_a_stream_is_stopped_by_a_signal_handler(queue: Queue) -> None:

@@ -3,6 +3,7 @@
 See tests/harness/broker_simulation.py.
 """
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -37,7 +38,9 @@ def test_the_ring_has_teeth(monkeypatch: pytest.MonkeyPatch) -> None:
     """An answer before the sync does not get through."""
 
     def answers_early(queue: OpenQueue, result: Any, *_: object) -> Any:
-        return queue._done(result)
+        answer = asyncio.get_running_loop().create_future()
+        answer.set_result(result)
+        return answer
 
     monkeypatch.setattr(OpenQueue, "_durable", answers_early)
     with pytest.raises(AssertionError):

@@ -34,12 +34,12 @@ class GroupCommit:
         self._disk = Lock()
         self._gathering = _Round()  # the round that the next sync answers
         self._helper = _Helper(self._finish)
-        self._closed = False
+        self.is_closed = False
 
     def wait(self) -> None:
         """Return when everything written before this call is durable."""
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 raise _closed()
             mine = self._gathering
         self._finish(mine)
@@ -51,7 +51,7 @@ class GroupCommit:
         loop = asyncio.get_running_loop()
         future = loop.create_future()
         with self._lock:
-            if self._closed:
+            if self.is_closed:
                 raise _closed()
             mine = self._gathering
             tasks = mine.tasks.get(loop)
@@ -67,7 +67,7 @@ class GroupCommit:
     def close(self) -> None:
         """Refuse new callers, finish the last round, and end the helper thread."""
         with self._lock:
-            self._closed = True
+            self.is_closed = True
         self._finish(self._gathering)
         self._helper.end()
 

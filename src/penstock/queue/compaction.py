@@ -231,7 +231,7 @@ class BackgroundCompaction:
     def __init__(
         self, compact: Callable[[], object], name: str, *, clock: Clock, interval_s: float = 0.0
     ) -> None:
-        self._compact = compact
+        self.compact = compact
         self._name = name
         self._clock = clock
         self._interval_ns = round(interval_s * NS)
@@ -262,7 +262,7 @@ class BackgroundCompaction:
     def _run(self) -> None:
         while self._wait():
             try:
-                self._compact()
+                self.compact()
             except PenstockError as error:
                 log.warning("compaction of %s in the background failed: %s", self._name, error)
             except Exception:  # a bug; the next compaction may succeed

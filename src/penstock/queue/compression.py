@@ -12,7 +12,7 @@ _GZIP_OR_ZLIB = 47
 _METHODS = ("none", "gzip", "zstd")
 
 
-def _zstd() -> Any:
+def zstd_module() -> Any:
     """Return Python's own zstd (from 3.14), or its backport, or None."""
     try:
         from compression import zstd
@@ -28,7 +28,7 @@ def check_method(method: str, *, used: bool) -> None:
     """Raise InvalidInput if a method is unknown, or is used and not installed."""
     if method not in _METHODS:
         raise InvalidInput(f"compression is {method!r}; it must be one of none, gzip, zstd")
-    if method == "zstd" and used and _zstd() is None:
+    if method == "zstd" and used and zstd_module() is None:
         raise InvalidInput(
             "compression 'zstd' needs Python 3.14 or the package backports.zstd: install it, "
             "or use 'gzip'"
@@ -44,7 +44,7 @@ def compress(payload: bytes, method: str, *, level: int, min_bytes: int) -> tupl
         packer = zlib.compressobj(level, zlib.DEFLATED, _GZIP_WINDOW)
         packed, number = packer.compress(payload) + packer.flush(), GZIP
     else:
-        packed, number = _zstd().compress(payload, level), ZSTD
+        packed, number = zstd_module().compress(payload, level), ZSTD
     return (packed, number) if len(packed) <= len(payload) * _WORTH_IT else (payload, 0)
 
 
@@ -58,7 +58,7 @@ def decompress(payload: bytes, number: int, *, max_bytes: int) -> bytes:
             data = unpacker.decompress(payload, max_bytes + 1)
             whole = unpacker.eof
         elif number == ZSTD:
-            zstd = _zstd()
+            zstd = zstd_module()
             if zstd is None:
                 raise PayloadUnreadable(
                     "the payload is compressed with zstd: install the package backports.zstd"

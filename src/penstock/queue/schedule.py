@@ -222,6 +222,11 @@ class Delays:
     def __len__(self) -> int:
         return len(self._seqs) - self._gone
 
+    @property
+    def allocated(self) -> int:
+        """Return the number of entries in the arrays, removed ones included."""
+        return len(self._seqs)
+
     def __iter__(self) -> Iterator[int]:
         """Yield the seqs, rising."""
         return compress(self._seqs, (priority != _GONE for priority in self._priorities))

@@ -165,16 +165,16 @@ class Frozen:
     """The parts of a snapshot: bytes, and functions that make bytes."""
 
     def __init__(self) -> None:
-        self._behaviours: list[bytes | Callable[[], bytes]] = []
+        self._parts: list[bytes | Callable[[], bytes]] = []
         self.size = 0  # approximately
 
     def blob(self, data: bytes) -> None:
-        self._behaviours.append(data)
+        self._parts.append(data)
         self.size += len(data)
 
     def later(self, make: Callable[[], bytes], *, size: int) -> None:
         """Add a part that `done` makes."""
-        self._behaviours.append(make)
+        self._parts.append(make)
         self.size += size
 
     def json(self, value: object) -> None:
@@ -186,7 +186,7 @@ class Frozen:
     def done(self) -> bytes:
         """Return all parts, each with its length."""
         found: list[bytes] = []
-        for part in self._behaviours:
+        for part in self._parts:
             data = part if isinstance(part, bytes) else part()
             found += (_LENGTH.pack(len(data)), data)
         return b"".join(found)
@@ -222,7 +222,7 @@ class SnapshotSaver:
     """
 
     def __init__(self, save: Callable[[int, bytes], None], name: str) -> None:
-        self._save = save
+        self.write = save
         self._name = name
         self._turn = Lock()
         self._saved_event = 0
@@ -239,7 +239,7 @@ class SnapshotSaver:
         """Save a snapshot now."""
         with self._turn:
             if event_seq >= self._saved_event:
-                self._save(event_seq, frozen.done())
+                self.write(event_seq, frozen.done())
                 self._saved_event = event_seq
 
     def save_in_thread(self, event_seq: int, frozen: Frozen, on_saved: Callable[[], None]) -> None:

@@ -23,7 +23,7 @@ class Stopper:
 
     def __init__(self) -> None:
         self._stopped = False
-        self._wakers: list[Callable[[], None]] = []
+        self.wakers: list[Callable[[], None]] = []
 
     @property
     def stopped(self) -> bool:
@@ -37,17 +37,17 @@ class Stopper:
         Thread(target=self._wake, name="penstock stop", daemon=True).start()
 
     def _wake(self) -> None:
-        for wake in tuple(self._wakers):
+        for wake in tuple(self.wakers):
             wake()
 
     @contextmanager
     def waking(self, wake: Callable[[], None]) -> Iterator[None]:
         """Call `wake`, in another thread, if `stop` is called during the block."""
-        self._wakers.append(wake)
+        self.wakers.append(wake)
         try:
             yield
         finally:
-            self._wakers.remove(wake)
+            self.wakers.remove(wake)
 
 
 def is_stopped(stopper: Stopper | None) -> bool:
