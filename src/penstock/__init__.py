@@ -16,7 +16,7 @@ from penstock.ledger.compaction import CompactionResult
 from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
 from penstock.queue.facade import AnyQueue
-from penstock.queue.measuring import MetricsCollector, OperationTimes
+from penstock.queue.metrics import MetricsCollector, OperationTimes
 from penstock.queue.opening import check_directory_options, check_url_options
 from penstock.queue.queue import open_queue
 from penstock.queue.retry import FailedAttempt, RetryPolicy

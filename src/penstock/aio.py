@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 from penstock.checking import is_url, path_of
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import AnyAsyncQueue
-from penstock.queue.measuring import MetricsCollector, check_collector, measured
+from penstock.queue.metrics import MetricsCollector, check_collector, measured
 from penstock.queue.opening import check_directory_options, check_url_options, open_core
 from penstock.queue.queue import AsyncQueue
 from penstock.queue.retry import RetryPolicy

@@ -7,7 +7,7 @@ import pytest
 
 from penstock.clock import ManualClock
 from penstock.ledger import Ledger
-from penstock.queue import endings
+from penstock.queue import history
 from penstock.queue.history import all_events
 from penstock.queue.queue import open_queue
 
@@ -40,7 +40,7 @@ def test_pages_of_what_is_done_read_each_event_once(
             read.append(event.event_seq)
             yield event
 
-    monkeypatch.setattr(endings, "all_events", counted)
+    monkeypatch.setattr(history, "all_events", counted)
     with open_queue(str(tmp_path / "queue"), {"sync": "never"}) as queue:
         ids = [queue.enqueue(b"%d" % number) for number in range(10)]
         for id_ in ids[::2]:

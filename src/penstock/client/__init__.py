@@ -25,7 +25,7 @@ from penstock.client.connection import Exchange
 from penstock.client.options import ClientKeywords, ClientOptions, OpenOptions
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.errors import InvalidInput
-from penstock.queue.measuring import MetricsCollector, check_collector, measured
+from penstock.queue.metrics import MetricsCollector, check_collector, measured
 
 _DEFAULTS = ClientOptions()
 

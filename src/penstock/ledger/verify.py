@@ -82,15 +82,21 @@ def _verify(
         total = sum(segment.end for _, log in logs for segment in log.segments.all)
         for label, log in logs:
             _verify_log(log, label, report, lambda done: _tell(on_progress, done, total))
-        for seq in ledger.snapshot_seqs():
-            report.snapshots += 1
-            try:
-                ledger.read_snapshot(seq)
-            except FileNotFoundError:
-                continue  # a writer beside us has newer ones by now
-            except (ValueError, OSError) as error:
-                ledger.report(Damage(f"snapshots/{snapshot_name(seq)}", 0, 0, 1, 0, str(error)))
+        report.snapshots = verify_snapshots(ledger)
     return report
+
+
+def verify_snapshots(ledger: Ledger) -> int:
+    """Read every snapshot, and report those that are damaged. Return how many there are."""
+    seqs = ledger.snapshot_seqs()
+    for seq in seqs:
+        try:
+            ledger.read_snapshot(seq)
+        except FileNotFoundError:
+            continue  # a writer has replaced it by a newer one
+        except (ValueError, OSError) as error:
+            ledger.report(Damage(f"snapshots/{snapshot_name(seq)}", 0, 0, 1, 0, str(error)))
+    return len(seqs)
 
 
 def _tell(on_progress: Progress | None, done: int, total: int) -> None:

@@ -23,10 +23,9 @@ from penstock.model import (
 )
 from penstock.queue.core import QueueCore
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
-from penstock.queue.endings import Endings
 from penstock.queue.events import ALL_GROUPS, Cause, EventType
 from penstock.queue.group import Group
-from penstock.queue.history import events_of
+from penstock.queue.history import Endings, events_of
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 
 STATES = {state.name.lower(): state for state in State}
@@ -40,7 +39,7 @@ class Inspecting:
 
     def __init__(self, core: QueueCore) -> None:
         self._core = core
-        self._endings = Endings(core)
+        self._endings = Endings(core.ledger)
 
     # -- one message -------------------------------------------------------------------------------
 

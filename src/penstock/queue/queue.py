@@ -54,7 +54,7 @@ from penstock.queue.facade import (
     Progress,
     QueueMethods,
 )
-from penstock.queue.measuring import MetricsCollector, check_collector, measured
+from penstock.queue.metrics import MetricsCollector, check_collector, measured
 from penstock.queue.opening import open_core
 from penstock.queue.operation_handlers import run
 from penstock.queue.retry import RetryPolicy
