@@ -6,11 +6,13 @@ import pytest
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
-from penstock.broker.store import Settlement
-from penstock.errors import InvalidInput, NoSuchQueue
+from penstock.broker.store import Settlement, save_document
+from penstock.errors import InvalidInput, LedgerError, NoSuchQueue
 from penstock.names import QueueName
 from penstock.operations import Discard, GetStats, Redrive
 from tests.broker.conftest import OpenBroker
+from tests.broker.test_several_brokers import two_brokers
+from tests.harness.virtual_loop import LoopClock
 
 ANN = Caller("ann")
 QUEUE = QueueName("shop", "orders")
@@ -62,7 +64,7 @@ async def test_a_dry_run_and_a_bad_rate_change_nothing(open_broker: OpenBroker) 
         assert await ready(broker) == 0
 
 
-async def test_a_deleted_queue_or_a_stop_ends_it(open_broker: OpenBroker) -> None:
+async def test_a_deleted_queue_ends_it(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await kill(broker, 10)
         await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
@@ -70,9 +72,79 @@ async def test_a_deleted_queue_or_a_stop_ends_it(open_broker: OpenBroker) -> Non
         await asyncio.sleep(20)
         with pytest.raises(NoSuchQueue):
             await broker.run(ANN, GetStats(), QUEUE)
-        await kill(broker, 10)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        assert await broker.store.load_document("redrives.json") is None
+
+
+@pytest.mark.parametrize("named", [False, True])
+async def test_a_restart_goes_on_with_it_and_redrives_none_that_died_since(
+    open_broker: OpenBroker, named: bool
+) -> None:
+    async with open_broker() as broker:
+        ids = await kill(broker, 10)
+        await broker.redrive_paced(ANN, QUEUE, Redrive(ids if named else None), 1)
         await asyncio.sleep(3)
+        (again,) = await broker.lease(ANN, QUEUE)
+        await broker.settle(ANN, [Settlement("nack", again.receipt, dead=True)])
+    async with open_broker() as broker:
+        await asyncio.sleep(2)
+        assert 4 <= await ready(broker) <= 6
+        await asyncio.sleep(20)
+        stats = await broker.run(ANN, GetStats(), QUEUE)
+        assert (stats.ready, stats.dead, stats.redriven) == (9, 1, 10)
+        assert await broker.store.load_document("redrives.json") is None
+
+
+async def test_a_limit_holds_over_a_restart(open_broker: OpenBroker) -> None:
+    async with open_broker() as broker:
+        await kill(broker, 10)
+        assert await broker.redrive_paced(ANN, QUEUE, Redrive(limit=6), 1) == 6
+        await asyncio.sleep(3.5)
     async with open_broker() as broker:
         await asyncio.sleep(20)
-        assert 3 <= await ready(broker) <= 4
+        stats = await broker.run(ANN, GetStats(), QUEUE)
+        assert (stats.ready, stats.dead) == (6, 4)
+
+
+async def test_a_document_that_cannot_be_read_leaves_the_rest_dead(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        await kill(broker, 3)
+        await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        await asyncio.sleep(0.5)
+        await save_document(broker.store, "redrives.json", b"{")
+    async with open_broker() as broker:
+        await asyncio.sleep(20)
+        assert await ready(broker) == 1
+
+
+async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(
+    clock: LoopClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with two_brokers(clock) as (first, second):
+        await kill(first, 100)
+        assert await first.redrive_paced(ANN, QUEUE, Redrive(), 1) == 100
+        for passed in (10, 20):  # not twice as fast
+            await asyncio.sleep(10)
+            assert passed <= await ready(second) <= passed + 1
+
+        def fail(*_: object) -> object:
+            raise LedgerError("no connection to the store")
+
+        for name in ("acquire_lock", "release_lock", "load_document", "replace_document"):
+            monkeypatch.setattr(first.store, name, fail)
+        await asyncio.sleep(60)
+        assert 60 <= await ready(second) <= 81  # with a pause until the lock ended
+        await asyncio.sleep(60)
+        assert await ready(second) == 100
+        monkeypatch.undo()
+
+
+async def test_a_stopped_broker_hands_it_over(clock: LoopClock) -> None:
+    async with two_brokers(clock) as (first, second):
+        await kill(first, 20)
+        await first.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        await asyncio.sleep(2)
+        await first.stop()
+        await asyncio.sleep(35)
+        assert await ready(second) == 20

@@ -79,12 +79,13 @@ class Broker:
         )
         self.files = FileDoor(store, self.admit, self._in_queue.do)
         self._limits = self._buckets()
-        self._paced = PacedRedrives(store)
-        self._open = False
         self.node_id = secrets.token_hex(16)  # of this broker, as long as it runs
+        self._paced = PacedRedrives(store, self.clock, self.node_id)
+        self._open = False
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
-        self.on_document_changed: list[Callable[[str], None]] = []  # told the document's name
+        # Told the names of documents that changed.
+        self.on_document_changed: list[Callable[[str], None]] = [self._paced.on_document]
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -99,6 +100,7 @@ class Broker:
             made = secrets.token_hex(16).encode()
             found = await update_document(self.store, _SECRET_DOCUMENT, lambda old: old or made)
             self.secret = found or made
+            await self._paced.start()
         except BaseException:
             await self.store.close()
             raise
@@ -339,7 +341,10 @@ class Broker:
     def redrive_paced(
         self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
     ) -> Future[int]:
-        """Redrive at most `max_rate` dead letters a second, in the background. Return how many."""
+        """Redrive at most `max_rate` dead letters a second, in the background. Return how many.
+
+        It goes on after a restart, or on another broker of the store.
+        """
         self.admit(caller, redrive.verb, queue.namespace)
         check_number("max_rate", max_rate, 0, 1e9)
         return self._paced.redrive(queue, redrive, rate_per_s=max_rate)

@@ -9,8 +9,8 @@ import pytest
 
 from penstock.broker import Broker, BrokerSettings, EmbeddedStore
 from penstock.broker.access import INSIDE
+from penstock.broker.ownership import LOCK_S, RENEW_S
 from penstock.broker.webhooks import Circuit, Webhooks
-from penstock.broker.webhooks.webhooks import LOCK_S, RENEW_S
 from penstock.errors import LedgerError, NoSuchWebhook
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import Stats

@@ -12,6 +12,7 @@ from typing import Any
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
+from penstock.broker.ownership import Ownership, Renewal
 from penstock.broker.webhooks.addresses import check_url
 from penstock.broker.webhooks.delivery_log import DeliveryLogs, DeliveryPage
 from penstock.broker.webhooks.outcome import EPOCHQUEUE_RETRY_S, STANDARD_RETRY_S, Circuit
@@ -38,8 +39,6 @@ from penstock.model import MAIN_GROUP_NAME
 from penstock.names import QueueName, check_name
 from penstock.operations import CreateGroup, DeleteGroup, ReleaseHolder, Verb
 
-LOCK_S = 30.0  # how long a broker that died keeps its subscriptions
-RENEW_S = 10.0
 MAX_RETRY_WAITS = 20
 _MAX_RETRY_WAIT_S = 7 * 86400.0
 _GRACE_S = 5.0  # for deliveries under way when the broker stops
@@ -56,11 +55,10 @@ class Webhooks:
         self._register = Register(broker.store)
         self._pushers: dict[str, Pusher] = {}
         self._logs = DeliveryLogs(broker)
-        self._owned_until: dict[str, float] = {}  # by subscription: the end of our lock, loop time
+        self._owned = Ownership(broker.store, broker.node_id, "webhook")
+        self._renewal = Renewal(self._update, is_needed=lambda: self._register.is_used)
         self._changing = asyncio.Lock()
         self._background: set[asyncio.Task[None]] = set()
-        self._has_changed = asyncio.Event()  # the subscriptions, perhaps by another broker
-        self._keeping: asyncio.Task[None] | None = None
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -68,14 +66,14 @@ class Webhooks:
         """Load the subscriptions and push those that no other broker pushes."""
         self._broker.on_deleted.append(self._queue_deleted)
         self._broker.on_document_changed.append(self._document_changed)
-        await self._update()
-        self._keeping = asyncio.get_running_loop().create_task(self._keep())
+        async with self._changing:
+            await self._register.load()
+            await self._update_all()
+        self._renewal.start()
 
     async def stop(self, *, grace_s: float = _GRACE_S) -> None:
         """Wait up to `grace_s` for deliveries under way, release the rest, and save the logs."""
-        if self._keeping is not None:
-            self._keeping.cancel()
-            await asyncio.wait([self._keeping])
+        await self._renewal.stop()
         pushers, self._pushers = list(self._pushers.values()), {}
         await asyncio.gather(*(pusher.stop(grace_s) for pusher in pushers))
         if self._background:
@@ -85,51 +83,44 @@ class Webhooks:
         while self._background:
             await asyncio.wait(self._background)
         await self._logs.save()
-        for id_ in list(self._owned_until):
-            await self._disown(id_)
+        for id_ in self._owned.ids:
+            await self._owned.release(id_)
         await self._sender.close()
 
     # -- ownership ---------------------------------------------------------------------------------
 
     def _document_changed(self, name: str) -> None:
         if name == DOCUMENT:
-            self._has_changed.set()
-
-    async def _keep(self) -> None:
-        """Renew the locks, take over those that ended, and follow the changes of other brokers."""
-        while True:
-            try:
-                async with asyncio.timeout(RENEW_S if self._register.is_used else None):
-                    await self._has_changed.wait()
-            except TimeoutError:
-                pass
-            self._has_changed.clear()
-            try:
-                await self._update()
-            except (PenstockError, OSError) as error:
-                warn("webhooks not read", "all", error)
-                self._stop_overdue()
+            self._renewal.changed()
 
     async def _update(self) -> None:
+        """Renew the locks, take over those that ended, and follow the changes of other brokers."""
+        try:
+            async with self._changing:
+                await self._register.load()
+                await self._update_all()
+        except (PenstockError, OSError) as error:
+            warn("webhooks not read", "all", error)
+        for id_ in self._owned.lapsed():  # another broker may push them by now
+            self._lose(id_)
+
+    async def _update_all(self) -> None:
         """Make the pushers agree with the subscriptions and the locks."""
-        async with self._changing:
-            await self._register.load()
-            for one in list(self._register):
-                try:
-                    await self._update_one(one)
-                except (PenstockError, OSError) as error:
-                    warn("webhook not updated", one.id, error)
-            for id_ in {*self._pushers, *self._owned_until}:
-                if self._register.get(id_) is None:
-                    self._stop_pushing(id_)
-                    self._logs.drop(id_)
-                    await self._disown(id_)
-        self._stop_overdue()
+        for one in list(self._register):
+            try:
+                await self._update_one(one)
+            except (PenstockError, OSError) as error:
+                warn("webhook not updated", one.id, error)
+        for id_ in self._owned.ids:
+            if self._register.get(id_) is None:
+                self._stop_pushing(id_)
+                self._logs.drop(id_)
+                await self._owned.release(id_)
 
     async def _update_one(self, subscription: Subscription) -> None:
         id_ = subscription.id
-        is_new = id_ not in self._owned_until
-        if not await self._own(id_):
+        is_new = id_ not in self._owned
+        if not await self._owned.take(id_):
             self._lose(id_)
         elif not self._broker.has_queue(subscription.queue):
             await self._remove(subscription)
@@ -139,30 +130,8 @@ class Webhooks:
             self._stop_pushing(id_)
             self._start_pushing(subscription)
 
-    async def _own(self, id: str) -> bool:
-        """Take or renew the lock of a subscription. Return False if another broker has it."""
-        began = asyncio.get_running_loop().time()
-        owner = self._broker.node_id
-        if not await self._broker.store.acquire_lock(_lock(id), owner, LOCK_S):
-            return False
-        self._owned_until[id] = began + LOCK_S
-        return True
-
-    async def _disown(self, id: str) -> None:
-        if self._owned_until.pop(id, None) is not None:
-            try:
-                await self._broker.store.release_lock(_lock(id), self._broker.node_id)
-            except (PenstockError, OSError) as error:  # it ends by itself
-                warn("webhook lock not released", id, error)
-
-    def _stop_overdue(self) -> None:
-        """Stop pushing what another broker may push by now: the lock could not be renewed."""
-        now = asyncio.get_running_loop().time()
-        for id_ in [id_ for id_, until in self._owned_until.items() if until <= now]:
-            self._lose(id_)
-
     def _lose(self, id: str) -> None:
-        if self._owned_until.pop(id, None) is not None:
+        if self._owned.forget(id):
             warn("webhook taken over by another broker", id, "the lock was not renewed in time")
         self._stop_pushing(id, grace_s=0)
         self._logs.drop(id)
@@ -225,11 +194,11 @@ class Webhooks:
     async def _create(self, subscription: Subscription) -> Subscription:
         async with self._changing:
             self._register.check()
-            await self._own(subscription.id)  # first: another broker might push it at once
+            await self._owned.take(subscription.id)  # first: another broker might push it at once
             try:
                 await self._register.add(subscription)
             except BaseException:
-                await self._disown(subscription.id)
+                await self._owned.release(subscription.id)
                 raise
             try:
                 await self._make_group(subscription)
@@ -256,7 +225,7 @@ class Webhooks:
         if pusher is not None:
             return pusher.circuit
         is_pushed = subscription is not None and subscription.enabled
-        return Circuit.UNKNOWN if is_pushed and id not in self._owned_until else Circuit.CLOSED
+        return Circuit.UNKNOWN if is_pushed and id not in self._owned else Circuit.CLOSED
 
     async def change(
         self,
@@ -302,7 +271,7 @@ class Webhooks:
                 new = self._register.get(id)
                 if new is None:
                     raise NoSuchWebhook(f"there is no webhook {id!r}")
-                if id in self._owned_until:
+                if id in self._owned:
                     self._stop_pushing(id)
                     self._start_pushing(new)
                 return new
@@ -357,7 +326,7 @@ class Webhooks:
                 pass
         await self._register.remove(subscription.id)
         await self._logs.delete(subscription.id)
-        await self._disown(subscription.id)
+        await self._owned.release(subscription.id)
 
     async def _queue_deleted(self, queue: QueueName) -> None:
         """Delete the webhooks of a queue, even if a queue of that name is created at once."""
@@ -410,10 +379,6 @@ class Webhooks:
                 self._stop_pushing(id)
             except (PenstockError, OSError) as error:
                 warn("webhook not saved", id, error)
-
-
-def _lock(id: str) -> str:
-    return f"webhook:{id}"
 
 
 def _first_secrets(style: Style, secret: str | None) -> tuple[Secret, ...]:
