@@ -1,4 +1,4 @@
-"""A broker on a virtual clock, for one test."""
+"""A broker on a virtual clock, on each store. `ON_DISK = True` in a module: it needs real files."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -9,6 +9,7 @@ import pytest
 
 from penstock.broker import Broker, BrokerSettings, EmbeddedStore
 from penstock.ledger.files import Files
+from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
@@ -22,9 +23,18 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
     return run_coroutine_test(pyfuncitem)
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    if "open_broker" in metafunc.fixturenames:
+        on_disk = getattr(metafunc.module, "ON_DISK", False)
+        stores = ["embedded"] if on_disk else ["embedded", "memory"]
+        metafunc.parametrize("open_broker", stores, indirect=True)
+
+
 @pytest.fixture
-def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
-    """`async with open_broker(setting=…) as broker`, again and again on the same directory."""
+def open_broker(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock) -> OpenBroker:
+    """`async with open_broker(setting=…) as broker`, again and again on the same data."""
+    in_memory = MemoryFiles() if request.param == "memory" else None
+    path = "/data" if in_memory else str(tmp_path / "data")
 
     @asynccontextmanager
     async def opened(
@@ -36,11 +46,11 @@ def open_broker(tmp_path: Path, clock: LoopClock) -> OpenBroker:
     ) -> AsyncIterator[Broker]:
         settings.setdefault("max_wait_s", 3600)
         store = EmbeddedStore(
-            str(tmp_path / "data"),
+            path,
             clock=clock,
             max_open=max_open,
             idle_close_s=idle_close_s,
-            files=files,
+            files=files or in_memory,
             sync_threads=LoopThreads,
         )
         broker = Broker(store, BrokerSettings(**settings), clock=clock)

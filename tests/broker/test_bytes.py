@@ -20,6 +20,8 @@ from penstock.queue.messages import size_of
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
+ON_DISK = True
+
 ORDERS = QueueName("default", "orders")
 KIB = 1024
 

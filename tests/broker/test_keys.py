@@ -17,6 +17,8 @@ from penstock.errors import (
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
 
+ON_DISK = True
+
 
 def editor(path: Path) -> KeyEditor:
     """The keys of a directory, as another process changes them."""

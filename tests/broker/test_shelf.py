@@ -20,6 +20,8 @@ from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import Mark, RecordedFiles
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
+ON_DISK = True
+
 ANN = Caller("ip:ann")
 
 
