@@ -1,11 +1,11 @@
-"""Reading the Markdown pages: their tables, and the quantities in them."""
+"""Read the tables and quantities of the Markdown pages."""
 
 import re
 from pathlib import Path
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 
-Row = dict[str, str]  # by the name of the column
+Row = dict[str, str]  # by column
 
 _UNITS = {
     "s": 1,
@@ -19,7 +19,7 @@ _UNITS = {
 
 
 def tables(page: str) -> list[list[Row]]:
-    """The tables of a page, each a list of its rows."""
+    """Return the tables of a page, each as a list of its rows."""
     found: list[list[Row]] = []
     columns: list[str] = []
     for line in (DOCS / page).read_text().splitlines():
@@ -36,17 +36,17 @@ def tables(page: str) -> list[list[Row]]:
 
 
 def rows_with(page: str, *columns: str) -> list[Row]:
-    """All rows of the tables that have these columns."""
+    """Return all rows of the tables that have these columns."""
     return [row for table in tables(page) for row in table if set(columns) <= set(row)]
 
 
 def unquoted(cell: str) -> str:
-    """A name without its backticks."""
+    """Return a name without its backticks."""
     return cell.replace("`", "")
 
 
 def quantity(text: str) -> float:
-    """A number as the pages write it.
+    """Return a number that is written as on the pages.
 
     >>> [quantity(text) for text in ("64 KiB", "0x40", "0o600", "2^63 - 1", "0.5 s", "10,000")]
     [65536, 64, 384, 9223372036854775807, 0.5, 10000]

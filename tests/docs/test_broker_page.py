@@ -1,4 +1,4 @@
-"""The broker's page states its settings, series, verbs and causes as they are in the code."""
+"""The broker page matches the code: settings, metrics, verbs and causes."""
 
 from dataclasses import fields
 
@@ -21,7 +21,7 @@ def test_every_setting_is_listed_in_the_order_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_default_is_the_one_stated(name: str) -> None:
+def test_default_matches_the_code(name: str) -> None:
     default, stated = getattr(BrokerSettings(), name), SETTINGS[name]["default"]
     if isinstance(default, bool):
         assert stated == str(default).lower()

@@ -1,4 +1,4 @@
-"""The client's page: its examples run against a real broker, its tables are those of the code."""
+"""The client page: its examples run against a real broker, its tables match the code."""
 
 import re
 from contextlib import redirect_stdout

@@ -1,4 +1,4 @@
-"""The page about dialects lists every route they have, and no other."""
+"""The dialects page lists every route, and no other."""
 
 from penstock.server import ws
 from penstock.server.dialects import epochqueue, rivetq

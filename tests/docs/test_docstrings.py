@@ -1,4 +1,4 @@
-"""Every `>>>` example in the source, and in what the tests stand on, answers what it says."""
+"""Every `>>>` example in the source and in the test helpers prints what it says."""
 
 import doctest
 import importlib

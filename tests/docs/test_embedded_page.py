@@ -1,4 +1,4 @@
-"""The guide's tables of options, codes and limits are those of the code."""
+"""The tables of options, codes and limits in the guide match the code."""
 
 import inspect
 import re
@@ -40,7 +40,7 @@ def test_every_code_of_why_is_listed() -> None:
 @pytest.mark.parametrize(
     "row", rows_with(PAGE, "constant", "value"), ids=lambda row: row["constant"]
 )
-def test_limit_is_the_one_stated(row: Row) -> None:
+def test_limit_matches_the_code(row: Row) -> None:
     name = unquoted(row["constant"])
     home = next(m for m in (drafting, delivering, decisions, settings) if hasattr(m, name))
     assert quantity(row["value"]) == getattr(home, name)

@@ -64,7 +64,7 @@ def test_worked_example_is_the_file_that_the_ledger_writes(tmp_path: Path) -> No
     assert f"has these {len(in_page)} bytes" in (DOCS / EXAMPLE).read_text()
 
 
-def test_queue_json_in_the_page_is_whole() -> None:
+def test_queue_json_on_the_page_is_valid() -> None:
     text = (DOCS / PAGE).read_text().partition("```json\n")[2].partition("```")[0]
     assert Manifest.unpack(text.encode()) == Manifest(IDENTITY, CREATED_AT_S * SECOND_NS)
     assert (
@@ -73,7 +73,7 @@ def test_queue_json_in_the_page_is_whole() -> None:
     )
 
 
-def test_closed_json_in_the_page_is_that_of_the_example(tmp_path: Path) -> None:
+def test_closed_json_on_the_page_matches_the_example(tmp_path: Path) -> None:
     write_example(tmp_path)
     text = TEXT.partition(f"**`{CLOSED_NAME}`**")[2]
     assert text.startswith(f", at most {MAX_CLOSED_BYTES >> 10} KiB")
@@ -98,7 +98,7 @@ def test_every_constant_is_in_the_page_with_its_value(module: ModuleType) -> Non
         assert stated == value, name
 
 
-def test_the_page_names_no_constant_that_is_gone() -> None:
+def test_every_constant_on_the_page_exists() -> None:
     known = {**constants(layout), **constants(segment_header)}
     named = {unquoted(row["constant"]) for row in rows_with(PAGE, "constant", "value")}
     assert named - set(known) == set()

@@ -70,7 +70,7 @@ def test_every_variable_of_the_environment_is_a_setting(page: Path) -> None:
 
 
 def names_of_code() -> set[str]:
-    """Settings, fields of requests and answers, and what is public in Python."""
+    """Return all settings, fields of requests and answers, and public names of Python."""
     known = set(CODES)
     for options in (
         *(BrokerSettings, ServerSettings, QueueSettings),
@@ -114,8 +114,10 @@ def test_every_setting_and_field_exists(page: Path) -> None:
 
 
 def command_lines(page: Path) -> list[str]:
-    """The command lines in the indented and fenced blocks of a page, and in its code spans. A span
-    that ends in an option only names it, as `penstock keys create --value`."""
+    """Return the command lines in the blocks and code spans of a page.
+
+    A span that ends in an option only names it, as `penstock keys create --value`.
+    """
     text = page.read_text().replace("\\\n", " ")
     blocks = re.findall(r"^(?: {4,}|\$ )(.*)$", text, re.MULTILINE)
     spans = re.findall(r"`(penstock [^`\n]+)`", text)
@@ -131,7 +133,7 @@ LINES = [(page, line) for page in PAGES for line in command_lines(page)]
 
 
 @pytest.mark.parametrize(("page", "line"), LINES, ids=[line for _, line in LINES])
-def test_every_command_line_is_one_that_is_read(page: Path, line: str) -> None:
+def test_every_command_line_parses(page: Path, line: str) -> None:
     words = shlex.split(line, comments=True)[1:]
     command: Any = typer.main.get_command(app)
     context = None

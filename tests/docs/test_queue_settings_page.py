@@ -1,4 +1,4 @@
-"""The settings page states each setting of a queue as it is in the code."""
+"""The settings page matches the code."""
 
 from dataclasses import fields
 
@@ -23,7 +23,7 @@ def test_every_setting_is_listed_in_the_order_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_default_is_the_one_stated(name: str) -> None:
+def test_default_matches_the_code(name: str) -> None:
     default = getattr(QueueSettings(), name)
     stated = ROWS[name]["default"]
     if name in CHOICES:
@@ -33,7 +33,7 @@ def test_default_is_the_one_stated(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", RANGES)
-def test_range_is_the_one_stated(name: str) -> None:
+def test_range_matches_the_code(name: str) -> None:
     low, high = (quantity(end) for end in ROWS[name]["range"].split(" to "))
     for inside in (low, high):
         assert made(name, inside) == inside
@@ -43,7 +43,7 @@ def test_range_is_the_one_stated(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CHOICES)
-def test_choices_are_those_stated(name: str) -> None:
+def test_choices_match_the_code(name: str) -> None:
     choices = ROWS[name]["range"].split(", ")
     if isinstance(getattr(QueueSettings(), name), bool):
         assert sorted(choices) == ["False", "True"]

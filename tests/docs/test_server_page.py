@@ -1,4 +1,4 @@
-"""The pages about the server state its settings, problems and series as they are in the code."""
+"""The server and HTTP pages match the code: settings, errors and metrics."""
 
 from dataclasses import fields
 
@@ -20,7 +20,7 @@ def test_every_setting_is_listed_in_the_order_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_default_is_the_one_stated(name: str) -> None:
+def test_default_matches_the_code(name: str) -> None:
     default, stated = getattr(ServerSettings(), name), SETTINGS[name]["default"]
     if default in ("", ()):
         assert stated == "none"
@@ -33,7 +33,7 @@ def test_default_is_the_one_stated(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_what_can_be_reloaded_is_stated(name: str) -> None:
+def test_reloadable_settings_are_marked(name: str) -> None:
     assert SETTINGS[name]["reloaded"] == ("yes" if name in RELOADABLE else "no")
 
 

@@ -1,4 +1,4 @@
-"""The durability page states the settings and limits as they are in the code."""
+"""The durability page matches the code: settings and limits."""
 
 from dataclasses import fields
 from typing import Any
@@ -24,7 +24,7 @@ ROWS = {unquoted(row["setting"]): row for row in rows_with(PAGE, "setting", "def
 
 
 def made(**changes: Any) -> LedgerSettings:
-    """Settings in which only what is changed can be out of range."""
+    """Return settings in which only the changed ones can be out of range."""
     room = {} if "largest_step_bytes" in changes else {"largest_step_bytes": 1 << 30}
     return LedgerSettings(**{**room, **changes})
 
@@ -34,7 +34,7 @@ def test_every_setting_is_listed_in_the_order_of_the_code() -> None:
 
 
 @pytest.mark.parametrize("name", list(ROWS))
-def test_default_is_the_one_stated(name: str) -> None:
+def test_default_matches_the_code(name: str) -> None:
     default = getattr(LedgerSettings(), name)
     stated = ROWS[name]["default"]
     assert (stated if isinstance(default, bool | str) else quantity(stated)) in (
@@ -44,7 +44,7 @@ def test_default_is_the_one_stated(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, row in ROWS.items() if " to " in row["range"]])
-def test_range_is_the_one_stated(name: str) -> None:
+def test_range_matches_the_code(name: str) -> None:
     low_text, high_text = ROWS[name]["range"].split(" to ")
     high = quantity(high_text)
     low = getattr(LedgerSettings(), low_text) if low_text in ROWS else quantity(low_text)
@@ -59,7 +59,7 @@ def test_range_is_the_one_stated(name: str) -> None:
     "name",
     [name for name, row in ROWS.items() if "," in row["range"] and " to " not in row["range"]],
 )
-def test_choices_are_those_stated(name: str) -> None:
+def test_choices_match_the_code(name: str) -> None:
     choices = ROWS[name]["range"].split(", ")
     if isinstance(getattr(LedgerSettings(), name), bool):
         assert sorted(choices) == ["False", "True"]
@@ -74,14 +74,14 @@ def test_choices_are_those_stated(name: str) -> None:
 @pytest.mark.parametrize(
     "row", rows_with(PAGE, "constant", "value"), ids=lambda row: row["constant"]
 )
-def test_limit_is_the_one_stated(row: Row) -> None:
+def test_limit_matches_the_code(row: Row) -> None:
     name = unquoted(row["constant"])
     homes = (layout, settings, tail_module, json_files, snapshots, index, damage)
     home = next(home for home in homes if hasattr(home, name))
     assert quantity(row["value"]) == getattr(home, name)
 
 
-def test_retention_rules_are_those_stated() -> None:
+def test_retention_rules_match_the_code() -> None:
     stated = {
         unquoted(row["rule of `Retention`"]): row["default"]
         for row in rows_with(PAGE, "rule of `Retention`")

@@ -1,4 +1,4 @@
-"""The states page names the states and events of the code, and says what each event does."""
+"""The states page lists the states and events, and what each event does."""
 
 import re
 
@@ -26,7 +26,7 @@ def test_every_event_is_listed_once() -> None:
     assert sorted(about_messages + about_others) == sorted(event.name for event in EventType)
 
 
-def test_every_pair_leads_where_the_tests_of_the_queue_say() -> None:
+def test_every_pair_matches_the_table_in_the_tests() -> None:
     for column in COLUMNS:
         stated = {unquoted(row["event"]): row[column] for row in PAIRS if row[column]}
         assert stated == TABLE[column], column
@@ -39,7 +39,7 @@ def test_every_kind_of_state_that_differs_has_a_column() -> None:
         assert row in rows or name in alike_but_after_seek or not row, name
 
 
-def test_the_picture_shows_every_state_that_lasts() -> None:
+def test_the_picture_shows_every_lasting_state() -> None:
     picture = re.findall(r"^    .*$", (DOCS / PAGE).read_text(), re.MULTILINE)
     for name in ("ready", "scheduled", "leased", "parked", "dead", "done"):
         assert any(name in line for line in picture)

@@ -23,7 +23,7 @@ PAGE = (DOCS / "webhooks.md").read_text()
 WORDS = " ".join(PAGE.split())
 
 
-def test_the_numbers_are_those_of_the_code() -> None:
+def test_numbers_match_the_code() -> None:
     settings = BrokerSettings()
     first, second, third, fourth, last = (f"{wait:g} s" for wait in outcome.STANDARD_RETRY_S)
     assert f"after {first}, {second}, {third}, {fourth} and then every {last}" in WORDS
@@ -45,7 +45,7 @@ def test_the_numbers_are_those_of_the_code() -> None:
     assert f"{module.MAX_RETRY_WAITS}, each at most 7 days" in WORDS
 
 
-def test_every_field_and_every_route_is_on_it() -> None:
+def test_every_field_and_route_is_listed() -> None:
     fields = {unquoted(row["field"]) for row in rows_with("webhooks.md", "field", "means")}
     assert fields == set(WebhookBody.__struct_fields__)
     for endpoint in ENDPOINTS:
@@ -77,7 +77,7 @@ def test_the_example_has_the_fields_of_a_delivery() -> None:
     assert (list(sent), list(sent["data"])) == (list(shown), list(shown["data"]))
 
 
-def test_the_check_by_hand_takes_what_is_genuine_and_nothing_else() -> None:
+def test_the_signature_check_accepts_only_genuine_requests() -> None:
     (check,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     names: dict[str, object] = {}
     exec(check, names)

@@ -1,4 +1,4 @@
-"""The page about streams says what the code does, and its example runs."""
+"""The WebSocket page matches the code, and its example runs."""
 
 import re
 from contextlib import redirect_stdout
@@ -13,26 +13,26 @@ from tests.server.running import RunningServer, queue_path
 PAGE = (DOCS / "websocket.md").read_text()
 
 
-def test_the_parameters_are_those_of_the_code() -> None:
+def test_parameters_match_the_code() -> None:
     named = {unquoted(row["parameter"]) for row in rows_with("websocket.md", "parameter", "means")}
     assert named == native._PARAMETERS
     assert f"0 to {MOST_CREDIT} | {native.USUAL_CREDIT} |" in PAGE
     assert f"| {stream._MOST_UNANSWERED} |" in PAGE
 
 
-def test_every_close_code_of_ours_is_on_it() -> None:
+def test_every_close_code_is_listed() -> None:
     codes = {int(row["close code"]) for row in rows_with("websocket.md", "close code", "means")}
     ours = {stream.INTERNAL, protocol.RESTARTING, stream.NOT_FOUND}
     assert ours < codes
 
 
-def test_the_frames_shown_are_understood_and_are_all() -> None:
+def test_frames_on_the_page_parse_and_are_complete() -> None:
     (shown,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
     kinds = {type(native._client_frame.decode(line)) for line in shown.splitlines()}
     assert kinds == {native.Ack, native.Nack, native.Extend, native.Credit}
 
 
-def test_the_consumer_runs(tmp_path: Path) -> None:
+def test_consumer_example_runs(tmp_path: Path) -> None:
     (example,) = re.findall(r"```py\n(.*?)```", PAGE, re.DOTALL)
     with RunningServer(tmp_path / "data") as server, server.client() as http:
         http.post(queue_path("orders", "messages"), json={"payload": {"order": 17}})
