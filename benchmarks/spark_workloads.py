@@ -26,7 +26,7 @@ from penstock.spark import jobs, session
 from penstock.spark import read as read_range
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
 from penstock.spark.jobs.report import figures as report_figures
-from penstock.spark.tasks import run_tasks
+from penstock.spark.workers import run_tasks
 
 _QUEUE, _PARQUET = "queue", "parquet"
 _BATCH = 1000

@@ -3,7 +3,7 @@
 import re
 
 from penstock.spark.options import READ_OPTIONS, WRITE_OPTIONS
-from penstock.spark.spark_session import SETTINGS
+from penstock.spark.sessions import SETTINGS
 from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS
 from tests.docs.pages import DOCS, Row, rows_with, tables, unquoted
 

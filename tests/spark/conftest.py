@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.spark import session
-from penstock.spark.places import close_connections
+from penstock.spark.locations import close_connections
 
 
 @pytest.fixture(autouse=True)

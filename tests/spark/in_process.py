@@ -8,9 +8,8 @@ import pyarrow as pa
 from pyspark.sql.datasource import Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.spark.batch_reader import FilteringReader
 from penstock.spark.options import ReadOptions
-from penstock.spark.source import PenstockDataSource
+from penstock.spark.source import FilteringReader, PenstockDataSource
 
 Row = dict[str, Any]
 

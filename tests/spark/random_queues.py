@@ -8,8 +8,8 @@ from penstock.clock import ManualClock
 from penstock.queue import NewMessage, Queue
 from penstock.queue.messages import to_message
 from penstock.queue.queue import open_queue
-from penstock.spark.exact import exact_reader
-from penstock.spark.places import QueueAt
+from penstock.spark.locations import QueueLocation
+from penstock.spark.logs import ledger_reader
 
 SMALL = {
     "segment_bytes": 4096,
@@ -75,7 +75,7 @@ def work(queue: Queue, random: Random, count: int) -> None:
 
 def expected(path: Path | str, identity: int) -> list[dict[str, Any]]:
     """All messages, as the queue's own reader gives them."""
-    with exact_reader(QueueAt(None, "queue", str(path)), "messages") as reader:
+    with ledger_reader(QueueLocation(None, "queue", str(path)), "messages") as reader:
         found = [
             to_message(entry, identity, 1 << 30)
             for entries in reader.entries(1, 1 << 62)

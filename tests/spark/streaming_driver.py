@@ -11,7 +11,7 @@ import sys
 from pyspark.sql import DataFrame, SparkSession
 
 from penstock.spark import session
-from penstock.spark.places import place_options
+from penstock.spark.locations import location_options
 
 
 def main(source: str, target: str, checkpoint: str, way: str) -> None:
@@ -31,7 +31,7 @@ def main(source: str, target: str, checkpoint: str, way: str) -> None:
         read(spark, source)
         .select("payload")
         .writeStream.format("penstock")
-        .options(**place_options(target, None))
+        .options(**location_options(target, None))
         .option("checkpointLocation", checkpoint)
     )
     if way == "once":
@@ -46,7 +46,7 @@ def main(source: str, target: str, checkpoint: str, way: str) -> None:
 
 
 def read(spark: SparkSession, source: str) -> DataFrame:
-    reader = spark.readStream.format("penstock").options(**place_options(source, None))
+    reader = spark.readStream.format("penstock").options(**location_options(source, None))
     return reader.options(startingOffsets="earliest", maxOffsetsPerTrigger="60").load()
 
 

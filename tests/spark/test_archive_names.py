@@ -4,13 +4,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.spark.archive_files import file_name, folder_of
-from penstock.spark.places import QueueAt
+from penstock.spark.locations import QueueLocation
 
 NAMES = st.text("abAB_-.1", min_size=1, max_size=6) | st.text("sSſkKßöÖ", min_size=1, max_size=3)
 
 
 def place(namespace: str | None, name: str, seq: int = 1) -> str:
-    queue = QueueAt(namespace, name, "")
+    queue = QueueLocation(namespace, name, "")
     return f"{folder_of(queue, '2026-01-31')}/{file_name(queue, seq)}"
 
 

@@ -15,8 +15,7 @@ from penstock.clock import ManualClock
 from penstock.errors import KeyRefused, NoSuchQueue, NotAllowed
 from penstock.queue import Queue
 from penstock.spark import DamagedSegment, DataLoss
-from penstock.spark.offsets import split
-from penstock.spark.stream_reader import StreamReader
+from penstock.spark.stream_reader import StreamReader, split_offsets
 from tests.server.running import RunningServer
 from tests.spark.in_process import as_rows, planned, read, rows, source
 from tests.spark.random_queues import COLUMNS, fill, open_small, work
@@ -180,7 +179,7 @@ def test_a_stream_follows_and_moves_its_group_through_the_broker(data: Path) -> 
         queue.enqueue_batch([b"x"] * 5)
         reader = stream(server.url, startingOffsets="earliest", group="spark")
         start = reader.initialOffset()
-        assert split(start)[0] == {QUEUE: 1}
+        assert split_offsets(start)[0] == {QUEUE: 1}
         assert queue.stats().groups["spark"].ready == 5
         first, end = micro_batch(reader, start)
         assert first == [1, 2, 3, 4, 5]

@@ -8,7 +8,7 @@ from pyspark.sql import SparkSession
 
 import penstock
 from penstock.spark.jobs import audit
-from penstock.spark.reading import read
+from penstock.spark.sessions import read
 from tests.harness.file_strokes import entry_bounds
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]

@@ -11,9 +11,9 @@ import penstock
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NotALedger
 from penstock.ledger import Ledger
-from penstock.spark.batch_reader import BatchReader
 from penstock.spark.options import ReadOptions, Table
-from penstock.spark.tables import ALWAYS_THERE
+from penstock.spark.source import BatchReader
+from penstock.spark.tables import NEVER_NULL
 from tests.spark.in_process import planned, read, rows, source
 from tests.spark.random_queues import COLUMNS, expected, fill, open_small, work
 
@@ -57,7 +57,7 @@ def test_what_is_said_to_be_there_always_is(tmp_path: Path, seed: int, table: Ta
         queue.compact()
     reader, tasks = planned(tmp_path, table=table, columns="*")
     batches = [batch for task in tasks for batch in reader.read(task)]
-    always = ALWAYS_THERE[table]
+    always = NEVER_NULL[table]
     assert batches
     for batch in batches:
         assert {field.name for field in batch.schema if not field.nullable} == always
@@ -129,7 +129,7 @@ def test_an_empty_queue_has_no_rows(tmp_path: Path) -> None:
     penstock.open(str(tmp_path)).close()
     _, tasks = planned(tmp_path)
     assert tasks == []
-    assert list(BatchReader(source(tmp_path).schema(), ReadOptions(place="x")).read(None)) == []
+    assert list(BatchReader(source(tmp_path).schema(), ReadOptions(location="x")).read(None)) == []
 
 
 def test_compressed_payloads_come_as_they_were_published_or_as_they_are_stored(
@@ -179,7 +179,7 @@ def test_offsets_and_times_choose_the_messages(tmp_path: Path) -> None:
     assert seqs(startingOffsets="latest") == []
     assert seqs(startingTimestamp="2023-11-14T22:13:30Z") == list(range(10, 101))
     assert seqs(endingTimestamp=1_700_000_003_000) == [1, 2]
-    with pytest.raises(InvalidInput, match="says nothing about the queue"):
+    with pytest.raises(InvalidInput, match="does not name the queue"):
         seqs(startingOffsets="{}")
     with pytest.raises(InvalidInput, match="names the queue 'other'"):
         seqs(startingOffsets=f'{{"{name}": 1, "other": 1}}')
@@ -196,7 +196,7 @@ def test_a_schema_chooses_columns_and_must_have_their_types(tmp_path: Path) -> N
     with pytest.raises(InvalidInput, match="no column 'sequence'"):
         made.reader(StructType().add("sequence", LongType()))
     made.reader(StructType().add("seq", LongType(), nullable=False))
-    with pytest.raises(InvalidInput, match="'key' of messages is null where a row has none"):
+    with pytest.raises(InvalidInput, match="'key' of messages can be null"):
         made.reader(StructType().add("key", "string", nullable=False))
 
 

@@ -95,7 +95,7 @@ BAD: list[tuple[list[str], str]] = [
     (["restore", "archive", "a-file"], "is a file"),
     (["restore", "archive", "back", "-q", "other"], "name one queue of the archive"),
     (["restore", "archive", "back", "--first-id", "x"], "is not a message id"),
-    (["restore", "archive", "back", "--first-seq", "5", "--end-seq", "4"], "behind end_seq"),
+    (["restore", "archive", "back", "--first-seq", "5", "--end-seq", "4"], "after end_seq"),
     (["report", "./nope", "page"], "does not exist"),
     (["report", "orders", "dbfs:/page"], "is a URL, not a directory"),
     (["report", "orders", "page", "-g", "nobody"], "there is no group 'nobody'"),

@@ -235,7 +235,7 @@ def test_a_damaged_log_says_what_to_do_and_is_made_anew(
     log = target / "_delta_log"
     (commit,) = log.glob("*.json")
     commit.write_bytes(commit.read_bytes()[:100])
-    with pytest.raises(ArchiveError, match="the archive is whole.*move .*_delta_log away"):
+    with pytest.raises(ArchiveError, match="the archive is complete.*move .*_delta_log away"):
         archive(spark, str(orders), str(target), delta=True)
     log.rename(target / "_moved_away")
     archive(spark, str(orders), str(target), delta=True)

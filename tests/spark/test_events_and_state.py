@@ -9,8 +9,8 @@ from penstock.clock import ManualClock
 from penstock.errors import NoSuchGroup
 from penstock.queue.events import ALL_GROUPS, decode
 from penstock.queue.queue import open_queue
-from penstock.spark.exact import exact_reader
-from penstock.spark.places import QueueAt
+from penstock.spark.locations import QueueLocation
+from penstock.spark.logs import ledger_reader
 from tests.spark.in_process import rows
 from tests.spark.random_queues import SMALL, fill, open_small, work
 
@@ -27,7 +27,7 @@ def test_events_are_those_of_the_log_one_row_for_each_message(tmp_path: Path, se
         queue.resume()
         queue.purge(group="audit")
         queue.seek("beginning", group="audit")
-    with exact_reader(QueueAt(None, "queue", str(tmp_path)), "events") as reader:
+    with ledger_reader(QueueLocation(None, "queue", str(tmp_path)), "events") as reader:
         events = [
             decode(e.type, e.payload, timestamp_ns=e.timestamp_ns, event_seq=e.seq)
             for entries in reader.entries(1, 1 << 62)

@@ -12,7 +12,7 @@ from penstock.errors import LedgerLocked
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import DirectoryLock
-from penstock.spark import patience
+from penstock.spark import writers
 from penstock.spark.stream_reader import StreamReader
 from tests.spark.in_process import source
 from tests.spark.lock_holder import LockHolder, held
@@ -37,7 +37,7 @@ class WaitingClock(SystemClock):
 
 def waiting(monkeypatch: pytest.MonkeyPatch, at_wait: Callable[[], None]) -> WaitingClock:
     clock = WaitingClock(at_wait)
-    monkeypatch.setattr(patience, "SystemClock", lambda: clock)
+    monkeypatch.setattr(writers, "SystemClock", lambda: clock)
     return clock
 
 
@@ -91,7 +91,7 @@ def test_a_commit_gives_up_at_the_deadline_and_changes_nothing(
         clock = waiting(monkeypatch, lambda: None)
         with pytest.raises(LedgerLocked, match="is being written by process"):
             made.commit([staged])
-    assert sum(clock.waited_s) == pytest.approx(patience.LOCK_WAIT_S)
+    assert sum(clock.waited_s) == pytest.approx(writers.LOCK_WAIT_S)
     assert max(clock.waited_s) <= 0.5
     assert payloads(tmp_path) == []
     made.commit([staged])

@@ -72,7 +72,7 @@ def test_a_queue_without_events_has_a_report_too(spark: SparkSession, tmp_path: 
     penstock.open(str(tmp_path / "empty")).close()
     (made,) = report(spark, str(tmp_path / "empty"), str(tmp_path / "out"))
     assert made.totals["published"] == 0
-    assert "Nothing was published" in (tmp_path / "out" / "report.html").read_text()
+    assert "No messages were published" in (tmp_path / "out" / "report.html").read_text()
 
 
 def test_redrive_chooses_and_changes_dead_letters(spark: SparkSession, tmp_path: Path) -> None:

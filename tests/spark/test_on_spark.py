@@ -57,13 +57,13 @@ def test_errors_reach_the_user_with_their_advice(spark: SparkSession, orders: Pa
     for options, said in (
         ({"path": str(orders), "strtingOffsets": "latest"}, "did you mean startingOffsets"),
         ({"path": str(orders / "nowhere")}, "does not exist"),
-        ({}, "say where the queues are"),
+        ({}, "give 'path' or 'url'"),
     ):
         with pytest.raises(PySparkException, match=said):
             spark.read.format("penstock").options(**options).load().count()
     with pytest.raises(PySparkException, match="needs a column 'payload'"):
         spark.range(3).write.format("penstock").mode("append").save(str(orders))
-    with pytest.raises(PySparkException, match="never overwritten"):
+    with pytest.raises(PySparkException, match="cannot be overwritten"):
         frame = spark.range(3).selectExpr("cast(id as string) payload")
         frame.write.format("penstock").mode("overwrite").save(str(orders))
 

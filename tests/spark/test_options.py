@@ -10,11 +10,11 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "say where the queues are"),
-        ({"path": "x", "url": "http://h"}, "say where the queues are, once"),
+        ({}, "give 'path' or 'url'"),
+        ({"path": "x", "url": "http://h"}, "give 'path' or 'url'"),
         ({"url": "ftp://h"}, "not the URL of a broker"),
         ({"url": "http://user:secret@h"}, "no user or password"),
-        ({"url": "http://h", "key": "sécret"}, "characters that no API key has"),
+        ({"url": "http://h", "key": "sécret"}, "characters that API keys do not have"),
         ({"path": " "}, "'path' is empty"),
         ({"path": "x", "startingOffset": "latest"}, "did you mean startingOffsets"),
         ({"path": "x", "kafka.bootstrap.servers": "y"}, "there is no option"),
@@ -26,7 +26,7 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
         ({"path": "x", "maxOffsetsPerTrigger": "-1"}, "whole number from 1"),
         ({"path": "x", "maxPartitionBytes": "12"}, "at least 4096 bytes"),
         ({"path": "x", "maxBytesPerTrigger": "1 parsec"}, "with a unit"),
-        ({"path": "x", "maxTriggerDelay": "1m"}, "minOffsetsPerTrigger is waited for"),
+        ({"path": "x", "maxTriggerDelay": "1m"}, "needs minOffsetsPerTrigger"),
         (
             {"path": "x", "minOffsetsPerTrigger": "5", "maxTriggerDelay": "soon"},
             "must be a duration",
@@ -40,11 +40,11 @@ from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
         ({"path": "x", "startingOffsets": "-1"}, "earliest, latest, a seq, or JSON"),
         ({"path": "x", "startingOffsets": '{"a": -3}'}, "earliest, latest, a seq, or JSON"),
         ({"path": "x", "startingOffsets": '{"a": true}'}, "earliest, latest, a seq, or JSON"),
-        ({"path": "x", "startingOffsets": "5", "endingOffsets": "4"}, "behind endingOffsets"),
+        ({"path": "x", "startingOffsets": "5", "endingOffsets": "4"}, "after endingOffsets"),
         ({"path": "x", "startingTimestamp": "5", "endingTimestamp": "4"}, "is later than"),
         ({"path": "x", "paths": '["a", "b"]'}, "load takes one path"),
-        ({"path": "x", "subscribe": " , "}, "which names none"),
-        ({"path": "x", "columns": ","}, "which names none"),
+        ({"path": "x", "subscribe": " , "}, "at least one"),
+        ({"path": "x", "columns": ","}, "at least one"),
         (
             {"path": "x", "startingOffsets": "latest", "startingTimestamp": "0"},
             "startingOffsets or startingTimestamp",
@@ -79,8 +79,8 @@ def test_good_options_are_understood() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({}, "say where the queue is"),
-        ({"path": "x", "txnAppId": "a"}, "go together"),
+        ({}, "give 'path' or 'url'"),
+        ({"path": "x", "txnAppId": "a"}, "give txnAppId and txnVersion together"),
         ({"path": "x", "txnAppId": "a", "txnVersion": "one"}, "whole number"),
         ({"path": "x", "mode": "append"}, "there is no option 'mode'"),
     ],

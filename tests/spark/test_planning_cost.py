@@ -9,9 +9,8 @@ from penstock.clock import ManualClock
 from penstock.ledger.files import OsFiles
 from penstock.queue import Queue
 from penstock.queue.queue import open_queue
-from penstock.spark.exact import exact_reader
-from penstock.spark.places import QueueAt
-from penstock.spark.watching import seq_at_time, watcher_of
+from penstock.spark.locations import QueueLocation
+from penstock.spark.logs import find_time, ledger_reader, watcher_of
 from tests.spark.in_process import planned
 from tests.spark.random_queues import open_small
 
@@ -47,14 +46,14 @@ def test_a_time_is_found_as_the_ledger_finds_it(tmp_path: Path, seed: int) -> No
             queue.compact()
     if seed % 3 == 2:
         damage(tmp_path, random)
-    at = QueueAt(None, tmp_path.name, str(tmp_path))
-    view = watcher_of(at, "messages").look()
+    at = QueueLocation(None, tmp_path.name, str(tmp_path))
+    view = watcher_of(at, "messages").view()
     start_ns, end_ns = ManualClock().now_ns(), clock.now_ns()
-    with exact_reader(at, "messages") as reader:
+    with ledger_reader(at, "messages") as reader:
         for _ in range(50):
             time_ns = random.randrange(start_ns - 10**9, end_ns + 10**9) // 10**9 * 10**9
             expected = min(reader.seq_at_time(time_ns), view.next_seq)
-            assert seq_at_time(view, time_ns) == expected
+            assert find_time(view, time_ns) == expected
 
 
 @pytest.mark.parametrize("by", ["seq", "time"])

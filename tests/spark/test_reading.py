@@ -123,7 +123,7 @@ def test_read_refuses_what_makes_no_sense() -> None:
         ({"end_seq": 1, "until": START}, "end_seq or until, not both"),
         ({"first_seq": -1}, "first_seq is -1"),
         ({"end_seq": "5"}, "end_seq is '5'"),
-        ({"since": datetime(2026, 1, 1)}, "says no time zone"),
+        ({"since": datetime(2026, 1, 1)}, "has no time zone"),
         ({"since": "2026"}, "must be a time such as"),
         ({"until": "yesterday"}, "must be a time such as"),
         ({"columns": []}, "columns is an empty list"),

@@ -8,9 +8,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from penstock.spark.probe import KNOWN_BROKEN, PUSHDOWN, scopes_filters
+from penstock.spark.sessions import KNOWN_BROKEN, PUSHDOWN, scopes_filters, session
 from penstock.spark.source import FilteringDataSource
-from penstock.spark.spark_session import session
 from tests.spark.random_queues import open_small
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -224,14 +223,16 @@ def test_a_session_of_a_right_spark_takes_filters(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    monkeypatch.setattr("penstock.spark.spark_session.filters_are_scoped", lambda _: True)
+    monkeypatch.setattr("penstock.spark.sessions.filters_are_scoped", lambda _: True)
     before = spark.conf.get(PUSHDOWN, "false") or "false"
     try:
         with caplog.at_level("INFO", "penstock.spark"):
             assert session() is spark
             session()
         assert spark.conf.get(PUSHDOWN) == "true"
-        assert [r.message for r in caplog.records] == ["filters on seq and time reach the reader"]
+        assert [r.message for r in caplog.records] == [
+            "filters on seq and time are pushed to the reader"
+        ]
         assert table(spark, orders).where("seq > 990").count() == 10
     finally:
         spark.conf.set(PUSHDOWN, before)

@@ -9,6 +9,7 @@ from pyspark.sql.types import IntegerType, MapType, StringType, StructType
 import penstock
 from penstock.errors import InvalidInput, LedgerLocked, TooLarge
 from penstock.ledger import adoption
+from penstock.ledger.json_files import Transactions
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows
 from penstock.spark.sink_rows import check_sink_schema
@@ -28,7 +29,7 @@ def task(made: BatchWriter, payloads: list[bytes], partition: int = 0) -> Staged
     batch = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
     staged = made.write(iter([batch]))
     assert isinstance(staged, StagedRows)
-    return StagedRows(partition, staged.staged, staged.size_bytes)
+    return StagedRows(partition, staged.staged)
 
 
 def payloads(path: Path) -> list[bytes]:
@@ -122,7 +123,7 @@ def test_a_driver_killed_after_the_adoption_has_written_it_once(
     made = writer(tmp_path, txnAppId="nightly", txnVersion=1)
     staged = task(made, [b"a", b"b"])
     with monkeypatch.context() as patch:
-        patch.setattr(adoption._Adoption, "_remember", _killed)
+        patch.setattr(Transactions, "with_done", _killed)
         with pytest.raises(KeyboardInterrupt):
             made.commit([staged])
     made.abort([staged])  # what Spark does when commit raises: nothing adopted may go
@@ -139,7 +140,7 @@ def _killed(*_: object, **__: object) -> None:
 def test_a_queue_with_another_writer_is_refused_by_name(
     tmp_path: Path, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.patience.LOCK_WAIT_S", 0)
+    monkeypatch.setattr("penstock.spark.writers.LOCK_WAIT_S", 0)
     with penstock.open(str(tmp_path)) as queue:
         queue.enqueue(b"its own")
         made = writer(tmp_path)
@@ -231,7 +232,10 @@ def test_options_of_messages_are_columns(tmp_path: Path, way: str) -> None:
         (StructType(), "no column"),
         (StructType().add("payload", "integer"), "takes binary or string"),
         (StructType().add("payload", "binary").add("prioirty", "integer"), "did you mean priority"),
-        (StructType().add("payload", "binary").add("seq", "long"), "no use for the column 'seq'"),
+        (
+            StructType().add("payload", "binary").add("seq", "long"),
+            "does not take the column 'seq'",
+        ),
         (StructType().add("payload", "binary").add("headers", NUMBERS), "map<string,s"),
         (StructType().add("payload", "binary").add("deliver_at", "long"), "takes timestamp"),
     ],
@@ -254,7 +258,7 @@ def test_values_that_a_queue_refuses_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="line break"):
         made.write(iter([pa.record_batch({"payload": [b"x"], "headers": headers})]))
     keys = pa.array([b"\xff\xfe"], pa.binary())
-    with pytest.raises(InvalidInput, match="not text"):
+    with pytest.raises(InvalidInput, match="not valid UTF-8"):
         made.write(iter([pa.record_batch({"payload": [b"x"], "key": keys})]))
 
 

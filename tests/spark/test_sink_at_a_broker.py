@@ -11,8 +11,8 @@ from pyspark.sql.types import StructType
 import penstock
 from penstock.broker import Verb
 from penstock.errors import InvalidInput, KeyRefused, NotAllowed, Unreachable
+from penstock.spark.locations import close_connections
 from penstock.spark.options import WriteOptions
-from penstock.spark.places import close_connections
 from penstock.spark.sink import BatchWriter, StagedRows, StreamWriter
 from tests.server.running import RunningServer
 
@@ -25,11 +25,11 @@ class Door:
 
     def __init__(self, server: RunningServer, by: str) -> None:
         places = {"url": server.url, "path": str(server.data)}
-        self._place = {name: places[name] for name in by.split(" and ")}
+        self.options = {name: places[name] for name in by.split(" and ")}
         self.server = server
 
     def writer(self, schema: StructType = PLAIN, **options: Any) -> BatchWriter:
-        given = {**self._place, "queue": QUEUE, **options}
+        given = {**self.options, "queue": QUEUE, **options}
         parsed = WriteOptions.parse({name: str(value) for name, value in given.items()})
         return BatchWriter(parsed, schema)
 
@@ -63,7 +63,7 @@ def task(made: BatchWriter | StreamWriter, *payloads: bytes, partition: int = 0)
     batch = pa.record_batch({"payload": pa.array(payloads, pa.binary())})
     staged = made.write(iter([batch]))
     assert isinstance(staged, StagedRows)
-    return StagedRows(partition, staged.staged, staged.size_bytes, "a query")
+    return StagedRows(partition, staged.staged, "a query")
 
 
 def test_a_job_is_there_as_a_whole_and_can_be_worked(door: Door, way: str) -> None:
@@ -141,7 +141,7 @@ def test_a_bounded_queue_is_refused(door: Door) -> None:
 
 
 def test_a_stream_writes_each_batch_once(door: Door) -> None:
-    given = {**door._place, "queue": QUEUE}
+    given = {**door.options, "queue": QUEUE}
     for batch_id, data in ((0, b"a"), (1, b"b"), (1, b"again"), (2, b"c")):
         made = StreamWriter(WriteOptions.parse(given), PLAIN)
         made.commit([task(made, data)], batch_id)
@@ -158,7 +158,7 @@ def test_staged_work_outlives_the_broker(tmp_path: Path) -> None:
         pytest.raises(Unreachable, match="no connection to"),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("penstock.spark.places._RETRY_S", 0.0)
+        patch.setattr("penstock.spark.locations.RETRY_S", 0.0)
         Door(first, "url").writer()
     close_connections()
     with RunningServer(tmp_path / "data") as second:

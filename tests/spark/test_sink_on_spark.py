@@ -42,7 +42,7 @@ def test_headers_of_any_map_of_strings_are_taken(spark: SparkSession, tmp_path: 
         write(null, tmp_path)
     with pytest.raises(PySparkException, match="map<string,int>; the sink takes"):
         write(spark.range(1).selectExpr("'x' payload", "map('a', 1) headers"), tmp_path)
-    with pytest.raises(PySparkException, match="content type has 300 bytes"):
+    with pytest.raises(PySparkException, match="content_type has 300 bytes"):
         write(spark.range(1).selectExpr("'x' payload", "repeat('x', 300) content_type"), tmp_path)
     assert len(rows(tmp_path)) == 3
 
@@ -59,7 +59,7 @@ def test_what_cannot_be_is_refused_with_a_sentence(spark: SparkSession, tmp_path
     frame = spark.range(3).selectExpr("cast(id as string) payload")
     with pytest.raises(PySparkException) as refused:
         write(frame, path, "overwrite")
-    assert "a queue is never overwritten: use .mode('append')" in sentence(refused.value)
+    assert "a queue cannot be overwritten: use .mode('append')" in sentence(refused.value)
     with pytest.raises(PySparkException) as refused:
         spark.read.format("penstock").load([str(path), str(tmp_path)]).count()
     assert "load takes one path" in sentence(refused.value)
@@ -137,7 +137,7 @@ def test_a_redrive_after_a_crash_publishes_what_it_discards(
         return f"seq in ({', '.join(str(seqs[number]) for number in chosen)})"
 
     with monkeypatch.context() as patch:
-        patch.setattr(REDRIVE, "open_to_change", killed)
+        patch.setattr(REDRIVE, "open_for_change", killed)
         with pytest.raises(KeyboardInterrupt):  # published, not discarded
             redrive(spark, path, where=where(0, 1, 3), transform=mended)
     result = redrive(spark, path, where=where(0, 2, 3), transform=mended)
@@ -155,7 +155,7 @@ def test_a_redrive_that_died_before_discarding_is_run_again_without_a_second_cop
     path = str(tmp_path / "orders")
     dead_letters(tmp_path / "orders", 3)
     with monkeypatch.context() as patch:
-        patch.setattr(REDRIVE, "open_to_change", lambda *_: 1 / 0)
+        patch.setattr(REDRIVE, "open_for_change", lambda *_: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             redrive(spark, path, transform="payload")
     assert redrive(spark, path, transform="payload").dead_after == 0

@@ -14,8 +14,8 @@ import penstock
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, LedgerLocked
 from penstock.spark import DataLoss
-from penstock.spark.offsets import split
-from penstock.spark.stream_reader import StreamReader
+from penstock.spark.options import ReadOptions
+from penstock.spark.stream_reader import StreamReader, split_offsets
 from tests.spark.in_process import as_rows, source
 from tests.spark.random_queues import open_small
 
@@ -87,11 +87,11 @@ def test_limits_cut_the_stream_into_batches_without_gap_or_overlap(tmp_path: Pat
 def test_a_batch_waits_for_enough_but_not_for_ever(tmp_path: Path) -> None:
     with open_small(tmp_path) as queue:
         queue.enqueue_batch([b"x"] * 4)
-    reader = stream(
+    clock = ManualClock()
+    made = source(
         tmp_path, startingOffsets="earliest", minOffsetsPerTrigger=5, maxTriggerDelay="30s"
     )
-    clock = reader._clock = ManualClock()
-    reader._last_batch_ns = clock.monotonic_ns()
+    reader = StreamReader(made.schema(), ReadOptions.parse(made.options), clock=clock)
     start = reader.initialOffset()
     assert reader.latestOffset(start, ReadAllAvailable()) is start
     clock.advance(29)
@@ -127,7 +127,7 @@ def test_queues_share_the_limit(tmp_path: Path) -> None:
                 queue.enqueue_batch([b"x"] * count)
     reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=100)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    seqs, _ = split(end)
+    seqs, _ = split_offsets(end)
     assert seqs == {"shop/a": 91, "shop/b": 11, "shop/c": 1}
     assert list(end) == sorted(end)
 
@@ -154,7 +154,7 @@ def test_available_now_ends_where_it_was_when_it_began(tmp_path: Path) -> None:
         queue.sync()
         batches, end = drained(reader, reader.initialOffset(), reader.getDefaultReadLimit())
         assert batches == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
-        assert split(end)[0] == {tmp_path.name: 11}
+        assert split_offsets(end)[0] == {tmp_path.name: 11}
 
 
 def test_a_restarted_stream_reads_the_same_ranges(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_what_is_gone_is_an_error_or_passed_over(tmp_path: Path) -> None:
     assert seqs(stream(tmp_path, failOnDataLoss="false"), start, end)[-1] == 2000
     with pytest.raises(DataLoss, match="replaced or restored"):
         stream(tmp_path).latestOffset({tmp_path.name: 5000}, ReadAllAvailable())
-    with pytest.raises(DataLoss, match="not there any more"):
+    with pytest.raises(DataLoss, match="does not exist any more"):
         stream(tmp_path).latestOffset({"other": 1}, ReadAllAvailable())
 
 
@@ -209,7 +209,7 @@ def test_a_group_follows_the_stream_and_holds_retention_back(tmp_path: Path) -> 
 def test_a_group_of_a_queue_with_another_writer_is_refused_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.patience.LOCK_WAIT_S", 0)
+    monkeypatch.setattr("penstock.spark.writers.LOCK_WAIT_S", 0)
     with open_small(tmp_path):
         reader = stream(tmp_path, group="spark")
         with pytest.raises(LedgerLocked):

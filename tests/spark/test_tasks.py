@@ -6,7 +6,7 @@ import pytest
 from pyspark.errors import PySparkAttributeError
 
 from penstock.errors import InvalidInput
-from penstock.spark.tasks import _waves, run_tasks
+from penstock.spark.workers import run_tasks, waves
 
 
 class ConnectSession:
@@ -28,9 +28,9 @@ def test_spark_connect_is_told_that_it_cannot_run_them() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 11, 12, 17, 100, 1001])
 def test_waves_are_of_one_size_and_leave_nothing_out(count: int) -> None:
-    waves = list(_waves(range(count), 8))
-    assert [task for wave in waves for task in wave] == list(range(count))
-    sizes = [len(wave) for wave in waves]
+    found = list(waves(range(count), 8))
+    assert [task for wave in found for task in wave] == list(range(count))
+    sizes = [len(wave) for wave in found]
     assert max(sizes, default=0) <= 12
     assert count <= 8 or min(sizes) >= 5
     assert count == 0 or max(sizes) - min(sizes) <= 1

@@ -8,7 +8,8 @@ import pytest
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from penstock.errors import Unreachable
-from penstock.spark.jobs import inputs
+from penstock.spark import jobs
+from penstock.spark.writers import check_target
 from tests.spark.in_process import source
 from tests.spark.test_held_queues import WaitingClock
 
@@ -44,8 +45,8 @@ STARTS: dict[str, Callable[[str], object]] = {
     "write stream": lambda url: source(url, queue="shop/orders").streamWriter(
         PAYLOAD, overwrite=False
     ),
-    "job": lambda url: inputs.check_redrive(url, "shop/orders", "main"),
-    "target of a job": lambda url: inputs.check_target(url, "shop/orders"),
+    "job": lambda url: jobs.check_redrive(url, "shop/orders", "main"),
+    "target of a job": lambda url: check_target(url, "shop/orders"),
 }
 
 
@@ -64,7 +65,7 @@ def test_a_refused_connection_is_an_error_after_seconds_of_retries(
 def test_a_broker_that_never_answers_is_an_error_after_one_timeout(
     start: str, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.places.REACH_S", 0.05)
+    monkeypatch.setattr("penstock.spark.locations.REACH_S", 0.05)
     with pytest.raises(Unreachable, match="no broker answers at .*Check the URL"):
         STARTS[start](silent)
 

@@ -5,8 +5,7 @@ import gc
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.tasks import run_tasks
-from penstock.spark.workers import settle_worker
+from penstock.spark.workers import freeze_modules, run_tasks
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
@@ -22,6 +21,6 @@ def test_collections_in_a_worker_leave_its_modules_out(spark: SparkSession) -> N
 
 def test_outside_of_a_task_nothing_is_kept_from_collections() -> None:
     before = gc.get_freeze_count()
-    settle_worker.cache_clear()
-    settle_worker()
+    freeze_modules.cache_clear()
+    freeze_modules()
     assert gc.get_freeze_count() == before

@@ -35,12 +35,11 @@ Since = Annotated[float | None, time_option("Only messages published at or after
 Until = Annotated[float | None, time_option("Only messages published before this time.")]
 
 
-def _spark_jobs() -> tuple[ModuleType, ModuleType]:
-    """Import the jobs, and the checks of their arguments; PySpark is not imported before."""
+def _spark_jobs() -> ModuleType:
+    """Import the jobs, with the checks of their arguments; PySpark is not imported before."""
     with requires_extra("spark"):
         from penstock.spark import jobs
-        from penstock.spark.jobs import inputs
-    return jobs, inputs
+    return jobs
 
 
 def _utc(time: float | None) -> datetime | None:
@@ -58,12 +57,12 @@ def archive(
     json: AsJson = False,
 ) -> None:
     """Archive new sealed segments as Parquet, and verify the content of the archive."""
-    jobs, inputs = _spark_jobs()
+    jobs = _spark_jobs()
     if delta:
         with requires_extra("delta"):  # before Spark is started
             import deltalake  # noqa: F401
     with job_run(
-        "archive", master, metrics, lambda: inputs.check_archive(path, target, queue)
+        "archive", master, metrics, lambda: jobs.check_archive(path, target, queue)
     ) as run:
         results = jobs.archive(
             run.spark, path, target, queue=queue, delta=delta, on_progress=run.on_progress
@@ -98,7 +97,7 @@ def restore(
     json: AsJson = False,
 ) -> None:
     """Publish archived messages to a queue, by seq, id or time. A range is restored only once."""
-    jobs, inputs = _spark_jobs()
+    jobs = _spark_jobs()
     wanted: dict[str, Any] = {
         "queue": queue,
         "first_seq": first_seq,
@@ -109,8 +108,7 @@ def restore(
     }
 
     def check() -> None:
-        inputs.check_restore(target_archive, **wanted)
-        inputs.check_target(target, target_queue)
+        jobs.check_restore(target_archive, target, target_queue, **wanted)
 
     with job_run("restore", master, metrics, check) as run:
         count = jobs.restore(run.spark, target_archive, target, target_queue=target_queue, **wanted)
@@ -130,9 +128,9 @@ def report(
     json: AsJson = False,
 ) -> None:
     """Write a report on waiting times, failures and throughput: HTML, JSON and Parquet."""
-    jobs, inputs = _spark_jobs()
+    jobs = _spark_jobs()
     with job_run(
-        "report", master, metrics, lambda: inputs.check_report(path, target, queue, group)
+        "report", master, metrics, lambda: jobs.check_report(path, target, queue, group)
     ) as run:
         reports = jobs.report(run.spark, path, target, queue=queue, group=group, sla_s=sla)
         run.result = {one.queue: one.totals for one in reports}
@@ -159,8 +157,8 @@ def audit(
     json: AsJson = False,
 ) -> None:
     """Check all checksums, gaps, order, events and the archive. Exits with 1 if any is wrong."""
-    jobs, inputs = _spark_jobs()
-    with job_run("audit", master, metrics, lambda: inputs.check_audit(path, queue, archive)) as run:
+    jobs = _spark_jobs()
+    with job_run("audit", master, metrics, lambda: jobs.check_audit(path, queue, archive)) as run:
         result = jobs.audit(
             run.spark, path, queue=queue, archive=archive, on_progress=run.on_progress
         )
@@ -203,10 +201,8 @@ def redrive(
     json: AsJson = False,
 ) -> None:
     """Make dead letters ready again: select them, and optionally change them, with SQL."""
-    jobs, inputs = _spark_jobs()
-    with job_run(
-        "redrive", master, metrics, lambda: inputs.check_redrive(path, queue, group)
-    ) as run:
+    jobs = _spark_jobs()
+    with job_run("redrive", master, metrics, lambda: jobs.check_redrive(path, queue, group)) as run:
         result = jobs.redrive(
             run.spark,
             path,
@@ -239,12 +235,12 @@ def stream(
     metrics: Metrics = None,
 ) -> None:
     """Copy new messages to Parquet, the console or another queue, until Ctrl-C."""
-    jobs, inputs = _spark_jobs()
+    jobs = _spark_jobs()
     with job_run(
         "stream",
         master,
         metrics,
-        lambda: inputs.check_stream(path, target, to, queue, target_queue),
+        lambda: jobs.check_stream(path, target, to, queue, target_queue),
     ) as run:
         query = jobs.stream(
             run.spark,

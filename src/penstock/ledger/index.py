@@ -29,6 +29,17 @@ class Point(NamedTuple):
     offset: int
 
 
+def points_in(data: bytes) -> memoryview | None:
+    """Return the points in an index file, as bytes; None if it is not a whole index file."""
+    if len(data) < _HEADER.size:
+        return None
+    magic, version, count = _HEADER.unpack_from(data)
+    points = memoryview(data)[_HEADER.size :]
+    if (magic, version) != (_MAGIC, _VERSION) or len(points) != count * INDEX_POINT_BYTES:
+        return None
+    return points
+
+
 class SparseIndex:
     """Points (seq, timestamp, offset) in rising order, extended as the segment grows."""
 
@@ -74,13 +85,10 @@ class SparseIndex:
     @classmethod
     def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
         """Return the index of a file; None if it is not whole, in order and inside the segment."""
-        if len(data) < _HEADER.size:
+        points = points_in(data)
+        if points is None:
             return None
-        magic, version, count = _HEADER.unpack_from(data)
-        points = data[_HEADER.size :]
-        if (magic, version) != (_MAGIC, _VERSION) or len(points) != count * INDEX_POINT_BYTES:
-            return None
-        index = cls(points, covered=covered)
+        index = cls(bytes(points), covered=covered)
         seqs, times, offsets = (index._words[field::3].tolist() for field in range(3))
         if not (_is_rising(seqs) and times == sorted(times) and _is_rising(offsets)):
             return None

@@ -1,7 +1,8 @@
-"""One range of a segment as Arrow batches: decoded as a whole, checked, cut to what was wanted.
+"""Decode one range of a segment into Arrow columns.
 
-The usual range has every seq from its first to its last, and then nothing is done row by row. A gap
-must be explained by tombstones; what is not explained is left to the exact way.
+This is the fast path: a range is decoded as a whole, without a step per row. Every seq from the
+first to the last must exist, or a tombstone must cover it. Otherwise the caller falls back to the
+ledger's reader.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -16,156 +17,126 @@ from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.reading import next_seq_after
-from penstock.spark.range_bytes import range_bytes
-from penstock.spark.ranges import Range
+from penstock.spark.ranges import Range, range_bytes
 
 BATCH_ROWS = 65536
 BATCH_BYTES = 4 << 20
-_OF_ANY_LENGTH = {"payload", "key", "headers", "attributes"}
-_NO_LIMIT_BYTES = 1 << 30  # of entries of which only numbers are kept
+_VARIABLE_SIZE = {"payload", "key", "headers", "attributes"}
+_NO_LIMIT_BYTES = 1 << 30  # for fixed-width columns, which BATCH_ROWS limits
 _RAMP = pa.array(range(BATCH_ROWS), pa.int64())
 
 
-class Table(Protocol):
-    """Makes Arrow columns of decoded entries."""
+class TableColumns(Protocol):
+    """Makes the Arrow columns of a table from decoded entries."""
 
     @property
     def needed(self) -> Sequence[str]:
-        """What the codec must decode for it."""
+        """Columns that the codec must decode."""
 
     def arrays(self, found: Columns) -> list[pa.Array]: ...
 
 
-class Irregular(Exception):
-    """The range is not as it was planned, from a seq on: the exact way must be taken."""
+class FastPathFailed(Exception):
+    """From this seq on, the range is not as planned: use the ledger's reader."""
 
     def __init__(self, from_seq: int) -> None:
         super().__init__(from_seq)
         self.from_seq = from_seq
 
 
-OnGap = Callable[[int, int], None]  # told of seqs [first, end) that were removed
+OnGap = Callable[[int, int], None]  # called with removed seqs [first, end)
 
 
 def decode(
-    one: Range, table: Table, on_gap: OnGap | None = None
+    one: Range, table: TableColumns, on_gap: OnGap = lambda _first, _end: None
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """Columns and row counts of the wanted entries of a range; Irregular where it must stop."""
-    if not one.sound:
-        raise Irregular(one.wanted_from)
-    view = range_bytes(one)
+    """Yield columns and row counts of the wanted entries of a range. Raise FastPathFailed."""
+    view = range_bytes(one) if one.intact else None
     if view is None:
-        raise Irregular(one.wanted_from)
-    yield from _decode(one, table, view, on_gap or _ignored)
-
-
-def _ignored(first: int, end: int) -> None:
-    """Pass over a gap."""
-
-
-def _decode(
-    one: Range, table: Table, view: memoryview, on_gap: OnGap
-) -> Iterator[tuple[list[pa.Array], int]]:
-    events = one.log == "events"
-    names = [*table.needed, *(name for name in ("offset", "size") if name not in table.needed)]
-    quick = list(table.needed)
+        raise FastPathFailed(one.wanted_from)
+    with_sizes = list(dict.fromkeys([*table.needed, "offset", "size"]))
     offset, expected = one.start, one.first_seq
     while offset < one.end:
         try:
-            found = _columns(one, view, offset, quick, events)
+            found = _decode_columns(one, view, offset, table.needed)
         except NewerVersion:
             raise
         except BadEntry:
-            raise Irregular(max(expected, one.wanted_from)) from None
+            raise FastPathFailed(max(expected, one.wanted_from)) from None
         if not found.rows:
-            behind = _behind_tombstones(one, view, offset, one.end, expected)
-            if behind > expected:
-                on_gap(expected, behind)
-            expected = behind
+            after = _seq_after_tombstones(one, view, offset, one.end, expected)
+            if after > expected:
+                on_gap(expected, after)
+            expected = after
             if found.next_offset == offset:
                 break
             offset = found.next_offset
             continue
-        seqs = _seqs(found)
-        if not _is_run(seqs, expected):
-            found = _columns(one, view, offset, names, events)
+        seqs = pa.Array.from_buffers(
+            pa.int64(), found.rows, [None, pa.py_buffer(found.buffers["seq"])]
+        )
+        if not seqs.equals(pc.add(_RAMP.slice(0, len(seqs)), _int64(expected))):
+            found = _decode_columns(one, view, offset, with_sizes)
             _check_gaps(one, view, found, seqs, offset, expected, on_gap)
         offset, expected = found.next_offset, seqs[-1].as_py() + 1
         yield from _wanted(one, table, found, seqs)
         if expected >= one.wanted_to:
-            return  # what follows is another's to check
+            return  # the rest belongs to another range
     if expected < one.end_seq:
-        raise Irregular(max(expected, one.wanted_from))
+        raise FastPathFailed(max(expected, one.wanted_from))
 
 
-def _columns(
-    one: Range, view: memoryview, offset: int, names: Sequence[str], events: bool
-) -> Columns:
+def _decode_columns(one: Range, view: memoryview, offset: int, names: Sequence[str]) -> Columns:
     return codec.decode_columns(
         view,
         offset,
         one.end,
         names,
         max_rows=BATCH_ROWS,
-        max_bytes=_NO_LIMIT_BYTES if _OF_ANY_LENGTH.isdisjoint(names) else BATCH_BYTES,
-        events=events,
+        max_bytes=_NO_LIMIT_BYTES if _VARIABLE_SIZE.isdisjoint(names) else BATCH_BYTES,
+        events=one.log == "events",
         seq_base=one.header.seq_base,
-        max_entry_bytes=one.facts.max_entry_bytes,
+        max_entry_bytes=one.info.max_entry_bytes,
     )
 
 
-def _seqs(found: Columns) -> pa.Array:
-    return pa.Array.from_buffers(pa.int64(), found.rows, [None, pa.py_buffer(found.buffers["seq"])])
-
-
-def _number(value: int) -> pa.Scalar:
-    """For arithmetic. Of a number without a type pyarrow asks pandas first, each time: 0.3 ms."""
+def _int64(value: int) -> pa.Scalar:
+    """Return a typed number: for an untyped one pyarrow tries to import pandas, 0.3 ms each."""
     return pa.scalar(value, pa.int64())
 
 
-def _is_run(seqs: pa.Array, first: int) -> bool:
-    return bool(seqs.equals(pc.add(_RAMP.slice(0, len(seqs)), _number(first))))
-
-
 def _wanted(
-    one: Range, table: Table, found: Columns, seqs: pa.Array
+    one: Range, table: TableColumns, found: Columns, seqs: pa.Array
 ) -> Iterator[tuple[list[pa.Array], int]]:
-    """The columns, cut to the seqs that are wanted."""
+    """Yield the rows with wanted seqs."""
     first, last = seqs[0].as_py(), seqs[-1].as_py()
     if last < one.wanted_from or first >= one.wanted_to:
         return
-    if one.wanted_from <= first and last < one.wanted_to:
+    if first < one.wanted_from or last >= one.wanted_to:
+        at = pc.sum(pc.less(seqs, _int64(one.wanted_from))).as_py()
+        found = slice_rows(found, at, pc.sum(pc.less(seqs, _int64(one.wanted_to))).as_py() - at)
+    if found.rows:
         arrays = table.arrays(found)
         yield arrays, len(arrays[0]) if arrays else found.rows
-        return
-    at = pc.sum(pc.less(seqs, _number(one.wanted_from))).as_py()
-    count = pc.sum(pc.less(seqs, _number(one.wanted_to))).as_py() - at
-    if count:
-        arrays = table.arrays(cut(found, at, count))
-        yield arrays, len(arrays[0]) if arrays else count
 
 
-def cut(found: Columns, at: int, count: int) -> Columns:
-    """Some of the rows, by decoding no more than slicing buffers."""
-    widths = {"seq": 8, "timestamp_ns": 8, "offset": 8, "expires_at_ns": 8, "deliver_at_ns": 8}
-    widths |= {"type": 1, "priority": 1, "compression": 1, "size": 4}
+def slice_rows(found: Columns, at: int, count: int) -> Columns:
+    """Return some of the rows, by slicing the buffers."""
     buffers: dict[str, bytearray] = {}
     for name, data in found.buffers.items():
-        if name in widths:
-            width = widths[name]
+        column, _, part = name.partition(".")
+        if part == "validity":
+            bits = int.from_bytes(data, "little") >> at & (1 << count) - 1
+            buffers[name] = bytearray(bits.to_bytes(-(-count // 8), "little"))
+        elif part == "offsets":
+            width = len(data) // (found.rows + 1)
+            buffers[name] = data[at * width : (at + count + 1) * width]
+        elif not part and f"{column}.offsets" not in found.buffers:
+            width = len(data) // found.rows
             buffers[name] = data[at * width : (at + count) * width]
-        elif name.endswith(".validity"):
-            buffers[name] = _cut_bits(data, at, count)
-        elif name in ("payload.offsets", "key.offsets", "headers.offsets", "attributes.offsets"):
-            buffers[name] = data[at * 4 : (at + count + 1) * 4]
         else:
-            buffers[name] = data  # values, reached through offsets
+            buffers[name] = data  # values, which offsets point into
     return Columns(count, found.next_offset, buffers)
-
-
-def _cut_bits(data: bytearray, at: int, count: int) -> bytearray:
-    bits = int.from_bytes(data, "little") >> at & (1 << count) - 1
-    return bytearray(bits.to_bytes(-(-count // 8), "little"))
 
 
 # -- gaps ------------------------------------------------------------------------------------------
@@ -180,21 +151,20 @@ def _check_gaps(
     expected: int,
     on_gap: OnGap,
 ) -> None:
-    """Every seq that is left out must be accounted for by a tombstone in its place."""
+    """Raise FastPathFailed unless tombstones in the right places cover every missing seq."""
     offsets = memoryview(found.buffers["offset"]).cast("q")
     sizes = memoryview(found.buffers["size"]).cast("i")
     before = offset
     for seq, at, size in zip(seqs.to_pylist(), offsets, sizes, strict=True):
         if seq != expected:
-            behind = _behind_tombstones(one, view, before, at, expected)
-            if behind != seq:
-                raise Irregular(max(expected, one.wanted_from))
+            if _seq_after_tombstones(one, view, before, at, expected) != seq:
+                raise FastPathFailed(max(expected, one.wanted_from))
             on_gap(expected, seq)
         before, expected = at + size, seq + 1
 
 
-def _behind_tombstones(one: Range, view: memoryview, start: int, end: int, expected: int) -> int:
-    """The seq that follows the tombstones between two offsets."""
+def _seq_after_tombstones(one: Range, view: memoryview, start: int, end: int, expected: int) -> int:
+    """Return the seq after the tombstones between two offsets."""
     while start < end:
         try:
             entries, after = codec.read_entries(
@@ -203,7 +173,7 @@ def _behind_tombstones(one: Range, view: memoryview, start: int, end: int, expec
                 end,
                 max_count=BATCH_ROWS,
                 seq_base=one.header.seq_base,
-                max_entry_bytes=one.facts.max_entry_bytes,
+                max_entry_bytes=one.info.max_entry_bytes,
             )
         except NewerVersion:
             raise
@@ -219,11 +189,11 @@ def _behind_tombstones(one: Range, view: memoryview, start: int, end: int, expec
     return expected
 
 
-# -- the exact way ---------------------------------------------------------------------------------
+# -- entries of the ledger's reader ----------------------------------------------------------------
 
 
 def columns_of(entries: Sequence[Entry], names: Sequence[str], *, events: bool) -> Columns:
-    """Entries that were read one by one, as the codec gives columns."""
+    """Return entries as the codec decodes columns."""
     packed = b"".join(
         codec.pack(entry.seq, entry.timestamp_ns, draft_of(entry)) for entry in entries
     )
@@ -235,12 +205,14 @@ def columns_of(entries: Sequence[Entry], names: Sequence[str], *, events: bool) 
         max_rows=len(entries),
         max_bytes=len(packed),
         events=events,
-        max_entry_bytes=1 << 30,
+        max_entry_bytes=_NO_LIMIT_BYTES,
     )
     assert found.rows == len(entries)
-    if "offset" in found.buffers:
-        offsets = b"".join(entry.offset.to_bytes(8, "little") for entry in entries)
-        found.buffers["offset"][:] = offsets
-    if "size" in found.buffers:
-        found.buffers["size"][:] = b"".join(e.size.to_bytes(4, "little") for e in entries)
+    for name, values in (
+        ("offset", [entry.offset for entry in entries]),
+        ("size", [entry.size for entry in entries]),
+    ):
+        if data := found.buffers.get(name):
+            width = len(data) // found.rows
+            data[:] = b"".join(value.to_bytes(width, "little") for value in values)
     return found

@@ -1,8 +1,8 @@
-"""The archive as a Delta table: a log beside the Parquet files that names them, and copies none.
+"""The archive as a Delta table: a log that names its Parquet files, without copying them.
 
-The manifests stay the truth, and the log follows them: what they have and it has not is added, what
-it has and they have not is removed, in one commit. So it does not matter what a killed job, a run
-without the option or another writer of the table left in it.
+The manifests are authoritative. One commit adds the files that only the manifests have and removes
+those that only the log has. So leftovers of a killed job, of a run without the option, or of
+another writer of the table do no harm.
 """
 
 import json
@@ -22,8 +22,7 @@ from penstock.spark.archive_files import (
     ArchivedFile,
     ArchiveError,
     manifests,
-    sync_directory,
-    sync_file,
+    sync,
 )
 
 if TYPE_CHECKING:
@@ -33,15 +32,15 @@ if TYPE_CHECKING:
 DELTA_LOG = "_delta_log"
 _PARTITIONS = {"namespace": pa.string(), "queue": pa.string(), "date": pa.date32()}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-# A vacuum of the table would remove archived files that the log does not name yet.
+# Otherwise a vacuum of the table removes archived files that the log does not name yet.
 _CONFIGURATION = {"delta.deletedFileRetentionDuration": "interval 36500 days"}
 
-# What tells that a file is the one that the log means: size, rows, first and last seq.
-_Facts = tuple[int, int | None, int | None, int | None]
+# Size, rows, first and last seq: they tell whether the log means the same file.
+_Stats = tuple[int, int | None, int | None, int | None]
 
 
 def check_installed() -> None:
-    """Say what to install, before anything is done."""
+    """Raise PenstockError if the package is missing."""
     try:
         import deltalake  # noqa: F401
     except ModuleNotFoundError as error:
@@ -54,19 +53,19 @@ def check_installed() -> None:
 
 
 def follow_manifests(root: Path, columns: pa.Schema) -> None:
-    """Make the Delta table have exactly the files of the manifests. Needs the archive's lock."""
+    """Give the Delta table exactly the files of the manifests. Caller holds the archive's lock."""
     from deltalake import DeltaTable, Schema
 
     root = root.absolute()
     schema = Schema.from_arrow(
         pa.schema([*columns, *(pa.field(name, kind) for name, kind in _PARTITIONS.items())])
     )
-    # Nothing was ever archived: a table without files.
+    # An archive without manifests is a table without files.
     found = manifests(root) if (root / MANIFESTS).is_dir() else []
     wanted = {file.path: file for manifest in found for file in manifest.files}
-    with _explained(root):
+    with _translated_errors(root):
         if DeltaTable.is_deltatable(str(root)):
-            changed = _mend(root, DeltaTable(root), schema, wanted)
+            changed = _update(root, DeltaTable(root), schema, wanted)
         else:
             _create(root, schema, wanted)
             changed = True
@@ -87,24 +86,24 @@ def _create(root: Path, schema: "Schema", wanted: dict[str, ArchivedFile]) -> No
     )
 
 
-def _mend(
+def _update(
     root: Path, table: "DeltaTable", schema: "Schema", wanted: dict[str, ArchivedFile]
 ) -> bool:
-    """Bring the log to what is wanted, if it is not there; whether it had to change."""
+    """Commit the difference to the wanted files. Return whether there was any."""
     from deltalake.transaction import RemoveAction
 
     if table.schema() != schema or table.metadata().partition_columns != list(_PARTITIONS):
         raise ArchiveError(
-            f"{root / DELTA_LOG} is of a table with other columns: move it away and archive again, "
-            f"and it is made anew from the manifests"
+            f"{root / DELTA_LOG} is the log of a table with other columns: move it away and "
+            f"archive again, which writes it from the manifests"
         )
-    there = _files_of(table)
+    logged = _files_of(table)
     now_ms = SystemClock().now_ns() // 1_000_000
-    # One that the log has with other facts is added again, which replaces it.
-    adds = [_add(root, file) for file in wanted.values() if there.get(file.path) != _facts(file)]
+    # Adding a file that the log has with other statistics replaces it.
+    adds = [_add(root, file) for file in wanted.values() if logged.get(file.path) != _stats(file)]
     removes = [
         RemoveAction(path, data_change=True, deletion_timestamp=now_ms)
-        for path in there
+        for path in logged
         if path not in wanted
     ]
     if not adds and not removes:
@@ -119,7 +118,7 @@ def _mend(
     return True
 
 
-def _files_of(table: "DeltaTable") -> dict[str, _Facts]:
+def _files_of(table: "DeltaTable") -> dict[str, _Stats]:
     rows = pa.table(table.get_add_actions(flatten=True)).to_pylist()
     return {
         unquote(row["path"]): (
@@ -132,7 +131,7 @@ def _files_of(table: "DeltaTable") -> dict[str, _Facts]:
     }
 
 
-def _facts(file: ArchivedFile) -> _Facts:
+def _stats(file: ArchivedFile) -> _Stats:
     return file.size_bytes, file.rows, file.first_seq, file.last_seq
 
 
@@ -143,7 +142,7 @@ def _add(root: Path, file: ArchivedFile) -> "AddAction":
         modified_ns = (root / file.path).stat().st_mtime_ns
     except FileNotFoundError:
         raise ArchiveError(f"{root / file.path} is missing, though the manifest names it") from None
-    # Seqs and times never go back within a file: its first and last are its least and greatest.
+    # Seqs and times rise within a file: the first and last are the least and greatest.
     stats = {
         "numRecords": file.rows,
         "minValues": _values(file.first_seq, file.first_ns),
@@ -170,35 +169,34 @@ def _values(seq: int, time_ns: int) -> dict[str, int | str]:
 
 
 def _partition_of(path: str) -> dict[str, str | None]:
-    """What the folders say; a queue directory that was named by itself has no namespace."""
+    """Return the partition of a file, from its folders. The namespace may be null."""
     folders = dict(folder.split("=", 1) for folder in path.split("/")[:-1])
     return {name: folders.get(name) for name in _PARTITIONS}
 
 
 def _no_checkpoint() -> "PostCommitHookProperties":
-    """Checkpoints are Parquet: whoever reads all of `**/*.parquet` would take them for messages."""
+    """Write no checkpoint: a tool that reads `**/*.parquet` would take it for messages."""
     from deltalake.transaction import PostCommitHookProperties
 
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
 def _sync(root: Path) -> None:
-    """The package does not sync what it writes."""
+    """Make the newest commit durable: the package does not sync."""
     log = root / DELTA_LOG
-    sync_file(max(log.glob("*[0-9].json")))
-    sync_directory(log)
-    sync_directory(root)
+    for path in (max(log.glob("*[0-9].json")), log, root):
+        sync(path)
 
 
 @contextmanager
-def _explained(root: Path) -> Iterator[None]:
+def _translated_errors(root: Path) -> Iterator[None]:
     from deltalake.exceptions import DeltaError
 
     try:
         yield
     except DeltaError as error:
-        what = str(error).partition("\n")[0]  # and no trace of the package's own calls
+        what = str(error).partition("\n")[0]  # without the package's own traceback
         raise ArchiveError(
-            f"the archive is whole, but its Delta table could not follow ({what}): if this stays "
-            f"so, move {root / DELTA_LOG} away and archive again, and it is made anew"
+            f"the archive is complete, but its Delta log could not be updated ({what}): if this "
+            f"happens again, move {root / DELTA_LOG} away and archive again, which writes it anew"
         ) from None

@@ -1,8 +1,8 @@
-"""Events as Arrow columns: one row for each message that an event is about.
+"""Events as Arrow columns: one row for each message of an event.
 
-Nearly every event is about one run of neighbours, and then its fields stand at the same places of
-its body (see `queue.events`): those are taken out for all rows at once. The others are decoded one
-by one.
+Nearly every event concerns one run of messages. The fields of such bodies have fixed offsets, which
+come from the layout in `queue.events`, and are taken for all rows at once. Other bodies are decoded
+one by one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -16,53 +16,51 @@ import pyarrow.compute as pc
 from penstock.codec import Columns
 from penstock.codec.layout import EVENT_OF_ONE_BYTES, EVENT_OF_ONE_FORMAT
 from penstock.queue.events import ALL_GROUPS, EventType, decode, offsets_in_one
-from penstock.spark.segments import QueueFacts
+from penstock.spark.message_columns import MICROSECOND_NS, TIME, constant
+from penstock.spark.segments import QueueInfo
 
 _Numbers = npt.NDArray[np.int64]
-
-# With types: of a plain number pyarrow asks pandas first, each time.
-_MICROSECOND_NS, _ZERO = pa.scalar(1000, pa.int64()), pa.scalar(0, pa.int64())
-_TIME = pa.timestamp("us", tz="UTC")
+_ZERO = pa.scalar(0, pa.int64())  # typed: otherwise pyarrow tries to import pandas
 _CODES = zip(("group", "attempt", "runs", "first", "n"), EVENT_OF_ONE_FORMAT[1:], strict=True)
 _HEAD = np.dtype([(name, f"<{code}") for name, code in _CODES])
-_HEAD_BYTES = EVENT_OF_ONE_BYTES
 _BY_NUMBER = {int(kind): kind.name.lower() for kind in EventType}
 _NAMES = pa.array([_BY_NUMBER.get(number) for number in range(256)], pa.string())
-# Where a field begins in a body with one run, by type.
+# Offset of a field in a body with one run, by event type.
 _REASON, _HOLDER = offsets_in_one("reason"), offsets_in_one("holder")
 _RETRY_AT, _DEADLINE = offsets_in_one("retry_at_ns"), offsets_in_one("deadline_ns")
 
-NEEDED = ("seq", "timestamp_ns", "type", "payload", "offset")
+_NEEDED = ("seq", "timestamp_ns", "type", "payload", "offset")
 
 
 class EventColumns:
-    """Turns decoded entries of the event log into rows of the wanted columns."""
+    """The columns of events in one segment."""
 
     def __init__(
-        self, facts: QueueFacts, segment: int, names: Sequence[str], groups: Mapping[int, str]
+        self, info: QueueInfo, segment: int, names: Sequence[str], groups: Mapping[int, str]
     ) -> None:
-        self._facts = facts
-        self._segment = segment
+        self.info = info
+        self.segment = segment
+        self.groups = groups
         self._names = names
-        self._groups = groups
-        self.needed = [name for name in NEEDED if name != "offset" or "offset" in names]
+        self.needed = [name for name in _NEEDED if name != "offset" or "offset" in names]
 
     def arrays(self, found: Columns) -> list[pa.Array]:
-        """The columns, in the order they were asked for; more rows than entries, perhaps."""
+        """Return the columns, in the order of `names`. There may be more rows than entries."""
         rows = _Rows(found, self)
-        return [_MAKERS[name](rows) for name in self._names]
+        return [_COLUMNS[name](rows) for name in self._names]
 
 
 class _Rows:
-    """The rows of one lot of entries: which entry each is of, and the fields of the heads."""
+    """The rows of some entries: the entry of each row, and the fields of each body's head."""
 
     def __init__(self, found: Columns, of: EventColumns) -> None:
         self.of = of
         self._found = found
         self._types = np.frombuffer(found.buffers["type"], np.uint8)
         self._offsets = np.frombuffer(found.buffers["payload.offsets"], np.int32)
-        # Room behind the last body, so that a head or number can be taken at its very end.
-        self._data = np.frombuffer(bytes(found.buffers["payload"]) + bytes(_HEAD_BYTES), np.uint8)
+        # Padded, so that a head or number can be taken at the end of the last body.
+        padded = bytes(found.buffers["payload"]) + bytes(EVENT_OF_ONE_BYTES)
+        self._data = np.frombuffer(padded, np.uint8)
         self._body = pa.Array.from_buffers(
             pa.binary(),
             found.rows,
@@ -93,15 +91,15 @@ class _Rows:
             self.seqs[at : at + len(seqs)] = seqs
 
     def _heads(self) -> npt.NDArray[Any]:
-        """The first bytes of every body, as fields; a shorter body counts as one without runs."""
-        heads = self._taken(self._offsets[:-1], _HEAD_BYTES).view(_HEAD).reshape(-1)
-        short = np.diff(self._offsets) < _HEAD_BYTES
+        """Return the head of every body as fields. A shorter body counts as one without runs."""
+        heads = self._take(self._offsets[:-1], EVENT_OF_ONE_BYTES).view(_HEAD).reshape(-1)
+        short = np.diff(self._offsets) < EVENT_OF_ONE_BYTES
         if short.any():
             heads["runs"] = np.where(short, 0, heads["runs"])
         return heads
 
-    def _taken(self, starts: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
-        """So many bytes from each of some places on."""
+    def _take(self, starts: npt.NDArray[Any], width: int) -> npt.NDArray[np.uint8]:
+        """Return `width` bytes from each of the offsets on."""
         windows = np.lib.stride_tricks.sliding_window_view(self._data, width)
         return np.ascontiguousarray(windows[starts])
 
@@ -116,7 +114,7 @@ class _Rows:
     # -- columns -----------------------------------------------------------------------------------
 
     def per_entry(self, values: pa.Array) -> pa.Array:
-        """A value of each entry, for each of its rows."""
+        """Repeat the value of each entry for each of its rows."""
         if self.count == self._found.rows:
             return values
         return values.take(pa.array(self.entry))
@@ -125,24 +123,24 @@ class _Rows:
         return self.per_entry(pa.array(np.frombuffer(self._found.buffers[name], np.int64)))
 
     def time(self, name: str) -> pa.Array:
-        return pc.divide(self.number(name), _MICROSECOND_NS).view(_TIME)
+        return pc.divide(self.number(name), MICROSECOND_NS).view(TIME)
 
     def event(self) -> pa.Array:
         return self.per_entry(_NAMES.take(pa.array(self._types)))
 
     def group(self) -> pa.Array:
         numbers, where = np.unique(self.groups, return_inverse=True)
-        names = [None if n == ALL_GROUPS else self.of._groups.get(int(n), f"#{n}") for n in numbers]
+        names = [None if n == ALL_GROUPS else self.of.groups.get(int(n), f"#{n}") for n in numbers]
         return self.per_entry(pa.array(names, pa.string()).take(pa.array(where.reshape(-1))))
 
     def text(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
-        """A text that stands at the end of the bodies of some types; empty is null."""
+        """Return the text at the end of the bodies of some types; null if it is empty."""
         texts = pa.nulls(self._found.rows, pa.string())
         for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
             if mask.any():
                 if (np.diff(self._offsets)[mask] == start).all():
-                    continue  # empty, all of them: nobody said anything
+                    continue  # all texts are empty
                 bodies = self._body.filter(pa.array(mask)).to_pylist()
                 found = [body[start:].decode(errors="replace") or None for body in bodies]
                 texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(found, pa.string()))
@@ -150,17 +148,17 @@ class _Rows:
         return self.per_entry(texts)
 
     def moment(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
-        """A time that stands in the bodies of some types."""
+        """Return the time in the bodies of some types; null if it is 0."""
         times = pa.nulls(self._found.rows, pa.int64())
         for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
             if mask.any():
                 starts = self._offsets[:-1][mask] + start
-                values = pa.array(self._taken(starts, 8).view(np.int64).reshape(-1))
+                values = pa.array(self._take(starts, 8).view(np.int64).reshape(-1))
                 times = pc.replace_with_mask(times, pa.array(mask), values)
         times = self._with_odd(times, field, pa.int64())
         times = pc.if_else(pc.equal(times, _ZERO), pa.scalar(None, pa.int64()), times)
-        return self.per_entry(pc.divide(times, _MICROSECOND_NS).view(_TIME))
+        return self.per_entry(pc.divide(times, MICROSECOND_NS).view(TIME))
 
     def target(self) -> pa.Array:
         targets = pa.nulls(self._found.rows, pa.int64())
@@ -176,13 +174,10 @@ class _Rows:
     def seq(self) -> pa.Array:
         return pa.array(self.seqs, mask=None if self.has_seq.all() else ~self.has_seq)
 
-    def constant(self, value: object, type_: pa.DataType) -> pa.Array:
-        return pa.nulls(self.count, type_) if value is None else pa.repeat(value, self.count)
 
-
-_MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
-    "namespace": lambda rows: rows.constant(rows.of._facts.queue.namespace, pa.string()),
-    "queue": lambda rows: rows.constant(rows.of._facts.queue.name, pa.string()),
+_COLUMNS: dict[str, Callable[[_Rows], pa.Array]] = {
+    "namespace": lambda rows: constant(rows.of.info.queue.namespace, pa.string(), rows.count),
+    "queue": lambda rows: constant(rows.of.info.queue.name, pa.string(), rows.count),
     "event_seq": lambda rows: rows.number("seq"),
     "event": _Rows.event,
     "group": _Rows.group,
@@ -195,6 +190,6 @@ _MAKERS: dict[str, Callable[[_Rows], pa.Array]] = {
     "retry_at": lambda rows: rows.moment(_RETRY_AT, "retry_at_ns"),
     "deadline": lambda rows: rows.moment(_DEADLINE, "deadline_ns"),
     "target_seq": _Rows.target,
-    "segment": lambda rows: rows.constant(rows.of._segment, pa.int64()),
+    "segment": lambda rows: constant(rows.of.segment, pa.int64(), rows.count),
     "offset": lambda rows: rows.number("offset"),
 }

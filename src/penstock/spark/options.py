@@ -1,7 +1,7 @@
-"""The options of the source and the sink: named, typed, checked; an unknown one is an error.
+"""The options of the data source and the sink: typed and checked. An unknown option is an error.
 
-Spark hands options over as text, with their names in lower case. Where Kafka's source has an option
-for the same thing, ours has the same name.
+Spark passes options as text, with names in lower case. Options that Kafka's source has too have the
+same names.
 """
 
 import json
@@ -20,63 +20,38 @@ Table = Literal["messages", "events", "state"]
 TABLES: tuple[Table, ...] = ("messages", "events", "state")
 
 EARLIEST, LATEST = "earliest", "latest"
-DEFAULT_PARTITION_BYTES = 128 << 20  # as Spark has it for files
+DEFAULT_PARTITION_BYTES = 128 << 20  # the default of Spark for files
 _MIN_PARTITION_BYTES = 4096
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-DEFAULT_TRIGGER_DELAY_S = 900.0  # as Kafka's source has it
+DEFAULT_TRIGGER_DELAY_S = 900.0  # the default of Kafka's source
 
-Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or one for each queue
+Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or a seq for each queue
 
 READ_OPTIONS = (
-    "path",
-    "url",
-    "key",
-    "queue",
-    "subscribe",
-    "subscribePattern",
-    "table",
-    "columns",
-    "includeHeaders",
-    "startingOffsets",
-    "endingOffsets",
-    "startingTimestamp",
-    "endingTimestamp",
-    "maxOffsetsPerTrigger",
-    "maxBytesPerTrigger",
-    "minOffsetsPerTrigger",
-    "maxTriggerDelay",
-    "minPartitions",
-    "maxPartitionBytes",
-    "failOnDataLoss",
-    "verify",
-    "decompress",
-    "group",
+    *("path", "url", "key", "queue", "subscribe", "subscribePattern", "table", "columns"),
+    *("includeHeaders", "startingOffsets", "endingOffsets", "startingTimestamp"),
+    *("endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
+    *("maxTriggerDelay", "minPartitions", "maxPartitionBytes", "failOnDataLoss", "verify"),
+    *("decompress", "group"),
 )
 WRITE_OPTIONS = (
-    "path",
-    "url",
-    "key",
-    "queue",
-    "txnAppId",
-    "txnVersion",
-    "checkpointLocation",
-    "queryName",
+    *("path", "url", "key", "queue", "txnAppId", "txnVersion", "checkpointLocation", "queryName"),
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadOptions:
-    """What a read was asked for."""
+    """The options of a read."""
 
-    place: str  # a directory, or the URL of a broker
+    location: str  # a directory, or the URL of a broker
     key: str | None = field(default=None, repr=False)  # for the broker
-    subscribe: tuple[str, ...] = ()  # names; empty: by pattern, or all there are
+    subscribe: tuple[str, ...] = ()  # names; empty: all, or those that match the pattern
     subscribe_pattern: str | None = None
     table: Table = "messages"
-    columns: tuple[str, ...] | None = None  # None: the table's default ones
+    columns: tuple[str, ...] | None = None  # None: the default columns of the table
     include_headers: bool = False
     starting_offsets: Offsets | None = None
     ending_offsets: Offsets | None = None
@@ -95,12 +70,12 @@ class ReadOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
-        """From what the user gave; InvalidInput names what is wrong and what is possible."""
-        options = _Given(given, READ_OPTIONS)
+        """Return checked options. Raise InvalidInput for a wrong one."""
+        options = _OptionParser(given, READ_OPTIONS)
         if options.has("path") == options.has("url"):
             raise InvalidInput(
-                "say where the queues are, once: 'path' is a queue's directory or a broker's data "
-                "directory, as in .option('path', './orders'); 'url' is a running broker"
+                "give 'path' or 'url': 'path' is a queue's directory or a broker's data directory, "
+                "as in .option('path', './orders'); 'url' is the address of a running broker"
             )
         ways = [name for name in ("queue", "subscribe", "subscribePattern") if options.has(name)]
         if len(ways) > 1:
@@ -112,18 +87,18 @@ class ReadOptions:
         most = options.whole("maxOffsetsPerTrigger", 1, 1 << 60)
         if least is not None and most is not None and least > most:
             raise InvalidInput(
-                f"minOffsetsPerTrigger is {least}, more than maxOffsetsPerTrigger, {most}"
+                f"minOffsetsPerTrigger is {least}, which is more than maxOffsetsPerTrigger, {most}"
             )
         if options.has("maxTriggerDelay") and least is None:
-            raise InvalidInput("maxTriggerDelay says how long minOffsetsPerTrigger is waited for")
+            raise InvalidInput("maxTriggerDelay needs minOffsetsPerTrigger, for which it waits")
         first, last = options.offsets("startingOffsets"), options.offsets("endingOffsets")
         if isinstance(first, int) and isinstance(last, int) and first > last:
-            raise InvalidInput(f"startingOffsets is {first}, which is behind endingOffsets, {last}")
+            raise InvalidInput(f"startingOffsets is {first}, which is after endingOffsets, {last}")
         since, until = options.time_ns("startingTimestamp"), options.time_ns("endingTimestamp")
         if since is not None and until is not None and since > until:
             raise InvalidInput("startingTimestamp is later than endingTimestamp")
         return cls(
-            place=options.text("path") or options.url("url") or "",
+            location=options.text("path") or options.url("url") or "",
             key=options.secret("key"),
             subscribe=options.names("queue") or options.names("subscribe") or (),
             subscribe_pattern=options.pattern("subscribePattern"),
@@ -149,16 +124,16 @@ class ReadOptions:
 
     @property
     def state_group(self) -> str:
-        """The consumer group whose state the table `state` shows."""
+        """The consumer group of the table `state`."""
         return self.group or MAIN_GROUP_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteOptions:
-    """What a write was asked for."""
+    """The options of a write."""
 
-    path: str | None = None  # where the files are; None: only the broker sees them
-    url: str | None = None  # a broker, which takes in what is staged
+    path: str | None = None  # where the files are; None: only the broker can access them
+    url: str | None = None  # a broker, which adopts what is staged
     key: str | None = field(default=None, repr=False)  # for that broker
     queue: str | None = None
     txn_app_id: str | None = None
@@ -166,16 +141,16 @@ class WriteOptions:
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "WriteOptions":
-        options = _Given(given, WRITE_OPTIONS)
+        options = _OptionParser(given, WRITE_OPTIONS)
         if not options.has("path") and not options.has("url"):
             raise InvalidInput(
-                "say where the queue is: 'path' is its directory, or a broker's data directory "
-                "together with the option 'queue'; 'url' is a running broker"
+                "give 'path' or 'url': 'path' is the queue's directory, or a broker's data "
+                "directory with the option 'queue'; 'url' is the address of a running broker"
             )
         if options.has("txnAppId") != options.has("txnVersion"):
             raise InvalidInput(
-                "txnAppId and txnVersion go together: the first names the job, the second rises "
-                "with each run of it"
+                "give txnAppId and txnVersion together: the first names the job, the second rises "
+                "with each run"
             )
         return cls(
             path=options.text("path"),
@@ -187,8 +162,8 @@ class WriteOptions:
         )
 
 
-class _Given:
-    """The options as text, looked up by their proper names."""
+class _OptionParser:
+    """Parses options by their proper names."""
 
     def __init__(self, given: Mapping[str, str], known: tuple[str, ...]) -> None:
         proper = {name.lower(): name for name in known}
@@ -196,8 +171,8 @@ class _Given:
         for name, value in given.items():
             if name.lower() == "paths":
                 raise InvalidInput(
-                    f"load takes one path, and was given {value}: read each and union them, or "
-                    f"name the data directory that has them, with the option 'subscribe'"
+                    f"load takes one path, not {value}: read each and union them, or give the data "
+                    f"directory that has them, with the option 'subscribe'"
                 )
             if name.lower() not in proper:
                 raise InvalidInput(_unknown(name, known))
@@ -213,10 +188,10 @@ class _Given:
         return value
 
     def secret(self, name: str) -> str | None:
-        """A text that no message repeats."""
+        """Return a text that no error message contains."""
         value = self.text(name)
         if value is not None and not (value.isascii() and value.isprintable()):
-            raise InvalidInput(f"the option {name!r} has characters that no API key has")
+            raise InvalidInput(f"the option {name!r} has characters that API keys do not have")
         return value
 
     def url(self, name: str) -> str | None:
@@ -229,7 +204,7 @@ class _Given:
             return None
         names = tuple(part.strip() for part in value.split(",") if part.strip())
         if not names:
-            raise InvalidInput(f"{name} is {value!r}, which names none")
+            raise InvalidInput(f"{name} is {value!r}; it must name at least one")
         return names
 
     def pattern(self, name: str) -> str | None:
@@ -267,7 +242,7 @@ class _Given:
         return int(value)
 
     def size(self, name: str, low: int) -> int | None:
-        """Bytes, or with a unit as Spark has them: 64m, 1g."""
+        """Return bytes, given as a number or with one of Spark's units: 64m, 1g."""
         value = self._values.get(name)
         if value is None:
             return None
@@ -280,7 +255,7 @@ class _Given:
         return int(match[1]) * _UNITS[match[2]]
 
     def duration_s(self, name: str, default: float) -> float:
-        """Seconds, or with a unit as Spark has them: 500ms, 30s, 15m, 1h."""
+        """Return seconds, given as a number or with one of Spark's units: 500ms, 30s, 15m."""
         value = self._values.get(name)
         if value is None:
             return default
@@ -293,7 +268,7 @@ class _Given:
         return int(match[1]) * _DURATIONS[match[2]]
 
     def time_ns(self, name: str) -> int | None:
-        """Milliseconds since 1970, as Kafka's options have them, or ISO 8601 (UTC if it says not).
+        """Return nanoseconds, given in ISO 8601 (UTC by default) or in milliseconds since 1970.
 
         A number with more than 13 digits is nanoseconds.
         """
@@ -325,8 +300,8 @@ class _Given:
             parsed = None
         if not isinstance(parsed, dict) or not all(_is_seq(seq) for seq in parsed.values()):
             raise InvalidInput(
-                f"{name} is {value!r}; it must be earliest, latest, a seq, or JSON that gives a "
-                f'seq for each queue: {{"shop/orders": 4711}} (-2 is earliest, -1 is latest)'
+                f"{name} is {value!r}; it must be earliest, latest, a seq, or JSON with a seq "
+                f'for each queue: {{"shop/orders": 4711}} (-2 is earliest, -1 is latest)'
             )
         return dict(parsed)
 

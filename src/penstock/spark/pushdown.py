@@ -1,7 +1,6 @@
-"""Filters that Spark hands down: what they say about seqs, times and queues, to read less.
+"""Turn the filters that Spark pushes down into bounds on seqs, times and queues.
 
-They only narrow what is read. Spark applies every filter again to the rows it gets, so a bound here
-may be too wide, never too narrow.
+Spark applies every filter again to the rows it gets. So a bound may be too wide, never too narrow.
 """
 
 from collections.abc import Iterable
@@ -28,7 +27,7 @@ _MICROSECOND_NS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What a row must have to be wanted; ends are not included."""
+    """Bounds of wanted rows. Ends are exclusive."""
 
     first_seq: int = 0
     end_seq: int = _LARGEST
@@ -38,7 +37,7 @@ class Bounds:
     queues: frozenset[str] | None = None
 
     def narrowed(self, **to: Any) -> "Bounds":
-        """Within other bounds as well."""
+        """Return the intersection with other bounds."""
         return replace(
             self,
             first_seq=max(self.first_seq, to.get("first_seq", 0)),
@@ -61,8 +60,8 @@ def _both(some: frozenset[str] | None, others: frozenset[str] | None) -> frozens
 
 
 def bounds_of(filters: Iterable[Filter], table: Table) -> Bounds:
-    """What all of the filters together ask for; those that say nothing about it are passed over."""
-    # Of an event's messages the order says nothing: there only the event's own number is sorted.
+    """Return the bounds that all filters together set. Other filters are ignored."""
+    # The event log is sorted by the number of the event, not by that of the message.
     seq_column = "event_seq" if table == "events" else "seq"
     bounds = Bounds()
     for one in filters:
@@ -94,11 +93,15 @@ def _narrow_seq(bounds: Bounds, one: Filter) -> Bounds:
 
 
 def _narrow_time(bounds: Bounds, one: Filter) -> Bounds:
-    """Columns have microseconds, cut off: an end at one includes all of its nanoseconds."""
+    """Columns have microseconds, rounded down: an end includes all nanoseconds of one."""
     match one:
         case EqualTo(value=datetime() as at) | EqualNullSafe(value=datetime() as at):
             start = _ns(at)
-            return bounds if start is None else bounds.narrowed(from_ns=start, to_ns=start + 1000)
+            return (
+                bounds
+                if start is None
+                else bounds.narrowed(from_ns=start, to_ns=start + _MICROSECOND_NS)
+            )
         case GreaterThan(value=datetime() as at) | GreaterThanOrEqual(value=datetime() as at):
             start = _ns(at)
             return bounds if start is None else bounds.narrowed(from_ns=start)
@@ -118,7 +121,7 @@ def _narrow_name(bounds: Bounds, one: Filter, which: str) -> Bounds:
 
 
 def _ns(at: datetime) -> int | None:
-    """None for a time that does not say where: then nothing is left out."""
+    """Return None for a time without a time zone, which sets no bound."""
     if at.tzinfo is None:
         return None
     return max(round(at.timestamp() * 1_000_000), 0) * _MICROSECOND_NS

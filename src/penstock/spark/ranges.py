@@ -1,7 +1,7 @@
-"""Cutting a log into byte ranges that executors read by themselves.
+"""Split a log into byte ranges that tasks read independently.
 
-A range starts and ends at an entry. Which entry starts where is asked of the sparse index beside a
-sealed segment; where that is missing or does not fit, it is made anew from the segment.
+A range starts and ends at an entry. Offsets of entries come from the sparse index beside a sealed
+segment. If the index is missing or does not fit, it is computed from the segment.
 """
 
 from bisect import bisect_left, bisect_right
@@ -9,107 +9,103 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock import codec
-from penstock.codec.layout import INDEX_POINT_BYTES
-from penstock.ledger.files import Files, OsFiles
+from penstock.errors import BadEntry
+from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder, read_fully
-from penstock.ledger.index import MAX_INDEX_BYTES
-from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name
-from penstock.spark.http_files import fetched_index
-from penstock.spark.places import QueueAt
-from penstock.spark.segments import LogView, QueueFacts, Span
+from penstock.ledger.index import MAX_INDEX_BYTES, Point, points_in
+from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name, segment_name
+from penstock.spark.broker_files import fetch, fetch_index
+from penstock.spark.segments import LogView, QueueInfo, Span, zeroed
 
-_INDEX_HEADER_BYTES = 12
-NOTHING_CLAIMED = (1 << 63) - 1
+_POINT_FIELDS = len(Point._fields)
+_SEQ, _OFFSET = Point._fields.index("seq"), Point._fields.index("offset")
+NOTHING_REQUIRED = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Entries of one segment, from one byte to another: all that have these seqs."""
+    """The entries of one segment between two bytes, with seqs [first_seq, end_seq)."""
 
-    facts: QueueFacts
+    info: QueueInfo
     log: str
     header: SegmentHeader
     start: int
     end: int
     first_seq: int
     end_seq: int
-    wanted_from: int  # of its entries, only those with seqs [wanted_from, wanted_to)
+    wanted_from: int  # only entries with seqs [wanted_from, wanted_to) are wanted
     wanted_to: int
-    sound: bool
-    claimed_from: int = NOTHING_CLAIMED  # wanted seqs from here on must be there: else it is loss
+    intact: bool
+    required_from: int = NOTHING_REQUIRED  # a wanted seq from here on that was removed is data loss
 
     @property
     def size_bytes(self) -> int:
         return self.end - self.start
 
-
-def index_points(data: bytes) -> memoryview | None:
-    """The points in an index file, three numbers each; None where it is not one."""
-    size = len(data) - _INDEX_HEADER_BYTES
-    if size < 0 or size % INDEX_POINT_BYTES or data[:4] != b"PIDX":
-        return None
-    return memoryview(data)[_INDEX_HEADER_BYTES:].cast("Q")
+    @property
+    def file(self) -> str:
+        """The segment's path in the queue's directory."""
+        return f"{self.log}/{segment_name(self.header.base_seq)}"
 
 
-class Points:
-    """The index points of a span, the segment's start among them.
+class IndexPoints:
+    """The index points of a span, including the segment's start.
 
-    An index has no checksum. It is not checked here: what a range says is checked by whoever reads
-    it, and where it does not come out, the exact way is taken.
+    An index has no checksum and is not checked here. The task that reads a range checks it, and
+    falls back to the ledger's reader if the range is not as planned.
     """
 
-    def __init__(self, view: LogView, span: Span, *, files: Files | None = None) -> None:
+    def __init__(self, view: LogView, span: Span) -> None:
         self._view = view
         self._span = span
-        self._files = files or OsFiles()
-        self._folder = Folder(self._files, view.facts.queue.path).child(view.log)
-        stored = self._stored()
-        words = self._made() if stored is None else stored
-        self.seqs: Sequence[int] = words[0::3]
-        self.offsets: Sequence[int] = words[2::3]
+        points = self._fetch() if view.info.queue.url else self._read()
+        numbers = (self._compute() if points is None else points).cast("Q")
+        if view.info.queue.url:  # the segment may have grown since it was listed
+            inside = bisect_left(numbers[_OFFSET::_POINT_FIELDS], span.end)
+            numbers = numbers[: _POINT_FIELDS * inside]
+        self.seqs: Sequence[int] = numbers[_SEQ::_POINT_FIELDS]
+        self.offsets: Sequence[int] = numbers[_OFFSET::_POINT_FIELDS]
         if not len(self.offsets) or self.offsets[0] != HEADER_BYTES:
             self.seqs = [span.header.base_seq, *self.seqs]
             self.offsets = [HEADER_BYTES, *self.offsets]
 
     def before_seq(self, seq: int) -> int:
-        """The number of the last point at or before a seq."""
+        """Return the number of the last point at or before a seq."""
         return max(bisect_right(self.seqs, seq) - 1, 0)
 
     def after_seq(self, seq: int) -> int:
-        """The number of the first point at or after a seq; one too many: the end."""
+        """Return the number of the first point at or after a seq; the point count if none."""
         return bisect_left(self.seqs, seq)
 
-    def _stored(self) -> "memoryview | None":
-        queue, base = self._view.facts.queue, self._span.header.base_seq
-        if queue.url:
-            return self._served(queue, base)
-        if self._span.is_last:
-            return None
+    def _fetch(self) -> memoryview:
+        """Return the points from the broker; none if the segment was removed since the listing."""
+        base = self._span.header.base_seq
         try:
-            data = self._folder.read(index_name(base), max_bytes=MAX_INDEX_BYTES)
-        except (OSError, ValueError):
-            return None
-        points = index_points(data)
-        fits = points is not None and len(points) and points[-1] < self._span.end
-        return points if fits else None
-
-    def _served(self, queue: QueueAt, base: int) -> memoryview:
-        """From a broker; of a segment that was removed since it was listed, none."""
-        try:
-            points = index_points(fetched_index(queue, self._view.log, base))
+            points = points_in(fetch_index(self._view.info.queue, self._view.log, base))
         except FileNotFoundError:
             points = None
-        if points is None:
-            return memoryview(b"").cast("Q")
-        inside = bisect_left(points[2::3], self._span.end)  # it may have grown since
-        return points[: 3 * inside]
+        return memoryview(b"") if points is None else points
 
-    def _made(self) -> memoryview:
-        fd = self._files.open(self._folder.file(self._span.name), "read")
+    def _read(self) -> memoryview | None:
+        if self._span.is_last:
+            return None
+        folder = Folder(OsFiles(), self._view.info.queue.path).child(self._view.log)
         try:
-            data = read_fully(self._files, fd, self._span.end, 0)
+            name = index_name(self._span.header.base_seq)
+            points = points_in(folder.read(name, max_bytes=MAX_INDEX_BYTES))
+        except (OSError, ValueError):
+            return None
+        fits = points is not None and len(points) and points.cast("Q")[-1] < self._span.end
+        return points if fits else None
+
+    def _compute(self) -> memoryview:
+        files = OsFiles()
+        folder = Folder(files, self._view.info.queue.path).child(self._view.log)
+        fd = files.open(folder.file(self._span.name), "read")
+        try:
+            data = read_fully(files, fd, self._span.end, 0)
         finally:
-            self._files.close(fd)
+            files.close(fd)
         found = codec.skim(
             data,
             min(HEADER_BYTES, len(data)),
@@ -117,42 +113,42 @@ class Points:
             whole_batches=False,
             index_from=HEADER_BYTES,
             seq_base=self._span.header.seq_base,
-            max_entry_bytes=self._view.facts.max_entry_bytes,
+            max_entry_bytes=self._view.info.max_entry_bytes,
         )
-        return memoryview(found.points).cast("Q")
+        return memoryview(found.points)
 
 
-def cut(view: LogView, first_seq: int, end_seq: int, *, max_bytes: int) -> Iterator[Range]:
-    """The ranges that hold the entries [first_seq, end_seq), none larger than it must be."""
+# -- splitting -------------------------------------------------------------------------------------
+
+
+def split(view: LogView, first_seq: int, end_seq: int, *, max_bytes: int) -> Iterator[Range]:
+    """Yield the ranges of the entries [first_seq, end_seq), of at most about `max_bytes` each."""
     for span in view.spans:
         low, high = span.header.base_seq, span.end_seq
         if high <= first_seq or low >= end_seq or low == high:
             continue
-        # A segment of seqs without bytes was cut: the exact way says what is lost.
-        if not span.sound or span.end <= HEADER_BYTES:
-            wanted = (max(low, first_seq), min(high, end_seq))
+        wanted = (max(low, first_seq), min(high, end_seq))
+        # A segment with seqs and without bytes was truncated: the ledger's reader reports the loss.
+        if not span.intact or span.end <= HEADER_BYTES:
             end = max(span.end, HEADER_BYTES)
-            found = _range(view, span, HEADER_BYTES, end, low, high, wanted)
-            yield replace(found, sound=False)
-            continue
-        whole = first_seq <= low and high <= end_seq
-        if whole and span.end - HEADER_BYTES <= max_bytes:
-            yield _range(view, span, HEADER_BYTES, span.end, low, high, (low, high))
-            continue
-        yield from _cut_span(view, span, first_seq, end_seq, max_bytes)
+            yield replace(_range(view, span, HEADER_BYTES, end, low, high, wanted), intact=False)
+        elif wanted == (low, high) and span.end - HEADER_BYTES <= max_bytes:
+            yield _range(view, span, HEADER_BYTES, span.end, low, high, wanted)
+        else:
+            yield from _split_span(view, span, first_seq, end_seq, max_bytes)
 
 
-def _cut_span(
+def _split_span(
     view: LogView, span: Span, first_seq: int, end_seq: int, max_bytes: int
 ) -> Iterator[Range]:
-    points = Points(view, span)
+    points = IndexPoints(view, span)
     count = len(points.offsets)
     at = points.before_seq(first_seq)
     stop = min(points.after_seq(end_seq), count)
     last_offset = points.offsets[stop] if stop < count else span.end
     pieces = -(-(last_offset - points.offsets[at]) // max_bytes)
     target = -(-(last_offset - points.offsets[at]) // max(pieces, 1))
-    # As far as the ranges before have come: at the start of the span, or before what is wanted.
+    # The first seq that no range covers yet: the start of the span, or of the first piece.
     reached = points.seqs[at] if at and points.seqs[at] <= first_seq else span.header.base_seq
     while at < stop:
         # The last point that keeps the piece within the target; at least one step.
@@ -171,42 +167,66 @@ def _cut_span(
             yield _range(view, span, start, end, low, high, wanted)
         at = following
     upto_seq = min(span.end_seq, end_seq)
-    if reached < upto_seq:  # the index lies: what is left of the span is read without it
+    if reached < upto_seq:  # the index is wrong: read the rest of the span without it
         wanted = (max(reached, first_seq), upto_seq)
-        left = _range(view, span, HEADER_BYTES, span.end, reached, span.end_seq, wanted)
-        yield replace(left, sound=False)
+        rest = _range(view, span, HEADER_BYTES, span.end, reached, span.end_seq, wanted)
+        yield replace(rest, intact=False)
 
 
 def _range(
-    view: LogView,
-    span: Span,
-    start: int,
-    end: int,
-    first_seq: int,
-    end_seq: int,
-    wanted: tuple[int, int],
+    view: LogView, span: Span, start: int, end: int, low: int, high: int, wanted: tuple[int, int]
 ) -> Range:
     return Range(
-        view.facts,
-        view.log,
-        span.header,
-        start,
-        end,
-        first_seq,
-        end_seq,
-        *wanted,
-        sound=span.sound,
+        view.info, view.log, span.header, start, end, low, high, *wanted, intact=span.intact
     )
 
 
-def packed(ranges: Iterable[Range], *, max_bytes: int) -> list[list[Range]]:
-    """Neighbouring ranges put together, up to a size: a task for each lot."""
-    lots: list[list[Range]] = []
+def pack(ranges: Iterable[Range], *, max_bytes: int) -> list[list[Range]]:
+    """Group neighbouring ranges up to a size, for one task each."""
+    groups: list[list[Range]] = []
     size = 0
     for one in ranges:
-        if not lots or size + one.size_bytes > max_bytes:
-            lots.append([])
+        if not groups or size + one.size_bytes > max_bytes:
+            groups.append([])
             size = 0
-        lots[-1].append(one)
+        groups[-1].append(one)
         size += one.size_bytes
-    return lots
+    return groups
+
+
+# -- reading ---------------------------------------------------------------------------------------
+
+
+def range_bytes(one: Range) -> memoryview | None:
+    """Return the bytes of a range, at their offsets in the segment.
+
+    Return None if the segment was removed or rewritten since it was planned.
+    """
+    try:
+        return _fetch_range(one) if one.info.queue.url else _map_range(one)
+    except FileNotFoundError:
+        return None
+
+
+def _map_range(one: Range) -> memoryview | None:
+    files = OsFiles()
+    folder = Folder(files, one.info.queue.path).child(one.log)
+    fd = files.open(folder.file(segment_name(one.header.base_seq)), "read")
+    try:
+        try:
+            header = SegmentHeader.unpack(read_fully(files, fd, HEADER_BYTES, 0))
+        except BadEntry:
+            return None
+        if header != one.header or files.size(fd) < one.end:
+            return None
+        return files.map(fd, one.end, writable=False).view
+    finally:
+        files.close(fd)
+
+
+def _fetch_range(one: Range) -> memoryview:
+    whole = zeroed(one.end)
+    base, header = one.header.base_seq, one.header.pack()
+    for at, data in fetch(one.info.queue, one.log, base, header, one.start, one.end):
+        whole[at : at + len(data)] = data
+    return whole.toreadonly()

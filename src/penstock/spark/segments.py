@@ -1,15 +1,15 @@
-"""Which segments a log has, how far each may be read, and what of it is durable.
+"""The segments of a log in a directory: how far each can be read, and what of it is durable.
 
-Nothing of the writer's is needed and nothing is changed: no lock is taken. A sealed segment is
-durable as a whole, because rotation syncs it before the next one exists. Of the segment being
-written, the size says nothing (zeros lie ahead of the writing), and what is written may be in the
-system's cache only. So its end is found by reading it, as recovery would; and before any of that is
-shown, the file is synced from here. What was read before the sync is on disk after it: that end is
-the watermark. Where the writer's own checkpoints promise as much, there is nothing left to sync.
+A reader takes no lock and changes nothing. A sealed segment is durable as a whole, because rotation
+syncs it before the next one exists. The size of the active segment says nothing: zeros are
+allocated ahead of the writer, and written bytes may be only in the page cache. So the reader finds
+the end by reading, as recovery does, and then syncs the file itself. Everything read before the
+sync is on disk after it. No sync is needed where the writer's own checkpoints promise as much.
 """
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise, zip_longest
 from mmap import mmap
@@ -38,32 +38,37 @@ from penstock.ledger.segment_header import (
     segment_name,
 )
 from penstock.queue import QueueSettings
-from penstock.spark.places import QueueAt
+from penstock.spark.locations import QueueLocation
 
-KINDS = {"messages": MESSAGES, "events": EVENTS}
-_LOOKS = 10  # at a directory that a writer changes
-_NOTHING_TO_SYNC = (errno.EROFS, errno.EINVAL)  # a file system that is mounted for reading only
+_KINDS = {"messages": MESSAGES, "events": EVENTS}
+_MAX_LISTINGS = 10  # of a directory that a writer is changing
+_CANNOT_SYNC = (errno.EROFS, errno.EINVAL)  # the file system is mounted read-only
 
 
 @dataclass(frozen=True, slots=True)
-class QueueFacts:
-    """What a reader must know of a queue besides its segments."""
+class QueueInfo:
+    """The location, identity and limits of a queue."""
 
-    queue: QueueAt
+    queue: QueueLocation
     identity: int
     max_entry_bytes: int
     max_unpacked_bytes: int
 
+    @classmethod
+    def of(cls, queue: QueueLocation, identity: int, settings: QueueSettings) -> "QueueInfo":
+        max_entry_bytes = settings.ledger_settings().max_entry_bytes
+        return cls(queue, identity, max_entry_bytes, settings.max_unpacked_bytes)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """A segment, and the part of it that may be read."""
+    """A segment, and how far it can be read."""
 
     header: SegmentHeader
     end: int  # in bytes
-    end_seq: int  # one above the last seq it stands for
+    end_seq: int  # one above the last seq
     is_last: bool
-    sound: bool = True  # False: its header is damaged, or it has known holes
+    intact: bool = True  # False: the header is damaged, or there are known holes
 
     @property
     def name(self) -> str:
@@ -72,22 +77,18 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """A log at one moment: everything in it is durable."""
+    """A log at one moment. Everything in it is durable."""
 
-    facts: QueueFacts
+    info: QueueInfo
     log: str
     spans: Sequence[Span]
-    first_seq: int  # the lowest that is still there
+    first_seq: int  # the lowest that exists
     next_seq: int  # one above the highest that is durable
-    low: int  # entries below it were removed; from it to `first_seq`, they are lost
-
-    @property
-    def file_bytes(self) -> int:
-        return sum(span.end for span in self.spans)
+    low: int  # entries below were removed; those from here to `first_seq` are lost
 
 
-def blank(size: int) -> memoryview:
-    """Return that many zeros. The system gives memory only for pages that are written to."""
+def zeroed(size: int) -> memoryview:
+    """Return a buffer of zeros. Only pages that are written to take memory."""
     return memoryview(mmap(-1, max(size, 1)))[:size]
 
 
@@ -95,43 +96,38 @@ class _Changed(Exception):
     """A writer removed segments while they were listed."""
 
 
-class LogWatcher:
-    """Looks at one log again and again; reads only what came since the last look."""
+class DirectoryLogWatcher:
+    """Views of one log. Each reads only what was written since the one before."""
 
-    def __init__(self, queue: QueueAt, log: str, *, files: Files | None = None) -> None:
+    def __init__(self, queue: QueueLocation, log: str, *, files: Files | None = None) -> None:
         self._queue = queue
         self._log = log
         self._files = files or OsFiles()
         self._root = Folder(self._files, queue.path)
         self._folder = self._root.child(log)
-        self._facts: QueueFacts | None = None
+        self._cached_info: QueueInfo | None = None
         self._known: tuple[SegmentHeader, int, int] | None = None  # last segment, end, next seq
 
-    def look(self) -> LogView:
-        """The log as it is now."""
-        for _ in range(_LOOKS):
+    def view(self) -> LogView:
+        """Return the log as it is now."""
+        for _ in range(_MAX_LISTINGS):
             try:
-                return self._look()
+                return self._view()
             except (FileNotFoundError, _Changed):
-                continue  # removed between listing and opening: there is a new list
-        return self._look()
-
-    @property
-    def facts(self) -> QueueFacts:
-        if self._facts is None:
-            manifest = self._manifest()
-            settings = QueueSettings.of_stored(manifest.settings)
-            self._facts = QueueFacts(
-                self._queue,
-                manifest.identity,
-                settings.ledger_settings().max_entry_bytes,
-                settings.max_unpacked_bytes,
-            )
-        return self._facts
+                continue  # a file was removed between listing and opening: list again
+        return self._view()
 
     def closed_next(self) -> int:
-        """Return the next seq of the log when the queue was last closed; 1 if that is not known."""
+        """Return the next seq of the log when the queue was last closed; 1 if unknown."""
         return self._closed_end().next
+
+    @property
+    def _info(self) -> QueueInfo:
+        if self._cached_info is None:
+            manifest = self._manifest()
+            settings = QueueSettings.of_stored(manifest.settings)
+            self._cached_info = QueueInfo.of(self._queue, manifest.identity, settings)
+        return self._cached_info
 
     def _manifest(self) -> Manifest:
         try:
@@ -141,115 +137,113 @@ class LogWatcher:
         except (FileNotFoundError, ValueError, BadEntry) as error:
             raise NotALedger(
                 f"{self._queue.path}: {MANIFEST_NAME} cannot be read ({error}). Open the queue for "
-                f"writing once: that makes it anew."
+                f"writing once, which writes it again."
             ) from None
 
-    def _look(self) -> LogView:
-        facts, low, closed = self.facts, self._marks_low(), self._closed_end()
+    def _view(self) -> LogView:
+        info, low, closed = self._info, self._marks_low(), self._closed_end()
         bases = [base for name in self._folder.names() if (base := base_seq_of(name)) is not None]
         headers: list[tuple[SegmentHeader, bool]] = []
         for base, following in zip_longest(bases, bases[1:]):
             if following is not None and following <= low:
-                continue  # removed for good; the file is about to go
+                continue  # removed; the file is about to be deleted
             if headers and base < headers[-1][0].end_seq:
-                continue  # put into the one before
-            header, sound = self._header(base)
-            if not sound and following is not None and self._has_no_entries(base):
-                continue  # emptied: as if it were missing
-            if header.base_seq == base:  # else a copy under another number
-                headers.append((header, sound))
+                continue  # merged into the one before
+            header, intact = self._header(base)
+            if not intact and following is not None and self._has_no_entries(base):
+                continue  # emptied: treated as missing
+            if header.base_seq == base:  # otherwise a copy under another name
+                headers.append((header, intact))
         spans = [
-            self._sealed(header, sound, following[0].base_seq)
-            for (header, sound), following in pairwise(headers)
+            self._sealed(header, intact, following[0].base_seq)
+            for (header, intact), following in pairwise(headers)
         ]
         if headers:
             last = self._last(*headers[-1], closed)
             if last is not None:
                 spans.append(last)
-        if spans and spans[-1].end_seq < closed.next:  # it went further when it was closed
-            spans[-1] = replace(spans[-1], end_seq=closed.next, sound=False)
+        if spans and spans[-1].end_seq < closed.next:  # it was longer when it was closed
+            spans[-1] = replace(spans[-1], end_seq=closed.next, intact=False)
         next_seq = spans[-1].end_seq if spans else max(low, closed.next)
         first_seq = min(max(spans[0].header.base_seq, low), next_seq) if spans else next_seq
         if low < first_seq and self._marks_low() != low:
-            raise _Changed  # retention, between the marks and the listing: nothing is lost
-        return LogView(facts, self._log, tuple(spans), first_seq, next_seq, min(low, first_seq))
+            raise _Changed  # retention ran between reading the marks and listing: nothing is lost
+        return LogView(info, self._log, tuple(spans), first_seq, next_seq, min(low, first_seq))
 
     def _marks_low(self) -> int:
         manifest = self._manifest()
         return (manifest.messages if self._log == "messages" else manifest.events).low
 
     def _closed_end(self) -> LogEnd:
-        """Where the log ended when the queue was last closed, if that is known."""
+        """Return where the log ended when the queue was last closed, if known."""
         try:
-            data = self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES)
-            closed = Closed.unpack(data)
+            closed = Closed.unpack(self._root.read(CLOSED_NAME, max_bytes=MAX_CLOSED_BYTES))
         except (FileNotFoundError, BadEntry, ValueError):
             return LogEnd()
-        if closed.identity != self.facts.identity:
+        if closed.identity != self._info.identity:
             return LogEnd()
         return closed.messages if self._log == "messages" else closed.events
 
-    def _header(self, base: int) -> tuple[SegmentHeader, bool]:
+    @contextmanager
+    def _opened(self, base: int) -> Iterator[int]:
         fd = self._files.open(self._folder.file(segment_name(base)), "read")
         try:
-            header = SegmentHeader.unpack(read_fully(self._files, fd, HEADER_BYTES, 0))
-            return header, True
-        except NewerVersion:
-            raise
-        except BadEntry:
-            return SegmentHeader(KINDS[self._log], self.facts.identity, base, 0), False
+            yield fd
         finally:
             self._files.close(fd)
 
-    def _sealed(self, header: SegmentHeader, sound: bool, end_seq: int) -> Span:
-        fd = self._files.open(self._folder.file(segment_name(header.base_seq)), "read")
-        try:
-            return Span(header, self._files.size(fd), end_seq, is_last=False, sound=sound)
-        finally:
-            self._files.close(fd)
+    def _header(self, base: int) -> tuple[SegmentHeader, bool]:
+        """Return a segment's header, and whether it is intact."""
+        with self._opened(base) as fd:
+            try:
+                return SegmentHeader.unpack(read_fully(self._files, fd, HEADER_BYTES, 0)), True
+            except NewerVersion:
+                raise
+            except BadEntry:
+                return SegmentHeader(_KINDS[self._log], self._info.identity, base, 0), False
 
-    # -- the segment being written -----------------------------------------------------------------
+    def _sealed(self, header: SegmentHeader, intact: bool, end_seq: int) -> Span:
+        with self._opened(header.base_seq) as fd:
+            return Span(header, self._files.size(fd), end_seq, is_last=False, intact=intact)
 
-    def _last(self, header: SegmentHeader, sound: bool, closed: LogEnd) -> Span | None:
-        fd = self._files.open(self._folder.file(segment_name(header.base_seq)), "read")
-        try:
-            if not sound and self._is_unborn(fd):
+    def _has_no_entries(self, base: int) -> bool:
+        with self._opened(base) as fd:
+            return self._is_unfinished(fd)
+
+    def _is_unfinished(self, fd: int) -> bool:
+        """Return whether the segment was created and nothing was written to it."""
+        size = self._files.size(fd)
+        data = read_fully(self._files, fd, size, 0)
+        return codec.first_nonzero(data, min(HEADER_BYTES, size), size) < 0
+
+    # -- the active segment ------------------------------------------------------------------------
+
+    def _last(self, header: SegmentHeader, intact: bool, closed: LogEnd) -> Span | None:
+        with self._opened(header.base_seq) as fd:
+            if not intact and self._is_unfinished(fd):
                 return None
-            end, next_seq, promised, whole = self._end_of(fd, header, closed)
-            if promised < end:
+            end, next_seq, durable_upto, no_holes = self._end_of(fd, header, closed)
+            if durable_upto < end:
                 self._sync(fd)
-        finally:
-            self._files.close(fd)
         self._known = (header, end, next_seq)
-        return Span(header, end, next_seq, is_last=True, sound=sound and whole)
+        return Span(header, end, next_seq, is_last=True, intact=intact and no_holes)
 
     def _sync(self, fd: int) -> None:
         try:
             self._files.fdatasync(fd)
         except OSError as error:
-            if error.errno not in _NOTHING_TO_SYNC:
+            if error.errno not in _CANNOT_SYNC:
                 raise
 
-    def _has_no_entries(self, base: int) -> bool:
-        fd = self._files.open(self._folder.file(segment_name(base)), "read")
-        try:
-            return self._is_unborn(fd)
-        finally:
-            self._files.close(fd)
-
-    def _is_unborn(self, fd: int) -> bool:
-        """A segment whose creation did not finish: nothing was ever in it."""
-        size = self._files.size(fd)
-        data = read_fully(self._files, fd, size, 0)
-        return codec.first_nonzero(data, min(HEADER_BYTES, size), size) < 0
-
     def _end_of(self, fd: int, header: SegmentHeader, closed: LogEnd) -> tuple[int, int, int, bool]:
-        """Where the entries end, the next seq, what is promised durable, and if all is sound."""
+        """Return the end of the entries, the next seq, the end of what the writer says is durable,
+        and whether there are no holes.
+        """
         start, next_seq = HEADER_BYTES, header.base_seq
         if self._known is not None and self._known[0] == header:
             _, start, next_seq = self._known
-        elif self._is_closed_end(fd, header, closed):
-            # Not read here: whoever reads a range of it verifies that, as in a sealed segment.
+        elif self._ends_at_close(fd, header, closed):
+            # Not read here: the task that reads the range verifies it, as in a sealed segment.
             start, next_seq = closed.bytes, closed.next
         data = self._bytes_from(fd, start)
         found = codec.skim(
@@ -257,19 +251,19 @@ class LogWatcher:
             start,
             len(data),
             seq_base=header.seq_base,
-            max_entry_bytes=self.facts.max_entry_bytes,
+            max_entry_bytes=self._info.max_entry_bytes,
         )
         if found.newer:
             raise NewerVersion(found.stop, found.problem or "written by a newer version")
         rest_is_zeros = codec.first_nonzero(data, found.stop, len(data)) < 0
         if found.problem is None and rest_is_zeros:
             return found.end, max(next_seq, found.next_seq), found.synced_upto, True
-        # Damage, or a writer at work between our reading of one page and the next.
-        last = self._examined(fd, header)
+        # Damage, or a writer wrote between our reads of two pages.
+        last = self._examine(fd, header)
         return last.end, max(next_seq, last.next_seq), 0, not last.holes
 
-    def _is_closed_end(self, fd: int, header: SegmentHeader, closed: LogEnd) -> bool:
-        """Did the log end in this segment when it was closed, and is that much still there?"""
+    def _ends_at_close(self, fd: int, header: SegmentHeader, closed: LogEnd) -> bool:
+        """Return whether the log ended in this segment when it was closed, and still has that."""
         return (
             closed.last == header.base_seq
             and not header.flags & COMPACTED
@@ -277,21 +271,22 @@ class LogWatcher:
         )
 
     def _bytes_from(self, fd: int, start: int) -> bytes | memoryview:
-        """At their place in the file, of which checkpoints speak; what is before may be zeros."""
+        """Return the bytes at their offsets in the file. Bytes before `start` may be zeros."""
         size = max(self._files.size(fd), start)
-        if start == HEADER_BYTES:  # all of it: much, and not to be copied once more
+        if start == HEADER_BYTES:  # the whole segment: avoid a copy
             data = read_fully(self._files, fd, size, 0)
             return data if len(data) >= start else data + bytes(start - len(data))
         new = read_fully(self._files, fd, size - start, start)
-        padded = blank(start + len(new))
+        padded = zeroed(start + len(new))
         padded[start:] = new
         return padded
 
-    def _examined(self, fd: int, header: SegmentHeader) -> LastSegment:
+    def _examine(self, fd: int, header: SegmentHeader) -> LastSegment:
+        """Examine the segment as recovery does, until two readings agree."""
         last = None
         while True:
             view = memoryview(read_fully(self._files, fd, self._files.size(fd), 0))
             before = last
-            last = examine(view, header, max_entry_bytes=self.facts.max_entry_bytes)
+            last = examine(view, header, max_entry_bytes=self._info.max_entry_bytes)
             if not last.holes or (before is not None and before.holes == last.holes):
                 return last

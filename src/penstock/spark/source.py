@@ -1,26 +1,30 @@
-"""The data source that Spark knows as `penstock`."""
+"""The data source that Spark knows as `penstock`, and its batch reader."""
 
 import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
+    Filter,
+    InputPartition,
 )
 from pyspark.sql.types import StructType
 
 from penstock.errors import InvalidInput, PenstockError
-from penstock.spark.batch_reader import BatchReader, FilteringReader
+from penstock.spark.locations import check_reachable
 from penstock.spark.options import ReadOptions, WriteOptions
-from penstock.spark.places import check_reachable
-from penstock.spark.planning import queues_of
+from penstock.spark.planning import ReadPartition, plan_batch, queues_of, read_partition
+from penstock.spark.pushdown import Bounds, bounds_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import RefusedStream, StreamReader
 from penstock.spark.tables import check_schema, schema_of
-from penstock.spark.workers import settle_worker
+from penstock.spark.workers import freeze_modules
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -33,19 +37,18 @@ class PenstockDataSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        settle_worker()
+        freeze_modules()
         options = self._read_options()
         queues = queues_of(options)
-        several = len(queues) > 1 or options.subscribe_pattern is not None
         return schema_of(
             options.table,
             options.columns,
-            several_queues=several,
+            several_queues=len(queues) > 1 or options.subscribe_pattern is not None,
             include_headers=options.include_headers,
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        settle_worker()
+        freeze_modules()
         options = self._read_options()
         check_schema(options.table, schema)
         return BatchReader(schema, options)
@@ -59,21 +62,21 @@ class PenstockDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        settle_worker()
+        freeze_modules()
         if overwrite:
-            raise InvalidInput("a queue is never overwritten: use .mode('append')")
+            raise InvalidInput("a queue cannot be overwritten: use .mode('append')")
         return BatchWriter(self._write_options(), schema)
 
     def streamWriter(  # noqa: N802
         self, schema: StructType, overwrite: bool
     ) -> DataSourceStreamWriter:
         if overwrite:
-            raise InvalidInput("a queue is never overwritten: use outputMode('append')")
+            raise InvalidInput("a queue cannot be overwritten: use outputMode('append')")
         return StreamWriter(self._write_options(), schema)
 
     def _read_options(self) -> ReadOptions:
         options = ReadOptions.parse(self.options)
-        check_reachable(options.place)
+        check_reachable(options.location)
         return options
 
     def _write_options(self) -> WriteOptions:
@@ -82,31 +85,55 @@ class PenstockDataSource(DataSource):
         return options
 
 
-class FilteringDataSource(PenstockDataSource):
-    """The same, with a reader that takes filters; for a Spark that was found to push them right.
+class BatchReader(DataSourceReader):
+    """Plans on the driver, reads on the executors."""
 
-    `penstock.spark.session` registers it there, under the same name.
-    """
+    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+        self._schema = schema
+        self._options = options
+        self._bounds = Bounds()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        return list(plan_batch(self._options, self._bounds, self._schema.fieldNames()))
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        freeze_modules()
+        if isinstance(partition, ReadPartition):  # None: Spark asks once if there are no partitions
+            yield from read_partition(partition, self._schema, self._options)
+
+
+# -- filter push-down, where Spark does it correctly: see `penstock.spark.sessions` ----------------
+
+
+class FilteringReader(BatchReader):
+    """A batch reader that takes filters. Spark refuses it while push-down is off."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
+        self._bounds = bounds_of(filters, self._options.table)
+        return filters  # Spark applies them again: bounds only skip what the index can skip
+
+
+class FilteringDataSource(PenstockDataSource):
+    """The data source with filter push-down. `penstock.spark.session` registers it."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         plain = super().reader(schema)
-        if not _filters_come():
+        if not _is_pushing_filters():
             return plain
         return FilteringReader(schema, ReadOptions.parse(self.options))
 
 
-def _filters_come() -> bool:
-    """Return whether Spark's worker for pushing filters is the caller.
+def _is_pushing_filters() -> bool:
+    """Return whether the caller is Spark's worker that pushes filters.
 
-    Spark refuses a reader that takes filters while spark.sql.python.filterPushdown.enabled is off.
-    A data source cannot see that setting, but this worker runs only if it is on.
+    A data source cannot see spark.sql.python.filterPushdown.enabled, but this worker runs only if
+    the setting is on.
     """
     frame: Any = sys._getframe(1)
     while frame is not None:
-        if frame.f_globals.get("__name__") == _PUSHDOWN_WORKER:
-            return True
-        main = frame.f_globals.get("__spec__")
-        if main is not None and main.name == _PUSHDOWN_WORKER:
+        spec = frame.f_globals.get("__spec__")
+        names = (frame.f_globals.get("__name__"), getattr(spec, "name", None))
+        if _PUSHDOWN_WORKER in names:
             return True
         frame = frame.f_back
     return False

@@ -1,7 +1,11 @@
-"""The streaming side of the source: exact offsets, limits, and a group that follows the query."""
+"""The streaming reader: exact offsets, limits per micro-batch, and a group that follows the query.
+
+Offsets have the next seq of each queue. The index finds a seq in the files, since compaction moves
+bytes. Spark compares offsets as JSON text, so their keys are always sorted.
+"""
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,47 +23,45 @@ from pyspark.sql.types import StructType
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerLocked, PenstockError
 from penstock.model import NS
-from penstock.spark.errors import DataLoss
-from penstock.spark.groups import group_names
-from penstock.spark.offsets import (
-    OffsetDict,
-    checked,
-    in_order,
-    joined,
-    split,
-    within_bytes,
-    within_rows,
-)
+from penstock.spark.locations import QueueLocation
+from penstock.spark.logs import LogWatcher, group_names, watcher_of
 from penstock.spark.options import LATEST, ReadOptions
-from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.patience import wait_for_lock
-from penstock.spark.places import QueueAt
 from penstock.spark.planning import (
-    check_named,
-    checked_start,
-    claimed_ranges,
-    in_lots,
+    DataLoss,
+    ReadPartition,
+    check_queues_named,
+    check_start,
+    group_ranges,
     log_of,
     names_a_seq,
+    plan_ranges,
     queues_of,
+    read_partition,
     starting_seq,
 )
-from penstock.spark.ranges import Range
+from penstock.spark.ranges import IndexPoints, Range
 from penstock.spark.segments import LogView
-from penstock.spark.watching import Watcher, watcher_of
-from penstock.spark.workers import settle_worker
-from penstock.spark.writers import open_to_change
+from penstock.spark.workers import freeze_modules
+from penstock.spark.writers import open_for_change, wait_for_lock
 
 log = logging.getLogger("penstock.spark")
+
+Seqs = dict[str, int]  # by name of the queue
+# The suffix of a second number for queues of a query that began at "earliest" or a time: the next
+# seq when the query began. Messages below it may have been removed before, which is no loss. No
+# name of a queue has two slashes in a row.
+_BACKLOG = "//backlog"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """One per query, on the driver; `read` runs on the executors."""
 
-    def __init__(self, schema: StructType, options: ReadOptions) -> None:
+    def __init__(
+        self, schema: StructType, options: ReadOptions, *, clock: Clock | None = None
+    ) -> None:
         if options.table == "state":
             raise InvalidInput(
-                "the table 'state' is of one moment and cannot be streamed: stream 'events', or "
+                "the table 'state' shows one moment and cannot be streamed: stream 'events', or "
                 "read 'state' as a batch"
             )
         for name, value in (
@@ -70,20 +72,21 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 raise InvalidInput(f"{name} is for batch reads: a stream has no end")
         self._schema = schema
         self._options = options
-        self._watchers: dict[str, Watcher] = {}
-        self._initial: OffsetDict | None = None
-        self._target: OffsetDict | None = None  # of Trigger.AvailableNow
-        self._clock: Clock = SystemClock()
-        self._last_batch_ns = self._clock.monotonic_ns()  # when something was read last
+        self._watchers: dict[str, LogWatcher] = {}
+        self._initial: Seqs | None = None
+        self._target: Seqs | None = None  # of Trigger.AvailableNow
+        self._clock: Clock = clock or SystemClock()
+        self._last_batch_ns = self._clock.monotonic_ns()
 
     # -- offsets -----------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
-        """Where a new query starts. Spark asks twice: "latest" must not move between."""
+        """Return where a new query starts. Spark calls this twice and expects one answer."""
         if self._initial is None:
-            views = self._look()
-            queues = [view.facts.queue for view in views.values()]
-            check_named(self._options.starting_offsets, queues, "startingOffsets")
+            views = self._views()
+            queues = [view.info.queue for view in views.values()]
+            offsets = self._options.starting_offsets
+            check_queues_named(offsets, queues, "startingOffsets")
             seqs = {
                 key: starting_seq(view, self._options, default=LATEST)
                 for key, view in views.items()
@@ -91,10 +94,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             backlog = {
                 key: view.next_seq
                 for key, view in views.items()
-                if not names_a_seq(self._options.starting_offsets, view.facts.queue)
+                if not names_a_seq(offsets, view.info.queue)
             }
-            self._make_group(queues, seqs)
-            self._initial = joined(seqs, backlog)
+            self._create_groups(queues, seqs)
+            self._initial = join_offsets(seqs, backlog)
         return dict(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -105,13 +108,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self._target = in_order({key: view.next_seq for key, view in self._look().items()})
+        self._target = {key: view.next_seq for key, view in self._views().items()}
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """How far the next micro-batch goes; `start` itself where there is nothing new."""
-        begin, backlog = split(checked(start))
-        views = self._look()
-        self._check_all_there(begin, views)
+        """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
+        begin, backlog = split_offsets(start)
+        views = self._views()
+        self._check_exist(begin, views)
         end = {key: view.next_seq for key, view in views.items()}
         if self._target is not None:
             end = {
@@ -119,63 +122,60 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         for key, seq in begin.items():
             end[key] = max(end.get(key, seq), seq)
-        known = {key: begin.get(key, views[key].low) for key in end if key in views}
-        known |= {key: seq for key, seq in begin.items() if key not in known}
-        if self._is_too_little(known, end):
+        # A queue that is new to a pattern is read from its beginning.
+        known = {key: begin[key] if key in begin else views[key].low for key in end}
+        if self._waits_for_more(known, end):
             return start
         if not isinstance(limit, ReadAllAvailable):
             end = self._limited(known, end, views)
         if end == begin:
             return start
         self._last_batch_ns = self._clock.monotonic_ns()
-        return joined(end, backlog)
+        return join_offsets(end, backlog)
 
-    def _is_too_little(self, begin: OffsetDict, end: dict[str, int]) -> bool:
-        """Should a micro-batch wait for more? Not for ever, and not one that must end now."""
+    def _waits_for_more(self, begin: Seqs, end: Seqs) -> bool:
+        """Return whether to wait for `minOffsetsPerTrigger`, at most for `maxTriggerDelay`."""
         least = self._options.min_offsets_per_trigger
         if least is None or self._target is not None:
             return False
         waited_ns = self._clock.monotonic_ns() - self._last_batch_ns
         if waited_ns >= self._options.max_trigger_delay_s * NS:
             return False
-        return sum(seq - begin.get(key, seq) for key, seq in end.items()) < least
+        return sum(seq - begin[key] for key, seq in end.items()) < least
 
-    def _limited(
-        self, begin: OffsetDict, end: dict[str, int], views: dict[str, LogView]
-    ) -> OffsetDict:
+    def _limited(self, begin: Seqs, end: Seqs, views: Mapping[str, LogView]) -> Seqs:
         options = self._options
         if options.max_bytes_per_trigger is not None:
-            # `end` leaves out queues that are newer than the target of Trigger.AvailableNow.
-            growing = [
-                views[key] for key, seq in end.items() if key in views and seq > begin.get(key, seq)
-            ]
-            end = within_bytes(growing, begin, end, options.max_bytes_per_trigger)
+            growing = [views[key] for key, seq in end.items() if key in views and seq > begin[key]]
+            end = limit_bytes(growing, begin, end, options.max_bytes_per_trigger)
         if options.max_offsets_per_trigger is not None:
-            end = within_rows(begin, end, options.max_offsets_per_trigger)
-        return in_order(end)
+            end = limit_rows(begin, end, options.max_offsets_per_trigger)
+        return end
 
-    def _check_all_there(self, begin: OffsetDict, views: dict[str, LogView]) -> None:
+    def _check_exist(self, begin: Seqs, views: Mapping[str, LogView]) -> None:
+        """Raise DataLoss, or log it, for a queue that was deleted or replaced."""
         for key, seq in begin.items():
             if key not in views:
-                self._lost(f"the queue {key} is not there any more")
+                sentence = f"the queue {key} does not exist any more"
             elif seq > views[key].next_seq:
-                self._lost(
-                    f"queue {key}: the query has read up to seq {seq}, but the next one to be "
-                    f"written is {views[key].next_seq}: it was replaced or restored"
+                sentence = (
+                    f"queue {key}: the query has read up to seq {seq}, but the next seq of the "
+                    f"queue is {views[key].next_seq}: it was replaced or restored"
                 )
-
-    def _lost(self, sentence: str) -> None:
-        if self._options.fail_on_data_loss:
-            raise DataLoss(
-                f"{sentence}. Start with a new checkpoint, or set failOnDataLoss=false to go on."
-            )
-        log.warning("%s; going on (failOnDataLoss=false)", sentence)
+            else:
+                continue
+            if self._options.fail_on_data_loss:
+                raise DataLoss(
+                    f"{sentence}. Start with a new checkpoint, or set failOnDataLoss=false to "
+                    f"continue."
+                )
+            log.warning("%s; continuing (failOnDataLoss=false)", sentence)
 
     # -- reading -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        (begin, backlog), (until, _) = split(checked(start)), split(checked(end))
-        views = self._look()
+        (begin, backlog), (until, _) = split_offsets(start), split_offsets(end)
+        views = self._views()
         ranges: list[Range] = []
         groups = {}
         for key, last in until.items():
@@ -183,82 +183,81 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if view is None or begin.get(key, 1) >= last:
                 continue
             if last > view.next_seq:
-                self._check_all_there({key: last}, views)
+                self._check_exist({key: last}, views)
                 last = view.next_seq
-            first = begin.get(key, view.low)
-            first = checked_start(view, first, last, self._options)
-            claimed = backlog.get(key, first if key in begin else last)
-            ranges += claimed_ranges(view, first, last, claimed, self._options)
+            first = check_start(view, begin.get(key, view.low), last, self._options)
+            required = backlog.get(key, first if key in begin else last)
+            ranges += plan_ranges(view, first, last, required, self._options)
             if self._options.table == "events" and "group" in self._schema.fieldNames():
-                groups[view.facts.queue.path] = group_names(view)
-        by_path = {view.facts.queue.path: view for view in views.values()}
-        return [Lot(part, groups) for part in in_lots(ranges, by_path, self._options)]
+                groups[view.info.queue.path] = group_names(view)
+        by_path = {view.info.queue.path: view for view in views.values()}
+        return [
+            ReadPartition(part, groups) for part in group_ranges(ranges, by_path, self._options)
+        ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        settle_worker()
-        if isinstance(partition, Lot):
-            yield from read_lot(partition, self._schema, self._options)
+        freeze_modules()
+        if isinstance(partition, ReadPartition):
+            yield from read_partition(partition, self._schema, self._options)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What travels to the executors: not what is known of the files here."""
+        """Return what executors need: no watchers."""
         return {**self.__dict__, "_watchers": {}}
 
-    # -- after a micro-batch -----------------------------------------------------------------------
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Spark is done with everything before `end`: the consumer group may move there.
-
-        It moves, it never acks: a query that is restarted reads its last batch again, and finds it
-        there, because what lies before the group's position is all that may be removed.
-        """
-        if self._options.group is None:
-            return
-        seqs, _ = split(checked(end))
-        for queue in queues_of(self._options):
-            seq = seqs.get(queue.key)
-            if seq is not None:
-                self._move_group(queue, seq)
-
-    def stop(self) -> None:
-        self._watchers.clear()
-
-    def _make_group(self, queues: Sequence[QueueAt], seqs: OffsetDict) -> None:
-        if self._options.group is None:
-            return
-        if self._options.table != "messages":
-            raise InvalidInput("group is for streams of messages: a group's position is a message")
-        for queue in queues:
-            wait_for_lock(partial(self._create_group, queue, seqs[queue.key]))
-
-    def _create_group(self, queue: QueueAt, seq: int) -> None:
-        assert self._options.group is not None
-        with open_to_change(queue) as it:
-            it.groups.create(self._options.group, seq=seq)
-
-    def _move_group(self, queue: QueueAt, seq: int) -> None:
-        assert self._options.group is not None
-        try:
-            with open_to_change(queue) as it:
-                if self._options.group in it.groups:
-                    it.seek(seq=seq, group=self._options.group)
-                else:
-                    it.groups.create(self._options.group, seq=seq)
-        except LedgerLocked as error:
-            # The next commit brings it further; until then retention keeps more than it must.
-            log.warning("group %s was not moved to %d: %s", self._options.group, seq, error)
-
-    def _look(self) -> dict[str, LogView]:
+    def _views(self) -> dict[str, LogView]:
         queues = queues_of(self._options)
         for queue in queues:
             if queue.key not in self._watchers:
                 self._watchers[queue.key] = watcher_of(queue, log_of(self._options))
-        return {queue.key: self._watchers[queue.key].look() for queue in queues}
+        return {queue.key: self._watchers[queue.key].view() for queue in queues}
+
+    # -- the consumer group ------------------------------------------------------------------------
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """Move the consumer group to `end`, which Spark has committed.
+
+        Nothing is acked. A restarted query reads its last batch again; retention keeps it, because
+        only messages before the group's position can be removed.
+        """
+        if self._options.group is None:
+            return
+        seqs, _ = split_offsets(end)
+        for queue in queues_of(self._options):
+            seq = seqs.get(queue.key)
+            if seq is not None:
+                self._move_group(self._options.group, queue, seq)
+
+    def stop(self) -> None:
+        self._watchers.clear()
+
+    def _create_groups(self, queues: Sequence[QueueLocation], seqs: Seqs) -> None:
+        group = self._options.group
+        if group is None:
+            return
+        if self._options.table != "messages":
+            raise InvalidInput("group is for streams of messages: a group's position is a message")
+
+        def create(queue: QueueLocation) -> None:
+            with open_for_change(queue) as it:
+                it.groups.create(group, seq=seqs[queue.key])
+
+        for queue in queues:
+            wait_for_lock(partial(create, queue))
+
+    def _move_group(self, group: str, queue: QueueLocation, seq: int) -> None:
+        try:
+            with open_for_change(queue) as it:
+                if group in it.groups:
+                    it.seek(seq=seq, group=group)
+                else:
+                    it.groups.create(group, seq=seq)
+        except LedgerLocked as error:
+            # The next commit moves it further. Until then retention keeps more than it must.
+            log.warning("group %s was not moved to %d: %s", group, seq, error)
 
 
 class RefusedStream(DataSourceStreamReader):
-    """A stream that cannot be. Spark loses what is raised while the reader is made, so it is said
-    when the query starts.
-    """
+    """Raises an error when the query starts: Spark loses what `streamReader` raises."""
 
     def __init__(self, error: PenstockError) -> None:
         self._error = error
@@ -274,3 +273,75 @@ class RefusedStream(DataSourceStreamReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise self._error
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+def split_offsets(offsets: object) -> tuple[Seqs, Seqs]:
+    """Return the next seq of each queue, and the end of the backlog of those that have one.
+
+    Raise InvalidInput for offsets of another source, in a checkpoint.
+    """
+    if not isinstance(offsets, dict) or not all(
+        isinstance(key, str) and isinstance(seq, int) for key, seq in offsets.items()
+    ):
+        raise InvalidInput(
+            f"the checkpoint's offsets are not those of a penstock source: {str(offsets)[:200]}"
+        )
+    seqs = {key: seq for key, seq in offsets.items() if not key.endswith(_BACKLOG)}
+    backlog = {
+        key.removesuffix(_BACKLOG): seq for key, seq in offsets.items() if key.endswith(_BACKLOG)
+    }
+    return seqs, backlog
+
+
+def join_offsets(seqs: Mapping[str, int], backlog: Mapping[str, int]) -> Seqs:
+    """Return offsets with both, sorted. A backlog that was read is left out."""
+    left = {f"{key}{_BACKLOG}": end for key, end in backlog.items() if seqs.get(key, end) < end}
+    return dict(sorted({**seqs, **left}.items()))
+
+
+def limit_rows(start: Seqs, end: Seqs, max_rows: int) -> Seqs:
+    """Return an end with at most `max_rows` seqs from the start, shared in proportion."""
+    waiting = {key: end[key] - start[key] for key in end}
+    total = sum(waiting.values())
+    if total <= max_rows:
+        return end
+    limited = {key: start[key] + waiting[key] * max_rows // total for key in sorted(end)}
+    left = max_rows - sum(limited[key] - start[key] for key in end)
+    for key in limited:  # the rest of the rounding
+        more = min(left, end[key] - limited[key])
+        limited[key] += more
+        left -= more
+    return limited
+
+
+def limit_bytes(views: Sequence[LogView], start: Seqs, end: Seqs, max_bytes: int) -> Seqs:
+    """Return an end about `max_bytes` from the start, at least one step of the index."""
+    share = max(max_bytes // max(len(views), 1), 1)
+    keys = {view.info.queue.key: view for view in views}
+    return {
+        key: _seq_after_bytes(keys[key], start[key], seq, share) if key in keys else seq
+        for key, seq in end.items()
+    }
+
+
+def _seq_after_bytes(view: LogView, start: int, end: int, max_bytes: int) -> int:
+    """Return the last seq of the index within `max_bytes` from the start, or the first one."""
+    used, reached = 0, start
+    for span in view.spans:
+        if span.end_seq <= start or span.header.base_seq >= end:
+            continue
+        points = IndexPoints(view, span)
+        at = points.before_seq(max(start, span.header.base_seq))
+        origin = points.offsets[at]
+        seqs = [*points.seqs[at + 1 :], span.end_seq]
+        for seq, offset in zip(seqs, [*points.offsets[at + 1 :], span.end], strict=True):
+            if seq <= start:
+                continue
+            if used + offset - origin > max_bytes:
+                return min(reached if reached > start else seq, end)
+            reached = seq
+        used += span.end - origin
+    return end

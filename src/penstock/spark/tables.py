@@ -1,7 +1,7 @@
-"""The tables and their columns: names, Spark types, and which ones come by default.
+"""The tables and their columns: names, Spark types, and which ones are read by default.
 
-Every column that is read becomes a row's field in the JVM, and that is what a read costs; so a
-default is what most readers want, and the rest is there on request (`columns`, or `.schema(…)`).
+Most of the cost of a read is turning columns into rows in the JVM. So the default columns are few;
+others are read on request (`columns`, or `.schema(…)`).
 """
 
 from collections.abc import Sequence
@@ -85,31 +85,23 @@ COLUMNS: dict[Table, dict[str, DataType]] = {
     "events": _EVENTS,
     "state": _STATE,
 }
-# What every row has. Spark need not look for nulls there, which for numbers costs it as much as
-# taking the value does.
-_IN_EVERY_MESSAGE = (
+# Columns without nulls. Looking for nulls in a number costs Spark as much as taking its value.
+_NEVER_NULL_IN_MESSAGES = (
     *("queue", "seq", "id", "timestamp", "timestamp_ns", "priority", "headers"),
     *("payload", "attributes", "segment", "offset", "size"),
 )
-ALWAYS_THERE: dict[Table, frozenset[str]] = {
-    "messages": frozenset(_IN_EVERY_MESSAGE),
+NEVER_NULL: dict[Table, frozenset[str]] = {
+    "messages": frozenset(_NEVER_NULL_IN_MESSAGES),
     "events": frozenset(
         ("queue", "event_seq", "timestamp", "timestamp_ns", "attempt", "segment", "offset")
     ),
-    "state": frozenset((*_IN_EVERY_MESSAGE, "group", "state")),
+    "state": frozenset((*_NEVER_NULL_IN_MESSAGES, "group", "state")),
 }
 DEFAULT_COLUMNS: dict[Table, tuple[str, ...]] = {
     "messages": ("seq", "timestamp", "priority", "key", "payload"),
     "events": (
-        "event_seq",
-        "event",
-        "group",
-        "seq",
-        "timestamp",
-        "attempt",
-        "reason",
-        "holder",
-        "retry_at",
+        *("event_seq", "event", "group", "seq", "timestamp"),
+        *("attempt", "reason", "holder", "retry_at"),
     ),
     "state": ("seq", "timestamp", "priority", "key", "state", "attempts", "reason", "due_at"),
 }
@@ -127,7 +119,7 @@ _ARROW: dict[DataType, pa.DataType] = {
 
 
 def arrow_schema_of(schema: StructType) -> pa.Schema:
-    """What Spark asks batches of a table's columns to look like."""
+    """Return the Arrow schema that Spark expects of a batch."""
     return pa.schema(
         [pa.field(f.name, _ARROW[f.dataType], nullable=f.nullable) for f in schema.fields]
     )
@@ -136,7 +128,7 @@ def arrow_schema_of(schema: StructType) -> pa.Schema:
 def schema_of(
     table: Table, columns: Sequence[str] | None, *, several_queues: bool, include_headers: bool
 ) -> StructType:
-    """The columns that were asked for, or the default ones."""
+    """Return the schema of the named columns, or of the default ones."""
     types = COLUMNS[table]
     if columns is None:
         columns = DEFAULT_COLUMNS[table]
@@ -148,22 +140,22 @@ def schema_of(
         columns = tuple(types)
     repeated = {name for name in columns if list(columns).count(name) > 1}
     if repeated:
-        raise InvalidInput(f"columns names {sorted(repeated)[0]!r} twice")
+        raise InvalidInput(f"the option 'columns' names {sorted(repeated)[0]!r} twice")
     for name in columns:
         if name not in types:
             raise InvalidInput(_no_column(name, table))
     if include_headers and "headers" not in columns:
         raise InvalidInput(
-            "includeHeaders is true, but columns leaves 'headers' out"
+            "includeHeaders is true, but 'columns' does not name 'headers'"
             if "headers" in types
             else f"the table {table!r} has no headers: leave includeHeaders out"
         )
-    always = ALWAYS_THERE[table]
-    return StructType([StructField(name, types[name], name not in always) for name in columns])
+    fields = [StructField(name, types[name], name not in NEVER_NULL[table]) for name in columns]
+    return StructType(fields)
 
 
 def check_schema(table: Table, schema: StructType) -> None:
-    """A schema that the user gave: some of the table's columns, with their types."""
+    """Raise InvalidInput for a schema that does not consist of the table's columns."""
     types = COLUMNS[table]
     for field in schema.fields:
         if field.name not in types:
@@ -174,10 +166,9 @@ def check_schema(table: Table, schema: StructType) -> None:
                 f"the column {field.name!r} of {table} is {wanted}, not "
                 f"{field.dataType.simpleString()}: read it as {wanted} and cast it in the query"
             )
-        if not field.nullable and field.name not in ALWAYS_THERE[table]:
+        if not field.nullable and field.name not in NEVER_NULL[table]:
             raise InvalidInput(
-                f"the column {field.name!r} of {table} is null where a row has none: leave "
-                f"nullable=False out"
+                f"the column {field.name!r} of {table} can be null: leave nullable=False out"
             )
 
 

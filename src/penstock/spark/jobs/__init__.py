@@ -1,16 +1,26 @@
-"""Jobs over queues: each a function here, a command of `penstock spark`, and an example."""
+"""Jobs over queues: each is a function, a command of `penstock spark`, and an example.
 
-from penstock.spark.jobs.archive import archive
-from penstock.spark.jobs.audit import audit
-from penstock.spark.jobs.redrive import redrive
-from penstock.spark.jobs.report import report
-from penstock.spark.jobs.restore import archived, live_and_archived, restore
-from penstock.spark.jobs.stream import stream
+The `check_…` functions check the arguments of a job without Spark: a command calls them before it
+starts a JVM.
+"""
+
+from penstock.spark.jobs.archive import archive, check_archive
+from penstock.spark.jobs.audit import audit, check_audit
+from penstock.spark.jobs.redrive import check_redrive, redrive
+from penstock.spark.jobs.report import check_report, report
+from penstock.spark.jobs.restore import archived, check_restore, live_and_archived, restore
+from penstock.spark.jobs.stream import check_stream, stream
 
 __all__ = [
     "archive",
     "archived",
     "audit",
+    "check_archive",
+    "check_audit",
+    "check_redrive",
+    "check_report",
+    "check_restore",
+    "check_stream",
     "live_and_archived",
     "redrive",
     "report",

@@ -1,11 +1,11 @@
-"""Archive: sealed segments as plain Parquet, verified by content before anyone relies on it.
+"""Archive: sealed segments as Parquet, verified by content.
 
-Each task takes a range of a segment: decodes it, writes Parquet (zstd), syncs, reads the file back
-and compares every value with what the segment says; then the file gets its name. The driver puts it
-into the manifest. What was archived is not read again. With `delta` a Delta log follows.
+Each task takes a range of a segment: it decodes it, writes Parquet (zstd), syncs, reads the file
+back and compares every value, then renames the file. The driver adds it to the manifest. Archived
+ranges are not read again. With `delta`, a Delta log is updated at the end.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,61 +26,56 @@ from penstock.spark.archive_files import (
     checksum_of,
     file_name,
     folder_of,
+    local_directory,
     locked,
     make_directory,
-    sync_directory,
-    sync_file,
+    sync,
 )
 from penstock.spark.delta_log import check_installed, follow_manifests
-from penstock.spark.http_files import path_of
-from penstock.spark.jobs.inputs import check_archive
+from penstock.spark.locations import QueueLocation, queues_of_job
+from penstock.spark.logs import watcher_of
 from penstock.spark.options import ReadOptions
-from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import QueueAt, connection_to
-from penstock.spark.planning import checked_start
-from penstock.spark.ranges import Range, cut
+from penstock.spark.planning import ReadPartition, check_start, read_partition
+from penstock.spark.ranges import Range, split
 from penstock.spark.segments import LogView
 from penstock.spark.tables import arrow_schema_of, schema_of
-from penstock.spark.tasks import run_tasks
-from penstock.spark.watching import watcher_of
+from penstock.spark.workers import run_tasks
 
-# All that a message is; where it lay in the queue's files says nothing in an archive.
+# Everything of a message but its position in the queue's files.
 ARCHIVED_COLUMNS = (
-    "seq",
-    "timestamp",
-    "timestamp_ns",
-    "priority",
-    "key",
-    "headers",
-    "payload",
-    "expires_at_ns",
-    "deliver_at_ns",
-    "content_type",
-    "attributes",
+    *("seq", "timestamp", "timestamp_ns", "priority", "key", "headers", "payload"),
+    *("expires_at_ns", "deliver_at_ns", "content_type", "attributes"),
 )
-# A dictionary of values that hardly repeat, or the least payload, costs much and helps nobody.
-_REPEATED = ["priority", "key", "content_type"]
-_SOUGHT = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
-_RANGE_BYTES = 64 << 20
+# Dictionaries and statistics cost time; other columns hardly gain from them.
+_WITH_DICTIONARY = ["priority", "key", "content_type"]
+_WITH_STATISTICS = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
+RANGE_BYTES = 64 << 20  # per task
 
-Progress = Callable[[int, int], None]  # ranges done, ranges in all
+Progress = Callable[[int, int], None]  # number of ranges done, and of all
 
 
 @dataclass(frozen=True, slots=True)
 class ArchiveResult:
-    """What a run archived."""
+    """What one run archived of a queue."""
 
     queue: str
     rows: int
     files: int
     size_bytes: int
-    next_seq: int  # archived up to here, this run or before
+    next_seq: int  # the archive ends before this seq
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
     archive: str
     one: Range
+
+
+def check_archive(
+    location: str, target: str, queue: str | None
+) -> tuple[list[QueueLocation], Path]:
+    """Return the queues to archive, and the archive's directory."""
+    return queues_of_job(location, queue), local_directory(target)
 
 
 def archive(
@@ -92,9 +87,9 @@ def archive(
     delta: bool = False,
     on_progress: Progress | None = None,
 ) -> list[ArchiveResult]:
-    """Archive what sealed segments have and the archive has not; one queue, or all of them.
+    """Archive the sealed segments of one queue, or of all, that are not archived yet.
 
-    With `delta` the archive, all that is in it, is a Delta table as well.
+    With `delta`, the whole archive is a Delta table as well.
     """
     if delta:
         check_installed()
@@ -102,36 +97,34 @@ def archive(
     with locked(root):
         results = [_archive_one(spark, one, root, on_progress) for one in queues]
         if delta:
-            follow_manifests(root, arrow_schema_of(_columns()))
+            follow_manifests(root, arrow_schema_of(archive_schema()))
     return results
 
 
-def _columns() -> StructType:
+def archive_schema() -> StructType:
     return schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
 
 
 def _archive_one(
-    spark: SparkSession, queue: QueueAt, root: Path, on_progress: Progress | None
+    spark: SparkSession, queue: QueueLocation, root: Path, on_progress: Progress | None
 ) -> ArchiveResult:
-    view = watcher_of(queue, "messages").look()
+    view = watcher_of(queue, "messages").view()
     manifest = _manifest(root, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
-    first = checked_start(view, manifest.next_seq, sealed_end)
-    ranges = list(cut(view, first, sealed_end, max_bytes=_RANGE_BYTES))
-    _remove_strays(root, queue)
+    first = check_start(view, manifest.next_seq, sealed_end)
+    ranges = list(split(view, first, sealed_end, max_bytes=RANGE_BYTES))
+    _remove_leftovers(root, queue)
     done: list[ArchivedFile] = []
-    before = len(manifest.files)
     tasks = [_Task(str(root.absolute()), one) for one in ranges]
     for number, (upto, files) in enumerate(run_tasks(spark, _archive_range, tasks), start=1):
-        # In the order of the ranges: a killed job has archived a first part, without gaps.
+        # In order, so that a killed job leaves an archive without gaps.
         manifest.files += files
         manifest.next_seq = upto
         done += files
         manifest.save(root)
         if on_progress is not None:
             on_progress(number, len(tasks))
-    assert len(manifest.files) == before + len(done)
-    _note(view, manifest.next_seq)
+    _set_archived(view, manifest.next_seq)
     return ArchiveResult(
         queue.key,
         sum(file.rows for file in done),
@@ -141,50 +134,47 @@ def _archive_one(
     )
 
 
-def _note(view: LogView, upto: int) -> None:
-    """Tell the queue: where an archive is required, segments below may go now."""
-    queue = view.facts.queue
+def _set_archived(view: LogView, upto: int) -> None:
+    """Tell the queue how far it is archived: with `archive_required`, only that can be removed."""
+    queue = view.info.queue
     if queue.url:
-        connection_to(queue.url, queue.api_key).do(note_call(path_of(queue), upto))
+        queue.connection.do(note_call(queue.api_path, upto))
     else:
         root = Folder(OsFiles(), queue.path)
-        note_archived(root, view.facts.identity, upto, next_seq=view.next_seq)
+        note_archived(root, view.info.identity, upto, next_seq=view.next_seq)
 
 
 def _manifest(root: Path, view: LogView) -> ArchiveManifest:
-    queue = view.facts.queue
-    manifest = ArchiveManifest.load(root, queue.key)
+    key, identity = view.info.queue.key, view.info.identity
+    manifest = ArchiveManifest.load(root, key)
     if manifest is None:
-        return ArchiveManifest(
-            queue.key, view.facts.identity, first_seq=view.low, next_seq=view.low
-        )
-    if (manifest.identity, manifest.queue) != (view.facts.identity, queue.key):
+        return ArchiveManifest(key, identity, first_seq=view.low, next_seq=view.low)
+    if (manifest.identity, manifest.queue) != (identity, key):
         raise ArchiveError(
-            f"{root} has an archive of another queue that was called {manifest.queue!r}: "
-            f"archive this one elsewhere"
+            f"{root} has an archive of another queue with the name {manifest.queue!r}: archive "
+            f"this one elsewhere"
         )
     return manifest
 
 
-def _remove_strays(root: Path, queue: QueueAt) -> None:
-    """What a killed job was writing when it died."""
+def _remove_leftovers(root: Path, queue: QueueLocation) -> None:
+    """Remove temporary files of a killed job."""
     folder = root / folder_of(queue, "").rpartition("/")[0]
-    for stray in folder.glob("date=*/.*.tmp"):
-        stray.unlink()
+    for leftover in folder.glob("date=*/.*.tmp"):
+        leftover.unlink()
 
 
 # -- in a task -------------------------------------------------------------------------------------
 
 
 def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
-    """Write a range, a file for each day; the seq it reaches up to, and the files."""
-    batches = list(read_lot(Lot([task.one]), _columns(), ReadOptions(place="")))
-    if not batches:
+    """Write a range, one file per day. Return the end of the range, and the files."""
+    table = read_ranges([task.one])
+    if not table.num_rows:
         return task.one.wanted_to, []
-    table = pa.Table.from_batches(batches)
     days = table.column("timestamp").cast(pa.date32())
     first, last = days[0].as_py(), days[-1].as_py()
-    # Times never go back: a range of one day, nearly always, needs no cutting.
+    # Times rise: nearly always all rows are of one day.
     dates = [first] if first == last else sorted(pc.unique(days).to_pylist())
     files = []
     for date in dates:
@@ -193,22 +183,33 @@ def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
     return task.one.wanted_to, files
 
 
+def read_ranges(ranges: Sequence[Range]) -> pa.Table:
+    """Return the archived columns of some ranges."""
+    schema = archive_schema()
+    batches = read_partition(ReadPartition(ranges), schema, ReadOptions(location=""))
+    return pa.Table.from_batches(batches, arrow_schema_of(schema))
+
+
 def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
-    folder = folder_of(one.facts.queue, date)
+    queue = one.info.queue
+    folder = folder_of(queue, date)
     seqs, times = table.column("seq"), table.column("timestamp_ns")
-    name = file_name(one.facts.queue, seqs[0].as_py())
+    name = file_name(queue, seqs[0].as_py())
     make_directory(root / folder)
-    place, temporary = root / folder / name, root / folder / f".{name}.tmp"
+    path, temporary = root / folder / name, root / folder / f".{name}.tmp"
     pq.write_table(
         table,
         temporary,
         compression="zstd",
         row_group_size=1 << 20,
-        use_dictionary=_REPEATED,
-        write_statistics=_SOUGHT,
+        use_dictionary=_WITH_DICTIONARY,
+        write_statistics=_WITH_STATISTICS,
     )
-    sync_file(temporary)
-    _compare(temporary, table)
+    sync(temporary)
+    if not pq.read_table(temporary, partitioning=None).equals(table):
+        raise ArchiveError(
+            f"{temporary} does not read back as it was written: check the disk of the archive"
+        )
     file = ArchivedFile(
         path=f"{folder}/{name}",
         date=date,
@@ -220,15 +221,6 @@ def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
         size_bytes=temporary.stat().st_size,
         sha256=checksum_of(temporary),
     )
-    temporary.replace(place)
-    sync_directory(place.parent)
+    temporary.replace(path)
+    sync(path.parent)
     return file
-
-
-def _compare(path: Path, table: pa.Table) -> None:
-    """Every value that was written is read back, or nothing is archived."""
-    written = pq.read_table(path, partitioning=None)
-    if not written.equals(table):
-        raise ArchiveError(
-            f"{path} does not read back as it was written: check the disk of the archive"
-        )

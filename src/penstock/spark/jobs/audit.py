@@ -1,6 +1,6 @@
-"""Audit: every checksum read again, every seq accounted for, and the archive against the queue.
+"""Audit: verify every checksum and every seq of a queue, and compare an archive with it.
 
-Says what is wrong, where, and how many; nothing is changed.
+Reports what is wrong, where, and how many. Nothing is changed.
 """
 
 from collections.abc import Iterator
@@ -14,33 +14,30 @@ from pyspark.sql import SparkSession
 
 from penstock import codec
 from penstock.codec.layout import TOMBSTONE
-from penstock.ledger.segment_header import segment_name
-from penstock.spark.archive_files import ArchivedFile, ArchiveManifest, checksum_of
-from penstock.spark.decoding import Irregular, decode
-from penstock.spark.errors import DamagedSegment, DataLoss
+from penstock.spark.archive_files import (
+    ArchivedFile,
+    ArchiveManifest,
+    checksum_of,
+    local_directory,
+    manifests,
+)
+from penstock.spark.decoding import FastPathFailed, decode
 from penstock.spark.event_columns import EventColumns
-from penstock.spark.exact import exact_reader
-from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, Progress
-from penstock.spark.jobs.inputs import check_audit
-from penstock.spark.options import ReadOptions
-from penstock.spark.partitions import Lot, read_lot
-from penstock.spark.places import QueueAt
-from penstock.spark.range_bytes import range_bytes
-from penstock.spark.ranges import Range, cut
+from penstock.spark.jobs.archive import RANGE_BYTES, Progress, read_ranges
+from penstock.spark.locations import QueueLocation, queues_of_job
+from penstock.spark.logs import ledger_reader, watcher_of
+from penstock.spark.planning import DamagedSegment, DataLoss
+from penstock.spark.ranges import Range, range_bytes, split
 from penstock.spark.segments import LogView
-from penstock.spark.tables import schema_of
-from penstock.spark.tasks import run_tasks
-from penstock.spark.watching import watcher_of
-
-_RANGE_BYTES = 64 << 20
+from penstock.spark.workers import run_tasks
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong."""
+    """One problem."""
 
     queue: str
-    what: str  # a short code: "damage", "gap", "order", "event without message", "archive"
+    what: str  # kind of the problem: "damage", "gap", "order", "event without message", "archive"
     where: str
     count: int
     detail: str
@@ -48,7 +45,7 @@ class Problem:
 
 @dataclass(slots=True)
 class AuditResult:
-    """What was read, and what is wrong."""
+    """What was read, and the problems found."""
 
     messages: int = 0
     events: int = 0
@@ -64,7 +61,7 @@ class AuditResult:
 @dataclass(frozen=True, slots=True)
 class _Task:
     one: Range
-    next_message: int  # an event about this message or a later one is about none
+    next_message: int  # no message with this seq or a higher one exists
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +72,18 @@ class _Found:
     problems: tuple[Problem, ...]
 
 
+def check_audit(
+    location: str, queue: str | None, archive: str | None
+) -> tuple[list[QueueLocation], Path | None]:
+    """Return the queues to audit, and the archive's directory if one is given."""
+    queues = queues_of_job(location, queue)
+    if archive is None:
+        return queues, None
+    root = local_directory(archive)
+    manifests(root)
+    return queues, root.absolute()
+
+
 def audit(
     spark: SparkSession,
     path: str,
@@ -83,7 +92,7 @@ def audit(
     archive: str | None = None,
     on_progress: Progress | None = None,
 ) -> AuditResult:
-    """Audit one queue, or all of a place; with `archive`, that too, and against the queue."""
+    """Audit one queue, or all of a location. Compare an archive with them, if one is given."""
     result = AuditResult()
     queues, root = check_audit(path, queue, archive)
     for one in queues:
@@ -93,15 +102,19 @@ def audit(
 
 def _audit_queue(
     spark: SparkSession,
-    queue: QueueAt,
+    queue: QueueLocation,
     archive: Path | None,
     result: AuditResult,
     on_progress: Progress | None,
 ) -> None:
-    # Events first: a message that one of them is about is then in the view of the messages.
-    events = watcher_of(queue, "events").look()
-    messages = watcher_of(queue, "messages").look()
-    tasks = [_Task(one, messages.next_seq) for view in (messages, events) for one in _whole(view)]
+    # Events first, so that the view of the messages has every message of an event.
+    events = watcher_of(queue, "events").view()
+    messages = watcher_of(queue, "messages").view()
+    tasks = [
+        _Task(one, messages.next_seq)
+        for view in (messages, events)
+        for one in split(view, view.first_seq, view.next_seq, max_bytes=RANGE_BYTES)
+    ]
     for number, found in enumerate(run_tasks(spark, _audit_range, tasks), start=1):
         result.bytes_read += found.size_bytes
         result.problems += found.problems
@@ -120,33 +133,29 @@ def _audit_queue(
         _audit_archive(spark, messages, archive, result)
 
 
-def _whole(view: LogView) -> Iterator[Range]:
-    return cut(view, view.first_seq, view.next_seq, max_bytes=_RANGE_BYTES)
-
-
 # -- one range of a log ----------------------------------------------------------------------------
 
 
 def _audit_range(task: _Task) -> _Found:
     one = task.one
-    entries, bad = _skimmed(one)
+    entries, bad = _skim(one)
     problems: list[Problem] = []
     if entries is None:
-        entries, problems = _examined(one)
+        entries, problems = _examine(one)
         if bad is not None and not problems:
-            # Between the entries: a note of the log to itself. No message is lost by it.
-            where = f"{one.log}/{segment_name(one.header.base_seq)}"
-            problems.append(Problem(one.facts.queue.key, "damage", where, 0, bad))
+            # A damaged checkpoint between entries: no message is lost.
+            problems.append(Problem(one.info.queue.key, "damage", one.file, 0, bad))
     if one.log == "events":
-        problems += _about_nothing(one, task.next_message)
+        problems += _events_without_message(one, task.next_message)
     return _Found(one.log, entries, one.size_bytes, tuple(problems))
 
 
-def _skimmed(one: Range) -> tuple[int | None, str | None]:
-    """How many entries, if every checksum is right and every seq there once; else None, and why."""
-    if not one.sound:
-        return None, None
-    view = range_bytes(one)
+def _skim(one: Range) -> tuple[int | None, str | None]:
+    """Return the number of entries, or None and the reason.
+
+    None unless every checksum is right and every seq exists once.
+    """
+    view = range_bytes(one) if one.intact else None
     if view is None:
         return None, None
     found = codec.skim(
@@ -155,55 +164,53 @@ def _skimmed(one: Range) -> tuple[int | None, str | None]:
         one.end,
         whole_batches=False,
         seq_base=one.header.seq_base,
-        max_entry_bytes=one.facts.max_entry_bytes,
+        max_entry_bytes=one.info.max_entry_bytes,
     )
-    # So many entries from the first seq to the last: none is missing, none there twice.
+    # As many entries as seqs: none is missing, and none exists twice.
     whole = found.problem is None and found.stop == one.end and found.next_seq == one.end_seq
     dense = found.entries == one.end_seq - one.first_seq
     bad = None if found.problem is None else f"offset {found.stop}: {found.problem}"
     return (found.entries if whole and dense else None), bad
 
 
-def _examined(one: Range) -> tuple[int, list[Problem]]:
-    """The same by the ledger's own reader, which knows tombstones and says what is damaged."""
-    key, where = one.facts.queue.key, f"{one.log}/{segment_name(one.header.base_seq)}"
-    problems, entries, last_ns = [], 0, 0
-    with exact_reader(one.facts.queue, one.log) as reader:
-        for lot in reader.entries(one.wanted_from, one.wanted_to):
-            entries += sum(entry.type != TOMBSTONE for entry in lot)
-            for entry in lot:
+def _examine(one: Range) -> tuple[int, list[Problem]]:
+    """Count entries with the ledger's reader, which knows tombstones and reports damage."""
+    key, where = one.info.queue.key, one.file
+    problems, count, last_ns = [], 0, 0
+    with ledger_reader(one.info.queue, one.log) as reader:
+        for entries in reader.entries(one.wanted_from, one.wanted_to):
+            count += sum(entry.type != TOMBSTONE for entry in entries)
+            for entry in entries:
                 if entry.timestamp_ns < last_ns:
-                    problems.append(
-                        Problem(key, "order", where, 1, f"seq {entry.seq} is older than the last")
-                    )
+                    detail = f"seq {entry.seq} is older than the one before"
+                    problems.append(Problem(key, "order", where, 1, detail))
                 last_ns = max(last_ns, entry.timestamp_ns)
         for damage in reader.damages:
             lost = max(damage.last_lost_seq - damage.first_lost_seq + 1, 0)
             inside = one.wanted_from <= damage.first_lost_seq < one.wanted_to
-            # Seqs of this range may be lost with another file: a segment that is missing.
+            # Seqs of this range may be lost with another file, a missing segment.
             mine = (
                 inside and damage.file.startswith(f"{one.log}/") if lost else damage.file == where
             )
             if mine:
                 problems.append(Problem(key, "damage", damage.file, lost, str(damage)))
-    return entries, problems
+    return count, problems
 
 
-def _about_nothing(one: Range, next_message: int) -> list[Problem]:
-    """Events about messages that were never published."""
-    table = EventColumns(one.facts, one.header.base_seq, ["seq"], {})
+def _events_without_message(one: Range, next_message: int) -> list[Problem]:
+    """Return events of messages that were never published."""
+    table = EventColumns(one.info, one.header.base_seq, ["seq"], {})
     count = 0
     try:
         for (seqs,), _ in decode(one, table):
             above = pc.sum(pc.greater_equal(seqs, next_message)).as_py() or 0
             count += above + (pc.sum(pc.less(seqs, 1)).as_py() or 0)
-    except Irregular:
-        return []  # damaged: told already
+    except FastPathFailed:
+        return []  # damaged: reported already
     if not count:
         return []
-    where = f"{one.log}/{segment_name(one.header.base_seq)}"
     detail = f"about messages from seq {next_message} on, which were never published"
-    return [Problem(one.facts.queue.key, "event without message", where, count, detail)]
+    return [Problem(one.info.queue.key, "event without message", one.file, count, detail)]
 
 
 # -- the archive -----------------------------------------------------------------------------------
@@ -214,11 +221,11 @@ class _ArchiveTask:
     queue: str
     root: str
     file: ArchivedFile
-    live: tuple[Range, ...]  # what the queue still has of it
+    live: tuple[Range, ...]  # the part that the queue still has
 
 
 def _audit_archive(spark: SparkSession, messages: LogView, root: Path, result: AuditResult) -> None:
-    queue = messages.facts.queue
+    queue = messages.info.queue
     manifest = ArchiveManifest.load(root, queue.key)
     if manifest is None:
         result.problems.append(
@@ -240,34 +247,30 @@ def _audit_archive(spark: SparkSession, messages: LogView, root: Path, result: A
 
 def _live(view: LogView, file: ArchivedFile) -> Iterator[Range]:
     first = max(file.first_seq, view.first_seq)
-    return cut(view, first, min(file.last_seq + 1, view.next_seq), max_bytes=_RANGE_BYTES)
+    return split(view, first, min(file.last_seq + 1, view.next_seq), max_bytes=RANGE_BYTES)
 
 
 def _audit_file(task: _ArchiveTask) -> tuple[int, list[Problem]]:
-    place = Path(task.root) / task.file.path
+    path = Path(task.root) / task.file.path
 
     def wrong(detail: str, count: int = 1) -> tuple[int, list[Problem]]:
         return 0, [Problem(task.queue, "archive", task.file.path, count, detail)]
 
     try:
-        if checksum_of(place) != task.file.sha256:
-            return wrong("the checksum is not that of the manifest", task.file.rows)
-        table = pq.read_table(place, partitioning=None)
+        if checksum_of(path) != task.file.sha256:
+            return wrong("the checksum differs from the manifest", task.file.rows)
+        table = pq.read_table(path, partitioning=None)
     except (OSError, pa.ArrowException) as error:
         return wrong(f"cannot be read: {error}", task.file.rows)
     if table.num_rows != task.file.rows:
         return wrong(f"{table.num_rows} rows, the manifest says {task.file.rows}")
-    columns = schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
     try:
-        batches = list(read_lot(Lot(task.live), columns, ReadOptions(place="")))
+        live = read_ranges(task.live)
     except (DamagedSegment, DataLoss):
-        return table.num_rows, []  # the live log is damaged there: told already
-    if not batches:
-        return table.num_rows, []
-    live = pa.Table.from_batches(batches)
+        return table.num_rows, []  # the live log is damaged there: reported already
     seqs = live.column("seq")
     shared = table.filter(pc.is_in(table.column("seq"), value_set=seqs.combine_chunks()))
     live = live.filter(pc.is_in(seqs, value_set=table.column("seq").combine_chunks()))
     if not shared.equals(live):
-        return wrong("some rows are not what the live log has", shared.num_rows)
+        return wrong("some rows differ from the live log", shared.num_rows)
     return table.num_rows, []

@@ -1,4 +1,4 @@
-"""Redrive: dead letters chosen by SQL, put back as they are or changed first."""
+"""Redrive: put dead letters back that match a SQL condition, as they are or changed."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,22 +9,34 @@ from pyspark.sql import functions as f
 
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.spark.jobs.inputs import check_redrive
-from penstock.spark.writers import open_to_change
+from penstock.spark.locations import QueueLocation, queues_of_job
+from penstock.spark.logs import groups_of
+from penstock.spark.writers import open_for_change
 
-_TAKEN = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")
-_COLUMNS = ",".join(("seq", "id", "timestamp", *_TAKEN, "attempts", "reason", "last_failure"))
+_COPIED = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")
+_COLUMNS = ("state", "seq", "id", "timestamp", *_COPIED, "attempts", "reason", "last_failure")
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveResult:
-    """Dead letters before, chosen, and after."""
+    """Numbers of dead letters."""
 
     dead_before: int
     chosen: int
-    redriven: int  # made ready again, as they were
-    replaced: int  # published anew, changed; the old ones discarded
+    redriven: int  # made ready again, unchanged
+    replaced: int  # published again, changed; the old ones were discarded
     dead_after: int
+
+
+def check_redrive(location: str, queue: str | None, group: str) -> QueueLocation:
+    """Return the queue whose dead letters are meant."""
+    found = queues_of_job(location, queue)
+    if len(found) != 1:
+        raise InvalidInput(f"name one queue: there are {', '.join(each.key for each in found)}")
+    known = groups_of(found[0])
+    if group not in known:
+        raise InvalidInput(f"there is no group {group!r}; there are {', '.join(sorted(known))}")
+    return found[0]
 
 
 def redrive(
@@ -37,24 +49,17 @@ def redrive(
     transform: Callable[[DataFrame], DataFrame] | str | None = None,
     dry_run: bool = False,
 ) -> RedriveResult:
-    """Choose dead letters with a SQL condition (over the columns of the table `state`).
+    """Redrive the dead letters that match `where`, a SQL condition on the table `state`.
 
-    Without `transform` they become ready again, attempts counted anew. With it (a function of a
-    DataFrame, or a SQL expression for the payload) changed messages are published in their
-    place, and then the old ones are discarded: should the job die in between, running it again
+    Without `transform` they become ready again, with attempts counted from 0. `transform` is a
+    function of a DataFrame, or a SQL expression for the payload. The changed messages are
+    published, and then the old ones are discarded. If the job dies in between, running it again
     publishes nothing twice.
     """
-    place = check_redrive(path, queue, group)
-    dead = (
-        spark.read.format("penstock")
-        .options(**place.options())
-        .option("table", "state")
-        .option("group", group)
-        .option("columns", f"state,{_COLUMNS}")
-        .load()
-        .where("state = 'dead'")
-        .drop("state")
-    )
+    target = check_redrive(path, queue, group)
+    options = {**target.options(), "table": "state", "group": group, "columns": ",".join(_COLUMNS)}
+    state = spark.read.format("penstock").options(**options).load()
+    dead = state.where("state = 'dead'").drop("state")
     selected = dead if where is None else dead.where(where)
     failed = f.expr("unix_micros(last_failure)")
     letters = selected.select("id", "attempts", failed).orderBy("id").collect()
@@ -63,19 +68,18 @@ def redrive(
     if dry_run or not ids:
         return RedriveResult(before, len(ids), 0, 0, before)
     if transform is None:
-        with open_to_change(place) as it:
+        with open_for_change(target) as it:
             count = it.redrive(ids, group=group)
             return RedriveResult(before, len(ids), count, 0, it.stats().groups[group].dead)
-    # What is published is fixed by the ids that were chosen: the name of the transaction has them.
-    fixed = selected.where(f.col("id").isin(ids))
-    changed = _changed(fixed, transform)
+    changed = _changed(selected.where(f.col("id").isin(ids)), transform)
     replaced = changed.count()
-    # These letters, as they failed now: chosen otherwise, or dead again, they are others.
+    # The transaction's name stands for these letters and their last failures: other letters, or the
+    # same ones dead again, are another transaction.
     digest = sha256(repr([tuple(row) for row in letters]).encode()).hexdigest()
     name = f"redrive {digest[:32]} of {len(ids)} in {group}"
-    writer = changed.write.format("penstock").mode("append").options(**place.options())
+    writer = changed.write.format("penstock").mode("append").options(**target.options())
     writer.option("txnAppId", name).option("txnVersion", "1").save()
-    with open_to_change(place) as it:
+    with open_for_change(target) as it:
         it.discard(ids, group=group)
         return RedriveResult(before, len(ids), 0, replaced, it.stats().groups[group].dead)
 
@@ -86,6 +90,5 @@ def _changed(frame: DataFrame, transform: Callable[[DataFrame], DataFrame] | str
     else:
         made = transform(frame)
         if not isinstance(made, DataFrame):
-            raise InvalidInput("transform must give a DataFrame back")
-    kept = [name for name in _TAKEN if name in made.columns]
-    return made.select(*kept)
+            raise InvalidInput("transform must return a DataFrame")
+    return made.select(*[name for name in _COPIED if name in made.columns])

@@ -1,12 +1,13 @@
-"""Report: how a queue was worked, from its events: throughput, waits, work, failures.
+"""Report: throughput, waiting times, processing times and failures of a queue, from its events.
 
-One pass over the events puts each attempt together (when it was leased, when and how it ended);
-everything else is an aggregation of that, joined with the messages once for when they were due.
+One pass over the events gives each attempt: when it was leased, and when and how it ended. The
+figures are aggregations of attempts, joined once with the messages for their due times.
 """
 
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -15,10 +16,12 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
 from penstock.clock import SystemClock
+from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
-from penstock.spark.jobs.inputs import check_report
+from penstock.spark.archive_files import local_directory
 from penstock.spark.jobs.report_page import page
-from penstock.spark.places import QueueAt
+from penstock.spark.locations import QueueLocation, queues_of_job
+from penstock.spark.logs import groups_of
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
 _TOP = 10
@@ -27,7 +30,7 @@ _PERCENTS = (0.5, 0.95, 0.99)
 
 @dataclass(slots=True)
 class QueueReport:
-    """What the report says of one queue; times in seconds."""
+    """The figures of one queue; times in seconds."""
 
     queue: str
     group: str
@@ -42,6 +45,17 @@ class QueueReport:
     poison: list[dict[str, Any]] = field(default_factory=list)
 
 
+def check_report(
+    location: str, target: str, queue: str | None, group: str
+) -> tuple[list[QueueLocation], Path]:
+    """Return the queues to report on, and the report's directory."""
+    queues, root = queues_of_job(location, queue), local_directory(target)
+    known = {name for one in queues for name in groups_of(one)}
+    if group not in known:
+        raise InvalidInput(f"there is no group {group!r}; there are {', '.join(sorted(known))}")
+    return queues, root
+
+
 def report(
     spark: SparkSession,
     path: str,
@@ -51,7 +65,7 @@ def report(
     group: str = MAIN_GROUP_NAME,
     sla_s: float = 60.0,
 ) -> list[QueueReport]:
-    """Write report.html (one file, opens offline), report.json and by_hour.parquet to `target`."""
+    """Write report.html (one file, for offline use), report.json and by_hour.parquet."""
     queues, root = check_report(path, target, queue, group)
     reports = [report_of(spark, one, group, sla_s) for one in queues]
     made_at = datetime.fromtimestamp(SystemClock().now_ns() / NS, UTC)
@@ -65,17 +79,22 @@ def report(
     return reports
 
 
-def report_of(spark: SparkSession, queue: QueueAt, group: str, sla_s: float) -> QueueReport:
-    """The figures of one queue."""
-    events = _read(spark, queue, "events", "event,group,seq,timestamp,attempt,reason")
-    messages = _read(spark, queue, "messages", "seq,timestamp,priority,deliver_at")
+def report_of(spark: SparkSession, queue: QueueLocation, group: str, sla_s: float) -> QueueReport:
+    """Return the figures of one queue."""
+
+    def read(table: str, columns: str) -> DataFrame:
+        options = {**queue.options(), "table": table, "columns": columns}
+        return spark.read.format("penstock").options(**options).load()
+
+    events = read("events", "event,group,seq,timestamp,attempt,reason")
+    messages = read("messages", "seq,timestamp,priority,deliver_at")
     return figures(events.where(f.col("group") == group), messages, queue.key, group, sla_s)
 
 
 def figures(
     events: DataFrame, messages: DataFrame, key: str, group: str, sla_s: float
 ) -> QueueReport:
-    """The figures, from tables of events and messages, wherever they came from."""
+    """Return the figures from tables of events and messages."""
     attempts = _attempts(events).persist()
     waits = _waits(attempts, messages).persist()
     try:
@@ -114,13 +133,8 @@ def figures(
         waits.unpersist()
 
 
-def _read(spark: SparkSession, queue: QueueAt, table: str, columns: str) -> DataFrame:
-    options = {**queue.options(), "table": table, "columns": columns}
-    return spark.read.format("penstock").options(**options).load()
-
-
 def _attempts(events: DataFrame) -> DataFrame:
-    """Each attempt: when it was leased, when and how it ended; `taken` is both at once."""
+    """Return each attempt: when it was leased, when and how it ended. `taken` is both at once."""
     leased = f.col("event").isin("leased", "taken")
     ended = f.col("event").isin(*_ENDS, "taken")
     made = (
@@ -141,7 +155,7 @@ def _attempts(events: DataFrame) -> DataFrame:
 
 
 def _waits(attempts: DataFrame, messages: DataFrame) -> DataFrame:
-    """How long each message waited from when it was due to its first delivery."""
+    """Return the time from when each message was due to its first delivery."""
     first = attempts.where("attempt = 1 and leased_at is not null").select("seq", "leased_at")
     due = f.greatest("timestamp", f.coalesce("deliver_at", "timestamp"))
     wait = f.col("leased_at").cast("double") - due.cast("double")

@@ -1,4 +1,4 @@
-"""The report as one HTML page: no script, no font, no picture from elsewhere; opens offline."""
+"""The report as one HTML page, without scripts or external files."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from penstock.spark.jobs.report import QueueReport
 
+_Row = Mapping[str, Any]
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP = 880, 220, 64, 28, 12
 
 _STYLE = """
@@ -52,23 +53,23 @@ footer { color: var(--soft); font-size: 13px; margin-top: 40px; }
 
 
 def page(reports: Sequence["QueueReport"], made_at: datetime) -> str:
-    """The whole page."""
+    """Return the whole page."""
     sections = "".join(_section(one) for one in reports)
     names = ", ".join(escape(one.queue) for one in reports)
     return (
         "<!doctype html><html lang=en><head><meta charset=utf-8>"
         "<meta name=viewport content='width=device-width, initial-scale=1'>"
         f"<title>Queue report: {names}</title><style>{_STYLE}</style></head><body><main>"
-        f"<h1>Queue report</h1><p class=lead>{names} · made {made_at:%d %B %Y, %H:%M} UTC</p>"
-        f"{sections}<footer>Times are UTC. “Wait” is from when a message was due to its first "
-        "delivery; “work” is from delivery to its end, each attempt by itself.</footer>"
+        f"<h1>Queue report</h1><p class=lead>{names} · {made_at:%d %B %Y, %H:%M} UTC</p>"
+        f"{sections}<footer>Times are UTC. “Wait” is the time from when a message was due to its "
+        "first delivery; “work” is the time from delivery to the end of an attempt.</footer>"
         "</main></body></html>\n"
     )
 
 
 def _section(one: "QueueReport") -> str:
     if not one.totals.get("published"):
-        return f"<h2>{escape(one.queue)}</h2><p class=lead>Nothing was published.</p>"
+        return f"<h2>{escape(one.queue)}</h2><p class=lead>No messages were published.</p>"
     return (
         f"<h2>{escape(one.queue)}</h2>"
         f"<p class=lead>{_verdict(one)} Consumer group “{escape(one.group)}”, {_period(one)}.</p>"
@@ -77,10 +78,10 @@ def _section(one: "QueueReport") -> str:
         + _waits(one.by_hour)
         + "<div class=two>"
         + _card("By priority", _priorities(one.by_priority))
-        + _card("Attempts a message needed", _attempts(one.attempts))
+        + _card("Attempts per message", _attempts(one.attempts))
         + "</div>"
         + _card("Why attempts failed", _reasons(one.reasons))
-        + _card("Messages that fail again and again", _poison(one.poison))
+        + _card("Messages that keep failing", _poison(one.poison))
     )
 
 
@@ -92,9 +93,9 @@ def _verdict(one: "QueueReport") -> str:
         if late:
             parts.append(f"{late:,} waited longer than {_seconds(one.sla_s)}")
         if dead:
-            parts.append(f"{dead:,} ended as dead letters")
-        return f"Needs a look: {' and '.join(parts)}."
-    return f"All well: nothing died, and nothing waited longer than {_seconds(one.sla_s)}."
+            parts.append(f"{dead:,} became dead letters")
+        return f"Needs attention: {' and '.join(parts)}."
+    return f"No dead letters, and no message waited longer than {_seconds(one.sla_s)}."
 
 
 def _period(one: "QueueReport") -> str:
@@ -109,9 +110,9 @@ def _tiles(one: "QueueReport") -> str:
     tiles = [
         ("published", f"{totals['published']:,}", ""),
         ("done", f"{totals['acked']:,}", ""),
-        ("wait, typical", _seconds(one.wait_s["p50"]), ""),
-        ("wait, 95 of 100 below", _seconds(one.wait_s["p95"]), ""),
-        ("work, 95 of 100 below", _seconds(one.work_s["p95"]), ""),
+        ("wait, median", _seconds(one.wait_s["p50"]), ""),
+        ("wait, p95", _seconds(one.wait_s["p95"]), ""),
+        ("work, p95", _seconds(one.work_s["p95"]), ""),
         (
             f"waited over {_seconds(one.sla_s)}",
             f"{totals['sla_breaches']:,}",
@@ -126,21 +127,21 @@ def _tiles(one: "QueueReport") -> str:
 # -- charts ----------------------------------------------------------------------------------------
 
 
-def _throughput(hours: Sequence[Mapping[str, Any]]) -> str:
+def _throughput(hours: Sequence[_Row]) -> str:
     series = [
         ("published", "var(--one)", [hour["published"] or 0 for hour in hours]),
         ("done", "var(--good)", [hour["done"] or 0 for hour in hours]),
         ("failed attempts", "var(--two)", [hour["failed"] or 0 for hour in hours]),
-        ("died", "var(--three)", [hour["dead"] or 0 for hour in hours]),
+        ("dead letters", "var(--three)", [hour["dead"] or 0 for hour in hours]),
     ]
     series = [one for one in series if any(one[2])]
-    return _card("Messages an hour", _key(series) + _bars(hours, series))
+    return _card("Messages per hour", _key(series) + _bars(hours, series))
 
 
-def _waits(hours: Sequence[Mapping[str, Any]]) -> str:
+def _waits(hours: Sequence[_Row]) -> str:
     series = [
-        ("typical", "var(--one)", [hour["wait_p50"] for hour in hours]),
-        ("95 of 100 below", "var(--two)", [hour["wait_p95"] for hour in hours]),
+        ("median", "var(--one)", [hour["wait_p50"] for hour in hours]),
+        ("p95", "var(--two)", [hour["wait_p95"] for hour in hours]),
         ("longest", "var(--three)", [hour["longest_wait"] for hour in hours]),
     ]
     if not any(value is not None for one in series for value in one[2]):
@@ -156,7 +157,7 @@ def _key(series: Sequence[_Series]) -> str:
     return f"<div class=key>{made}</div>"
 
 
-def _bars(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str:
+def _bars(hours: Sequence[_Row], series: Sequence[_Series]) -> str:
     top = _round_up(max((v or 0 for _, _, values in series for v in values), default=1))
     slot = (_WIDTH - _LEFT) / max(len(hours), 1)
     width = min(slot * 0.8 / max(len(series), 1), 26)
@@ -175,7 +176,7 @@ def _bars(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str:
     return f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role=img>{made}</svg>"
 
 
-def _lines(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str:
+def _lines(hours: Sequence[_Row], series: Sequence[_Series]) -> str:
     top = _round_up_time(max((v or 0.0 for _, _, values in series for v in values), default=1.0))
     slot = (_WIDTH - _LEFT) / max(len(hours), 1)
     made = _frame(hours, top, _seconds)
@@ -196,8 +197,8 @@ def _lines(hours: Sequence[Mapping[str, Any]], series: Sequence[_Series]) -> str
     return f"<svg viewBox='0 0 {_WIDTH} {_HEIGHT}' role=img>{made}</svg>"
 
 
-def _frame(hours: Sequence[Mapping[str, Any]], top: float, label: Callable[[float], str]) -> str:
-    """The lines behind a chart, and what is written beside them."""
+def _frame(hours: Sequence[_Row], top: float, label: Callable[[float], str]) -> str:
+    """Return the grid lines and labels of a chart."""
     made = ""
     for part in (0, 0.25, 0.5, 0.75, 1):
         y = _y(top * part, top)
@@ -207,7 +208,7 @@ def _frame(hours: Sequence[Mapping[str, Any]], top: float, label: Callable[[floa
     step = max(-(-len(hours) // 9), 1)
     for at in range(0, len(hours), step):
         x = _LEFT + at * slot + slot / 2
-        anchor = "end" if x > _WIDTH - 40 else "middle"  # the last one stays inside
+        anchor = "end" if x > _WIDTH - 40 else "middle"  # keep the last label inside
         x = min(x, _WIDTH - 2)
         made += f"<text x={x:.1f} y={_HEIGHT - 8} text-anchor={anchor}>{_hour(hours[at])}</text>"
     return made
@@ -218,7 +219,7 @@ def _y(value: float, top: float) -> float:
 
 
 def _round_up(value: float) -> float:
-    """The next number that looks well on an axis of four parts."""
+    """Return the next round number, for an axis of four parts."""
     size = 1.0
     while size * 10 < value:
         size *= 10
@@ -226,7 +227,7 @@ def _round_up(value: float) -> float:
 
 
 def _round_up_time(value: float) -> float:
-    """The same for a time: its quarters should be whole milliseconds, seconds, minutes, hours."""
+    """Return a round time whose quarters are whole milliseconds, seconds, minutes or hours."""
     for unit, most in ((0.001, 1), (1, 60), (60, 3600), (3600, 1e12)):
         if value <= most:
             quarter = next(n for n in _QUARTERS if n * unit * 4 >= value)
@@ -237,100 +238,89 @@ def _round_up_time(value: float) -> float:
 _QUARTERS = (1, 2, 3, 5, 10, 15, 20, 25, 30, 50, 100, 150, 200, 250, 500, 1000, 5000, 1e9)
 
 
-def _hour(hour: Mapping[str, Any]) -> str:
+def _hour(hour: _Row) -> str:
     return f"{hour['hour']:%d %b %H:00}" if hour["hour"] is not None else "?"
 
 
 # -- tables ----------------------------------------------------------------------------------------
+
+_ENDINGS = {"nacked": "retried", "dead": "dead letter", "timed_out": "lease timed out"}
 
 
 def _card(title: str, body: str) -> str:
     return f"<div class=card><h3>{escape(title)}</h3>{body}</div>" if body else ""
 
 
-def _table(head: Sequence[tuple[str, str]], rows: Sequence[Sequence[str]]) -> str:
-    """Columns are (title, class); values are HTML already."""
-    top = "".join(f"<th class={kind}>{escape(title)}</th>" for title, kind in head)
-    body = "".join(
-        "<tr>"
-        + "".join(f"<td class={kind}>{v}</td>" for v, (_, kind) in zip(row, head, strict=True))
-        + "</tr>"
-        for row in rows
-    )
-    return f"<table><tr>{top}</tr>{body}</table>"
+def _table(
+    rows: Sequence[_Row], columns: Mapping[str, Callable[[_Row], str]], *, none: str = ""
+) -> str:
+    """Return a table. A column whose title ends with `:` is text, others are numbers."""
+    if not rows and none:
+        return f"<p class=lead>{none}</p>"
+    kinds = ["t" if title.endswith(":") else "n" for title in columns]
+    heads = [escape(title.rstrip(":")) for title in columns]
+    lines = [[escape(value(row)) for value in columns.values()] for row in rows]
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        made = [f"<{tag} class={k}>{cell}</{tag}>" for k, cell in zip(kinds, cells, strict=True)]
+        return f"<tr>{''.join(made)}</tr>"
+
+    return f"<table>{line('th', heads)}{''.join(line('td', cells) for cells in lines)}</table>"
 
 
-def _priorities(rows: Sequence[Mapping[str, Any]]) -> str:
-    head = [
-        ("priority", "n"),
-        ("messages", "n"),
-        ("typical", "n"),
-        ("95 of 100", "n"),
-        ("late", "n"),
-    ]
+def _priorities(rows: Sequence[_Row]) -> str:
     return _table(
-        head,
-        [
-            [
-                str(row["priority"]),
-                f"{row['messages']:,}",
-                _seconds(row["wait_p50"]),
-                _seconds(row["wait_p95"]),
-                f"{row['late'] or 0:,}",
-            ]
-            for row in rows
-        ],
+        rows,
+        {
+            "priority": lambda row: str(row["priority"]),
+            "messages": lambda row: f"{row['messages']:,}",
+            "median": lambda row: _seconds(row["wait_p50"]),
+            "p95": lambda row: _seconds(row["wait_p95"]),
+            "late": lambda row: f"{row['late'] or 0:,}",
+        },
     )
 
 
-def _attempts(rows: Sequence[Mapping[str, Any]]) -> str:
+def _attempts(rows: Sequence[_Row]) -> str:
     total = sum(row["messages"] for row in rows) or 1
     return _table(
-        [("attempts", "n"), ("messages", "n"), ("share", "n")],
-        [
-            [f"{row['attempts']}", f"{row['messages']:,}", f"{row['messages'] / total:.1%}"]
-            for row in rows[:12]
-        ],
+        rows[:12],
+        {
+            "attempts": lambda row: str(row["attempts"]),
+            "messages": lambda row: f"{row['messages']:,}",
+            "share": lambda row: f"{row['messages'] / total:.1%}",
+        },
     )
 
 
-def _reasons(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "<p class=lead>No attempt failed.</p>"
-    words = {"nacked": "tried again", "dead": "died", "timed_out": "lease ran out"}
+def _reasons(rows: Sequence[_Row]) -> str:
     return _table(
-        [("reason", "t"), ("then", "t"), ("times", "n"), ("messages", "n")],
-        [
-            [
-                escape(row["reason"] or "none given"),
-                words[row["outcome"]],
-                f"{row['times']:,}",
-                f"{row['messages']:,}",
-            ]
-            for row in rows
-        ],
+        rows,
+        {
+            "reason:": lambda row: row["reason"] or "none given",
+            "then:": lambda row: _ENDINGS[row["outcome"]],
+            "times": lambda row: f"{row['times']:,}",
+            "messages": lambda row: f"{row['messages']:,}",
+        },
+        none="No attempt failed.",
     )
 
 
-def _poison(rows: Sequence[Mapping[str, Any]]) -> str:
-    if not rows:
-        return "<p class=lead>None.</p>"
+def _poison(rows: Sequence[_Row]) -> str:
     return _table(
-        [("message", "n"), ("attempts", "n"), ("last outcome", "t"), ("last reason", "t")],
-        [
-            [
-                f"{row['seq']:,}",
-                f"{row['attempts']}",
-                escape(str(row["outcome"]).replace("_", " ")),
-                escape(row["reason"] or ""),
-            ]
-            for row in rows
-        ],
+        rows,
+        {
+            "message": lambda row: f"{row['seq']:,}",
+            "attempts": lambda row: str(row["attempts"]),
+            "last outcome:": lambda row: str(row["outcome"]).replace("_", " "),
+            "last reason:": lambda row: row["reason"] or "",
+        },
+        none="None.",
     )
 
 
 def _seconds(value: float | None) -> str:
-    """A time that people can read."""
+    """Return a time with a readable unit."""
     if value is None:
         return "–"
     if value < 0.0995:

@@ -1,67 +1,126 @@
-"""Restore: a range of an archive as a table, or back in a queue; archive and live log as one."""
+"""Restore: a range of an archive as a DataFrame or into a queue; archive and live log as one."""
 
 import json
 from collections.abc import Iterable
+from dataclasses import dataclass
 from datetime import datetime
+from pathlib import Path
+from typing import TypedDict, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock import codec
+from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS
-from penstock.spark.archive_files import ArchivedFile, ArchiveError
+from penstock.spark.archive_files import (
+    ArchivedFile,
+    ArchiveError,
+    ArchiveManifest,
+    local_directory,
+    manifests,
+)
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
-from penstock.spark.jobs.inputs import ArchivedRange, check_restore, check_target
+from penstock.spark.locations import location_options
 from penstock.spark.options import WriteOptions
-from penstock.spark.places import place_options
 from penstock.spark.tables import COLUMNS
-from penstock.spark.targets import target_of
-from penstock.spark.writers import applications_of
+from penstock.spark.writers import applications_of, check_target, open_target
 
-# A little-endian number in the attributes, by way of its hexadecimal digits.
+# The attribute is a little-endian number, converted by way of its hexadecimal digits.
 _HEX = f"hex(attributes[{MAX_ATTEMPTS}])"
 _MAX_ATTEMPTS = (
     f"cast(conv(concat(substr({_HEX}, 7, 2), substr({_HEX}, 5, 2), substr({_HEX}, 3, 2), "
     f"substr({_HEX}, 1, 2)), 16, 10) as int)"
 )
-_COMMON = tuple(name for name in ARCHIVED_COLUMNS if name != "attributes")
+_LIVE_COLUMNS = tuple(name for name in ARCHIVED_COLUMNS if name != "attributes")
 
 
-def archived(
-    spark: SparkSession,
+class RangeOptions(TypedDict, total=False):
+    """A range of an archived queue: by seq, id or time. Ends are exclusive."""
+
+    queue: str | None
+    first_seq: int | None
+    end_seq: int | None
+    first_id: str | None
+    since: datetime | None
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivedRange:
+    """The seqs [first_seq, end_seq) and times [since, until) of an archived queue."""
+
+    root: Path
+    manifest: ArchiveManifest
+    first_seq: int
+    end_seq: int
+    since: datetime | None
+    until: datetime | None
+
+    def overlaps(self, file: ArchivedFile) -> bool:
+        if file.first_seq >= self.end_seq or file.last_seq < self.first_seq:
+            return False
+        if self.since is not None and file.last_ns < self.since.timestamp() * 1e9:
+            return False
+        return self.until is None or file.first_ns < self.until.timestamp() * 1e9
+
+
+def check_restore(
     archive: str,
-    *,
-    queue: str | None = None,
-    first_seq: int | None = None,
-    end_seq: int | None = None,
-    first_id: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
-) -> DataFrame:
-    """Return messages of an archived queue: those of a range of seqs or times, or all.
+    target: str | None = None,
+    target_queue: str | None = None,
+    **options: Unpack[RangeOptions],
+) -> ArchivedRange:
+    """Return the range that is meant, within what the archive has. Check the target, if given."""
+    root = local_directory(archive)
+    manifest = _manifest(root, options.get("queue"))
+    first_seq, end_seq = options.get("first_seq"), options.get("end_seq")
+    since, until = options.get("since"), options.get("until")
+    for name, moment in (("since", since), ("until", until)):
+        if moment is not None and moment.tzinfo is None:
+            raise InvalidInput(f"{name} is {moment}, which has no time zone: add one")
+    if since is not None and until is not None and since > until:
+        raise InvalidInput(f"since is {since}, which is after until, {until}")
+    if (first_id := options.get("first_id")) is not None:
+        if first_seq is not None:
+            raise InvalidInput("give first_seq or first_id, not both")
+        _, identity, first_seq = codec.parse_id(first_id)
+        if identity != manifest.identity:
+            raise InvalidInput(f"{first_id} is the id of a message of another queue")
+    if first_seq is not None and end_seq is not None and first_seq > end_seq:
+        raise InvalidInput(f"first_seq is {first_seq}, which is after end_seq, {end_seq}")
+    if target is not None:
+        check_target(target, target_queue)
+    low = max(manifest.first_seq, first_seq or 0)
+    high = manifest.next_seq if end_seq is None else min(end_seq, manifest.next_seq)
+    return ArchivedRange(root.absolute(), manifest, low, max(low, high), since, until)
 
-    Ends are not included. Only files that a manifest names are read.
-    """
-    wanted = check_restore(
-        archive,
-        queue=queue,
-        first_seq=first_seq,
-        end_seq=end_seq,
-        first_id=first_id,
-        since=since,
-        until=until,
-    )
-    return _rows(spark, wanted)
+
+def _manifest(root: Path, queue: str | None) -> ArchiveManifest:
+    found = every = manifests(root)
+    if queue is not None:
+        found = [manifest for manifest in every if manifest.queue == queue]
+    if len(found) != 1:
+        keys = ", ".join(manifest.queue for manifest in every)
+        raise InvalidInput(f"name one queue of the archive: it has {keys or 'none'}")
+    return found[0]
+
+
+def archived(spark: SparkSession, archive: str, **options: Unpack[RangeOptions]) -> DataFrame:
+    """Return the messages of a range of an archived queue. Only files of the manifest are read."""
+    return _rows(spark, check_restore(archive, **options))
 
 
 def _rows(spark: SparkSession, wanted: ArchivedRange) -> DataFrame:
-    files = [file for file in wanted.manifest.files if _overlaps(file, wanted)]
+    files = [wanted.root / file.path for file in wanted.manifest.files if wanted.overlaps(file)]
     if not files:
-        names = ", ".join(_ddl(name) for name in ARCHIVED_COLUMNS)
-        return spark.createDataFrame([], names)
-    missing = [file.path for file in files if not (wanted.root / file.path).exists()]
+        types = COLUMNS["messages"]
+        ddl = ", ".join(f"{name} {types[name].simpleString()}" for name in ARCHIVED_COLUMNS)
+        return spark.createDataFrame([], ddl)
+    missing = [path for path in files if not path.exists()]
     if missing:
-        raise ArchiveError(f"{wanted.root / missing[0]} is missing, though the manifest names it")
-    frame = spark.read.parquet(*[str(wanted.root / file.path) for file in files])
+        raise ArchiveError(f"{missing[0]} is missing, though the manifest names it")
+    frame = spark.read.parquet(*map(str, files))
     frame = _between(frame.select(*ARCHIVED_COLUMNS), wanted.first_seq, wanted.end_seq)
     if wanted.since is not None:
         frame = frame.where(f.col("timestamp") >= f.lit(wanted.since))
@@ -79,47 +138,30 @@ def restore(
     archive: str,
     target: str,
     *,
-    queue: str | None = None,
     target_queue: str | None = None,
-    first_seq: int | None = None,
-    end_seq: int | None = None,
-    first_id: str | None = None,
-    since: datetime | None = None,
-    until: datetime | None = None,
+    **options: Unpack[RangeOptions],
 ) -> int:
-    """Put archived messages into a queue, in their order. Return how many were written.
+    """Put archived messages into a queue, in order. Return the number of messages written.
 
-    They are new messages there: with payload, headers, key, priority and times as they were, and
-    with ids of their own. What a queue was given once from an archived queue it is not given
-    again: of a range that overlaps an earlier one, the rest is written.
+    They become new messages with the same payload, headers, key, priority and times, and with new
+    ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
+    one, only the rest is written.
     """
-    wanted = check_restore(
-        archive,
-        queue=queue,
-        first_seq=first_seq,
-        end_seq=end_seq,
-        first_id=first_id,
-        since=since,
-        until=until,
-    )
-    check_target(target, target_queue)
-    options = place_options(target, target_queue)
+    wanted = check_restore(archive, target, target_queue, **options)
     frame = _rows(spark, wanted)
     low, high = frame.agg(f.min("seq"), f.max("seq")).collect()[0]
     if low is None:
         return 0
-    # Times rise with seqs, so that a range of times is a range of seqs as well.
-    place, source = (
-        target_of(WriteOptions.parse(options)),
-        f"restore {wanted.manifest.identity:08x}",
-    )
-    names = applications_of(place.holder, place.settings, source)
+    # Times rise with seqs, so a range of times is a range of seqs as well.
+    written_to = location_options(target, target_queue)
+    source = f"restore {wanted.manifest.identity:08x}"
+    names = applications_of(open_target(WriteOptions.parse(written_to)), source)
     written = 0
-    for first, end in _left((low, high + 1), [_range_of(name) for name in names]):
+    for first, end in _missing((low, high + 1), [_range_of(name) for name in names]):
         piece = _between(frame, first, end)
         rows = piece.count()
         if rows:
-            writer = _messages(piece).write.format("penstock").mode("append").options(**options)
+            writer = _messages(piece).write.format("penstock").mode("append").options(**written_to)
             name = f"{source} {first}-{end - 1}"
             writer.option("txnAppId", name).option("txnVersion", "1").save()
         written += rows
@@ -128,7 +170,7 @@ def restore(
 
 def _messages(frame: DataFrame) -> DataFrame:
     return (
-        # In ranges of seqs, each in order: the sink keeps the order of partitions and of rows.
+        # The sink keeps the order of partitions and of rows in a partition.
         frame.repartitionByRange("seq")
         .sortWithinPartitions("seq")
         .select(
@@ -145,23 +187,23 @@ def _messages(frame: DataFrame) -> DataFrame:
 
 
 def _range_of(application: str) -> tuple[int, int]:
-    """Return the seqs [first, end) that the name of a restore says."""
+    """Return the seqs [first, end) in the transaction name of a restore."""
     first, _, last = application.split(" ")[2].partition("-")
     return int(first), int(last) + 1
 
 
-def _left(wanted: tuple[int, int], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return what is left of a range without others, in order.
+def _missing(wanted: tuple[int, int], done: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the parts of a range that other ranges do not cover, in order.
 
-    >>> _left((1, 100), [(10, 20), (15, 30), (90, 200)])
+    >>> _missing((1, 100), [(10, 20), (15, 30), (90, 200)])
     [(1, 10), (30, 90)]
     """
-    left, (at, end) = [], wanted
+    missing, (at, end) = [], wanted
     for first, upto in sorted(done):
         if at < min(first, end):
-            left.append((at, min(first, end)))
+            missing.append((at, min(first, end)))
         at = max(at, upto)
-    return [*left, (at, end)] if at < end else left
+    return [*missing, (at, end)] if at < end else missing
 
 
 def live_and_archived(
@@ -172,27 +214,17 @@ def live_and_archived(
     queue: str | None = None,
     fail_on_data_loss: bool = True,
 ) -> DataFrame:
-    """Return a queue's whole history as one table: the archive up to its end, then the live log.
+    """Return the whole history of a queue: the archive up to its end, then the live log.
 
-    DataLoss, when it is read, if something of the live log was removed before it was archived;
-    without `fail_on_data_loss` that is passed over.
+    Reading raises DataLoss if messages were removed before they were archived. Without
+    `fail_on_data_loss` they are skipped.
     """
     wanted = check_restore(archive, queue=queue)
-    reader = spark.read.format("penstock").options(**place_options(path, queue))
-    reader = reader.option("columns", ",".join(_COMMON))
-    begin = json.dumps({wanted.manifest.queue: wanted.manifest.next_seq})
-    reader = reader.option("failOnDataLoss", str(fail_on_data_loss))
-    live = reader.option("startingOffsets", begin).load()
-    return _rows(spark, wanted).select(*_COMMON).unionByName(live)
-
-
-def _overlaps(file: ArchivedFile, wanted: ArchivedRange) -> bool:
-    if file.first_seq >= wanted.end_seq or file.last_seq < wanted.first_seq:
-        return False
-    if wanted.since is not None and file.last_ns < wanted.since.timestamp() * 1e9:
-        return False
-    return wanted.until is None or file.first_ns < wanted.until.timestamp() * 1e9
-
-
-def _ddl(name: str) -> str:
-    return f"{name} {COLUMNS['messages'][name].simpleString()}"
+    options = {
+        **location_options(path, queue),
+        "columns": ",".join(_LIVE_COLUMNS),
+        "failOnDataLoss": str(fail_on_data_loss),
+        "startingOffsets": json.dumps({wanted.manifest.queue: wanted.manifest.next_seq}),
+    }
+    live = spark.read.format("penstock").options(**options).load()
+    return _rows(spark, wanted).select(*_LIVE_COLUMNS).unionByName(live)

@@ -1,13 +1,28 @@
-"""Stream: a queue to Parquet, the console or another queue, as it grows; or any stream to one."""
+"""Stream: copy a queue to Parquet, the console or another queue; or any stream to a queue."""
 
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.checking import check_choice
 from penstock.errors import InvalidInput
-from penstock.spark.jobs.inputs import check_stream
-from penstock.spark.places import place_options
+from penstock.spark.locations import location_options, queues_of_job
+from penstock.spark.sink_rows import SINK_COLUMNS
+from penstock.spark.writers import check_target
+
+TARGETS = ("parquet", "console", "queue")
+
+
+def check_stream(
+    source: str | None, target: str, to: str, queue: str | None, target_queue: str | None
+) -> None:
+    """Raise for a source or a target that cannot be used. Spark checks its own targets."""
+    check_choice("to", to, TARGETS)
+    if source is not None:
+        queues_of_job(source, queue)
+    if to == "queue":
+        check_target(target, target_queue)
 
 
 def stream(
@@ -23,22 +38,28 @@ def stream(
     interval_s: float = 1.0,
     options: Mapping[str, str] | None = None,
 ) -> StreamingQuery:
-    """Start a query and hand it back; `query.awaitTermination()` waits for it.
+    """Start a streaming query and return it; `query.awaitTermination()` waits for its end.
 
-    `source` is a queue's place, read from its beginning unless `options` say otherwise, or a
-    streaming DataFrame of your own. With `once`, what is there now is copied, and the query ends.
+    `source` is the location of a queue, or a streaming DataFrame. A queue is read from its
+    beginning unless `options` (those of the data source) say otherwise. With `once`, the query
+    copies the existing messages and ends.
     """
     check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
-    frame = source if isinstance(source, DataFrame) else _read(spark, source, queue, options or {})
+    if isinstance(source, DataFrame):
+        frame = source
+    else:
+        reader = spark.readStream.format("penstock").options(**location_options(source, queue))
+        columns = ",".join(("seq", "timestamp", *SINK_COLUMNS))
+        reader = reader.option("startingOffsets", "earliest").option("columns", columns)
+        frame = reader.options(**(options or {})).load()
     if not frame.isStreaming:
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
     if to == "queue":
-        frame = frame.select(*[name for name in _SINK_COLUMNS if name in frame.columns])
-    writer = frame.writeStream.option("checkpointLocation", checkpoint).queryName(
-        f"penstock to {to}"
-    )
+        frame = frame.select(*[name for name in SINK_COLUMNS if name in frame.columns])
+    writer = frame.writeStream.option("checkpointLocation", checkpoint)
+    writer = writer.queryName(f"penstock to {to}")
     if to == "queue":
-        writer = writer.format("penstock").options(**place_options(target, target_queue))
+        writer = writer.format("penstock").options(**location_options(target, target_queue))
     elif to == "parquet":
         writer = writer.format("parquet").option("path", target)
     else:
@@ -46,27 +67,3 @@ def stream(
     if once:
         return writer.trigger(availableNow=True).start()
     return writer.trigger(processingTime=f"{interval_s} seconds").start()
-
-
-# All that a message is, and its place; what the sink does not take is left out for a queue.
-_COPIED_COLUMNS = (
-    "seq,timestamp,priority,key,headers,payload,expires_at,deliver_at,content_type,max_attempts"
-)
-_SINK_COLUMNS = (
-    "payload",
-    "priority",
-    "key",
-    "headers",
-    "deliver_at",
-    "expires_at",
-    "content_type",
-    "max_attempts",
-)
-
-
-def _read(
-    spark: SparkSession, path: str, queue: str | None, options: Mapping[str, str]
-) -> DataFrame:
-    reader = spark.readStream.format("penstock").options(**place_options(path, queue))
-    reader = reader.option("startingOffsets", "earliest").option("columns", _COPIED_COLUMNS)
-    return reader.options(**options).load()
