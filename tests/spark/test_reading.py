@@ -127,7 +127,7 @@ def test_read_refuses_what_makes_no_sense() -> None:
         ({"since": "2026"}, "must be a time such as"),
         ({"until": "yesterday"}, "must be a time such as"),
         ({"columns": []}, "columns is an empty list"),
-        ({"group": "mails"}, "group is for the table state"),
+        ({"group": "mails"}, "group applies to the table state"),
     ):
         arguments: dict[str, Any] = dict(options)
         with pytest.raises(InvalidInput, match=said):

@@ -1,5 +1,6 @@
 """The sink writes all of a job or nothing of it, and each transaction once."""
 
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
@@ -7,8 +8,9 @@ import pytest
 from pyspark.sql.types import IntegerType, MapType, StringType, StructType
 
 import penstock
-from penstock.errors import InvalidInput, LedgerLocked, TooLarge
+from penstock.errors import InvalidInput, LedgerLocked, TooLarge, Unreachable
 from penstock.ledger import adoption
+from penstock.ledger.files import OsFiles
 from penstock.ledger.json_files import Transactions
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows
@@ -238,6 +240,7 @@ def test_options_of_messages_are_columns(tmp_path: Path, way: str) -> None:
         ),
         (StructType().add("payload", "binary").add("headers", NUMBERS), "map<string,s"),
         (StructType().add("payload", "binary").add("deliver_at", "long"), "takes timestamp"),
+        (StructType().add("payload", "binary").add("payload", "string"), "two columns 'payload'"),
     ],
 )
 def test_a_frame_that_cannot_be_messages_is_refused(schema: StructType, said: str) -> None:
@@ -260,6 +263,39 @@ def test_values_that_a_queue_refuses_are_refused(tmp_path: Path) -> None:
     keys = pa.array([b"\xff\xfe"], pa.binary())
     with pytest.raises(InvalidInput, match="not valid UTF-8"):
         made.write(iter([pa.record_batch({"payload": [b"x"], "key": keys})]))
+
+
+@pytest.mark.parametrize("column", ["deliver_at", "expires_at"])
+@pytest.mark.parametrize(
+    "time", [datetime(1969, 12, 31, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)]
+)
+def test_times_that_a_queue_cannot_store_are_refused(
+    tmp_path: Path, column: str, time: datetime
+) -> None:
+    made = writer(tmp_path)
+    times = pa.array([None, time], pa.timestamp("us", tz="UTC"))
+    with pytest.raises(InvalidInput, match=f"{column} .* is not between 1970 and 2262"):
+        made.write(iter([pa.record_batch({"payload": [b"x", b"y"], column: times})]))
+    assert staging(tmp_path) == []
+
+
+def test_a_message_that_expired_in_1970_has_expired(tmp_path: Path) -> None:
+    made = writer(tmp_path)
+    times = pa.array([datetime(1970, 1, 1, tzinfo=UTC)], pa.timestamp("us", tz="UTC"))
+    made.commit([made.write(iter([pa.record_batch({"payload": [b"x"], "expires_at": times})]))])
+    assert [row["state"] for row in rows(tmp_path, table="state")] == ["expired"]
+
+
+def test_a_failed_task_reports_its_own_error_if_its_folder_cannot_be_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unreachable(*_: object) -> None:
+        raise Unreachable("no connection")
+
+    made = writer(tmp_path)
+    monkeypatch.setattr(OsFiles, "remove_directory", unreachable)
+    with pytest.raises(InvalidInput, match="a payload is null"):
+        made.write(iter([pa.record_batch({"payload": pa.array([None], pa.binary())})]))
 
 
 def test_a_bounded_queue_is_refused(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ _NAMES = pa.array([_BY_NUMBER.get(number) for number in range(256)], pa.string()
 # Offset of a field in a body with one run, by event type.
 _REASON, _HOLDER = offsets_in_one("reason"), offsets_in_one("holder")
 _RETRY_AT, _DEADLINE = offsets_in_one("retry_at_ns"), offsets_in_one("deadline_ns")
+_TARGET = offsets_in_one("target_seq")
 
 _NEEDED = ("seq", "timestamp_ns", "type", "payload", "offset")
 
@@ -138,38 +139,38 @@ class _Rows:
         texts = pa.nulls(self._found.rows, pa.string())
         for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
-            if mask.any():
-                if (np.diff(self._offsets)[mask] == start).all():
-                    continue  # all texts are empty
-                bodies = self._body.filter(pa.array(mask)).to_pylist()
-                found = [body[start:].decode(errors="replace") or None for body in bodies]
-                texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(found, pa.string()))
-        texts = self._with_odd(texts, field, pa.string())
-        return self.per_entry(texts)
+            if not mask.any() or (np.diff(self._offsets)[mask] == start).all():
+                continue  # no such events, or all texts are empty
+            bodies = self._body.filter(pa.array(mask)).to_pylist()
+            found = [body[start:].decode(errors="replace") or None for body in bodies]
+            texts = pc.replace_with_mask(texts, pa.array(mask), pa.array(found, pa.string()))
+        return self.per_entry(self._with_odd(texts, offsets, field))
 
-    def moment(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
-        """Return the time in the bodies of some types; null if it is 0."""
-        times = pa.nulls(self._found.rows, pa.int64())
+    def integer(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
+        """Return the number in the bodies of some types; null if it is 0."""
+        numbers = pa.nulls(self._found.rows, pa.int64())
         for type_, start in offsets.items():
             mask = (self._types == type_) & self.single
             if mask.any():
                 starts = self._offsets[:-1][mask] + start
                 values = pa.array(self._take(starts, 8).view(np.int64).reshape(-1))
-                times = pc.replace_with_mask(times, pa.array(mask), values)
-        times = self._with_odd(times, field, pa.int64())
-        times = pc.if_else(pc.equal(times, _ZERO), pa.scalar(None, pa.int64()), times)
-        return self.per_entry(pc.divide(times, MICROSECOND_NS).view(TIME))
+                numbers = pc.replace_with_mask(numbers, pa.array(mask), values)
+        numbers = self._with_odd(numbers, offsets, field)
+        numbers = pc.if_else(pc.equal(numbers, _ZERO), pa.scalar(None, pa.int64()), numbers)
+        return self.per_entry(numbers)
 
-    def target(self) -> pa.Array:
-        targets = pa.nulls(self._found.rows, pa.int64())
-        return self.per_entry(self._with_odd(targets, "target_seq", pa.int64()))
+    def moment(self, offsets: Mapping[EventType, int], field: str) -> pa.Array:
+        return pc.divide(self.integer(offsets, field), MICROSECOND_NS).view(TIME)
 
-    def _with_odd(self, values: pa.Array, field: str, type_: pa.DataType) -> pa.Array:
+    def _with_odd(self, values: pa.Array, offsets: Mapping[EventType, int], field: str) -> pa.Array:
+        """Add the field of the bodies that were decoded one by one."""
         if not self._odd:
             return values
-        mask = pa.array(~self.single)
-        odd = [getattr(event, field) or None for event in self._odd.values()]
-        return pc.replace_with_mask(values, mask, pa.array(odd, type_))
+        odd = [
+            (getattr(event, field) or None) if event.type in offsets else None
+            for event in self._odd.values()
+        ]
+        return pc.replace_with_mask(values, pa.array(~self.single), pa.array(odd, values.type))
 
     def seq(self) -> pa.Array:
         return pa.array(self.seqs, mask=None if self.has_seq.all() else ~self.has_seq)
@@ -189,7 +190,7 @@ _COLUMNS: dict[str, Callable[[_Rows], pa.Array]] = {
     "holder": lambda rows: rows.text(_HOLDER, "holder"),
     "retry_at": lambda rows: rows.moment(_RETRY_AT, "retry_at_ns"),
     "deadline": lambda rows: rows.moment(_DEADLINE, "deadline_ns"),
-    "target_seq": _Rows.target,
+    "target_seq": lambda rows: rows.integer(_TARGET, "target_seq"),
     "segment": lambda rows: constant(rows.of.segment, pa.int64(), rows.count),
     "offset": lambda rows: rows.number("offset"),
 }

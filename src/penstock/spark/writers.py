@@ -151,13 +151,16 @@ def open_target(options: WriteOptions) -> Target:
     return Target(queue, owner, manifest.identity, settings)
 
 
-def check_target(location: str, queue: str | None) -> None:
-    """Raise for a location that the sink cannot write to. Nothing is created."""
+def check_target(location: str, queue: str | None) -> str:
+    """Return the directory or URL of the queue that a sink would write to.
+
+    Raise for a location that it cannot write to. Nothing is created.
+    """
     if is_url(location):
-        queue_address(location, queue)
+        address = queue_address(location, queue)
         check_reachable(location)
-    else:
-        _directory_of(location, queue)
+        return queue_at_broker(address.base, address.queue, None).path
+    return os.path.realpath(_directory_of(location, queue))
 
 
 def _create(owner: QueueLocation) -> None:

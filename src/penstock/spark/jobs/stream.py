@@ -1,11 +1,12 @@
 """Stream: copy a queue to Parquet, the console or another queue; or any stream to a queue."""
 
+import os
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
-from penstock.checking import check_choice
+from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
 from penstock.spark.locations import location_options, queues_of_job
 from penstock.spark.sink_rows import SINK_COLUMNS
@@ -19,10 +20,13 @@ def check_stream(
 ) -> None:
     """Raise for a source or a target that cannot be used. Spark checks its own targets."""
     check_choice("to", to, TARGETS)
-    if source is not None:
-        queues_of_job(source, queue)
+    sources = [] if source is None else queues_of_job(source, queue)
     if to == "queue":
-        check_target(target, target_queue)
+        written = check_target(target, target_queue)
+        if written in [one.path if one.url else os.path.realpath(one.path) for one in sources]:
+            raise InvalidInput(
+                f"{written} is both source and target: a stream to itself never ends"
+            )
 
 
 def stream(
@@ -44,6 +48,7 @@ def stream(
     beginning unless `options` (those of the data source) say otherwise. With `once`, the query
     copies the existing messages and ends.
     """
+    check_number("interval_s", interval_s, 0, 86400)
     check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
     if isinstance(source, DataFrame):
         frame = source
