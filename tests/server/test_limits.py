@@ -15,7 +15,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from penstock.broker.held import SMALL_BYTES
+from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import InvalidInput
 from penstock.server import off_loop as pieces
 from penstock.server import strict_json

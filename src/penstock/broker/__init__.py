@@ -5,11 +5,11 @@ from penstock.broker.broker import Broker
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.keys import Key, KeyEditor, Keys
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.segments import StagedSegment
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Outcome, QueueInfo, Settlement, Store
 from penstock.names import DEFAULT_NAMESPACE, QueueName, check_name
 from penstock.operations import Verb
+from penstock.queue.segments import StagedSegment
 from penstock.queue.settings import QueueSettings
 
 __all__ = [

@@ -15,12 +15,10 @@ from typing import Any, TypeVar, cast
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue, CreateOnUse
-from penstock.broker.client_limits import ClientBuckets
-from penstock.broker.file_door import FileDoor
-from penstock.broker.heavy import is_heavy
-from penstock.broker.held import Held, encoded_bytes
+from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.paced_redrive import PacedRedrives
+from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
 from penstock.broker.store import (

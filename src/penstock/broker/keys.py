@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from penstock.broker.access import Caller
-from penstock.broker.client_limits import ClientBuckets
+from penstock.broker.limits import ClientBuckets
 from penstock.broker.store import Documents, update_document
 from penstock.clock import Clock, SystemClock
 from penstock.errors import AlreadyExists, InvalidInput, KeyRefused, LedgerError, PenstockError

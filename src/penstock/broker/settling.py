@@ -1,5 +1,6 @@
-"""Settling receipts of any queues in one call: each goes to its queue, the outcomes come back in
-the order of the call."""
+"""Settle receipts of any queues in one call: each goes to its queue, and the outcomes come back in
+the order of the call.
+"""
 
 import asyncio
 from asyncio import Future
@@ -8,7 +9,8 @@ from collections.abc import Sequence
 from penstock.broker.access import Caller
 from penstock.broker.catalogue import Catalogue
 from penstock.broker.store import Outcome, Settlement, Store
-from penstock.errors import NoSuchQueue, ReceiptInvalid
+from penstock.codec import parse_id
+from penstock.errors import NoSuchQueue, PenstockError, ReceiptInvalid
 from penstock.model import Receipt
 from penstock.names import QueueName
 from penstock.operations import Verb
@@ -81,3 +83,17 @@ async def _settle_all(
 
     await asyncio.gather(*(settle(queue, indexes) for queue, indexes in by_queue.items()))
     return [outcome for outcome in outcomes if outcome is not None]
+
+
+def is_receipt_of(receipt: str, id: str) -> bool:
+    """Is this the receipt of some delivery of that message? Whether it is still good is not asked.
+
+    >>> is_receipt_of("not a receipt", "01HF7YAT00000000G0000000G1")
+    False
+    """
+    try:
+        found = Receipt.unpack(receipt)
+        _, identity, seq = parse_id(id)
+    except (PenstockError, ValueError):
+        return False
+    return (found.identity, found.seq) == (identity, seq)

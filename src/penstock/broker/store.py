@@ -12,14 +12,6 @@ from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
-from penstock.broker.segments import (
-    Adoption,
-    LogName,
-    QueueSegments,
-    SegmentBytes,
-    StagedSegment,
-    StagingInfo,
-)
 from penstock.model import (
     MAIN_GROUP_NAME,
     LeasedMessage,
@@ -30,6 +22,14 @@ from penstock.model import (
 )
 from penstock.names import QueueName
 from penstock.operations import NO_BYTE_LIMIT, Operation
+from penstock.queue.segments import (
+    Adoption,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    StagedSegment,
+    StagingInfo,
+)
 from penstock.queue.settings import QueueSettings
 
 A = TypeVar("A")

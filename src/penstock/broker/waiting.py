@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
-from penstock.broker.held import Held, encoded_bytes
+from penstock.broker.limits import Held, encoded_bytes
 from penstock.broker.store import Store, payload_bytes
 from penstock.errors import NoSuchQueue, TooManyRequests
 from penstock.model import LeasedMessage

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from penstock.broker import Broker, Caller, QueueName, check_name
-from penstock.broker.held import SMALL_BYTES
+from penstock.broker.limits import SMALL_BYTES
 from penstock.broker.store import payload_bytes
 from penstock.errors import PenstockError, Unavailable
 from penstock.model import LeasedMessage

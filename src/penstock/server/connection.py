@@ -15,7 +15,7 @@ from typing import Any
 
 import httptools
 
-from penstock.broker.held import SMALL_BYTES
+from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import Overloaded, PenstockError
 from penstock.server.call import Call
 from penstock.server.dialects.own_errors import as_said_at

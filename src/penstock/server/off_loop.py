@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from penstock.broker.held import SMALL_BYTES, Held, encoded_bytes
+from penstock.broker.limits import SMALL_BYTES, Held, encoded_bytes
 
 _T = TypeVar("_T")
 _THREADS = 2  # as many large bodies and answers are in the making at once

@@ -12,9 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 
 from penstock.broker.embedded.queue_files import QueueFiles
-from penstock.broker.embedded.repeats import Repeats
-from penstock.broker.embedded.settling import settle_each
-from penstock.broker.heavy import LARGE_BYTES, is_heavy
+from penstock.broker.embedded.settling import Repeats, settle_each
+from penstock.broker.limits import LARGE_BYTES, is_heavy
 from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement, payload_bytes
 from penstock.codec import Draft
 from penstock.errors import Unavailable

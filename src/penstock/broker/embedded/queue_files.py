@@ -1,4 +1,4 @@
-"""What others may read of an open queue's files, and what they may put beside them."""
+"""The files of an open queue: read by others as segments, and segments staged and adopted."""
 
 from asyncio import Future
 from collections import Counter
@@ -6,26 +6,34 @@ from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Protocol, TypeVar
 
-from penstock.broker.embedded.segment_service import list_segments, read_index, read_segment
-from penstock.broker.segments import (
-    MAX_RANGE_BYTES,
-    MAX_STAGED_SEGMENT_BYTES,
-    MAX_STAGED_SEGMENTS,
-    Adoption,
-    LogName,
-    QueueSegments,
-    SegmentBytes,
-    StagedSegment,
-    StagingInfo,
-)
-from penstock.errors import DiskFull, InvalidInput, TooLarge
+from penstock.checking import check_whole
+from penstock.errors import DiskFull, EntryGone, InvalidInput, NoSuchSegment, TooLarge
+from penstock.ledger import seq_at_time
 from penstock.ledger.adoption import applications, sweep_staging
 from penstock.ledger.files import as_ledger_error
-from penstock.ledger.folder import Folder, write_fully
+from penstock.ledger.folder import Folder, read_fully, write_fully
+from penstock.ledger.log import Log
+from penstock.ledger.segment import Segment
+from penstock.ledger.segment_header import HEADER_BYTES
+from penstock.ledger.snapshots import snapshot_name
 from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
 from penstock.queue.compaction import note_archived
 from penstock.queue.core import QueueCore
+from penstock.queue.segments import (
+    MAX_RANGE_BYTES,
+    MAX_STAGED_SEGMENT_BYTES,
+    MAX_STAGED_SEGMENTS,
+    Adoption,
+    LogInfo,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    SegmentInfo,
+    SnapshotInfo,
+    StagedSegment,
+    StagingInfo,
+)
 
 _T = TypeVar("_T")
 
@@ -56,22 +64,22 @@ class QueueFiles:
     # -- reading -----------------------------------------------------------------------------------
 
     def segments(self, time_ns: int | None) -> Future[QueueSegments]:
-        return self._in_thread(lambda: list_segments(self._core, time_ns))
+        return self._in_thread(lambda: _list_segments(self._core, time_ns))
 
     def read_segment(
         self, log: LogName, base: int, start: int, end: int | None
     ) -> Future[SegmentBytes]:
-        return self._in_thread(lambda: read_segment(self._core, log, base, start, end))
+        return self._in_thread(lambda: _read_segment(self._core, log, base, start, end))
 
     def read_index(self, log: LogName, base: int) -> Future[bytes]:
-        return self._in_thread(lambda: read_index(self._core, log, base))
+        return self._in_thread(lambda: _read_index(self._core, log, base))
 
     def note_archived(self, upto: int) -> Future[None]:
         def note() -> None:
             ledger = self._core.ledger
             ledger.check_writable()
             next_seq = ledger.messages.durable_next_seq
-            note_archived(self._root(), ledger.identity, upto, next_seq=next_seq)
+            note_archived(_folder(self._core), ledger.identity, upto, next_seq=next_seq)
 
         return self._in_thread(note)
 
@@ -82,7 +90,7 @@ class QueueFiles:
             core = self._core
             core.ledger.check_writable()
             refuse_bounds(core.settings, "the queue")
-            self._root().child(STAGING).make()
+            _folder(self._core).child(STAGING).make()
             found: list[str] = []
             if applications_with is not None:
                 with self._adopting:
@@ -114,7 +122,7 @@ class QueueFiles:
     def _stage(self, folder: str, name: str, offset: int, data: bytes) -> None:
         core = self._core
         core.ledger.check_writable()
-        root = self._root()
+        root = _folder(self._core)
         try:
             if root.files.free_bytes(root.path) < core.settings.min_free_bytes + len(data):
                 raise DiskFull(f"{root.path}: less than min_free_bytes would be left on the disk")
@@ -168,11 +176,144 @@ class QueueFiles:
 
         return self._in_thread(adopt, writes=True, after=is_over)
 
-    def _root(self) -> Folder:
-        return Folder(self._core.ledger.messages.folder.files, self._core.ledger.path)
-
 
 def _less(counter: "Counter[str]", name: str) -> None:
     counter[name] -= 1
     if not counter[name]:
         del counter[name]
+
+
+_NEVER_NS = (1 << 63) - 1
+
+
+def _list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
+    """What is there, all of it durable: what is not yet is synced first, whatever the policy."""
+    ledger = core.ledger
+    ledger.check_open()
+    if time_ns is not None:
+        check_whole("time_ns", time_ns, 0, _NEVER_NS)
+    if not ledger.is_stopped:
+        ledger.sync()
+    # Events first: they speak of messages, and these must not be missing from the answer.
+    events = _log_info(core, ledger.events, time_ns)
+    return QueueSegments(
+        ledger.identity,
+        ledger.created_at_ns,
+        core.settings.as_dict(),
+        _log_info(core, ledger.messages, time_ns),
+        events,
+        _snapshots(core),
+    )
+
+
+def _log_info(core: QueueCore, log: Log, time_ns: int | None) -> LogInfo:
+    found, next_seq = log.durable_segments()
+    ends = [*(segment.base_seq for segment, _ in found[1:]), next_seq][: len(found)]
+    at = None if time_ns is None else min(seq_at_time(log, time_ns), next_seq)
+    segments = [
+        SegmentInfo(segment.base_seq, max(end_seq, segment.base_seq), size, segment.header.pack())
+        for (segment, size), end_seq in zip(found, ends, strict=True)
+    ]
+    return LogInfo(core.ledger.marks(log).low, next_seq, segments, at)
+
+
+def _snapshots(core: QueueCore) -> list[SnapshotInfo]:
+    found = []
+    for event_seq in core.ledger.snapshot_seqs():
+        try:
+            found.append(SnapshotInfo(event_seq, _size(core, snapshot_name(event_seq))))
+        except FileNotFoundError:
+            continue  # a newer one took its place
+    return found
+
+
+def _size(core: QueueCore, name: str) -> int:
+    folder = _folder(core).child("snapshots")
+    fd = folder.files.open(folder.file(name), "read")
+    try:
+        return folder.files.size(fd)
+    finally:
+        folder.files.close(fd)
+
+
+def _folder(core: QueueCore) -> Folder:
+    return Folder(core.ledger.messages.folder.files, core.ledger.path)
+
+
+def _read_segment(
+    core: QueueCore, log: LogName, base: int, start: int, end: int | None
+) -> SegmentBytes:
+    """The bytes [start, end) of a segment or snapshot; without an end, up to where it ends."""
+    core.ledger.check_open()
+    if log == "snapshots":
+        return SegmentBytes(b"", _read(core, log, snapshot_name(base), start, end, None)[1])
+    segment, size = _segment(core, log, base)
+    header, data = _read(core, log, segment.name, start, end, size)
+    return SegmentBytes(header, data)
+
+
+def _read(
+    core: QueueCore, log: LogName, name: str, start: int, end: int | None, size: int | None
+) -> tuple[bytes, bytes]:
+    folder = _folder(core).child(log)
+    files = folder.files
+    try:
+        fd = files.open(folder.file(name), "read")
+    except FileNotFoundError:
+        raise _gone(log, name) from None
+    try:
+        last = files.size(fd) if size is None else size
+        first, end = _checked(name, start, end, last)
+        data = read_fully(files, fd, end - first, first)
+        if len(data) < end - first:
+            raise _gone(log, name)  # rewritten since it was listed, and shorter now
+        # From the same file: whoever asked can tell whether it is the one that was listed.
+        return read_fully(files, fd, HEADER_BYTES, 0), data
+    finally:
+        files.close(fd)
+
+
+def _checked(name: str, start: int, end: int | None, size: int) -> tuple[int, int]:
+    end = size if end is None else end
+    if not 0 <= start <= end <= size:
+        raise InvalidInput(
+            f"bytes {start} to {end} of {name} were asked for, which has {size} bytes that may be "
+            f"read: ask for a part of these"
+        )
+    if end - start > MAX_RANGE_BYTES:
+        raise TooLarge(
+            f"bytes {start} to {end} of {name} are {end - start}; the most of one call is "
+            f"{MAX_RANGE_BYTES}: ask for them one after another"
+        )
+    return start, end
+
+
+def _read_index(core: QueueCore, log: LogName, base: int) -> bytes:
+    """The sparse index of a segment, as its file has it, up to now."""
+    core.ledger.check_open()
+    if log == "snapshots":
+        raise InvalidInput("a snapshot has no index")
+    segment, _ = _segment(core, log, base)
+    _log(core, log).publish_tail()
+    try:
+        return segment.packed_index()
+    except EntryGone:
+        raise _gone(log, segment.name) from None
+
+
+def _segment(core: QueueCore, log: LogName, base: int) -> tuple[Segment, int]:
+    for segment, size in reversed(_log(core, log).durable_segments()[0]):
+        if segment.base_seq == base:
+            return segment, size
+    raise _gone(log, f"that begins with seq {base}")
+
+
+def _log(core: QueueCore, log: LogName) -> Log:
+    return core.ledger.messages if log == "messages" else core.ledger.events
+
+
+def _gone(log: str, name: str) -> NoSuchSegment:
+    return NoSuchSegment(
+        f"there is no segment {name} in {log} (any more): retention and compaction remove and "
+        f"rewrite them; list the segments again"
+    )

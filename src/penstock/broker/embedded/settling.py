@@ -1,18 +1,40 @@
-"""Settling several receipts of one queue, each by itself."""
+"""Settle several receipts of one queue, each by itself."""
 
-from collections.abc import Callable, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
 
-from penstock.broker.embedded.repeats import Repeats
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import Receipt
 from penstock.queue.behaviours import Behaviours, as_new
 
+_KEPT = 100_000
+
+
+class Repeats:
+    """The latest acked receipts: bounded, and lost with the process.
+
+    A client whose connection broke does not know whether its ack arrived, and repeats it. Nothing
+    of the message is in memory then; only this shows that the receipt was good.
+    """
+
+    def __init__(self, most: int = _KEPT) -> None:
+        self._most = most
+        self._acked: OrderedDict[str, None] = OrderedDict()
+
+    def acked(self, receipts: Iterable[str]) -> None:
+        self._acked.update(dict.fromkeys(receipts))
+        while len(self._acked) > self._most:
+            self._acked.popitem(last=False)
+
+    def __contains__(self, receipt: str) -> bool:
+        return receipt in self._acked
+
 
 def settle_each(
     queue: Behaviours, repeats: Repeats, settlements: Sequence[Settlement]
 ) -> list[Outcome]:
-    """The outcomes in the same order. One that is no good does not keep the others back."""
+    """Return the outcomes in the same order. A bad receipt does not affect the others."""
     verdict = settlements[0].verdict if settlements else "ack"
     if verdict in ("ack", "release") and all(
         one.verdict == verdict and not one.emit for one in settlements
@@ -31,7 +53,7 @@ def settle_each(
 
 
 def _ack_one(queue: Behaviours, receipt: str) -> bool:
-    """By the short way, which is enough for nearly all; False if it is not."""
+    """Ack by the fast path. Return False if that does not apply."""
     try:
         return queue.fast_path.ack_receipt(*Receipt.unpack(receipt))
     except ReceiptInvalid:
@@ -39,7 +61,7 @@ def _ack_one(queue: Behaviours, receipt: str) -> bool:
 
 
 def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[Settlement]) -> bool:
-    """All in one event, which is what they mostly are good for; False if one is not."""
+    """Settle all in one event. Return False if one of them is not good."""
     try:
         settle_all([one.receipt for one in settlements])
     except (ReceiptInvalid, InvalidInput):

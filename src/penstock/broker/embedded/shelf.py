@@ -17,7 +17,7 @@ from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
 from penstock.broker.embedded.quotas import Quotas
-from penstock.broker.embedded.repeats import Repeats
+from penstock.broker.embedded.settling import Repeats
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.store import QueueInfo
 from penstock.clock import Clock

@@ -11,14 +11,6 @@ from penstock.broker.embedded.data_directory import DataDirectory, Options
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.sync_threads import SyncThreads, Threads
-from penstock.broker.segments import (
-    Adoption,
-    LogName,
-    QueueSegments,
-    SegmentBytes,
-    StagedSegment,
-    StagingInfo,
-)
 from penstock.broker.store import (
     NamespaceInfo,
     Outcome,
@@ -34,6 +26,14 @@ from penstock.ledger.files import Files, OsFiles
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
 from penstock.names import QueueName
 from penstock.operations import GetStats, Operation
+from penstock.queue.segments import (
+    Adoption,
+    LogName,
+    QueueSegments,
+    SegmentBytes,
+    StagedSegment,
+    StagingInfo,
+)
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")

@@ -11,7 +11,7 @@ from functools import partial
 from penstock.broker.access import INSIDE
 from penstock.broker.broker import Broker
 from penstock.broker.consumers import Consumer
-from penstock.broker.held import SMALL_BYTES
+from penstock.broker.limits import SMALL_BYTES
 from penstock.broker.store import Settlement
 from penstock.broker.webhooks.delivery_log import DeliveryLog
 from penstock.broker.webhooks.outcome import Breaker, Circuit, Judgement, judge

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta, Raw, Struct
 
 from penstock.broker import DEFAULT_NAMESPACE, Outcome, Settlement, Verb
-from penstock.broker.receipts import is_receipt_of
+from penstock.broker.settling import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
 from penstock.model import LeasedMessage, NewMessage, Published, Receipt
 from penstock.operations import GetStats
