@@ -20,6 +20,7 @@ from penstock.queue.metrics import MetricsCollector, OperationTimes
 from penstock.queue.opening import check_directory_options, check_url_options
 from penstock.queue.queue import open_queue
 from penstock.queue.retry import FailedAttempt, RetryPolicy
+from penstock.queue.serializing import AsyncObjectQueue, ObjectQueue, Serializer
 from penstock.queue.settings import QueueOptions
 from penstock.queue.streaming import Stopper
 
@@ -104,6 +105,7 @@ def connect(
 
 __all__ = [
     "AnyQueue",
+    "AsyncObjectQueue",
     "CompactionResult",
     "DeadLetter",
     "FailedAttempt",
@@ -111,12 +113,14 @@ __all__ = [
     "Message",
     "MetricsCollector",
     "NewMessage",
+    "ObjectQueue",
     "OperationTimes",
     "PenstockError",
     "Queue",
     "QueueSettings",
     "RetryInfo",
     "RetryPolicy",
+    "Serializer",
     "Stats",
     "Stopper",
     "Why",

@@ -1,7 +1,8 @@
 """Workers: a function is called for each message of a queue, embedded or of a broker."""
 
+from penstock.worker.middleware import Middleware
 from penstock.worker.options import WorkerOptions
 from penstock.worker.settling import Counts, TimeLimitExceeded
 from penstock.worker.worker import Worker
 
-__all__ = ["Counts", "TimeLimitExceeded", "Worker", "WorkerOptions"]
+__all__ = ["Counts", "Middleware", "TimeLimitExceeded", "Worker", "WorkerOptions"]
