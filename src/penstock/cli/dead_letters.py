@@ -16,6 +16,7 @@ from penstock.cli.options import (
     Yes,
     argument,
     option,
+    takes,
     time_option,
 )
 from penstock.cli.targets import open_to_read, open_to_write
@@ -24,40 +25,43 @@ from penstock.errors import NoSuchMessage
 from penstock.model import NS, DeadLetter
 from penstock.queue.facade import AnyQueue
 
-Ids = Annotated[list[str] | None, argument("ID", "Ids of dead letters.")]
-All = Annotated[bool, option("All dead letters.", "--all")]
-Reason = Annotated[
-    str | None, option("Only those whose reason contains this text.", metavar="TEXT")
-]
-Since = Annotated[float | None, time_option("Only those that last failed at or after this time.")]
-Until = Annotated[float | None, time_option("Only those that last failed before this time.")]
-Limit = Annotated[int | None, option("Maximum number of dead letters, oldest first.", min=1)]
 DryRun = Annotated[bool, option("Show them; change nothing.", "--dry-run")]
 
 
 class Selection(NamedTuple):
     """Which dead letters of a group."""
 
-    ids: list[str] | None
-    reason: str | None
-    since: float | None
-    until: float | None
-    limit: int | None
-    group: str
+    ids: Annotated[list[str] | None, argument("ID", "Ids of dead letters.")] = None
+    everything: Annotated[bool, option("All dead letters.", "--all")] = False
+    reason: Annotated[
+        str | None, option("Only those whose reason contains this text.", metavar="TEXT")
+    ] = None
+    since: Annotated[
+        float | None, time_option("Only those that last failed at or after this time.")
+    ] = None
+    until: Annotated[float | None, time_option("Only those that last failed before this time.")] = (
+        None
+    )
+    limit: Annotated[int | None, option("Maximum number of dead letters, oldest first.", min=1)] = (
+        None
+    )
+    group: InGroup = MAIN
 
-    def check(self, *, everything: bool, dry_run: bool) -> None:
+    def check(self, *, dry_run: bool) -> None:
         """Refuse what could be a slip: nothing selected, or both all and some."""
         filtered = bool(self.ids) or any(
             one is not None for one in (self.reason, self.since, self.until)
         )
-        if everything and filtered:
+        if self.everything and filtered:
             raise typer.BadParameter("--all cannot be combined with ids or filters")
-        if not (filtered or everything or dry_run):  # a dry run without a selection shows all
+        if not (filtered or self.everything or dry_run):  # a dry run without a selection shows all
             raise typer.BadParameter("name dead letters by id, or filter them, or give --all")
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of `Queue.redrive` and `Queue.discard`."""
-        return {**self._asdict(), "ids": self.ids or None}
+        chosen = self._asdict()
+        del chosen["everything"]
+        return {**chosen, "ids": self.ids or None}
 
     def matching(self, queue: AnyQueue) -> list[DeadLetter]:
         """Return the dead letters that `Queue.redrive` and `Queue.discard` would take."""
@@ -78,42 +82,28 @@ class Selection(NamedTuple):
         return list(islice(matching, self.limit))
 
 
+@takes(selection=Selection)
 def redrive(
-    path: QueuePath,
-    ids: Ids = None,
-    everything: All = False,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
-    group: InGroup = MAIN,
-    dry_run: DryRun = False,
-    json: AsJson = False,
+    path: QueuePath, selection: Selection, dry_run: DryRun = False, json: AsJson = False
 ) -> None:
     """Make dead letters ready again, and reset their attempts.
 
     Name them by id, filter them by --reason, --since and --until, or give --all.
     Exits with 1 if none matches.
     """
-    selection = Selection(ids, reason, since, until, limit, group)
-    selection.check(everything=everything, dry_run=dry_run)
+    selection.check(dry_run=dry_run)
     if dry_run:
         _dry_run(path, selection, json)
         return
     with open_to_write(path) as queue:
         count = queue.redrive(**selection.arguments())
-    _print_count(count, "redriven", f"ready again in group {group!r}", group, json)
+    _print_count(count, "redriven", f"ready again in group {selection.group!r}", selection, json)
 
 
+@takes(selection=Selection)
 def discard(
     path: QueuePath,
-    ids: Ids = None,
-    everything: All = False,
-    reason: Reason = None,
-    since: Since = None,
-    until: Until = None,
-    limit: Limit = None,
-    group: InGroup = MAIN,
+    selection: Selection,
     dry_run: DryRun = False,
     yes: Yes = False,
     json: AsJson = False,
@@ -123,16 +113,16 @@ def discard(
     Name them by id, filter them by --reason, --since and --until, or give --all.
     Exits with 1 if none matches.
     """
-    selection = Selection(ids, reason, since, until, limit, group)
-    selection.check(everything=everything, dry_run=dry_run)
+    selection.check(dry_run=dry_run)
     if dry_run:
         _dry_run(path, selection, json)
         return
     with open_to_write(path) as queue:
-        which = "all" if everything else "the selected"
-        confirm(f"Discard {which} dead letters of group {group!r} of {path}?", yes=yes)
+        which = "all" if selection.everything else "the selected"
+        group = f"group {selection.group!r}"
+        confirm(f"Discard {which} dead letters of {group} of {path}?", yes=yes)
         count = queue.discard(**selection.arguments())
-    _print_count(count, "discarded", f"removed from group {group!r}", group, json)
+    _print_count(count, "discarded", f"removed from {group}", selection, json)
 
 
 def _dry_run(path: str, selection: Selection, as_json: bool) -> None:
@@ -143,10 +133,10 @@ def _dry_run(path: str, selection: Selection, as_json: bool) -> None:
         exit_no(f"no dead letter of group {selection.group!r} matches")
 
 
-def _print_count(count: int, verb: str, result: str, group: str, as_json: bool) -> None:
+def _print_count(count: int, verb: str, result: str, selection: Selection, as_json: bool) -> None:
     if as_json:
-        print_json({"group": group, verb: count})
+        print_json({"group": selection.group, verb: count})
     elif count:
         print_text(f"{number(count)} {verb}: {result}.")
     if not count:
-        exit_no(f"no dead letter of group {group!r} matches")
+        exit_no(f"no dead letter of group {selection.group!r} matches")

@@ -8,16 +8,14 @@ from penstock.cli.formatting import number, size
 from penstock.cli.options import (
     MAIN,
     AsJson,
-    AtId,
-    AtSeq,
-    AtTime,
     InGroup,
+    Position,
     QueuePath,
-    ToEnd,
     Yes,
     argument,
     command_group,
     group_option,
+    takes,
 )
 from penstock.cli.targets import open_to_read, open_to_write
 from penstock.cli.terminal import (
@@ -90,24 +88,16 @@ def cancel(
         raise typer.Exit(1)
 
 
-def seek(
-    path: QueuePath,
-    to: ToEnd = None,
-    seq: AtSeq = None,
-    message: AtId = None,
-    time: AtTime = None,
-    group: InGroup = MAIN,
-    json: AsJson = False,
-) -> None:
+@takes(position=Position)
+def seek(path: QueuePath, position: Position, group: InGroup = MAIN, json: AsJson = False) -> None:
     """Move a group back to deliver messages again, or forward to skip messages.
 
     Give one of --to, --seq, --id and --time. The leases of the group end.
     Dead letters before the new position stay dead.
     """
-    if sum(one is not None for one in (to, seq, message, time)) != 1:
-        raise typer.BadParameter("give one of --to, --seq, --id and --time")
+    chosen = position.arguments(required=True)
     with open_to_write(path) as queue:
-        target = queue.seek(to.value if to else None, seq=seq, id=message, time=time, group=group)
+        target = queue.seek(**chosen, group=group)
         ready = queue.stats().groups[group].ready
     sentence = f"Group {group!r} continues at message {number(target)}; {number(ready)} ready."
     print_result(json, {"group": group, "seq": target, "ready": ready}, sentence)
@@ -156,23 +146,17 @@ def list_groups(path: QueuePath, json: AsJson = False) -> None:
 
 
 @groups_app.command("create")
+@takes(position=Position)
 def create_group(
-    path: QueuePath,
-    name: _GroupName,
-    to: ToEnd = None,
-    seq: AtSeq = None,
-    message: AtId = None,
-    time: AtTime = None,
-    json: AsJson = False,
+    path: QueuePath, name: _GroupName, position: Position, json: AsJson = False
 ) -> None:
     """Create a group. It starts at the beginning of the queue unless an option says otherwise.
 
     A group that exists is not changed.
     """
-    if sum(one is not None for one in (to, seq, message, time)) > 1:
-        raise typer.BadParameter("give only one of --to, --seq, --id and --time")
+    chosen = position.arguments(required=False)
     with open_to_write(path) as queue:
-        queue.groups.create(name, to=to.value if to else None, seq=seq, id=message, time=time)
+        queue.groups.create(name, **chosen)
         ready = queue.stats().groups[name].ready
     print_result(json, {"group": name, "ready": ready}, f"Group {name!r}: {number(ready)} ready.")
 

@@ -2,10 +2,13 @@
 
 import json
 import re
+from collections.abc import Callable
 from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
-from typing import Annotated, Any
+from functools import wraps
+from inspect import Parameter, Signature, get_annotations, signature
+from typing import Annotated, Any, NamedTuple
 
 import typer
 from typer.core import TyperGroup
@@ -144,10 +147,67 @@ class End(StrEnum):
     END = "end"
 
 
-ToEnd = Annotated[End | None, option("Start at one end of the queue.")]
-AtSeq = Annotated[int | None, option("Start at the message with this seq.")]
-AtId = Annotated[str | None, option("Start at the message with this id.", "--id", metavar="ID")]
-AtTime = Annotated[float | None, time_option("Start at the first message published since then.")]
+# -- sets of options -------------------------------------------------------------------------------
+
+
+def takes(**sets: type[NamedTuple]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorate a command whose parameters, named here, are sets of options.
+
+    A set is a NamedTuple whose fields are options. They become options of the command, in the
+    place of the parameter.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def call(**given: Any) -> None:
+            for name, kind in sets.items():
+                given[name] = kind(**{field: given.pop(field) for field in kind._fields})
+            command(**given)
+
+        parameters: list[Parameter] = []
+        for one in signature(command).parameters.values():
+            if one.name not in sets:
+                parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+                continue
+            kind: Any = sets[one.name]
+            parameters += [
+                Parameter(
+                    field,
+                    Parameter.KEYWORD_ONLY,
+                    annotation=annotation,
+                    default=kind._field_defaults[field],
+                )
+                for field, annotation in get_annotations(kind).items()
+            ]
+        dressed: Any = call
+        dressed.__signature__ = Signature(parameters)
+        dressed.__annotations__ = {one.name: one.annotation for one in parameters}
+        del dressed.__wrapped__
+        return call
+
+    return decorate
+
+
+class Position(NamedTuple):
+    """Where a group starts: at most one of these."""
+
+    to: Annotated[End | None, option("Start at one end of the queue.")] = None
+    seq: Annotated[int | None, option("Start at the message with this seq.")] = None
+    message: Annotated[
+        str | None, option("Start at the message with this id.", "--id", metavar="ID")
+    ] = None
+    time: Annotated[
+        float | None, time_option("Start at the first message published since then.")
+    ] = None
+
+    def arguments(self, *, required: bool) -> dict[str, Any]:
+        """Return the arguments of `seek` and `groups.create`."""
+        count = sum(one is not None for one in self)
+        if count > 1 or (required and not count):
+            only = "" if required else "only "
+            raise typer.BadParameter(f"give {only}one of --to, --seq, --id and --time")
+        to = self.to.value if self.to else None
+        return {"to": to, "seq": self.seq, "id": self.message, "time": self.time}
 
 
 # -- groups of commands ----------------------------------------------------------------------------
