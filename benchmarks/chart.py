@@ -42,7 +42,7 @@ def as_svg(title: str, outcomes: Sequence[Outcome]) -> str:
 
 
 def _bar(top: int, name: str, rate: float) -> list[str]:
-    # Whoever is not a peer: ours, or one of the ways to use it.
+    # Not a peer: Penstock, or one of the ways to use it.
     colour = _OURS if name == "penstock" or name[0].isdigit() else _PEER
     end = _x(rate)
     return [

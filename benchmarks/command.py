@@ -114,7 +114,10 @@ def _arguments(benchmark: Benchmark, description: str) -> argparse.Namespace:
         "--rounds", type=int, default=rounds, help=f"how often each row runs ({rounds})"
     )
     parser.add_argument(
-        "--patience", type=int, default=1, help="run up to so many times the rounds for quiet ones"
+        "--patience",
+        type=int,
+        default=1,
+        help="on a busy machine: run up to this many times the rounds",
     )
     if benchmark.by_cpu:
         parser.add_argument(

@@ -192,7 +192,7 @@ def _peer(directory: str, name: str, waiting: int):  # type: ignore[no-untyped-d
 
 
 def fill_queue(queue: penstock.Queue, count: int, kind: str = "plain") -> None:
-    """Let so many messages wait: plain ones, of random priorities, or with keys."""
+    """Publish a backlog: plain messages, with random priorities, or with keys."""
     draw = random.Random(1)
     for first in range(0, count, FILL_BATCH):
         size = min(FILL_BATCH, count - first)

@@ -74,7 +74,7 @@ class Row:
     unit: str
     contenders: Sequence[Contender]
     targets: Sequence[Target]
-    often: int = 1  # so many times the rounds: for what depends on something noisier than the CPU
+    often: int = 1  # multiplies the rounds, for rows that depend on something noisier than the CPU
     prepare: Contender | None = None  # run once; its directory is handed to every contender
     in_turn: bool = False  # a round is one process, which runs all contenders pass by pass
 
@@ -253,7 +253,7 @@ def settle(directory: Path, mib: int) -> None:
     """Let what was written before reach the disk, and have memory at hand for files.
 
     The host of a virtual machine takes back memory that lies free, within seconds; getting a page
-    of it again takes ten times as long as filling it. Whoever runs first would pay for that. So
+    of it again takes ten times as long as filling it. The first contender would pay for that. So
     files are written and removed before anything is timed, until that goes at memory's own speed.
     """
     os.sync()

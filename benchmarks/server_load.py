@@ -158,7 +158,7 @@ async def connect(kind: type[_C], port: int, count: int) -> list[_C]:
 async def rate_over(
     lines: Sequence[_C], each: int, step: Callable[[_C], Talk], *, warm: int = 20
 ) -> float:
-    """Things a second: every connection takes so many steps, a step tells how many it did."""
+    """Return items per second: every connection takes `each` steps; a step returns its items."""
 
     def steps(line: _C, count: int) -> Talk:
         done = 0

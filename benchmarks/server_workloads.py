@@ -109,7 +109,7 @@ def penstock_latency(directory: str, count: int, sync: str) -> Figures:
 
 
 def fdatasync_latency(directory: str, count: int) -> Figures:
-    """The machine's own: append so many bytes and sync them, at the pace of the other workload."""
+    """Baseline of the disk: append and sync as many bytes as the other workload does."""
     os.makedirs(directory, exist_ok=True)
     fd = os.open(os.path.join(directory, "file"), os.O_RDWR | os.O_CREAT, 0o600)
     os.pwrite(fd, bytes(1 << 20), 0)
@@ -126,7 +126,7 @@ def fdatasync_latency(directory: str, count: int) -> Figures:
 
 
 def penstock_backlog(directory: str, queues: int, waiting: int, each: int) -> Figures:
-    """Rates with nothing waiting, and with so many in each queue; and the memory then."""
+    """Return rates without a backlog and with one in each queue, and the memory then."""
 
     async def rates(port: int, connections: int) -> tuple[float, float]:
         lines = await connect(HttpLine, port, connections)

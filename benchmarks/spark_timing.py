@@ -10,7 +10,7 @@ from time import perf_counter
 from measure import Figures
 
 _WARM_S, _FEW = 10.0, 1_000_000  # of each, to warm up; a quick run, with few rows, does not
-_PASSES, _PASSES_S = 5, 15.0  # of each so many, or as many as fit
+_PASSES, _PASSES_S = 5, 15.0  # passes of each contender, or as many as fit into these seconds
 _TICK = os.sysconf("SC_CLK_TCK")
 
 Work = Callable[[], object]
