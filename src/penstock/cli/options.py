@@ -150,7 +150,7 @@ class End(StrEnum):
 # -- sets of options -------------------------------------------------------------------------------
 
 
-def takes(**sets: type[NamedTuple]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+def takes(**sets: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a command whose parameters, named here, are sets of options.
 
     A set is a NamedTuple whose fields are options. They become options of the command, in the
@@ -159,7 +159,10 @@ def takes(**sets: type[NamedTuple]) -> Callable[[Callable[..., None]], Callable[
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         @wraps(command)
-        def call(**given: Any) -> None:
+        def call(*args: Any, **options: Any) -> None:
+            bound = flat.bind(*args, **options)
+            bound.apply_defaults()
+            given = bound.arguments
             for name, kind in sets.items():
                 given[name] = kind(**{field: given.pop(field) for field in kind._fields})
             command(**given)
@@ -167,20 +170,21 @@ def takes(**sets: type[NamedTuple]) -> Callable[[Callable[..., None]], Callable[
         parameters: list[Parameter] = []
         for one in signature(command).parameters.values():
             if one.name not in sets:
-                parameters.append(one.replace(kind=Parameter.KEYWORD_ONLY))
+                parameters.append(one)
                 continue
-            kind: Any = sets[one.name]
+            kind = sets[one.name]
             parameters += [
                 Parameter(
                     field,
-                    Parameter.KEYWORD_ONLY,
+                    Parameter.POSITIONAL_OR_KEYWORD,
                     annotation=annotation,
                     default=kind._field_defaults[field],
                 )
                 for field, annotation in get_annotations(kind).items()
             ]
+        flat = Signature(parameters)
         dressed: Any = call
-        dressed.__signature__ = Signature(parameters)
+        dressed.__signature__ = flat
         dressed.__annotations__ = {one.name: one.annotation for one in parameters}
         del dressed.__wrapped__
         return call

@@ -23,7 +23,10 @@ from functools import wraps
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
+from penstock.operations import Operation
+
 P = ParamSpec("P")
+A = TypeVar("A")
 R = TypeVar("R")
 S = TypeVar("S")
 
@@ -217,6 +220,25 @@ def block(
 ) -> Block[P, R]:
     """Define a method for `with` by one for `async with`."""
     return Block(function)
+
+
+def runs(make: Callable[P, Operation[R]]) -> Method[P, R]:
+    """Return a method that runs the operation that `make` makes of its arguments."""
+    return runs_for(make, lambda answer: answer)
+
+
+def runs_for(make: Callable[P, Operation[A]], read: Callable[[A], R]) -> Method[P, R]:
+    """Return the same, with the result that `read` makes of the operation's answer."""
+
+    async def call(queue: Any, /, *args: P.args, **options: P.kwargs) -> R:
+        operation: Operation[A] = make(*args, **options)
+        return read(await queue._run(operation))
+
+    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    dressed: Any = call
+    dressed.__doc__ = make.__doc__
+    dressed.__signature__ = inspect.Signature([own, *inspect.signature(make).parameters.values()])
+    return method(call)
 
 
 async def value_of(result: R | Coroutine[Any, Any, R]) -> R:

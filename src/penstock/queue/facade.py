@@ -11,12 +11,11 @@ parameters, its docstring is the method's.
                              # AnyAsyncQueue.seek(to=None, *, seq=None, ...) -> Coroutine[..., int]
 """
 
-import inspect
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager
-from typing import Any, ParamSpec, Protocol, Self, TypeVar, Unpack, overload
+from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.checking import Duration
 from penstock.errors import PenstockError, ReceiptInvalid
@@ -59,19 +58,18 @@ from penstock.operations import (
 )
 from penstock.queue.behaviours import as_list, as_new
 from penstock.queue.binding import (
-    Definition,
     ForTasks,
     ForThreads,
-    Method,
     block,
     finish,
-    iterate,
     listing,
     method,
+    runs,
+    runs_for,
     value_of,
 )
 from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
-from penstock.queue.streaming import Stopper, StreamOptions, is_stopped
+from penstock.queue.streaming import Handler, Stopper, StreamMethod, is_stopped
 
 log = logging.getLogger("penstock.queue")
 
@@ -80,30 +78,10 @@ A = TypeVar("A")
 R = TypeVar("R")
 
 NO_WAIT = 0.0  # a sentinel: `is` is faster than `==`
-Handler = Callable[[LeasedMessage], object]
 Progress = Callable[[CompactionResult], None] | None
 
 
-# -- methods that run one operation ----------------------------------------------------------------
-
-
-def runs(make: Callable[P, Operation[R]]) -> Method[P, R]:
-    """Return a method that runs the operation that `make` makes of its arguments."""
-    return runs_for(make, lambda answer: answer)
-
-
-def runs_for(make: Callable[P, Operation[A]], read: Callable[[A], R]) -> Method[P, R]:
-    """Return the same, with the result that `read` makes of the operation's answer."""
-
-    async def call(queue: Any, /, *args: P.args, **options: P.kwargs) -> R:
-        operation: Operation[A] = make(*args, **options)
-        return read(await queue._run(operation))
-
-    own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    dressed: Any = call
-    dressed.__doc__ = make.__doc__
-    dressed.__signature__ = inspect.Signature([own, *inspect.signature(make).parameters.values()])
-    return method(call)
+# -- operations of methods whose parameters or results differ --------------------------------------
 
 
 def _get(id: str) -> GetMessage:
@@ -130,45 +108,6 @@ def _state(row: Row) -> str:
 
 def _nothing(answer: object) -> None:
     return None
-
-
-# -- stream ----------------------------------------------------------------------------------------
-
-
-class _Stream(Protocol):
-    @overload
-    def __call__(
-        self, handler: None = None, **options: Unpack[StreamOptions]
-    ) -> Iterator[LeasedMessage]: ...
-
-    @overload
-    def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
-
-
-class _AsyncStream(Protocol):
-    @overload
-    def __call__(
-        self, handler: None = None, **options: Unpack[StreamOptions]
-    ) -> AsyncIterator[LeasedMessage]: ...
-
-    @overload
-    async def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
-
-
-class _StreamMethod(Definition):
-    """`stream`, whose result depends on whether there is a handler."""
-
-    @overload
-    def __get__(self, queue: ForThreads, owner: type) -> _Stream: ...
-
-    @overload
-    def __get__(self, queue: ForTasks, owner: type) -> _AsyncStream: ...
-
-    def __get__(self, queue: Any, owner: type) -> Any:
-        return self
-
-    def _blocking(self, result: Any) -> Any:
-        return iterate(result) if isinstance(result, AsyncIterator) else finish(result)
 
 
 # -- the definition --------------------------------------------------------------------------------
@@ -254,7 +193,7 @@ class QueueMethods(ABC):
         """Lease and ack up to `n` messages and return them."""
         return await self._take(n, wait_s, group)
 
-    @_StreamMethod
+    @StreamMethod
     def stream(
         self,
         handler: Handler | None = None,

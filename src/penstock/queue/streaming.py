@@ -1,12 +1,16 @@
-"""Stopping a stream, or a lease that waits, from outside."""
+"""Streams: how one is stopped from outside, and the signature of `stream`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from threading import Thread
-from typing import TypedDict
+from typing import Any, Protocol, TypedDict, Unpack, overload
 
 from penstock.checking import Duration
 from penstock.errors import InvalidInput
+from penstock.model import LeasedMessage
+from penstock.queue.binding import Definition, ForTasks, ForThreads, finish, iterate
+
+Handler = Callable[[LeasedMessage], object]
 
 
 class Stopper:
@@ -67,3 +71,42 @@ class StreamOptions(TypedDict, total=False):
     idle_s: Duration | None  # stop when no message came for this long; None (default): never
     batch: int  # messages leased ahead; default 32
     stopper: Stopper | None
+
+
+# -- the signature of `stream` ---------------------------------------------------------------------
+
+
+class _Stream(Protocol):
+    @overload
+    def __call__(
+        self, handler: None = None, **options: Unpack[StreamOptions]
+    ) -> Iterator[LeasedMessage]: ...
+
+    @overload
+    def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
+
+
+class _AsyncStream(Protocol):
+    @overload
+    def __call__(
+        self, handler: None = None, **options: Unpack[StreamOptions]
+    ) -> AsyncIterator[LeasedMessage]: ...
+
+    @overload
+    async def __call__(self, handler: Handler, **options: Unpack[StreamOptions]) -> int: ...
+
+
+class StreamMethod(Definition):
+    """`stream`, whose result depends on whether there is a handler."""
+
+    @overload
+    def __get__(self, queue: ForThreads, owner: type) -> _Stream: ...
+
+    @overload
+    def __get__(self, queue: ForTasks, owner: type) -> _AsyncStream: ...
+
+    def __get__(self, queue: Any, owner: type) -> Any:
+        return self
+
+    def _blocking(self, result: Any) -> Any:
+        return iterate(result) if isinstance(result, AsyncIterator) else finish(result)

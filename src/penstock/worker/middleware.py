@@ -26,12 +26,15 @@ class Middleware(Protocol):
 
     def before(self, message: LeasedMessage) -> object:
         """Called before the handler. If it raises, the message fails without the handler."""
+        return None
 
     def after(self, message: LeasedMessage) -> object:
         """Called when the handler returned, before the ack. What it raises is logged."""
+        return None
 
     def failed(self, message: LeasedMessage, error: Exception) -> object:
         """Called when the handler, or `before`, raised. What it raises is logged."""
+        return None
 
 
 def wrapped(
