@@ -135,3 +135,57 @@ def test_closing_answers_all_who_wait() -> None:
         assert answer.result() == "there"
 
     asyncio.run(story())
+
+
+class Told:
+    """A pending call that keeps what it is told."""
+
+    def __init__(self, *, is_broken: bool = False) -> None:
+        self.results: list[object] = []
+        self.errors: list[BaseException] = []
+        self._is_broken = is_broken
+
+    def succeed(self, result: object) -> None:
+        self.results.append(result)
+        if self._is_broken:
+            raise RuntimeError("a defect")
+
+    def fail(self, error: BaseException) -> None:
+        self.errors.append(error)
+
+
+def test_pending_calls_are_told_when_their_round_is_over_and_not_before() -> None:
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        disk, bad = Disk(), Disk()
+        bad.error = LedgerStopped("the disk is broken")
+        disk.may_end.clear()
+        first, failed = Told(), Told()
+        commits.tell_when_durable(disk, first, "first", 100)
+        commits.tell_when_durable(bad, failed, "never", 10)
+        while not disk.count:
+            await asyncio.sleep(0)
+        assert (first.results, commits.held_bytes) == ([], 110)
+        disk.may_end.set()
+        await commits.drained()
+        assert (first.results, first.errors) == (["first"], [])
+        assert failed.results == []
+        assert [type(error) for error in failed.errors] == [LedgerStopped]
+        assert commits.held_bytes == 0
+        await commits.close()
+
+    asyncio.run(story())
+
+
+def test_a_pending_call_that_fails_keeps_nobody_from_being_told() -> None:
+    async def story() -> None:
+        commits = CommitLoop(SystemClock(), lambda seconds, answers: None)
+        disk, broken, fine = Disk(), Told(is_broken=True), Told()
+        commits.tell_when_durable(disk, broken, 1)
+        commits.tell_when_durable(disk, fine, 2)
+        future = commits.when_durable(disk, 3)
+        assert await future == 3
+        assert (broken.results, fine.results) == ([1], [2])
+        await commits.close()
+
+    asyncio.run(story())

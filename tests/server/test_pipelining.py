@@ -118,24 +118,24 @@ def test_what_was_leased_for_a_closed_connection_is_given_back(
     """The client is gone before its answer is written: no attempt is spent."""
     with server.client() as http:
         http.post(queue_path(queue, "messages"), json={"payload": 1})
-        original = server.server.broker.store.lease
+        original = server.server.broker.store.direct
 
-        def lease_while_the_client_leaves(*args: object, **options: object) -> object:
+        def direct_while_the_client_leaves(*args: object) -> object:
             for connection in list(server.server.service.connections):
                 if connection.transport.get_extra_info("peername")[1] == port:
                     connection.transport.close()
-            return original(*args, **options)  # type: ignore[arg-type]
+            return original(*args)  # type: ignore[arg-type]
 
         with server.wire() as leaving:
             port = leaving.socket.getsockname()[1]
             leaving.request("GET", "/livez")
             leaving.answer()
-            server.server.broker.store.lease = lease_while_the_client_leaves  # type: ignore[method-assign, assignment]
+            server.server.broker.store.direct = direct_while_the_client_leaves  # type: ignore[method-assign, assignment]
             try:
                 leaving.json_request("POST", queue_path(queue, "lease"), {})
                 assert leaving.is_closed_by_server()
             finally:
-                server.server.broker.store.lease = original  # type: ignore[method-assign]
+                server.server.broker.store.direct = original  # type: ignore[method-assign]
         answer = http.post(queue_path(queue, "lease"), json={"wait_s": 10})
     [leased] = answer.json()["messages"]
     assert leased["attempt"] == 1

@@ -10,7 +10,7 @@ import secrets
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
@@ -22,8 +22,10 @@ from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
 from penstock.broker.store import (
+    DirectQueue,
     NamespaceInfo,
     Outcome,
+    Pending,
     Publishable,
     QueueIdentities,
     QueueInfo,
@@ -35,8 +37,14 @@ from penstock.broker.waiting import Later, WaitingLines
 from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
-from penstock.errors import NoSuchMessage, NotEmpty, PenstockError, Unavailable
-from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published, Stats
+from penstock.errors import (
+    NoSuchMessage,
+    NotEmpty,
+    PenstockError,
+    ReceiptInvalid,
+    Unavailable,
+)
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published, Receipt, Stats
 from penstock.names import QueueName
 from penstock.operations import CancelDeliverable, Compact, GetStats, Operation, Redrive, Verb
 
@@ -171,15 +179,37 @@ class Broker:
 
     # -- messages ----------------------------------------------------------------------------------
 
+    # With `pending`, publish, lease and settle may return the result itself, or None: then
+    # `pending` is told when it is durable. That is the fast path of transports.
+
+    @overload
+    def publish(
+        self, caller: Caller, queue: QueueName, messages: Sequence[Publishable]
+    ) -> Future[list[Published]]: ...
+    @overload
     def publish(
         self,
         caller: Caller,
         queue: QueueName,
         messages: Sequence[Publishable],
-    ) -> Future[list[Published]]:
+        pending: Pending,
+    ) -> Future[list[Published]] | list[Published] | None: ...
+    def publish(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        messages: Sequence[Publishable],
+        pending: Pending | None = None,
+    ) -> Future[list[Published]] | list[Published] | None:
         """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
         self.admit(caller, Verb.PUBLISH, queue.namespace)
-
+        direct = None if pending is None else self.store.direct(queue)
+        if pending is not None and direct is not None:
+            try:
+                return direct.publish_for(pending, messages)
+            except PenstockError as error:
+                self.metrics.refused(error)
+                raise
         in_queue = self._in_queue
         return in_queue.do(
             queue,
@@ -188,6 +218,7 @@ class Broker:
             takes_long=lambda: is_heavy(messages),
         )
 
+    @overload
     def lease(
         self,
         caller: Caller,
@@ -199,7 +230,33 @@ class Broker:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
         max_bytes: int | None = None,
-    ) -> Future[list[LeasedMessage]]:
+    ) -> Future[list[LeasedMessage]]: ...
+    @overload
+    def lease(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        n: int = 1,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+        pending: Pending,
+    ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None: ...
+    def lease(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        *,
+        n: int = 1,
+        lease_s: float | None = None,
+        wait_s: float = 0.0,
+        group: str = MAIN_GROUP_NAME,
+        holder: str = "",
+        max_bytes: int | None = None,
+        pending: Pending | None = None,
+    ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None:
         """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
 
         No more than fit into `max_answer_bytes` and `max_bytes`, but at least one. Overloaded if
@@ -210,6 +267,20 @@ class Broker:
         more: nothing is lost by it.
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
+        direct = None if pending is None or wait_s else self.store.direct(queue)
+        if pending is not None and direct is not None:
+            try:
+                return direct.lease_for(
+                    pending,
+                    n,
+                    lease_s=lease_s,
+                    group=group,
+                    holder=holder,
+                    max_bytes=self.answer_room,
+                )
+            except PenstockError as error:
+                self.metrics.refused(error)
+                raise
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
         self.answer_room(max_bytes)  # raises if there is none now; asked again when it is its turn
         later = Later() if wait_s else None
@@ -274,13 +345,41 @@ class Broker:
         room = min(room, self.settings.max_answer_bytes)
         return max(room if max_bytes is None else min(room, max_bytes), 1)
 
-    def settle(self, caller: Caller, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
+    @overload
+    def settle(
+        self, caller: Caller, settlements: Sequence[Settlement]
+    ) -> Future[list[Outcome]]: ...
+    @overload
+    def settle(
+        self, caller: Caller, settlements: Sequence[Settlement], pending: Pending
+    ) -> Future[list[Outcome]] | list[Outcome] | None: ...
+    def settle(
+        self,
+        caller: Caller,
+        settlements: Sequence[Settlement],
+        pending: Pending | None = None,
+    ) -> Future[list[Outcome]] | list[Outcome] | None:
         """Settle each by itself: receipts say themselves of which queue they are.
 
         A receipt of a namespace that the caller has no right to refuses the whole call.
         """
         self.admit(caller, Verb.CONSUME, caller.any_namespace)
+        if pending is not None and len(settlements) == 1:
+            direct = self._direct_of(caller, settlements[0])
+            if direct is not None:
+                return direct.settle_for(pending, settlements)
         return settle_by_queue(self.store, self._catalogue, caller, settlements)
+
+    def _direct_of(self, caller: Caller, settlement: Settlement) -> DirectQueue | None:
+        """Return the queue of a receipt, if it is known and free."""
+        try:
+            queue = self._catalogue.queue_of(Receipt.unpack(settlement.receipt).identity)
+        except ReceiptInvalid:
+            return None
+        if queue is None:
+            return None
+        caller.check(Verb.CONSUME, queue.namespace)
+        return self.store.direct(queue)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
         """Nobody is there to take them: they are ready again at once, and no attempt is spent."""

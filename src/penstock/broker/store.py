@@ -82,6 +82,44 @@ class Outcome(NamedTuple):
         return self.status in ("done", "repeated")
 
 
+class Pending(Protocol):
+    """A call that waits for a commit round. It is told its result without a future or a callback
+    of the loop: thousands of calls may end with one round."""
+
+    def succeed(self, result: Any) -> None:
+        """Take the result; it is durable."""
+
+    def fail(self, error: BaseException) -> None: ...
+
+
+class DirectQueue(Protocol):
+    """An open queue of this process, for calls that need no future.
+
+    Each returns its result if it is as durable as promised; None if `pending` will be told; or a
+    future where the call takes longer.
+    """
+
+    def publish_for(
+        self, pending: Pending, messages: Sequence[Publishable]
+    ) -> list[Published] | Future[list[Published]] | None: ...
+
+    def lease_for(
+        self,
+        pending: Pending,
+        n: int,
+        *,
+        lease_s: float | None,
+        group: str,
+        holder: str,
+        max_bytes: Callable[[], int],
+    ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
+        """The messages count as `unanswered_bytes` until `pending` is told."""
+
+    def settle_for(
+        self, pending: Pending, settlements: Sequence[Settlement]
+    ) -> list[Outcome] | None: ...
+
+
 def no_byte_limit() -> int:
     """Return a limit that no answer reaches."""
     return NO_BYTE_LIMIT
@@ -238,6 +276,9 @@ class Store(Documents, Protocol):
         """Delete a queue and its messages. `if_empty`: raise NotEmpty if it holds any."""
 
     # -- messages ----------------------------------------------------------------------------------
+
+    def direct(self, queue: QueueName) -> DirectQueue | None:
+        """Return the queue if it is open in this process and free; None: use the calls below."""
 
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         """Publish all or none. QuotaExceeded while the namespace holds `max_bytes` or more."""

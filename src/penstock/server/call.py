@@ -257,30 +257,35 @@ class Call:
 
     def when_done(
         self,
-        future: "Future[_T]",
+        found: "Future[_T] | _T | None",
         make: "Callable[[Call, _T], Answer]",
         size_of: Callable[[_T], int] = _no_size,
         undo: Callable[[_T], None] | None = None,
     ) -> Later:
-        """Make the answer when the broker has done its part.
+        """Make the answer when the broker has done its part: `found` is the result, a future of it,
+        or None if the broker calls `succeed` or `fail`.
 
         It is made in a thread if it is large, by `size_of`. `undo` takes back a result that nobody
         is there to receive.
         """
         self._make, self._size_of, self._undo = make, size_of, undo
-        if future.done():
-            self._future_done(future)
+        if found is None:
+            return LATER
+        if not isinstance(found, Future):
+            self.succeed(found)
+        elif found.done():
+            self._future_done(found)
         else:
-            future.add_done_callback(self._future_done)
+            found.add_done_callback(self._future_done)
         return LATER
 
     def when_leased(
         self,
-        leasing: "Future[list[LeasedMessage]]",
+        leasing: "Future[list[LeasedMessage]] | list[LeasedMessage] | None",
         make: "Callable[[Call, list[LeasedMessage]], Answer]",
     ) -> Later:
         """Answer with leased messages. If they cannot be sent, give them back."""
-        if not leasing.done():
+        if isinstance(leasing, Future) and not leasing.done():
             self.connection.wait_for(leasing)
         return self.when_done(leasing, make, _size_of_leased, self.broker.give_back)
 

@@ -2,19 +2,23 @@
 
 A round takes every queue that somebody waits for, syncs them in parallel, both logs of each (the
 disk makes one flush of it), and answers all who waited. Who comes meanwhile waits for the next.
+A call is told by an object with `succeed` and `fail`; a future is only one such object.
 The syncs run in threads; everything else runs in the event loop, so nothing here needs a lock.
 """
 
 import asyncio
+import logging
 from asyncio import Future
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.broker.embedded.sync_threads import SyncThreads, Threads
+from penstock.broker.store import Pending
 from penstock.clock import Clock
 from penstock.errors import LedgerClosed, PenstockError
 
+log = logging.getLogger("penstock.broker")
 _T = TypeVar("_T")
 _SMALL_BYTES = 4096  # a result that is handed over in a moment does not count any more
 
@@ -27,10 +31,47 @@ class Syncable(Protocol):
 
 
 class _Waiting(NamedTuple):
-    answer: Future[Any]
+    pending: Pending
     result: Any
-    on_lost: Callable[[Any], None] | None
     size: int
+
+
+class _ToFuture:
+    """A pending call that is answered by a future."""
+
+    __slots__ = ("_commits", "_future", "_on_lost", "_size")
+
+    def __init__(
+        self,
+        commits: "CommitLoop",
+        future: Future[Any],
+        on_lost: Callable[[Any], None] | None,
+        size: int,
+    ) -> None:
+        self._commits = commits
+        self._future = future
+        self._on_lost = on_lost
+        self._size = size  # that counts until the result is handed over
+        if size:
+            future.add_done_callback(self._handed_over)
+
+    def succeed(self, result: Any) -> None:
+        if not self._future.done():
+            self._future.set_result(result)
+            return
+        self._commits.held_bytes -= self._size  # cancelled, but the result was there until now
+        if self._on_lost is not None:
+            self._on_lost(result)
+
+    def fail(self, error: BaseException) -> None:
+        if not self._future.done():
+            self._future.set_exception(error)
+        else:
+            self._commits.held_bytes -= self._size
+
+    def _handed_over(self, future: Future[Any]) -> None:
+        if not future.cancelled():
+            self._commits.held_bytes -= self._size
 
 
 class CommitLoop:
@@ -66,15 +107,20 @@ class CommitLoop:
         be counted in `held_bytes` until it is handed over.
         """
         answer: Future[_T] = self._loop.create_future()
-        self._add(queue, _Waiting(answer, result, on_lost, size))
-        self.held_bytes += size
-        if size > _SMALL_BYTES:
-            answer.add_done_callback(partial(self._handed_over, size))
+        late = size if size > _SMALL_BYTES else 0
+        self.tell_when_durable(queue, _ToFuture(self, answer, on_lost, late), result, size - late)
+        self.held_bytes += late
         return answer
 
-    def _handed_over(self, size: int, answer: Future[Any]) -> None:
-        if not answer.cancelled():  # else the result is there until the end of the round
-            self.held_bytes -= size
+    def tell_when_durable(
+        self, queue: Syncable, pending: Pending, result: Any, size: int = 0
+    ) -> None:
+        """Tell `pending` its result once everything that the queue wrote so far is on disk.
+
+        `size` counts in `held_bytes` until then.
+        """
+        self._add(queue, _Waiting(pending, result, size))
+        self.held_bytes += size
 
     def run(self, work: Callable[["HeldResult"], Coroutine[Any, Any, _T]]) -> "asyncio.Task[_T]":
         """Run a task that says how large its result is."""
@@ -139,10 +185,15 @@ class CommitLoop:
             self._idle.set()
         self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, lots)))
         for lot, error in zip(lots, errors, strict=True):
-            for waiting in lot:
-                if waiting.size <= _SMALL_BYTES or waiting.answer.cancelled():
-                    self.held_bytes -= waiting.size
-                _answer(waiting, error)
+            for pending, result, size in lot:
+                self.held_bytes -= size
+                try:
+                    if error is None:
+                        pending.succeed(result)
+                    else:
+                        pending.fail(_again(error))
+                except Exception as failure:  # the others must be told all the same
+                    log.error("a call could not be answered", exc_info=failure)
 
 
 class HeldResult:
@@ -166,17 +217,6 @@ def _tried(sync: Callable[[], None]) -> Exception | None:
     except Exception as error:
         return error
     return None
-
-
-def _answer(waiting: _Waiting, error: Exception | None) -> None:
-    answer, result, on_lost, _ = waiting
-    if answer.done():  # cancelled
-        if on_lost is not None and error is None:
-            on_lost(result)
-    elif error is None:
-        answer.set_result(result)
-    else:
-        answer.set_exception(_again(error))
 
 
 def _again(error: Exception) -> Exception:

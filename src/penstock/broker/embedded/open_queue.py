@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
 from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.settling import Repeats, settle_each
 from penstock.broker.limits import LARGE_BYTES, is_heavy
-from penstock.broker.store import Outcome, Publishable, QueueInfo, Settlement, payload_bytes
+from penstock.broker.store import (
+    Outcome,
+    Pending,
+    Publishable,
+    QueueInfo,
+    Settlement,
+    payload_bytes,
+)
 from penstock.codec import Draft
 from penstock.errors import Unavailable
 from penstock.model import (
@@ -181,6 +188,21 @@ class OpenQueue:
             self.plan()
         return self._durable(published)
 
+    def publish_for(
+        self, pending: Pending, messages: Sequence[Publishable]
+    ) -> list[Published] | Future[list[Published]] | None:
+        if len(messages) == 1:
+            item = self._behaviours.plain_item(messages[0])
+            if item is not None and _is_small(item):
+                published = [Published(self._behaviours.publishing.publish_plain(item))]
+                return self._durable_for(pending, published)
+        if self._blocks or is_heavy(messages):
+            return self.publish(messages)
+        published = self._publish(messages)
+        if any(map(_is_delayed, messages)):
+            self.plan()
+        return self._durable_for(pending, published)
+
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
         """Perhaps in a thread."""
         publishing = self._behaviours.publishing
@@ -252,6 +274,29 @@ class OpenQueue:
             self._nothing_leased()
         return self._done(leased)
 
+    def lease_for(
+        self,
+        pending: Pending,
+        n: int,
+        *,
+        lease_s: float | None,
+        group: str,
+        holder: str,
+        max_bytes: Callable[[], int],
+    ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
+        if self._large_until_s:
+            return self.lease(
+                n, lease_s=lease_s, group=group, holder=holder, dead=False, max_bytes=max_bytes
+            )
+        events = self.core.ledger.events
+        before = events.next_seq
+        leased = self._lease(n, lease_s, group, holder, False, max_bytes())
+        if leased:
+            return self._durable_for(pending, leased, self._note_leased(leased, lease_s))
+        if events.next_seq != before:
+            self._nothing_leased()
+        return leased
+
     def _nothing_leased(self) -> None:
         """But something expired, or a lease was over."""
         self._commits.soon(self)
@@ -260,14 +305,18 @@ class OpenQueue:
     def _leased(
         self, leased: list[LeasedMessage], lease_s: float | None
     ) -> Future[list[LeasedMessage]]:
-        # When it is over, at the latest; whatever comes sooner was planned before.
+        return self._durable(leased, self._give_back, self._note_leased(leased, lease_s))
+
+    def _note_leased(self, leased: list[LeasedMessage], lease_s: float | None) -> int:
+        """Plan the end of a lease, at the latest: what comes sooner was planned before. Return the
+        bytes of its payloads."""
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
         size = payload_bytes(leased)
         if size > LARGE_BYTES:
             self._large_until_s = self._loop.time() + _STAYS_LARGE_S
             largest = max([len(one.payload) for one in leased])
             self._largest_bytes = max(self._largest_bytes, largest)
-        return self._durable(leased, self._give_back, size)
+        return size
 
     def _is_large(self, group: str, *, dead: bool) -> bool:
         """Is it likely that a lease has much to read now?"""
@@ -349,6 +398,14 @@ class OpenQueue:
             self.plan()  # a nack is due again at some time
         return self._durable(outcomes)
 
+    def settle_for(
+        self, pending: Pending, settlements: Sequence[Settlement]
+    ) -> list[Outcome] | None:
+        outcomes = settle_each(self._behaviours, self._repeats, settlements)
+        if any(one.verdict != "ack" for one in settlements):
+            self.plan()  # a nack is due again at some time
+        return self._durable_for(pending, outcomes)
+
     def run(self, operation: Operation[_T]) -> Future[_T]:
         """Run any other operation; where, and whether its answer waits for the disk, it says."""
         if isinstance(operation, Sync):
@@ -390,6 +447,14 @@ class OpenQueue:
         if not self._waits_for_disk:
             return self._done(result)
         return self._commits.when_durable(self, result, on_lost, size)
+
+    def _durable_for(self, pending: Pending, result: _T, size: int = 0) -> _T | None:
+        """Return the result if it need not be synced; else None, and `pending` is told."""
+        self._plan_next_of_keys()
+        if not self._waits_for_disk:
+            return result
+        self._commits.tell_when_durable(self, pending, result, size)
+        return None
 
     def in_thread(
         self,

@@ -45,6 +45,11 @@ class Quotas:
             )
         self.check_bytes(name)
 
+    def apply_to(self, name: str) -> bool:
+        """Return whether the bytes of a namespace are limited, or counted."""
+        namespace = self.namespaces.get(name)
+        return name in self._totals or (namespace is not None and namespace.max_bytes > 0)
+
     def check_bytes(self, name: str) -> None:
         """Raise QuotaExceeded if the queues of a namespace hold as many bytes as they may."""
         namespace = self.namespaces.get(name)

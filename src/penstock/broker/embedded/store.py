@@ -179,6 +179,13 @@ class EmbeddedStore:
 
     # -- messages ----------------------------------------------------------------------------------
 
+    def direct(self, queue: QueueName) -> OpenQueue | None:
+        shelf = self._directory.shelf
+        found = shelf.get(queue)
+        if found is None or found.is_occupied or shelf.quotas.apply_to(queue.namespace):
+            return None
+        return found
+
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         self._directory.shelf.quotas.check_bytes(queue.namespace)
         return self.do(queue, lambda one: one.publish(messages))

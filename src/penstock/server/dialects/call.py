@@ -42,7 +42,7 @@ def settle(
     call: Call, settlement: Settlement, make: Callable[[Call, Sequence[Outcome]], Answer]
 ) -> Answer:
     """Settle one lease, and make an answer of it by `check_settled`."""
-    return call.when_done(call.broker.settle(call.caller, [settlement]), make)
+    return call.when_done(call.broker.settle(call.caller, [settlement], call), make)
 
 
 def check_settled(outcomes: Sequence[Outcome]) -> None:

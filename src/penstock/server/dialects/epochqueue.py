@@ -38,7 +38,7 @@ MOST_LEASED = 1000
 _SMALL_BATCH_BYTES = 4096  # a larger batch is read in a thread
 
 
-class MessageBody(Struct):
+class MessageBody(Struct, forbid_unknown_fields=True):
     body: str = ""
     deliver_at: int = 0
     max_retries: int = 0
@@ -60,7 +60,7 @@ def _publish(call: Call, body: MessageBody) -> Any:
 
 
 def _publish_now(call: Call, message: NewMessage) -> Answer:
-    return call.when_done(call.broker.publish(call.caller, call.queue, [message]), _published)
+    return call.when_done(call.broker.publish(call.caller, call.queue, [message], call), _published)
 
 
 async def _make_and_publish(call: Call, message: NewMessage) -> Answer:
@@ -117,7 +117,7 @@ async def _make_and_lease(call: Call, n: int) -> Answer:
 
 
 def _lease(call: Call, n: int) -> Answer:
-    leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=_lease_s(call))
+    leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=_lease_s(call), pending=call)
     return call.when_leased(leasing, _deliveries)
 
 
@@ -239,7 +239,7 @@ async def replay(call: Call) -> Reply:
 # -- webhooks in its own style, beside those who lease ---------------------------------------------
 
 
-class SubscriptionBody(Struct):
+class SubscriptionBody(Struct, forbid_unknown_fields=True):
     url: str
     secret: str | None = None
 

@@ -38,11 +38,11 @@ _MOST_IN_BATCH = 100_000
 _OWN_NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}", re.ASCII)
 
 
-class NamespaceBody(Struct):
+class NamespaceBody(Struct, forbid_unknown_fields=True):
     name: str
 
 
-class QueueBody(Struct):
+class QueueBody(Struct, forbid_unknown_fields=True):
     """A number that is not above 0 means the default."""
 
     visibility_timeout_ms: int = 0

@@ -20,6 +20,7 @@ _T = TypeVar("_T", bound=Struct)
 
 MAX_DEPTH = 10_000
 MAX_FIELDS = 10_000  # of one object; a field that is not read costs memory and time too
+_USUAL_BYTES = 64 * 1024  # smaller than any limit below
 MAX_MAPPING_BYTES = 1 << 20  # of headers or metadata; what fits into a message needs less
 
 _object = msgspec.json.Decoder(dict[str, Raw])
@@ -31,7 +32,8 @@ class Shape(Generic[_T]):
     """The fields that a body may have.
 
     A field that is not among them is passed over; it is refused if the shape is `closed`, or if the
-    `principal` field is missing: that one was misspelt, perhaps.
+    `principal` field is missing: that one was misspelt, perhaps. A struct that forbids unknown
+    fields is read faster where a body has none.
     """
 
     def __init__(self, kind: type[_T], *, closed: bool = False, principal: str = "") -> None:
@@ -45,6 +47,9 @@ class Shape(Generic[_T]):
         }
         self._mappings = [one.name for one in fields if get_origin(one.type) is dict]
         self._required = [one.name for one in fields if one.required]
+        # Reads a body of the usual form in one call: names as they are written here, no null.
+        is_strict = kind.__struct_config__.forbid_unknown_fields
+        self._usual = msgspec.json.Decoder(kind) if is_strict else None
         # Skips unknown fields without making an object of each.
         self._known = msgspec.json.Decoder(
             msgspec.defstruct("Known", [(one.encode_name, Raw, Raw()) for one in fields])
@@ -52,6 +57,12 @@ class Shape(Generic[_T]):
 
     def read(self, body: bytes, path: str = "$") -> _T:
         """Return what an object says; InvalidInput tells what is wrong, and where."""
+        if self._usual is not None and len(body) <= _USUAL_BYTES:
+            try:
+                body.decode()
+                return self._usual.decode(body)
+            except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+                pass  # it has another form, or is wrong
         values: dict[str, object] = {}
         unknown = ""
         for key, raw in self._members(body).items():

@@ -39,7 +39,7 @@ Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Amount = Annotated[float, Meta(ge=0)]
 
 
-class EnqueueBody(Struct):
+class EnqueueBody(Struct, forbid_unknown_fields=True):
     payload: Raw = _NULL
     headers: dict[str, str | None] = {}
     priority: UInt8 = 0
@@ -48,18 +48,18 @@ class EnqueueBody(Struct):
     idempotency_key: str = ""
 
 
-class LeaseBody(Struct):
+class LeaseBody(Struct, forbid_unknown_fields=True):
     max_jobs: Int64 = 0
     visibility_ms: Int64 = 0
 
 
-class SettleBody(Struct):
+class SettleBody(Struct, forbid_unknown_fields=True):
     job_id: str
     lease_id: str
     reason: str = ""
 
 
-class RateLimitBody(Struct):
+class RateLimitBody(Struct, forbid_unknown_fields=True):
     capacity: Amount
     refill_rate: Amount
 
@@ -85,7 +85,7 @@ def _publish(call: Call, body: EnqueueBody) -> Answer:
         dedup_id=body.idempotency_key or None,
         dedup_window_s=IDEMPOTENCY_S if body.idempotency_key else None,
     )
-    return call.when_done(call.broker.publish(call.caller, call.queue, [message]), _enqueued)
+    return call.when_done(call.broker.publish(call.caller, call.queue, [message], call), _enqueued)
 
 
 def _enqueued(_: Call, published: Sequence[Published]) -> bytes:
@@ -103,7 +103,7 @@ def _read_lease(body: bytes) -> LeaseBody:
 def _lease_jobs(call: Call, body: LeaseBody) -> Answer:
     n = min(max(body.max_jobs, 1), _MOST_JOBS)
     lease_s = _visibility_ms(body) / 1000
-    leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=lease_s)
+    leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=lease_s, pending=call)
     return call.when_leased(leasing, _jobs)
 
 

@@ -41,16 +41,19 @@ def _lease(call: Call, asked: LeaseBody) -> Answer:
     if asked.dead:
         if asked.wait_s:
             raise InvalidInput("dead letters are not waited for: leave wait_s out")
-        leasing = call.broker.lease_dead(
-            call.caller,
-            queue,
-            n=asked.max,
-            lease_s=asked.lease_s,
-            group=asked.group,
-            holder=asked.holder,
+        return call.when_leased(
+            call.broker.lease_dead(
+                call.caller,
+                queue,
+                n=asked.max,
+                lease_s=asked.lease_s,
+                group=asked.group,
+                holder=asked.holder,
+            ),
+            make,
         )
-    else:
-        leasing = call.broker.lease(
+    return call.when_leased(
+        call.broker.lease(
             call.caller,
             queue,
             n=asked.max,
@@ -58,8 +61,10 @@ def _lease(call: Call, asked: LeaseBody) -> Answer:
             wait_s=asked.wait_s,
             group=asked.group,
             holder=asked.holder,
-        )
-    return call.when_leased(leasing, make)
+            pending=call,
+        ),
+        make,
+    )
 
 
 def wants_b64(call: Call) -> bool:

@@ -54,7 +54,7 @@ def publish_messages(call: Call) -> Any:
 
 def _publish(call: Call, read: tuple[list[NewMessage | TypedPayload | bytes], bool]) -> Answer:
     messages, is_batch = read
-    publishing = call.broker.publish(call.caller, call.queue, messages)
+    publishing = call.broker.publish(call.caller, call.queue, messages, call)
     return call.when_done(publishing, _answer_batch if is_batch else _answer_one, _size)
 
 

@@ -35,7 +35,7 @@ def settle_messages(call: Call) -> Any:
 
 
 def _settle(call: Call, settlements: list[Settlement]) -> Answer:
-    return call.when_done(call.broker.settle(call.caller, settlements), _answer, _size)
+    return call.when_done(call.broker.settle(call.caller, settlements, call), _answer, _size)
 
 
 def _size(outcomes: Sequence[Outcome]) -> int:
