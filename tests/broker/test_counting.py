@@ -20,7 +20,7 @@ from penstock.errors import (
 from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
 from penstock.operations import Cancel, Pause, Redrive
-from tests.broker.conftest import OpenBroker
+from tests.broker.conftest import OpenBroker, in_this_process
 
 ANN = Caller("ann")
 BEN = Caller("ben")
@@ -113,6 +113,7 @@ async def page(broker: Broker) -> dict[str, dict[tuple[tuple[str, str], ...], fl
     return found
 
 
+@in_this_process
 async def test_every_series_of_a_queue_is_counted(open_broker: OpenBroker) -> None:
     async with open_broker(queues=SETTINGS) as broker:
         await live(broker)

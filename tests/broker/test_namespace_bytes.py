@@ -13,7 +13,7 @@ from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.errors import PenstockError, QuotaExceeded
 from penstock.model import NewMessage
 from penstock.operations import Compact, GetStats, Purge
-from tests.broker.conftest import OpenBroker
+from tests.broker.conftest import OpenBroker, in_this_process
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
 
 NAMES = ("a", "b", "c")
@@ -124,6 +124,7 @@ async def test_a_publish_does_not_look_at_the_other_queues(
         assert set(looked_at) == {"q7"}
 
 
+@in_this_process
 async def test_room_that_was_made_in_the_background_is_found_within_a_second(
     open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

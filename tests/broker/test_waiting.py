@@ -9,7 +9,7 @@ from penstock.broker import Broker, Caller, QueueName, Settlement
 from penstock.errors import InvalidInput, NoSuchGroup, NoSuchQueue, TooManyRequests
 from penstock.model import LeasedMessage, NewMessage
 from penstock.operations import CreateGroup
-from tests.broker.conftest import OpenBroker
+from tests.broker.conftest import OpenBroker, in_this_process
 from tests.harness.virtual_loop import LoopClock
 
 ANN = Caller("ip:ann")
@@ -112,6 +112,7 @@ async def test_one_message_wakes_the_one_who_waited_longest(open_broker: OpenBro
             answer.cancel()
 
 
+@in_this_process
 async def test_several_messages_are_shared_by_those_who_wait(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         answers = [waiting(broker, n=10) for _ in range(3)]

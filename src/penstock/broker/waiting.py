@@ -201,7 +201,7 @@ class WaitingLines:
         else:
             tries = max(ready, at_least)
         for index, waiter in enumerate(idle[: max(tries, 0)]):
-            share = waiter.n
+            share = max(waiter.n // len(idle), 1)
             if ready is not None:
                 if ready <= 0 and index >= at_least:
                     return

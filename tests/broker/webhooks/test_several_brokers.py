@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -16,8 +16,11 @@ from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import Stats
 from penstock.names import QueueName
 from penstock.operations import GetStats
+from tests.broker.test_several_brokers import SeenFrom, seen_from
 from tests.broker.webhooks.scripted import DOWN, Scripted
 from tests.harness.virtual_loop import LoopClock, LoopThreads, run_virtually
+
+__all__ = ["seen_from"]
 
 ORDERS = QueueName("default", "orders")
 URL = "https://hooks.example.com/in"
@@ -48,7 +51,7 @@ class One(NamedTuple):
 
 
 @asynccontextmanager
-async def started(store: EmbeddedStore, clock: LoopClock) -> AsyncIterator[One]:
+async def started(store: Any, clock: LoopClock) -> AsyncIterator[One]:
     broker = Broker(store, BrokerSettings(webhook_allow_private=True), clock=clock)
     await broker.start()
     end = Scripted(clock)
@@ -65,16 +68,18 @@ def new_store(clock: LoopClock) -> EmbeddedStore:
     return EmbeddedStore("/data", files=MemoryFiles(), clock=clock, sync_threads=LoopThreads)
 
 
-def test_a_second_broker_neither_releases_nor_sends_what_the_first_is_delivering() -> None:
+def test_a_second_broker_neither_releases_nor_sends_what_the_first_is_delivering(
+    seen_from: SeenFrom,
+) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first:
+        async with started(seen_from(store), clock) as first:
             first.end.takes_s = 9.0
             await first.webhooks.create(INSIDE, ORDERS, URL, group="main")
             await first.publish(b"x")
             await asyncio.sleep(1)
             assert len(first.end.calls) == 1
-            async with started(store.for_another(), clock) as second:
+            async with started(seen_from(store.for_another()), clock) as second:
                 await second.publish(b"y")
                 await asyncio.sleep(5 * LOCK_S)
                 assert (len(first.end.calls), len(second.end.calls)) == (2, 0)
@@ -83,11 +88,11 @@ def test_a_second_broker_neither_releases_nor_sends_what_the_first_is_delivering
     run_virtually(main)
 
 
-def test_a_stopped_broker_hands_over_and_nothing_is_sent_twice() -> None:
+def test_a_stopped_broker_hands_over_and_nothing_is_sent_twice(seen_from: SeenFrom) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store.for_another(), clock) as second:
-            async with started(store, clock) as first:
+        async with started(seen_from(store.for_another()), clock) as second:
+            async with started(seen_from(store), clock) as first:
                 await first.webhooks.create(INSIDE, ORDERS, URL, group="main")
                 await first.publish(b"x")
                 await asyncio.sleep(1)
@@ -101,11 +106,14 @@ def test_a_stopped_broker_hands_over_and_nothing_is_sent_twice() -> None:
 
 
 def test_another_takes_over_when_the_lock_of_the_owner_has_ended_and_not_before(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, seen_from: SeenFrom
 ) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first, started(store.for_another(), clock) as second:
+        async with (
+            started(seen_from(store), clock) as first,
+            started(seen_from(store.for_another()), clock) as second,
+        ):
             first.end.takes_s = 300.0
             await first.webhooks.create(INSIDE, ORDERS, URL, group="main")
             await first.publish(b"x")
@@ -126,10 +134,13 @@ def test_another_takes_over_when_the_lock_of_the_owner_has_ended_and_not_before(
     run_virtually(main)
 
 
-def test_changes_through_one_are_followed_by_the_one_that_delivers() -> None:
+def test_changes_through_one_are_followed_by_the_one_that_delivers(seen_from: SeenFrom) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first, started(store.for_another(), clock) as second:
+        async with (
+            started(seen_from(store), clock) as first,
+            started(seen_from(store.for_another()), clock) as second,
+        ):
             webhook = await first.webhooks.create(INSIDE, ORDERS, URL)
             await asyncio.sleep(0.1)
             assert second.webhooks.list(INSIDE, ORDERS) == [webhook]
@@ -153,10 +164,13 @@ def test_changes_through_one_are_followed_by_the_one_that_delivers() -> None:
     run_virtually(main)
 
 
-def test_changes_of_two_brokers_at_the_same_time_are_both_kept() -> None:
+def test_changes_of_two_brokers_at_the_same_time_are_both_kept(seen_from: SeenFrom) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first, started(store.for_another(), clock) as second:
+        async with (
+            started(seen_from(store), clock) as first,
+            started(seen_from(store.for_another()), clock) as second,
+        ):
             made = await asyncio.gather(
                 *(
                     one.webhooks.create(INSIDE, ORDERS, URL)
@@ -173,10 +187,15 @@ def test_changes_of_two_brokers_at_the_same_time_are_both_kept() -> None:
     run_virtually(main)
 
 
-def test_the_other_shows_the_log_and_says_that_it_does_not_know_the_circuit() -> None:
+def test_the_other_shows_the_log_and_says_that_it_does_not_know_the_circuit(
+    seen_from: SeenFrom,
+) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first, started(store.for_another(), clock) as second:
+        async with (
+            started(seen_from(store), clock) as first,
+            started(seen_from(store.for_another()), clock) as second,
+        ):
             first.end.otherwise = DOWN
             webhook = await first.webhooks.create(INSIDE, ORDERS, URL, retry_s=[1])
             await first.publish(b"x")
@@ -190,10 +209,13 @@ def test_the_other_shows_the_log_and_says_that_it_does_not_know_the_circuit() ->
     run_virtually(main)
 
 
-def test_a_webhook_goes_with_its_queue_whichever_broker_deletes_it() -> None:
+def test_a_webhook_goes_with_its_queue_whichever_broker_deletes_it(seen_from: SeenFrom) -> None:
     async def main(clock: LoopClock) -> None:
         store = new_store(clock)
-        async with started(store, clock) as first, started(store.for_another(), clock) as second:
+        async with (
+            started(seen_from(store), clock) as first,
+            started(seen_from(store.for_another()), clock) as second,
+        ):
             await first.webhooks.create(INSIDE, ORDERS, URL)
             await asyncio.sleep(0.1)
             await second.broker.delete_queue(INSIDE, ORDERS)
