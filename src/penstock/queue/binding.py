@@ -157,6 +157,9 @@ class Method(Definition, Generic[P, R]):
     """A coroutine function; for threads, a function."""
 
     @overload
+    def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
+
+    @overload
     def __get__(self, queue: ForThreads, owner: type) -> Callable[P, R]: ...
 
     @overload
@@ -175,6 +178,9 @@ class Listing(Definition, Generic[P, R]):
     result = Iterator
 
     @overload
+    def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
+
+    @overload
     def __get__(self, queue: ForThreads, owner: type) -> Callable[P, Iterator[R]]: ...
 
     @overload
@@ -189,6 +195,9 @@ class Listing(Definition, Generic[P, R]):
 
 class Block(Definition, Generic[P, R]):
     """A function that returns an asynchronous context manager; for threads, a plain one."""
+
+    @overload
+    def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
 
     @overload
     def __get__(self, queue: ForThreads, owner: type) -> Callable[P, AbstractContextManager[R]]: ...

@@ -174,6 +174,9 @@ class Embedded(QueueMethods):
         leased = await self._until(
             wait_s, lambda: self.behaviours.delivering.lease(n, lease_s, group, holder), stopper
         )
+        return await self._durable_lease(leased)
+
+    async def _durable_lease(self, leased: list[LeasedMessage]) -> list[LeasedMessage]:
         try:
             return await self._durable(leased)
         except asyncio.CancelledError:
@@ -422,6 +425,36 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
         if not published:
             published = publishing.publish(messages, block_s=0)  # raises QueueFull
         return await self._durable(published)
+
+    async def _lease(
+        self,
+        n: int,
+        lease_s: Duration | None,
+        wait_s: Duration,
+        group: str,
+        holder: str,
+        stopper: Stopper | None,
+    ) -> list[LeasedMessage]:
+        is_plain = n == 1 and lease_s is None and group is MAIN_GROUP_NAME
+        if is_plain and not holder and stopper is None:
+            wait_ns_of(wait_s)  # checks it, also if nothing has to wait
+            leased = self.behaviours.fast_path.lease()
+            if leased is not None:
+                return await self._durable_lease([leased])
+        return await super()._lease(n, lease_s, wait_s, group, holder, stopper)
+
+    async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
+        if n == 1 and group is MAIN_GROUP_NAME:
+            wait_ns_of(wait_s)
+            message = self.behaviours.fast_path.take()
+            if message is not None:
+                return await self._durable([message])
+        return await super()._take(n, wait_s, group)
+
+    async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
+        if type(leased) is LeasedMessage and not emit and self.behaviours.fast_path.ack(leased):
+            return await self._durable([])
+        return await super()._ack(leased, emit)
 
     async def _compact(self, on_progress: Progress) -> CompactionResult:
         report = None

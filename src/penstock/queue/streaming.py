@@ -100,6 +100,9 @@ class StreamMethod(Definition):
     """`stream`, whose result depends on whether there is a handler."""
 
     @overload
+    def __get__(self, queue: None, owner: type) -> Callable[..., Any]: ...
+
+    @overload
     def __get__(self, queue: ForThreads, owner: type) -> _Stream: ...
 
     @overload

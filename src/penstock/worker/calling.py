@@ -72,12 +72,7 @@ class _Tasks:
 
     def start(self, argument: object, on_end: OnEnd) -> "_RunningTask":
         self.room -= 1
-
-        def ended(error: BaseException | None) -> None:
-            self.room += 1
-            on_end(error)
-
-        return _RunningTask(_called(self._handler, argument), ended)
+        return _RunningTask(_called(self._handler, argument), on_end, self)
 
     def close(self) -> None: ...
 
@@ -85,14 +80,25 @@ class _Tasks:
 class _RunningTask:
     """A task that, when cancelled by an interrupt, ends with its error."""
 
-    def __init__(self, call: Coroutine[Any, Any, object], on_end: OnEnd) -> None:
+    __slots__ = ("_caller", "_interrupted", "_on_end", "_task", "began_s")
+
+    def __init__(
+        self,
+        call: Coroutine[Any, Any, object],
+        on_end: OnEnd,
+        caller: _Tasks | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
         self._interrupted: type[BaseException] | None = None
         self._on_end = on_end
-        self._task = asyncio.ensure_future(call)
+        self._caller = caller
+        self._task = loop.create_task(call)
         self._task.add_done_callback(self._ended)
-        self.began_s: float | None = self._task.get_loop().time()
+        self.began_s: float | None = loop.time()
 
     def _ended(self, task: "asyncio.Task[object]") -> None:
+        if self._caller is not None:
+            self._caller.room += 1
         if not task.cancelled():
             self._on_end(task.exception())
         elif self._interrupted is not None:
@@ -108,13 +114,14 @@ class _RunningTask:
         return False
 
 
-async def _called(handler: Handler, argument: object) -> object:
-    return await _awaited(handler(argument))
+async def _called(handler: Handler, argument: object) -> None:
+    await _awaited(handler(argument))
 
 
-async def _awaited(result: object) -> object:
+async def _awaited(result: Any) -> None:
     try:
-        return await done(result)
+        if (result := await result) is not None:
+            await done(result)
     except SystemExit as error:  # would end the loop, and with it every other call
         raise RuntimeError(f"the handler raised {error!r}") from error
 
@@ -174,6 +181,19 @@ class _Withdrawn(BaseException):
 
 class _RunningCall:
     """A call in a thread."""
+
+    __slots__ = (
+        "_argument",
+        "_early",
+        "_handler",
+        "_is_over",
+        "_lock",
+        "_loop",
+        "_on_end",
+        "_task",
+        "_thread_id",
+        "began_s",
+    )
 
     def __init__(
         self,

@@ -57,7 +57,7 @@ class Settling:
         self,
         queue: AnyAsyncQueue,
         counts: Counts,
-        on_settled: Callable[[HasMessages], None],
+        on_settled: Callable[[Sequence[HasMessages]], None],
         more_follow: Callable[[], bool],
     ) -> None:
         self._queue = queue
@@ -123,8 +123,7 @@ class Settling:
         except Exception as error:
             log.error("settling failed", exc_info=error)
         finally:
-            for call in calls:
-                self._on_settled(call)
+            self._on_settled(calls)
 
     async def _send(self, outcome: tuple[str, str], messages: Sequence[LeasedMessage]) -> None:
         kind, reason = outcome

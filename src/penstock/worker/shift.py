@@ -99,6 +99,7 @@ class Shift:
         self._waiting: deque[_Call] = deque()  # leased ahead
         self._calls: dict[object, None] = {}  # started and not settled
         self._settlements = 0
+        self._logs_calls = log.isEnabledFor(logging.DEBUG)
         self._changed = asyncio.Event()
 
     async def work(self) -> None:
@@ -263,15 +264,16 @@ class Shift:
         took_s = 0.0 if began_s is None else self._loop.time() - began_s
         self._ahead.ended(took_s, sum(len(message.payload) for message in call.messages))
         outcome = self._settle(call, error)
-        if log.isEnabledFor(logging.DEBUG):
+        if self._logs_calls:
             for message in call.messages:
                 log.debug(
                     "%s %s in %.3f s, attempt %d", message.id, outcome, took_s, message.attempt
                 )
-        if not self._button.asked.is_set():
-            self._start_waiting()
-        if not self._waiting:
-            self._settling.flush()
+        if self._waiting:
+            if not self._button.asked.is_set():
+                self._start_waiting()
+            if not self._waiting:
+                self._settling.flush()
 
     def _settle(self, call: _Call, error: BaseException | None) -> str:
         """Return the outcome in a word, for the log."""
@@ -283,7 +285,7 @@ class Shift:
             return "handed back"
         if isinstance(error, LeaseLost):
             self._counts.lost += len(call.messages)
-            self._settled(call)
+            self._settled([call])
             return "lost"
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, TimeLimitExceeded):
@@ -293,8 +295,9 @@ class Shift:
         self._settling.nack(call, reason)
         return "failed"
 
-    def _settled(self, call: object) -> None:
-        self._calls.pop(call, None)
+    def _settled(self, calls: Sequence[object]) -> None:
+        for call in calls:
+            self._calls.pop(call, None)
         self._settlements += 1
         self._changed.set()
 
