@@ -1,6 +1,7 @@
 """Offsets of a stream: exact, limited, the same after a restart; and a group that follows."""
 
 from pathlib import Path
+from shutil import rmtree
 
 import pytest
 from pyspark.sql.streaming.datasource import (
@@ -55,10 +56,11 @@ def test_a_new_stream_starts_at_the_end_unless_told_otherwise(tmp_path: Path) ->
         queue.sync()
         latest, earliest = stream(tmp_path), stream(tmp_path, startingOffsets="earliest")
         name = tmp_path.name
-        assert latest.initialOffset() == {name: 6}
-        assert earliest.initialOffset() == {name: 1, f"{name}//backlog": 6}
+        assert split_offsets(latest.initialOffset()).seqs == {name: 6}
+        found = split_offsets(earliest.initialOffset())
+        assert (found.seqs, found.backlog) == ({name: 1}, {name: 6})
         queue.enqueue(b"new")
-        assert latest.initialOffset() == {name: 6}  # asked twice, it stays
+        assert split_offsets(latest.initialOffset()).seqs == {name: 6}  # asked twice, it stays
         start = latest.initialOffset()
         end = latest.latestOffset(start, ReadAllAvailable())
         assert seqs(latest, start, end) == [6]
@@ -127,7 +129,7 @@ def test_queues_share_the_limit(tmp_path: Path) -> None:
                 queue.enqueue_batch([b"x"] * count)
     reader = stream(tmp_path, startingOffsets="earliest", maxOffsetsPerTrigger=100)
     end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
-    seqs, _ = split_offsets(end)
+    seqs = split_offsets(end).seqs
     assert seqs == {"shop/a": 91, "shop/b": 11, "shop/c": 1}
     assert list(end) == sorted(end)
 
@@ -140,7 +142,7 @@ def test_a_queue_that_comes_later_is_read_from_its_start(tmp_path: Path) -> None
     with penstock.open(str(tmp_path / "shop" / "b")) as queue:
         queue.enqueue_batch([b"x"] * 3)
     end = reader.latestOffset(start, ReadAllAvailable())
-    assert end == {"shop/a": 1, "shop/b": 4}
+    assert split_offsets(end).seqs == {"shop/a": 1, "shop/b": 4}
     assert seqs(reader, start, end) == [1, 2, 3]
 
 
@@ -154,7 +156,7 @@ def test_available_now_ends_where_it_was_when_it_began(tmp_path: Path) -> None:
         queue.sync()
         batches, end = drained(reader, reader.initialOffset(), reader.getDefaultReadLimit())
         assert batches == [[1, 2, 3, 4], [5, 6, 7, 8], [9, 10]]
-        assert split_offsets(end)[0] == {tmp_path.name: 11}
+        assert split_offsets(end).seqs == {tmp_path.name: 11}
 
 
 def test_a_restarted_stream_reads_the_same_ranges(tmp_path: Path) -> None:
@@ -185,6 +187,42 @@ def test_what_is_gone_is_an_error_or_passed_over(tmp_path: Path) -> None:
         stream(tmp_path).latestOffset({tmp_path.name: 5000}, ReadAllAvailable())
     with pytest.raises(DataLoss, match="does not exist any more"):
         stream(tmp_path).latestOffset({"other": 1}, ReadAllAvailable())
+
+
+@pytest.mark.parametrize("count", [5, 3, 9])
+def test_a_queue_that_was_created_again_is_an_error_or_read_from_its_beginning(
+    tmp_path: Path, count: int
+) -> None:
+    """Its seqs say nothing: it may have as many messages as the old queue had, or more."""
+    path = tmp_path / "orders"
+    with open_small(path) as queue:
+        queue.enqueue_batch([b"old"] * 5)
+    start = stream(path, startingOffsets="earliest").initialOffset()
+    end = stream(path).latestOffset(start, ReadAllAvailable())
+    rmtree(path)
+    with open_small(path) as queue:
+        queue.enqueue_batch([b"new"] * count)
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        stream(path).latestOffset(end, ReadAllAvailable())
+    with pytest.raises(DataLoss, match="deleted and created again"):
+        stream(path).partitions(start, end)
+    skipping = stream(path, failOnDataLoss="false")
+    assert seqs(skipping, start, end) == []  # the rest of a batch of the old queue
+    later = skipping.latestOffset(end, ReadAllAvailable())
+    assert later != end
+    assert seqs(skipping, end, later) == list(range(1, count + 1))
+    assert seqs(stream(path), end, later) == list(range(1, count + 1))
+    assert stream(path).latestOffset(later, ReadAllAvailable()) == later
+
+
+def test_a_checkpoint_without_identities_goes_on(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue_batch([b"x"] * 5)
+    reader = stream(tmp_path)
+    start = {tmp_path.name: 3}
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert seqs(reader, start, end) == [3, 4, 5]
+    assert split_offsets(end).seqs == {tmp_path.name: 6}
 
 
 def test_a_group_follows_the_stream_and_holds_retention_back(tmp_path: Path) -> None:

@@ -1,13 +1,14 @@
 """The streaming reader: exact offsets, limits per micro-batch, and a group that follows the query.
 
-Offsets have the next seq of each queue. The index finds a seq in the files, since compaction moves
-bytes. Spark compares offsets as JSON text, so their keys are always sorted.
+Offsets have the next seq of each queue, and its identity, which changes if the queue is deleted and
+created again. The index finds a seq in the files, since compaction moves bytes. Spark compares
+offsets as JSON text, so their keys are always sorted.
 """
 
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -47,9 +48,10 @@ from penstock.spark.writers import open_for_change, wait_for_lock
 log = logging.getLogger("penstock.spark")
 
 Seqs = dict[str, int]  # by name of the queue
-# The suffix of a second number for queues of a query that began at "earliest" or a time: the next
-# seq when the query began. Messages below it may have been removed before, which is no loss. No
-# name of a queue has two slashes in a row.
+# Suffixes of further numbers of a queue. No name of a queue has two slashes in a row.
+_IDENTITY = "//identity"
+# Of a query that began at "earliest" or a time: the next seq when it began. Messages below it may
+# have been removed before, which is no loss.
 _BACKLOG = "//backlog"
 
 
@@ -97,7 +99,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 if not names_a_seq(offsets, view.info.queue)
             }
             self._create_groups(queues, seqs)
-            self._initial = join_offsets(seqs, backlog)
+            self._initial = join_offsets(Offsets(seqs, backlog, _identities(views)))
         return dict(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
@@ -112,9 +114,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
-        begin, backlog = split_offsets(start)
-        views = self._views()
-        self._check_exist(begin, views)
+        (begin, backlog, identities), views = split_offsets(start), self._views()
+        replaced = self._check_exist(begin, identities, views)
+        begin = {key: seq for key, seq in begin.items() if key not in replaced}
+        backlog = {key: seq for key, seq in backlog.items() if key not in replaced}
         end = {key: view.next_seq for key, view in views.items()}
         if self._target is not None:
             end = {
@@ -122,7 +125,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             }
         for key, seq in begin.items():
             end[key] = max(end.get(key, seq), seq)
-        # A queue that is new to a pattern is read from its beginning.
+        # A queue that is new to a pattern, or was created again, is read from its beginning.
         known = {key: begin[key] if key in begin else views[key].low for key in end}
         if self._waits_for_more(known, end):
             return start
@@ -131,7 +134,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end == begin:
             return start
         self._last_batch_ns = self._clock.monotonic_ns()
-        return join_offsets(end, backlog)
+        return join_offsets(Offsets(end, backlog, {**identities, **_identities(views)}))
 
     def _waits_for_more(self, begin: Seqs, end: Seqs) -> bool:
         """Return whether to wait for `minOffsetsPerTrigger`, at most for `maxTriggerDelay`."""
@@ -152,11 +155,20 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             end = limit_rows(begin, end, options.max_offsets_per_trigger)
         return end
 
-    def _check_exist(self, begin: Seqs, views: Mapping[str, LogView]) -> None:
-        """Raise DataLoss, or log it, for a queue that was deleted or replaced."""
+    def _check_exist(
+        self, begin: Seqs, identities: Seqs, views: Mapping[str, LogView]
+    ) -> frozenset[str]:
+        """Raise DataLoss, or log it, for a queue that was deleted or replaced.
+
+        Return the queues that were created again.
+        """
+        replaced = set()
         for key, seq in begin.items():
             if key not in views:
                 sentence = f"the queue {key} does not exist any more"
+            elif identities.get(key, identity := views[key].info.identity) != identity:
+                sentence = f"the queue {key} was deleted and created again"
+                replaced.add(key)
             elif seq > views[key].next_seq:
                 sentence = (
                     f"queue {key}: the query has read up to seq {seq}, but the next seq of the "
@@ -170,21 +182,25 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                     f"continue."
                 )
             log.warning("%s; continuing (failOnDataLoss=false)", sentence)
+        return frozenset(replaced)
 
     # -- reading -----------------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        (begin, backlog), (until, _) = split_offsets(start), split_offsets(end)
+        (begin, backlog, before), (until, _, identities) = split_offsets(start), split_offsets(end)
         views = self._views()
+        replaced = self._check_exist(until, identities, views)
+        # Queues that were created again between the two offsets are read from their beginning.
+        begin = {
+            key: seq for key, seq in begin.items() if before.get(key) in (None, identities.get(key))
+        }
         ranges: list[Range] = []
         groups = {}
         for key, last in until.items():
             view = views.get(key)
-            if view is None or begin.get(key, 1) >= last:
+            if view is None or key in replaced or begin.get(key, 1) >= last:
                 continue
-            if last > view.next_seq:
-                self._check_exist({key: last}, views)
-                last = view.next_seq
+            last = min(last, view.next_seq)
             first = check_start(view, begin.get(key, view.low), last, self._options)
             required = backlog.get(key, first if key in begin else last)
             ranges += plan_ranges(view, first, last, required, self._options)
@@ -221,7 +237,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if self._options.group is None:
             return
-        seqs, _ = split_offsets(end)
+        seqs = split_offsets(end).seqs
         for queue in queues_of(self._options):
             seq = seqs.get(queue.key)
             if seq is not None:
@@ -278,28 +294,37 @@ class RefusedStream(DataSourceStreamReader):
 # -- offsets ---------------------------------------------------------------------------------------
 
 
-def split_offsets(offsets: object) -> tuple[Seqs, Seqs]:
-    """Return the next seq of each queue, and the end of the backlog of those that have one.
+class Offsets(NamedTuple):
+    """The numbers of each queue, by name."""
 
-    Raise InvalidInput for offsets of another source, in a checkpoint.
-    """
-    if not isinstance(offsets, dict) or not all(
-        isinstance(key, str) and isinstance(seq, int) for key, seq in offsets.items()
-    ):
-        raise InvalidInput(
-            f"the checkpoint's offsets are not those of a penstock source: {str(offsets)[:200]}"
-        )
-    seqs = {key: seq for key, seq in offsets.items() if not key.endswith(_BACKLOG)}
-    backlog = {
-        key.removesuffix(_BACKLOG): seq for key, seq in offsets.items() if key.endswith(_BACKLOG)
-    }
-    return seqs, backlog
+    seqs: Seqs  # the next seq to read
+    backlog: Seqs  # end of the backlog, of queues that have one
+    identities: Seqs  # missing in checkpoints of version 0.1
 
 
-def join_offsets(seqs: Mapping[str, int], backlog: Mapping[str, int]) -> Seqs:
-    """Return offsets with both, sorted. A backlog that was read is left out."""
+def _identities(views: Mapping[str, LogView]) -> Seqs:
+    return {key: view.info.identity for key, view in views.items()}
+
+
+def split_offsets(offsets: object) -> Offsets:
+    """Return the parts of offsets. Raise InvalidInput for those of another source."""
+    parts: dict[str, Seqs] = {"": {}, _BACKLOG: {}, _IDENTITY: {}}
+    for name, number in offsets.items() if isinstance(offsets, dict) else [("", None)]:
+        key, slashes, kind = name.partition("//")
+        if slashes + kind not in parts or not isinstance(number, int):
+            raise InvalidInput(
+                f"the checkpoint's offsets are not those of a penstock source: {str(offsets)[:200]}"
+            )
+        parts[slashes + kind][key] = number
+    return Offsets(parts[""], parts[_BACKLOG], parts[_IDENTITY])
+
+
+def join_offsets(offsets: Offsets) -> Seqs:
+    """Return sorted offsets for Spark. A backlog that was read is left out."""
+    seqs, backlog, identities = offsets
     left = {f"{key}{_BACKLOG}": end for key, end in backlog.items() if seqs.get(key, end) < end}
-    return dict(sorted({**seqs, **left}.items()))
+    known = {f"{key}{_IDENTITY}": identities[key] for key in seqs if key in identities}
+    return dict(sorted({**seqs, **left, **known}.items()))
 
 
 def limit_rows(start: Seqs, end: Seqs, max_rows: int) -> Seqs:
