@@ -7,7 +7,9 @@ for tasks with a coroutine function.
 import sys
 
 from command import HERE, Benchmark, run
-from measure import Contender, Round, Row, Target, version_of
+from measure import Contender, Round, Row, Target
+
+import penstock
 
 AT_LEAST = 0.5
 
@@ -57,7 +59,7 @@ def _of_the_bare_loop(one: Round) -> float:
 
 
 def versions() -> dict[str, str]:
-    return {"penstock": version_of("penstock") or "not installed"}
+    return {"penstock": penstock.__version__}
 
 
 BENCHMARK = Benchmark(

@@ -21,6 +21,6 @@ def test_each_row_compares_a_worker_with_a_bare_loop(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "out" / "worker.json").read_text())
     rows = {row["name"]: [one["name"] for one in row["contenders"]] for row in found["rows"]}
     names = ["embedded-threads", "embedded-tasks", "http-threads", "http-tasks"]
-    assert rows == dict.fromkeys(names, ["bare loop", "worker"])
+    assert rows == {name: ["bare loop", "worker"] for name in names}
     assert all(one["rounds"] for row in found["rows"] for one in row["contenders"])
     assert list((tmp_path / "work").iterdir()) == []  # it cleans up
