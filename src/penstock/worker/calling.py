@@ -1,4 +1,4 @@
-"""Calling the handler: a coroutine function as a task, a plain function in a thread."""
+"""Call the handler: a coroutine function as a task, a plain function in a thread."""
 
 import asyncio
 import ctypes
@@ -158,7 +158,7 @@ class _Threads:
             self._inbox.put(None)
 
     def _work(self) -> None:
-        """In a thread."""
+        """Run calls until `close`. Called in each thread."""
         while (call := self._inbox.get()) is not None:
             self._ended.append((call, *call.run()))
             if not self._woken:
@@ -167,7 +167,7 @@ class _Threads:
                     self._loop.call_soon_threadsafe(self._tell)
 
     def _tell(self) -> None:
-        """In the loop."""
+        """Report the calls that ended. Called in the loop."""
         self._woken = False  # before the first look: what ends from now on wakes it again
         while self._ended:
             call, result, error = self._ended.popleft()
@@ -207,7 +207,7 @@ class _RunningCall:
         self._loop = loop
         self._on_end = on_end
         self.began_s: float | None = None
-        # Whoever holds it decides: the thread, that the call is over, or the loop, to interrupt it.
+        # Guards `_thread_id`: the thread ends the call, or the loop interrupts it, never both.
         self._lock = Lock()
         self._thread_id: int | None = None
         self._early: type[BaseException] | None = None
@@ -238,13 +238,13 @@ class _RunningCall:
             self.began_s = self._loop.time()
 
     def _end(self) -> None:
-        """From here on nothing is raised. What was raised before comes within this call, at the
-        latest: so it never comes to the thread's next call of the handler."""
+        """Stop interrupts. One that was raised before arrives during this call at the latest, so
+        it never reaches the thread's next call of the handler."""
         with self._lock:
             self._thread_id = None
 
     def told(self, result: object, error: BaseException | None) -> None:
-        """In the loop: the thread is done with this call."""
+        """Take the outcome from the thread. Called in the loop."""
         if isinstance(error, _Withdrawn):
             return
         if error is None and isawaitable(result):
@@ -290,7 +290,7 @@ class _RunningCall:
 
 
 def _is_shielded(thread_id: int) -> bool:
-    """Is a thread inside a queue, called by the handler?"""
+    """Return whether the handler of a thread is inside a call of a queue."""
     frame: FrameType | None = sys._current_frames().get(thread_id)
     while frame is not None:
         if frame.f_code.co_filename.startswith(_SHIELDED):

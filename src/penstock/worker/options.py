@@ -1,4 +1,4 @@
-"""What can be set about a worker. `docs/worker.md` lists it; a test compares the two."""
+"""The options of a worker. `docs/worker.md` lists it; a test compares the two."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ MAX_HELD = 10_000  # messages that a worker may have leased
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How a worker works."""
+    """The options of a worker."""
 
     concurrency: int = 1  # calls of the handler at a time
     batch: int = 1  # messages a call; above 1 the handler is given a list

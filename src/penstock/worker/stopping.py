@@ -10,7 +10,7 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class StopButton:
-    """Pressed once: stop in good order. Pressed again: at once."""
+    """Pressed once: finish running calls and stop. Pressed again: stop at once."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
@@ -20,7 +20,7 @@ class StopButton:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def press(self) -> None:
-        """From any thread; before the worker runs, while it does, or after."""
+        """Ask for a stop. Callable from any thread, also before the worker runs and after."""
         with self._lock:
             self._presses += 1
             if self._loop is not None:
@@ -28,7 +28,7 @@ class StopButton:
 
     @contextmanager
     def at_work(self, *, heed_signals: bool) -> Iterator[None]:
-        """For the time that a loop looks at it."""
+        """Connect the button to the running loop, and to signals, during the block."""
         loop = asyncio.get_running_loop()
         with self._lock:
             self._loop = loop
