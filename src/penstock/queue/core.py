@@ -234,6 +234,11 @@ class QueueCore:
             self.mend()
         self.torn = True
 
+    def interrupted(self) -> None:
+        """Mark the state as torn: an exception came, perhaps in the middle of a change."""
+        self.torn = True
+        self.arrived()  # waiting threads must look again
+
     def arrived(self) -> None:
         """Wake threads and tasks that wait for a change."""
         if self.waiting_threads:

@@ -52,7 +52,8 @@ class FastPath:
     def __init__(self, core: QueueCore, settler: Settler, nonces: Nonces) -> None:
         self._core = core
         self._settler = settler
-        # Calling them takes half as long as `with`. They are called within `try`, because an
+        self._lock = core.lock
+        # For `take`: calling them is faster than `with`. They are called within `try`, because an
         # interrupt may come right after the call.
         self._acquire, self._release = core.lock.acquire, core.lock.release
         self._next_nonce = nonces.next
@@ -108,9 +109,8 @@ class FastPath:
             return message
         except PenstockError:
             raise
-        except BaseException:  # an interrupt, perhaps in the middle of the change
-            core.torn = True
-            core.arrived()
+        except BaseException:
+            core.interrupted()
             raise
         finally:
             try:
@@ -122,77 +122,73 @@ class FastPath:
         self, group_name: str = MAIN_GROUP_NAME, length_ns: int = 0, holder: str = ""
     ) -> LeasedMessage | None:
         """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
-        core, acquire, release = self._core, self._acquire, self._release
+        core = self._core
         is_special = length_ns > 0 or group_name is not MAIN_GROUP_NAME
         length_ns = length_ns or self._length_ns
-        try:
-            acquire()
-            if core.torn:
-                return None
-            group = core.main if group_name is MAIN_GROUP_NAME else core.group(group_name)
-            waiting = group.waiting
-            now_ns, mono_ns = core.clock.read()
-            if not group.is_quiet(now_ns, mono_ns):
-                ends = group.lease_ends.heap
-                if ends and ends[0][0] <= mono_ns:
-                    return None
-                waiting.promote(now_ns)
-            if core.state.paused or (self._discards_dead and group.dead):
-                return None
-            attempt, message = 1, None
-            is_plain = not (waiting.special or waiting.upcoming.seqs)
-            if is_plain:
-                messages = self._messages if group is core.main else core.messages_of(group)
-                ahead = messages.ahead
-                message = ahead.pop() if ahead else self._next(group, messages)
-                if message is not None and message[1] != waiting.plain.first:
-                    message = self._next(group, messages)  # it was read ahead for another order
-            if message is None:  # it has options
-                message = self._next_of_any_kind(group, now_ns)
-                if message is None:
-                    return None
-                delivery = group.deliveries.get(message[1])
-                if delivery is not None:
-                    attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
-                is_plain = False
-            seq = message[1]
-            next_nonce, number = self._next_nonce, group.number
-            nonce = next_nonce()
-            deadline_ns = now_ns + length_ns
-            if holder:
-                name = holder.encode(errors="replace")
-                size = len(name)
-                body = _pack_lease(number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, size)
-                body += name
-            else:
-                body = _pack_lease(number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
-            events = self._events
-            event_seq = events.fast_packer.append_event(_LEASED, body, now_ns)
-            if event_seq < 0:
-                event_seq = events.append_event(_LEASED, body)
-            core.state.moment.mono_ns = mono_ns
-            if is_plain:
-                group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
-            else:
-                group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder)
-            self._metrics.leased += 1
-            if not is_plain or is_special:
-                self._metrics.wait.add(now_ns - message.published_ns)
-            elif not event_seq & _NOT_MEASURED:
-                self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
-            if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
-                core.recorded()
-        except PenstockError:
-            raise
-        except BaseException:  # an interrupt, perhaps in the middle of the change
-            core.torn = True
-            core.arrived()
-            raise
-        finally:
+        with self._lock:
             try:
-                release()
-            except RuntimeError:
-                pass  # interrupted while it waited for the lock
+                if core.torn:
+                    return None
+                group = core.main if group_name is MAIN_GROUP_NAME else core.group(group_name)
+                waiting = group.waiting
+                now_ns, mono_ns = core.clock.read()
+                if not group.is_quiet(now_ns, mono_ns):
+                    ends = group.lease_ends.heap
+                    if ends and ends[0][0] <= mono_ns:
+                        return None
+                    waiting.promote(now_ns)
+                if core.state.paused or (self._discards_dead and group.dead):
+                    return None
+                attempt, message = 1, None
+                is_plain = not (waiting.special or waiting.upcoming.seqs)
+                if is_plain:
+                    messages = self._messages if group is core.main else core.messages_of(group)
+                    ahead = messages.ahead
+                    message = ahead.pop() if ahead else self._next(group, messages)
+                    if message is not None and message[1] != waiting.plain.first:
+                        message = self._next(group, messages)  # it was read ahead for another order
+                if message is None:  # it has options
+                    message = self._next_of_any_kind(group, now_ns)
+                    if message is None:
+                        return None
+                    delivery = group.deliveries.get(message[1])
+                    if delivery is not None:
+                        attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
+                    is_plain = False
+                seq = message[1]
+                next_nonce, number = self._next_nonce, group.number
+                nonce = next_nonce()
+                deadline_ns = now_ns + length_ns
+                if holder:
+                    name = holder.encode(errors="replace")
+                    size = len(name)
+                    body = _pack_lease(
+                        number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, size
+                    )
+                    body += name
+                else:
+                    body = _pack_lease(number, attempt, 1, seq, 1, nonce, deadline_ns, length_ns, 0)
+                events = self._events
+                event_seq = events.fast_packer.append_event(_LEASED, body, now_ns)
+                if event_seq < 0:
+                    event_seq = events.append_event(_LEASED, body)
+                core.state.moment.mono_ns = mono_ns
+                if is_plain:
+                    group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
+                else:
+                    group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder)
+                self._metrics.leased += 1
+                if not is_plain or is_special:
+                    self._metrics.wait.add(now_ns - message.published_ns)
+                elif not event_seq & _NOT_MEASURED:
+                    self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
+                if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
+                    core.recorded()
+            except PenstockError:
+                raise
+            except BaseException:
+                core.interrupted()
+                raise
         ticket = _new(
             Ticket,
             (core.identity, number, group.name, attempt, nonce, deadline_ns, self._settler),
@@ -206,44 +202,38 @@ class FastPath:
 
     def ack_receipt(self, identity: int, number: int, attempt: int, seq: int, nonce: int) -> bool:
         """Ack by the fields of a receipt."""
-        core, acquire, release = self._core, self._acquire, self._release
-        try:
-            acquire()
-            if core.torn:
-                return False
-            group = core.state.groups.get(number)
-            if group is None or identity != core.identity:
-                return False
-            lease = group.leases.get(seq)
-            if lease is None or lease.nonce != nonce or lease.attempt != attempt:
-                return False
-            events = self._events
-            now_ns = events.now_ns
-            event_seq = events.fast_packer.append_event_of_one(
-                _ACKED, number, attempt, seq, now_ns()
-            )
-            if event_seq < 0:
-                event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-            is_plain = seq not in group.deliveries
-            group.ack_one(seq)
-            self._metrics.acked += 1
-            if not is_plain or not event_seq & _NOT_MEASURED:
-                worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
-                self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
-            if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
-                core.recorded()
-            return True
-        except PenstockError:
-            raise
-        except BaseException:  # an interrupt, perhaps in the middle of the change
-            core.torn = True
-            core.arrived()
-            raise
-        finally:
+        core = self._core
+        with self._lock:
             try:
-                release()
-            except RuntimeError:
-                pass  # interrupted while it waited for the lock
+                if core.torn:
+                    return False
+                group = core.state.groups.get(number)
+                if group is None or identity != core.identity:
+                    return False
+                lease = group.leases.get(seq)
+                if lease is None or lease.nonce != nonce or lease.attempt != attempt:
+                    return False
+                events = self._events
+                now_ns = events.now_ns
+                event_seq = events.fast_packer.append_event_of_one(
+                    _ACKED, number, attempt, seq, now_ns()
+                )
+                if event_seq < 0:
+                    event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
+                is_plain = seq not in group.deliveries
+                group.ack_one(seq)
+                self._metrics.acked += 1
+                if not is_plain or not event_seq & _NOT_MEASURED:
+                    worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
+                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
+                if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
+                    core.recorded()
+                return True
+            except PenstockError:
+                raise
+            except BaseException:
+                core.interrupted()
+                raise
 
     def _next(self, group: Group, messages: MessageReader) -> Message | None:
         """Read the next message of a group. Return None if it is not a plain one."""
