@@ -62,6 +62,18 @@ def test_an_audit_of_a_batch_cut_after_a_clean_close_is_not_sound(
     assert (problem.what, problem.where) == ("damage", f"messages/{only.name}")
 
 
+@pytest.mark.parametrize("name", ["closed.json", "snapshots"])
+def test_an_audit_reports_a_damaged_file_beside_the_logs(
+    spark: SparkSession, queue: Path, name: str
+) -> None:
+    damaged = queue / name if name.endswith(".json") else sorted((queue / name).iterdir())[-1]
+    data = bytearray(damaged.read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    (problem,) = audit(spark, str(queue)).problems
+    assert (problem.what, problem.where) == ("damage", damaged.relative_to(queue).as_posix())
+
+
 def test_a_range_of_times_takes_no_numbers(spark: SparkSession, queue: Path) -> None:
     with pytest.raises(penstock.errors.InvalidInput, match="since is 5; it must be a datetime"):
         read(spark, queue, since=5)  # type: ignore[arg-type]

@@ -15,6 +15,7 @@ from penstock.ledger.reading import seq_at_time_in
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import SegmentHeader
 from penstock.ledger.snapshots import Snapshots
+from penstock.ledger.verify import verify_snapshots
 from penstock.model import MAIN_GROUP_NAME
 from penstock.queue import QueueSettings
 from penstock.queue.events import MAIN_GROUP, EventType, decode
@@ -124,8 +125,14 @@ class LedgerReader:
     """A log, opened read-only as it is now. Collects the damage that it finds."""
 
     def __init__(self, ledger: Ledger, log: str, damages: list[Damage]) -> None:
+        self._ledger = ledger
         self._log = ledger.messages if log == "messages" else ledger.events
         self.damages = damages
+
+    def damages_beside_the_logs(self) -> list[Damage]:
+        """Read all snapshots. Return the damage of files that belong to neither log."""
+        verify_snapshots(self._ledger)
+        return [one for one in self.damages if not one.file.startswith(("messages/", "events/"))]
 
     @property
     def first_seq(self) -> int:

@@ -129,6 +129,9 @@ def _audit_queue(
             detail = f"seq {view.low} to {view.first_seq - 1} are lost: their segments are missing"
             lost = view.first_seq - view.low
             result.problems.append(Problem(queue.key, "damage", view.log, lost, detail))
+    with ledger_reader(queue, "events") as reader:
+        for damage in reader.damages_beside_the_logs():
+            result.problems.append(Problem(queue.key, "damage", damage.file, 0, str(damage)))
     if archive is not None:
         _audit_archive(spark, messages, archive, result)
 
