@@ -11,7 +11,7 @@ with TemporaryDirectory() as folder, penstock.open(folder, compression="gzip") a
     queue.enqueue(report)
     queue.enqueue(b"too short to be worth it")
     queue.enqueue(report, compression="none")  # one message can say otherwise
-    before = queue.stats().message_log_bytes
+    before = queue.stats().storage.message_log_bytes
 
     print("unchanged:", queue.dequeue_batch(1)[0].payload == report)
     print("saved:", 2 * len(report) - before > len(report) // 2)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Unpack, overload
 from penstock.checking import is_url, path_of
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
-from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, Why
+from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, StorageStats, Why
 from penstock.queue import NewMessage, Queue, QueueSettings
 from penstock.queue.facade import AnyQueue
 from penstock.queue.metrics import MetricsCollector, OperationTimes
@@ -123,6 +123,7 @@ __all__ = [
     "Serializer",
     "Stats",
     "Stopper",
+    "StorageStats",
     "Why",
     "connect",
     "open",

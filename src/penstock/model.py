@@ -325,6 +325,20 @@ class GroupStats(NamedTuple):
     oldest_ready_age_s: float  # 0 if nothing is ready
 
 
+class StorageStats(NamedTuple):
+    """The files of a queue; all 0 if its store has none."""
+
+    message_log_bytes: int = 0
+    event_log_bytes: int = 0
+    segments: int = 0
+    damaged: int = 0  # damaged ranges found since the queue was opened
+
+    @property
+    def log_bytes(self) -> int:
+        """Return the bytes of both logs."""
+        return self.message_log_bytes + self.event_log_bytes
+
+
 class Stats(NamedTuple):
     """The counts of a queue; those of group `main` directly, those of the others in `groups`."""
 
@@ -351,10 +365,7 @@ class Stats(NamedTuple):
     paused: bool
     next_seq: int
     first_seq: int
-    message_log_bytes: int
-    event_log_bytes: int
-    segments: int
-    damaged: int  # damages found since it was opened
+    storage: StorageStats
     groups: Mapping[str, GroupStats]
 
     @property

@@ -97,7 +97,7 @@ def test_the_running_count_is_what_adding_up_gives(
                 counts = [
                     await broker.run(INSIDE, GetStats(), one) for one in broker.queues(INSIDE, "n")
                 ]
-                held = sum(one.message_log_bytes + one.event_log_bytes for one in counts)
+                held = sum(one.storage.log_bytes for one in counts)
                 assert abs(counted - held) <= len(counts) * CLOSING_BYTES
         finally:
             await broker.stop()

@@ -45,7 +45,7 @@ def test_every_option_reaches_the_message(command: CommandLine, path: Path) -> N
     )
     with penstock.open(path) as queue:
         message = queue.get(answer.json["id"])
-        assert queue.stats().message_log_bytes < 1000
+        assert queue.stats().storage.message_log_bytes < 1000
     assert message.payload == b"x" * 5000
     assert message.priority == 9
     assert message.deliver_at == pytest.approx(message.published_at + 7200)

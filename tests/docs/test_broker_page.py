@@ -7,7 +7,7 @@ from prometheus_client import Metric
 
 from penstock.broker import BrokerMetrics, BrokerSettings, QueueName, Verb
 from penstock.broker.metrics import _CAUSES
-from penstock.model import GroupStats, Stats
+from penstock.model import GroupStats, Stats, StorageStats
 from tests.docs.pages import quantity, rows_with, unquoted
 
 SETTINGS = {
@@ -42,7 +42,7 @@ def test_every_cause_of_a_refusal_is_listed() -> None:
 def test_every_series_is_listed_with_its_labels() -> None:
     metrics = BrokerMetrics()
     group = GroupStats(*range(len(GroupStats._fields)))
-    stats = Stats._make([*[0] * (len(Stats._fields) - 1), {"main": group}])
+    stats = Stats._make([*[0] * (len(Stats._fields) - 2), StorageStats(), {"main": group}])
     metrics.page([(QueueName("shop", "orders"), stats)])
     found = {_name(family): _labels(family) for family in metrics.registry.collect()}
     stated = {name: _split(row["labels"]) for name, row in SERIES.items()}

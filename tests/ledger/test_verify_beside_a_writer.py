@@ -65,7 +65,7 @@ def test_no_moment_of_a_life_looks_like_damage(shape: Callable[[Life], None]) ->
         report = verify(PATH, files=files)
         assert report.is_sound, report.problems
         with Queue(open_core(PATH, {}, files=files, read_only=True)) as queue:
-            assert not queue.stats().damaged
+            assert not queue.stats().storage.damaged
             list(queue.browse())
 
     files = LookedAt(look)

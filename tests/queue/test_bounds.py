@@ -127,7 +127,7 @@ def test_max_bytes_bounds_the_log() -> None:
     queue = QueueStore({"max_bytes": 5000}).queue
     with pytest.raises(QueueFull):
         fill(queue)
-    assert queue.stats().message_log_bytes <= 5000
+    assert queue.stats().storage.message_log_bytes <= 5000
     assert 30 < queue.stats().ready < 50
 
 

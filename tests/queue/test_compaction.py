@@ -54,7 +54,11 @@ def test_what_is_done_goes_and_what_is_not_stays(store: QueueStore) -> None:
     result = store.queue.compact()
     after = store.queue.stats()
     assert result.segments_removed > 3
-    assert result.bytes_freed == before.message_log_bytes - after.message_log_bytes > 5000
+    assert (
+        result.bytes_freed
+        == before.storage.message_log_bytes - after.storage.message_log_bytes
+        > 5000
+    )
     assert kept(store.queue, ids) >= set(range(70, 100))
     assert kept(store.queue, ids) <= set(range(60, 100))
     assert len(store.reopen().dequeue_batch(100)) == 30
@@ -108,9 +112,9 @@ def test_a_few_that_wait_long_do_not_pin_whole_segments(store: QueueStore) -> No
     for number in range(300):
         store.queue.enqueue(b"." * 60, delay=86400 if number % 50 == 0 else None)
     store.queue.dequeue_batch(1000)
-    full = store.queue.stats().message_log_bytes
+    full = store.queue.stats().storage.message_log_bytes
     store.queue.compact()
-    assert store.queue.stats().message_log_bytes < full / 5
+    assert store.queue.stats().storage.message_log_bytes < full / 5
     store.clock.advance(86400)
     assert len(store.kill().dequeue_batch(10)) == 6
 
@@ -147,7 +151,7 @@ def test_a_replay_after_compaction_gives_what_is_left_and_loses_nothing_else(
     store.queue.seek("beginning")
     assert len(store.queue.dequeue_batch(100)) == len(left)
     assert store.queue.core.state.groups[0].totals  # nothing is reported as lost
-    assert store.queue.stats().damaged == 0
+    assert store.queue.stats().storage.damaged == 0
 
 
 def test_the_event_log_is_trimmed_and_nothing_is_forgotten() -> None:
@@ -161,7 +165,7 @@ def test_the_event_log_is_trimmed_and_nothing_is_forgotten() -> None:
             store.queue.ack(leased)
         store.queue.compact()
     stats = store.queue.stats()
-    assert stats.event_log_bytes < 20_000
+    assert stats.storage.event_log_bytes < 20_000
     assert store.kill().stats().acked == stats.acked == 500
     assert dead
 
@@ -188,7 +192,7 @@ def test_one_old_message_does_not_keep_the_events_of_all_others(pin: str) -> Non
         assert store.queue.history(ids[-1])[-1].event == "acked"
         store.clock.advance(1)
         store.queue.compact()
-        sizes.append(store.queue.stats().event_log_bytes)
+        sizes.append(store.queue.stats().storage.event_log_bytes)
     assert max(sizes[5:]) < 1.2 * max(sizes[:5])
     assert store.queue.history(old) == before
     stats = store.queue.stats()
@@ -365,8 +369,8 @@ def test_freed_bytes_are_those_of_both_logs() -> None:
     before = store.queue.stats()
     result = store.queue.compact()
     after = store.queue.stats()
-    assert before.event_log_bytes > after.event_log_bytes
-    freed = before.message_log_bytes - after.message_log_bytes
-    freed += before.event_log_bytes - after.event_log_bytes
+    assert before.storage.event_log_bytes > after.storage.event_log_bytes
+    freed = before.storage.message_log_bytes - after.storage.message_log_bytes
+    freed += before.storage.event_log_bytes - after.storage.event_log_bytes
     assert 0 <= result.bytes_freed - freed < 100  # what the log notes of its own sync meanwhile
-    assert result.segments_removed == before.segments - after.segments
+    assert result.segments_removed == before.storage.segments - after.storage.segments

@@ -312,10 +312,10 @@ def test_a_bad_record_drops_nothing_that_comes_after_it(tmp_path: Path, log: str
 def test_the_log_is_compacted() -> None:
     queue = QueueStore({"segment_bytes": 1024}).queue
     enqueue_each(queue, [b"x" * 100] * 200)
-    full = queue.stats().message_log_bytes
+    full = queue.stats().storage.message_log_bytes
     payloads(queue, 200)
     queue.compact()
-    assert queue.stats().message_log_bytes < full / 10
+    assert queue.stats().storage.message_log_bytes < full / 10
 
 
 def test_of_two_concurrent_acks_of_one_lease_one_succeeds(queue: Queue) -> None:

@@ -5,6 +5,7 @@ from random import Random
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.model import StorageStats
 from penstock.queue import NewMessage, Queue
 from tests.harness.queue_life import Life
 from tests.harness.queue_machine import QueueMachine
@@ -66,9 +67,7 @@ def test_counts_survive_restarts(store: QueueStore) -> None:
     before = store.queue.stats()
     for restart in (store.kill, store.reopen, store.kill):
         after = restart().stats()
-        assert after._replace(event_log_bytes=0, segments=0) == before._replace(
-            event_log_bytes=0, segments=0
-        )
+        assert after._replace(storage=StorageStats()) == before._replace(storage=StorageStats())
     assert c.payload == b"c"
 
 
@@ -88,15 +87,15 @@ def test_bytes_and_segments_are_those_of_the_files() -> None:
     for _ in range(100):
         queue.enqueue(b"x" * 74)
     stats = queue.stats()
-    assert 10_000 <= stats.message_log_bytes <= 11_500
-    assert stats.segments >= 10
+    assert 10_000 <= stats.storage.message_log_bytes <= 11_500
+    assert stats.storage.segments >= 10
 
 
 def test_bytes_grow_with_every_message(queue: Queue) -> None:
     queue.enqueue(b"x")
-    before = queue.stats().message_log_bytes
+    before = queue.stats().storage.message_log_bytes
     queue.enqueue(b"x" * 1000)
-    assert queue.stats().message_log_bytes >= before + 1000
+    assert queue.stats().storage.message_log_bytes >= before + 1000
 
 
 def test_metrics_count_what_this_handle_did(store: QueueStore) -> None:

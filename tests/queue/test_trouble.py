@@ -173,7 +173,7 @@ def test_a_lost_message_is_told_of_and_gets_out_of_the_way(tmp_path: Path) -> No
         store.open().get("0" * 26)
     assert [m.payload for m in store.queue.dequeue_batch(9)] == [b"first", b"last"]
     assert store.queue.stats().ready == 0
-    assert store.queue.stats().damaged == 1
+    assert store.queue.stats().storage.damaged == 1
 
 
 def test_an_ack_with_follow_ups_outlives_them_and_the_newest_snapshot(tmp_path: Path) -> None:

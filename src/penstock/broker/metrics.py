@@ -98,10 +98,12 @@ _QUEUE_COUNTERS = (
 )
 _QUEUE_GAUGES = (
     _QueueRead("dedup_entries", "Dedup ids remembered now.", lambda s: s.dedup_entries),
-    _QueueRead("message_log_bytes", "Bytes of the message log.", lambda s: s.message_log_bytes),
-    _QueueRead("event_log_bytes", "Bytes of the event log.", lambda s: s.event_log_bytes),
-    _QueueRead("segments", "Segment files.", lambda s: s.segments),
-    _QueueRead("damaged", "Damages found since it was opened.", lambda s: s.damaged),
+    _QueueRead(
+        "message_log_bytes", "Bytes of the message log.", lambda s: s.storage.message_log_bytes
+    ),
+    _QueueRead("event_log_bytes", "Bytes of the event log.", lambda s: s.storage.event_log_bytes),
+    _QueueRead("segments", "Segment files.", lambda s: s.storage.segments),
+    _QueueRead("damaged", "Damages found since it was opened.", lambda s: s.storage.damaged),
     _QueueRead("paused", "1 if nothing is handed out.", lambda s: s.paused),
 )
 

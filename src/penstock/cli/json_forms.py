@@ -72,7 +72,7 @@ def event_json(event: HistoryEvent) -> Json:
 
 def stats_json(stats: Stats) -> Json:
     """Return the counts that are stored; not `damaged`, which counts what this process found."""
-    document = stats._asdict()
-    del document["damaged"]
+    document = {**stats._asdict(), **stats.storage._asdict()}
+    del document["storage"], document["damaged"], document["groups"]
     document["groups"] = {name: group._asdict() for name, group in stats.groups.items()}
     return document

@@ -55,9 +55,10 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
         print_json(stats_json(found))
         return
     refused = f", {number(found.deduplicated, 'duplicate')} refused" if found.deduplicated else ""
+    files = found.storage
     on_disk = (
-        f"{size(found.message_log_bytes)} messages, {size(found.event_log_bytes)} events, "
-        f"{number(found.segments, 'segment')}"
+        f"{size(files.message_log_bytes)} messages, {size(files.event_log_bytes)} events, "
+        f"{number(files.segments, 'segment')}"
     )
     in_memory = f"{number(found.retrying)} retrying, {number(found.dedup_entries, 'dedup id')}"
     print_facts(

@@ -14,6 +14,7 @@ from penstock.model import (
     GroupStats,
     Message,
     Stats,
+    StorageStats,
 )
 from penstock.operations.answers import time_ns
 from penstock.queue.settings import QueueSettings
@@ -65,7 +66,10 @@ def stats_of(data: Json) -> Stats:
         name: GroupStats(**{field: counts[field] for field in GroupStats._fields})
         for name, counts in data["groups"].items()
     }
-    return Stats(**{**{field: data[field] for field in Stats._fields}, "groups": groups})
+    files = data.get("storage", data)  # a broker of 0.1 has no such group
+    storage = StorageStats(**{field: files[field] for field in StorageStats._fields})
+    data = {**data, "storage": storage, "groups": groups}
+    return Stats(**{field: data[field] for field in Stats._fields})
 
 
 def details_of(data: Json) -> QueueDetails:

@@ -19,6 +19,7 @@ from penstock.model import (
     Message,
     RetryInfo,
     Stats,
+    StorageStats,
     Why,
 )
 from penstock.queue.core import QueueCore
@@ -237,10 +238,12 @@ class Inspecting:
                 paused=core.state.paused,
                 next_seq=ledger.messages.next_seq,
                 first_seq=ledger.messages.first_seq,
-                message_log_bytes=ledger.messages.size_bytes(),
-                event_log_bytes=ledger.events.size_bytes(),
-                segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
-                damaged=len(ledger.damage),
+                storage=StorageStats(
+                    message_log_bytes=ledger.messages.size_bytes(),
+                    event_log_bytes=ledger.events.size_bytes(),
+                    segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
+                    damaged=len(ledger.damage),
+                ),
                 groups=groups,
             )
 

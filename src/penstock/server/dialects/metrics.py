@@ -93,9 +93,9 @@ class DialectMetrics:
             "Jobs refused by a rate limit, of all queues.",
             self._broker.rejections("queue_rate"),
         )
-        segments = sum(stats.segments for _, stats in jobs)
+        segments = sum(stats.storage.segments for _, stats in jobs)
         yield GaugeMetricFamily("rivetq_wal_segments", "Segment files.", segments)
-        size = sum(stats.message_log_bytes + stats.event_log_bytes for _, stats in jobs)
+        size = sum(stats.storage.log_bytes for _, stats in jobs)
         yield GaugeMetricFamily("rivetq_wal_size_bytes", "Bytes of all logs.", size)
 
     def _requests(self) -> Iterator[Metric]:

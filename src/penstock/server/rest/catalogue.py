@@ -184,7 +184,7 @@ async def put_rate_limit(call: Call) -> Answer:
 def stats_fields(stats: Stats) -> dict[str, Any]:
     """Counts by name, those of the groups as well."""
     groups = {name: group._asdict() for name, group in stats.groups.items()}
-    return {**stats._asdict(), "groups": groups}
+    return {**stats._asdict(), "storage": stats.storage._asdict(), "groups": groups}
 
 
 def _rate_limit(info: QueueInfo) -> RateLimit:
