@@ -1,5 +1,6 @@
 """API keys: shown once, kept as hashes, scoped, revoked while a broker runs."""
 
+import hashlib
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,22 @@ def test_a_key_is_there_once(tmp_path: Path) -> None:
     file.revoke(key.id)
     with pytest.raises(AlreadyExists):
         file.create("", ["read"], None, "secret")
+
+
+async def test_a_key_file_of_version_0_1_is_read_and_kept(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path
+) -> None:
+    digest = hashlib.sha256(b"x" * 43).hexdigest()
+    document = tmp_path / "data" / "_broker" / "keys.json"
+    document.parent.mkdir(parents=True)
+    document.write_text(
+        '{"keys": [{"id": "0123456789ab", "label": "old", "verbs": ["read"], "namespaces": null, '
+        f'"created_at_ns": 1, "revoked_at_ns": 0, "sha256": "{digest}"}}]}}'
+    )
+    async with open_broker() as broker:
+        await KeyEditor(broker.store, clock).create("new", ["publish"])
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        caller = await keys.admit("psk_0123456789ab_" + "x" * 43, "1.2.3.4")
+        assert (caller.client, caller.verbs) == ("key:0123456789ab", frozenset([Verb.READ]))
+        assert [key.label for key in await KeyEditor(broker.store).list()] == ["old", "new"]
