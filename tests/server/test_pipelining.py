@@ -202,3 +202,53 @@ def test_a_connection_with_much_to_answer_is_not_read_from(
                 break
         server.until(lambda: connection.is_read_paused)  # type: ignore[attr-defined]
         assert sent < 1 << 26
+
+
+def test_a_client_is_told_to_continue_behind_another_request(
+    server: RunningServer, queue: str
+) -> None:
+    path, body = queue_path(queue, "messages"), b'{"payload": 1}'
+    head = f"POST {path} HTTP/1.1\r\nHost: t\r\nContent-Type: application/json\r\n"
+    head += f"Expect: 100-continue\r\nContent-Length: {len(body)}\r\n\r\n"
+    waits = request_text("POST", queue_path(queue, "lease"), {"wait_s": 0.01})
+    for first in (request_text("GET", "/livez"), waits):
+        with server.wire() as wire:
+            wire.send(first + head.encode())
+            assert [wire.answer().status, wire.answer().status] == [200, 100]
+            wire.send(body)
+            assert wire.answer().status == 201
+
+
+def test_head_is_answered_with_the_head_of_get(server: RunningServer) -> None:
+    with server.wire() as wire:
+        wire.send(request_text("HEAD", "/openapi.json") + request_text("GET", "/livez"))
+        received = b""
+        while b'{"status":"live"}' not in received:
+            received += wire.socket.recv(1 << 16)
+        head, behind = received.split(b"\r\n\r\n", 1)
+        assert b"HTTP/1.1 200" in head
+        assert int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0]) > 1000
+        assert behind.startswith(b"HTTP/1.1 200")
+
+
+def test_a_websocket_may_begin_behind_a_request(server: RunningServer, queue: str) -> None:
+    handshake = (
+        f"GET {queue_path(queue, 'stream')} HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\n"
+        "Connection: Upgrade\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+        "Sec-WebSocket-Version: 13\r\n\r\n"
+    )
+    with server.wire() as wire:
+        wire.send(request_text("GET", "/livez") + handshake.encode())
+        assert [wire.answer().status, wire.answer().status] == [200, 101]
+
+
+def test_a_remembered_path_forgets_nothing_of_its_query(server: RunningServer, queue: str) -> None:
+    path = queue_path(queue, "messages")
+    with server.client() as http:
+        for _ in range(2):
+            assert http.post(path, json={"payload": 1}).status_code == 201
+            assert http.get(path).status_code == 200
+            assert len(http.get(f"{path}?limit=1").json()["messages"]) == 1
+            assert http.get(f"{path}?nope=1").status_code == 400
+            assert http.put(path).status_code == 405
+            assert http.get(f"{path}#fragment").status_code == 200

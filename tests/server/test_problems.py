@@ -7,12 +7,12 @@ import pytest
 
 from penstock import errors
 from penstock.errors import PenstockError, RateLimited
-from penstock.server import refusals
+from penstock.server import problems
 from penstock.server.problems import CODES, KINDS, Problem, kind_of, problem_of
 
 ERRORS = [
     kind
-    for module in (errors, refusals)
+    for module in (errors, problems)
     for _, kind in inspect.getmembers(module, inspect.isclass)
     if issubclass(kind, PenstockError)
 ]

@@ -21,10 +21,8 @@ from penstock.broker.store import payload_bytes
 from penstock.errors import PenstockError, Unavailable
 from penstock.model import LeasedMessage
 from penstock.server import cors, strict_json
-from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.off_loop import size_of_many
-from penstock.server.problems import Problem, problem_of
-from penstock.server.refusals import NotJson
+from penstock.server.problems import NotJson, Problem, as_said_at, problem_of
 from penstock.server.replies import JSON, Headers, Reply, reply_of
 from penstock.server.rest.query import NO_QUERY, Query
 from penstock.server.routes import UNKNOWN_ROUTE, Route, Target

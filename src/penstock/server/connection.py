@@ -18,16 +18,16 @@ import httptools
 from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import Overloaded, PenstockError
 from penstock.server.call import Call
-from penstock.server.dialects.own_errors import as_said_at
 from penstock.server.http_metrics import REFUSED_ROUTE
-from penstock.server.problems import problem_of
-from penstock.server.refusals import (
+from penstock.server.problems import (
     BodyCompressed,
     BodyTooLarge,
     HeadersTooLarge,
     Refused,
     RequestTooSlow,
     UrlTooLong,
+    as_said_at,
+    problem_of,
 )
 from penstock.server.replies import CONTINUE
 from penstock.server.service import Service
@@ -41,6 +41,9 @@ _MOST_WAITING = 32  # requests of one connection; then it is not read from
 _LINGER_S = 2.0  # how long bytes of a refused client are still read, and thrown away
 _BODY_BYTES_PER_S = 64 * 1024  # of a body that takes longer than its time limit
 _MOST_CORKED_BYTES = 64 * 1024
+_METHODS = {
+    name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+}
 # Given twice, two readers may believe different ones.
 _ONLY_ONCE = frozenset(
     {
@@ -359,9 +362,9 @@ class Connection(asyncio.Protocol):
     def on_url(self, url: bytes) -> None:
         if self._at_body or self._no_more:
             return
-        self._url += url
+        self._url = url = self._url + url if self._url else url
         limit = self.service.settings.max_url_bytes
-        if len(self._url) > limit and self._refusal is None:
+        if len(url) > limit and self._refusal is None:
             self._refusal = UrlTooLong(f"a URL has at most {limit} bytes here (max_url_bytes)")
 
     def on_header(self, name: bytes, value: bytes) -> None:
@@ -386,7 +389,8 @@ class Connection(asyncio.Protocol):
         self._refusal = judge_head(headers, header_list, version, self.service)
         if self._refusal is not None:
             return
-        method = parser.get_method().decode("ascii")
+        method = parser.get_method()
+        method = _METHODS.get(method) or method.decode("ascii")
         keep_alive = version == "1.1" and parser.should_keep_alive()
         if parser.should_upgrade():
             if _is_websocket(header_list):
@@ -437,7 +441,7 @@ class Connection(asyncio.Protocol):
         call, self._reading = self._reading, None
         if self._header_bytes > self.service.settings.max_header_bytes:
             self._check_header_bytes()  # of trailers
-        if call is None or self._refusal is not None or self.is_closed:
+        if call is None or self._refusal is not None:
             return
         self._phase = _IDLE
         self.deadline = NEVER

@@ -6,7 +6,7 @@ broker on the machine of whoever looks at it. A change that a foreign page asks 
 
 from collections.abc import Mapping
 
-from penstock.server.refusals import OriginRefused
+from penstock.server.problems import OriginRefused
 from penstock.server.settings import ServerSettings
 
 _METHODS = "GET, HEAD, POST, PUT, PATCH, DELETE"

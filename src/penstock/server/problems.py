@@ -13,10 +13,59 @@ import msgspec
 
 from penstock import errors
 from penstock.errors import PenstockError
-from penstock.server import refusals
 
 PROBLEM_JSON = "application/problem+json"
 RETRY_LATER_S = 1.0  # where nobody knows better
+
+
+# -- what the server itself refuses, before the broker hears of it ---------------------------------
+
+
+class Refused(PenstockError):
+    """A request is not as HTTP or this interface wants it."""
+
+
+class NoSuchRoute(Refused):
+    """There is nothing at that path."""
+
+
+class MethodNotAllowed(Refused):
+    """The path is right, the method is not; `allowed` says which are."""
+
+    def __init__(self, message: str, allowed: str) -> None:
+        super().__init__(message)
+        self.allowed = allowed
+
+
+class RequestTooSlow(Refused):
+    """The headers or the body took longer to arrive than the limit."""
+
+
+class BodyTooLarge(Refused):
+    """The body is larger than the limit."""
+
+
+class UrlTooLong(Refused):
+    """The URL is longer than the limit."""
+
+
+class HeadersTooLarge(Refused):
+    """There are more headers than the limit, or they are larger."""
+
+
+class BodyCompressed(Refused):
+    """The body is compressed; only plain ones are read."""
+
+
+class NotJson(Refused):
+    """The route takes JSON, and the content type says that the body is not."""
+
+
+class OriginRefused(Refused):
+    """A page of another site asks for a change, and its origin is not one of those configured."""
+
+
+# -- the table -------------------------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
@@ -33,19 +82,19 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.TooLarge: Kind(400, "too_large"),
     errors.PayloadTooLarge: Kind(413, "payload_too_large"),
     errors.AddressRefused: Kind(400, "address_refused"),
-    refusals.Refused: Kind(400, "bad_request"),
-    refusals.NoSuchRoute: Kind(404, "no_such_route"),
-    refusals.MethodNotAllowed: Kind(405, "method_not_allowed"),
-    refusals.RequestTooSlow: Kind(408, "request_too_slow"),
-    refusals.BodyTooLarge: Kind(413, "body_too_large"),
-    refusals.UrlTooLong: Kind(414, "url_too_long"),
-    refusals.BodyCompressed: Kind(415, "body_compressed"),
-    refusals.NotJson: Kind(415, "not_json"),
-    refusals.HeadersTooLarge: Kind(431, "headers_too_large"),
+    Refused: Kind(400, "bad_request"),
+    NoSuchRoute: Kind(404, "no_such_route"),
+    MethodNotAllowed: Kind(405, "method_not_allowed"),
+    RequestTooSlow: Kind(408, "request_too_slow"),
+    BodyTooLarge: Kind(413, "body_too_large"),
+    UrlTooLong: Kind(414, "url_too_long"),
+    BodyCompressed: Kind(415, "body_compressed"),
+    NotJson: Kind(415, "not_json"),
+    HeadersTooLarge: Kind(431, "headers_too_large"),
     # who the caller is
     errors.KeyRefused: Kind(401, "key_refused"),
     errors.NotAllowed: Kind(403, "not_allowed"),
-    refusals.OriginRefused: Kind(403, "origin_refused"),
+    OriginRefused: Kind(403, "origin_refused"),
     # what is there
     errors.NoSuchNamespace: Kind(404, "no_such_namespace"),
     errors.NoSuchQueue: Kind(404, "no_such_queue"),
@@ -126,10 +175,28 @@ def problem_of(error: BaseException, **more: Any) -> Problem:
         more["retry_after_s"] = after_s
     if kind.status == 401:
         headers["www-authenticate"] = "Bearer"
-    if isinstance(error, refusals.MethodNotAllowed):
+    if isinstance(error, MethodNotAllowed):
         headers["allow"] = error.allowed
     if isinstance(error, PenstockError):
         detail = str(error) or type(error).__doc__ or ""
     else:
         detail = "something went wrong inside the server: its log says what, under the request_id"
     return Problem(kind.status, kind.code, detail, headers, more)
+
+
+# -- dialects: everything that is refused at their paths has their shape ---------------------------
+
+_FIRST_PARTS = frozenset(
+    {b"v1", b"namespaces", b"messages", b"subscriptions", b"health", b"healthz"}
+)
+
+
+def is_of_a_dialect(url: bytes) -> bool:
+    """Is it a path of RivetQ or EpochQueue, or below one? A query may follow."""
+    parts = url.partition(b"?")[0].split(b"/", 3)
+    return parts[1:3] == [b"api", b"stats"] or (len(parts) > 1 and parts[1] in _FIRST_PARTS)
+
+
+def as_said_at(url: bytes, problem: Problem) -> Problem:
+    """The problem in the shape that clients of this URL know."""
+    return problem._replace(is_plain=True) if is_of_a_dialect(url) else problem

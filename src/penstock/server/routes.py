@@ -7,7 +7,7 @@ from urllib.parse import unquote
 import httptools
 
 from penstock.broker import DEFAULT_NAMESPACE, QueueName
-from penstock.server.refusals import MethodNotAllowed, NoSuchRoute, Refused
+from penstock.server.problems import MethodNotAllowed, NoSuchRoute, Refused
 
 Handler = Callable[[Any], Any]  # see `call`; of a WebSocket: see `ws.stream`
 _MOST_REMEMBERED = 4096
@@ -102,6 +102,9 @@ class RouteTable:
 
     def find(self, method: str, url: bytes) -> tuple[Target, bytes]:
         """Return where a URL leads to, and its query string. Raise if there is nothing."""
+        target = self._remembered.get((method, url))  # of a URL without a query
+        if target is not None:
+            return target, b""
         path, query = split_url(url)
         target = self._remembered.get((method, path))
         if target is None:

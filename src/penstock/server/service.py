@@ -19,7 +19,7 @@ from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
 from penstock.server.off_loop import OffLoop
-from penstock.server.refusals import Refused
+from penstock.server.problems import Refused
 from penstock.server.replies import Replies
 from penstock.server.routes import RouteTable
 from penstock.server.settings import ServerSettings

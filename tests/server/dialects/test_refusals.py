@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.server.dialects import epochqueue, rivetq
-from penstock.server.dialects.own_errors import is_of_a_dialect
+from penstock.server.problems import is_of_a_dialect
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.ws import epochqueue as epochqueue_stream
 from tests.server.running import RunningServer

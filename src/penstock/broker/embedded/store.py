@@ -163,6 +163,10 @@ class EmbeddedStore:
         return self._directory.create(queue, settings)
 
     def info(self, queue: QueueName) -> Future[QueueInfo]:
+        found = self._directory.shelf.get(queue)
+        if found is not None:
+            return _done(found.info)
+
         async def info() -> QueueInfo:
             return (await self._directory.shelf.opened(queue)).info
 

@@ -14,7 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType
 from penstock.broker import Verb
 from penstock.errors import TooManyRequests
 from penstock.server.call import Answer, Call, encode
-from penstock.server.refusals import NoSuchRoute
+from penstock.server.problems import NoSuchRoute
 from penstock.server.replies import Reply
 from penstock.server.rest.endpoint import Endpoint, Parameter
 

@@ -15,7 +15,7 @@ from penstock.model import NewMessage, Published, TypedPayload
 from penstock.server import strict_json
 from penstock.server.call import Answer, Call, encode, media_type
 from penstock.server.off_loop import from_base64, size_of_many
-from penstock.server.refusals import NotJson
+from penstock.server.problems import NotJson
 from penstock.server.replies import JSON
 from penstock.server.rest.endpoint import QUEUE, Endpoint, Parameter
 from penstock.server.rest.query import Query, unix_seconds, unix_seconds_of_query

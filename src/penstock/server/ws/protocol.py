@@ -17,9 +17,7 @@ from websockets.server import ServerProtocol
 
 from penstock.errors import PenstockError, Unavailable
 from penstock.server import cors
-from penstock.server.dialects.own_errors import as_said_at
-from penstock.server.problems import problem_of
-from penstock.server.refusals import Refused
+from penstock.server.problems import Refused, as_said_at, problem_of
 from penstock.server.routes import Target
 from penstock.server.service import Service
 
