@@ -261,6 +261,13 @@ def publish_nested(victim: Victim) -> None:
     victim.call("POST", f"{QUEUE}/lease")
 
 
+def publish_keys(victim: Victim) -> None:
+    for count in (590_000, 99_000):
+        payload = json.dumps({str(number): 1 for number in range(count)}).encode()
+        for _ in range(3):
+            victim.call("POST", f"{QUEUE}/messages", b'{"payload":%s}' % payload)
+
+
 def publish_batch(victim: Victim) -> None:
     body = json.dumps([{"payload": n, "priority": n % 9} for n in range(100_000)]).encode()
     victim.call("POST", f"{QUEUE}/messages", body)
@@ -306,6 +313,7 @@ CASES: dict[str, tuple[Callable[[Victim], None], Callable[[Victim], None]]] = {
     "publish and lease 16 MiB as base64": (nothing, publish_base64),
     "publish and lease 16 MiB, gzip": (nothing, publish_compressed),
     "publish and lease 5 million objects": (nothing, publish_nested),
+    "publish 590,000 and 99,000 distinct keys": (nothing, publish_keys),
     "publish a batch of 100,000 with options": (nothing, publish_batch),
     "lease and nack 10,000": (many_small, lease_and_nack_many),
     "metrics and listing of 1,000 queues": (thousand_queues, look_at_all),
