@@ -414,6 +414,8 @@ WORKLOADS = {
         penstock_enqueue,
         penstock_enqueue_batch,
         penstock_lease,
+        penstock_general,
+        penstock_publish_keyed,
         penstock_lease_batch,
         waiting_rates,
     )

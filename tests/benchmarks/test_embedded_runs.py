@@ -15,6 +15,7 @@ BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
 ROWS = {
     "enqueue",
     "dequeue",
+    "general",
     "lease",
     "enqueue_batch",
     "dequeue_batch",
