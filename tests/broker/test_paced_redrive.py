@@ -7,7 +7,7 @@ import pytest
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
 from penstock.broker.store import Settlement, save_document
-from penstock.errors import InvalidInput, LedgerError, NoSuchQueue
+from penstock.errors import CorruptLedger, InvalidInput, LedgerError, NoSuchQueue
 from penstock.names import QueueName
 from penstock.operations import Discard, GetStats, Redrive
 from tests.broker.conftest import OpenBroker
@@ -57,7 +57,7 @@ async def test_a_dry_run_and_a_bad_rate_change_nothing(open_broker: OpenBroker) 
     async with open_broker() as broker:
         await kill(broker, 3)
         assert await broker.run(ANN, Redrive(dry_run=True), QUEUE) == 3
-        for rate in (-1, 1e10, float("nan")):
+        for rate in (-1, 0, 1e10, float("nan")):
             with pytest.raises(InvalidInput):
                 await broker.redrive_paced(ANN, QUEUE, Redrive(), rate)
         await asyncio.sleep(10)
@@ -105,17 +105,38 @@ async def test_a_limit_holds_over_a_restart(open_broker: OpenBroker) -> None:
         assert (stats.ready, stats.dead) == (6, 4)
 
 
-async def test_a_document_that_cannot_be_read_leaves_the_rest_dead(
-    open_broker: OpenBroker,
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        b"{",
+        b'["\xff"]',
+        b'[{"id": "1", "queue": ["shop", "orders"], "rate_per_s": 1, "redrive": {"nope": 1}}]',
+        b'[{"id": "1", "queue": ["../", "orders"], "rate_per_s": 1, "redrive": {}}]',
+        b'[{"id": "1", "queue": ["shop", "orders"], "rate_per_s": 0, "redrive": {}}]',
+    ],
+)
+async def test_a_damaged_document_refuses_new_redrives_and_is_not_overwritten(
+    open_broker: OpenBroker, damaged: bytes
 ) -> None:
     async with open_broker() as broker:
         await kill(broker, 3)
         await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
         await asyncio.sleep(0.5)
-        await save_document(broker.store, "redrives.json", b"{")
+        await save_document(broker.store, "redrives.json", damaged)
+        await asyncio.sleep(20)  # the end of the running redrive changes nothing either
+        assert await ready(broker) == 3
+        assert await broker.store.load_document("redrives.json") == damaged
+        await kill(broker, 1)
     async with open_broker() as broker:
+        with pytest.raises(CorruptLedger, match=r"redrives\.json cannot be read"):
+            await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
         await asyncio.sleep(20)
-        assert await ready(broker) == 1
+        assert await ready(broker) == 3
+        assert await broker.store.load_document("redrives.json") == damaged
+        await save_document(broker.store, "redrives.json", None)  # as if moved away
+        assert await broker.redrive_paced(ANN, QUEUE, Redrive(), 1) == 1
+        await asyncio.sleep(20)
+        assert await ready(broker) == 4
 
 
 async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(

@@ -443,7 +443,7 @@ class Broker:
         It goes on after a restart, or on another broker of the store.
         """
         self.admit(caller, redrive.verb, queue.namespace)
-        check_number("max_rate", max_rate, 0, 1e9)
+        check_number("max_rate", max_rate, 1e-6, 1e9)
         return self._paced.redrive(queue, redrive, rate_per_s=max_rate)
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:

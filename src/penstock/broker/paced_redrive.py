@@ -1,7 +1,8 @@
 """Redrive at a limited rate: a number of dead letters a second, so that consumers keep up.
 
 The redrives that are not finished are a document of the store. One broker at a time runs each; it
-goes on after a restart, or on another broker if the first one dies.
+goes on after a restart, or on another broker if the first one dies. While the document is damaged,
+redrives are refused, so that it is not overwritten.
 """
 
 import asyncio
@@ -10,13 +11,14 @@ import math
 import secrets
 from asyncio import Future
 from dataclasses import fields, replace
+from typing import Annotated
 
 import msgspec
 
 from penstock.broker.ownership import Ownership, Renewal
 from penstock.broker.store import Store, update_document
 from penstock.clock import Clock
-from penstock.errors import InvalidInput, NoSuchMessage, PenstockError, QuotaExceeded
+from penstock.errors import CorruptLedger, InvalidInput, NoSuchMessage, PenstockError, QuotaExceeded
 from penstock.model import NS
 from penstock.names import QueueName
 from penstock.operations import Redrive
@@ -34,7 +36,7 @@ class _Job(msgspec.Struct, frozen=True):
 
     id: str
     queue: tuple[str, str]
-    rate_per_s: float
+    rate_per_s: Annotated[float, msgspec.Meta(gt=0)]
     redrive: dict[str, object]
 
     def operation(self) -> Redrive:
@@ -181,10 +183,15 @@ class PacedRedrives:
 
 
 def _load(document: bytes | None) -> dict[str, _Job]:
-    """Return the redrives of a document. One that cannot be read holds none: they stay dead."""
+    """Return the redrives of a document. Raise CorruptLedger if it cannot be read."""
     try:
         jobs = msgspec.json.decode(document, type=list[_Job]) if document else []
-    except msgspec.DecodeError as error:
-        log.error("the broker's document %s cannot be read: %s", _DOCUMENT, error)
-        return {}
+        for job in jobs:
+            QueueName.checked(*job.queue)
+            job.operation()
+    except (msgspec.DecodeError, ValueError, TypeError) as error:
+        raise CorruptLedger(
+            f"the broker's document {_DOCUMENT} cannot be read ({error}): "
+            f"repair it, or move it away to start without its redrives, and restart the broker"
+        ) from None
     return {job.id: job for job in jobs}
