@@ -9,7 +9,7 @@ import typer
 
 from penstock.cli.formatting import number, printable, size
 from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, argument, option, time_option
-from penstock.cli.spark_run import Metrics, job_run
+from penstock.cli.spark_run import Metrics, count_batches, job_run
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
 
@@ -253,9 +253,4 @@ def stream(
             once=once,
             interval_s=interval,
         )
-        try:
-            query.awaitTermination()
-        except KeyboardInterrupt:
-            query.stop()
-        done = query.recentProgress
-        run.result = {"batches": len(done), "rows": sum(one["numInputRows"] for one in done)}
+        run.result = count_batches(query)

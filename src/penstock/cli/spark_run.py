@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _POLL_S = 0.25  # Spark does not notify Python of its progress
+_PROGRESS_POLL_S = 1  # a streaming query runs far fewer than 100 batches in this time
 _FIGURES = ("spark_jobs", "stages", "tasks", "failed_tasks")
 _OWN_ERROR = re.compile(r"penstock\.[\w.]+: ")  # in a line of a stack trace
 
@@ -96,6 +97,37 @@ def job_run(
         if metrics is not None:
             seconds = (clock.monotonic_ns() - began_ns) / 1e9
             _write(metrics, job, started_ns, seconds, figures, error)
+
+
+def count_batches(query: Any) -> dict[str, int]:
+    """Wait until a streaming query ends or Ctrl-C. Return its numbers of batches and rows.
+
+    Spark keeps only the last 100 progress reports, so they are read while the query runs. Batch
+    ids only grow. A report without rows is of a batch that did not run, or not yet.
+    """
+    batches = rows = 0
+    last_id = -1
+    newest_read = None
+
+    def read() -> None:
+        nonlocal batches, rows, last_id, newest_read
+        newest = query.lastProgress
+        if newest is None or newest == newest_read:
+            return
+        for report in query.recentProgress:
+            if report["batchId"] > last_id and report["numInputRows"]:
+                last_id = report["batchId"]
+                batches += 1
+                rows += report["numInputRows"]
+        newest_read = newest
+
+    try:
+        while not query.awaitTermination(_PROGRESS_POLL_S):
+            read()
+    except KeyboardInterrupt:
+        query.stop()
+    read()
+    return {"batches": batches, "rows": rows}
 
 
 @contextmanager
