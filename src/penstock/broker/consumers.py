@@ -1,9 +1,7 @@
-"""A holder of messages that are pushed to it: never more than its credit are unsettled, neither in
-number nor in bytes.
+"""Push messages to a holder, limited by its credit in number and in bytes.
 
-What has nothing to do with the way messages travel is here, so that WebSockets, gRPC and webhooks
-push alike: waiting for messages and for credit, counting what is held, and giving everything back
-when the holder goes away.
+This part does not depend on the transport; WebSockets and webhooks share it. It waits for messages
+and for credit, counts unsettled messages, and releases them when the holder disconnects.
 """
 
 import asyncio
@@ -23,26 +21,26 @@ from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MOST_CREDIT = 10_000
 _SHORTEST_WAIT_S = 1.0
-_MOST_AT_ONCE = 100  # leased by one call: the others who wait get their turn in between
+_MOST_AT_ONCE = 100  # leased by one call, so that other consumers have their turn
 
 
 def check_credit(credit: object) -> int:
-    """How many messages may be unsettled at a time; 0 stops the flow."""
+    """Return a checked credit: the maximum number of unsettled messages. 0 stops the flow."""
     return check_whole("credit", credit, 0, MOST_CREDIT)
 
 
 class _Holding(NamedTuple):
     """A message that is not settled."""
 
-    until_ns: int  # when its lease is over
+    until_ns: int  # end of its lease
     size: int
 
 
 class Consumer:
     """Leases messages of one queue for one holder, as its credit allows.
 
-    A message counts against the credit until it is settled or its lease is over. Beside the number,
-    its bytes count against `max_unsettled_bytes`; one message may always be unsettled.
+    A message counts against the credit until it is settled or its lease ends. Its bytes count
+    against `max_unsettled_bytes`; one message may always be unsettled.
     """
 
     def __init__(
@@ -70,19 +68,19 @@ class Consumer:
         self._held_bytes = 0
         self._being_settled: set[str] = set()
         self._asking: Future[list[LeasedMessage]] | None = None
-        self._changed = asyncio.Event()  # credit, what is held, or the end
+        self._changed = asyncio.Event()  # the credit, the held messages, or `_closed`
         self._found_queue = False
         self._closed = False
 
     @property
     def unsettled(self) -> int:
-        """How many messages the holder has now."""
+        """Return the number of unsettled messages."""
         self._drop_overdue()
         return len(self._held)
 
     @property
     def unsettled_bytes(self) -> int:
-        """How many bytes they have."""
+        """Return the size of the unsettled messages."""
         self._drop_overdue()
         return self._held_bytes
 
@@ -91,14 +89,14 @@ class Consumer:
         return self._credit
 
     def set_credit(self, credit: int) -> None:
-        """From now on, so many may be unsettled. What is held already stays held."""
+        """Change the maximum number of unsettled messages. Messages already held stay held."""
         self._credit = check_credit(credit)
         self._changed.set()
         if self._free() <= 0:
             self._stop_asking()
 
     async def next(self) -> list[LeasedMessage]:
-        """The next messages, as soon as there are some and credit for them; none: it was closed."""
+        """Wait for messages and credit, and return the next messages; none after `close`."""
         while not self._closed:
             if self._free() <= 0:
                 await self._wait(self._until_next_deadline_s())
@@ -113,25 +111,25 @@ class Consumer:
                 await self._wait(_SHORTEST_WAIT_S)
                 continue
             if leased is None:
-                continue  # there is no credit any more, or it was closed
+                continue  # the credit was withdrawn, or the consumer was closed
             taken = self._take(leased)
             if taken:
                 return taken
             if self._loop.time() - began_s < _SHORTEST_WAIT_S:
-                # Nobody may wait there: it is switched off, or the broker stops. Asking again and
-                # again would take the whole loop.
+                # The lease did not wait: waiting is switched off, or the broker stops. Without a
+                # pause, this would be a busy loop.
                 await self._wait(_SHORTEST_WAIT_S)
         return []
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        """As `Broker.settle`; what is settled makes room for more."""
+        """Settle like `Broker.settle`. Settled messages free their credit."""
         settled = self._broker.settle(self._caller, settlements)
         self._being_settled.update(one.receipt for one in settlements)
         settled.add_done_callback(lambda done: self._settled(settlements, done))
         return settled
 
     def close(self) -> None:
-        """The holder is gone: what it did not settle is ready again, and no attempt is spent."""
+        """Release all unsettled messages, without using up an attempt."""
         if self._closed:
             return
         self._closed = True
@@ -146,7 +144,7 @@ class Consumer:
     async def _lease(self) -> list[LeasedMessage] | None:
         broker = self._broker
         if self._found_queue and not broker.has_queue(self._queue):
-            # Asking would make it again, under whoever deleted it.
+            # A lease would create the deleted queue again.
             raise NoSuchQueue(f"queue {self._queue} was deleted")
         self._asking = asking = broker.lease(
             self._caller,
@@ -162,11 +160,11 @@ class Consumer:
             leased = await asking
         except asyncio.CancelledError:
             if asking.done() and not asking.cancelled() and asking.exception() is None:
-                # They came in the very moment in which nobody wanted them any more.
+                # The messages arrived at the moment of the cancellation.
                 self._give_back([one.receipt for one in asking.result()])
             task = asyncio.current_task()
             if self._asking is None and not (task and task.cancelling()):
-                return None  # by us, see `_stop_asking`
+                return None  # cancelled by `_stop_asking`
             raise
         finally:
             self._asking = None
@@ -176,10 +174,10 @@ class Consumer:
     def _stop_asking(self) -> None:
         asking, self._asking = self._asking, None
         if asking is not None:
-            asking.cancel()  # nothing is lost by it
+            asking.cancel()  # the broker releases what it leased
 
     def _take(self, leased: list[LeasedMessage]) -> list[LeasedMessage]:
-        """Hold them; what came too late, or for credit that was taken back, is given back."""
+        """Hold leased messages. Release those above the credit, or all if closed."""
         room = 0 if self._closed else max(self._free(), 0)
         taken, rest = leased[:room], leased[room:]
         for one in taken:
@@ -190,7 +188,7 @@ class Consumer:
         return taken
 
     async def _wait(self, timeout_s: float | None) -> None:
-        """Until something changes, or the time is over."""
+        """Wait until something changes, or for `timeout_s`."""
         self._changed.clear()
         try:
             async with asyncio.timeout(timeout_s):
@@ -209,7 +207,7 @@ class Consumer:
         return self._held_bytes >= self._broker.settings.max_unsettled_bytes
 
     def _drop_overdue(self) -> None:
-        """Forget what the holder had for too long: it is somebody else's by now."""
+        """Forget messages whose lease has ended: the queue delivers them again."""
         now_ns = self._broker.clock.now_ns()
         overdue = [receipt for receipt, one in self._held.items() if one.until_ns <= now_ns]
         for receipt in overdue:
@@ -229,7 +227,7 @@ class Consumer:
     def _settled(self, settlements: Sequence[Settlement], done: Future[list[Outcome]]) -> None:
         self._being_settled.difference_update(one.receipt for one in settlements)
         if done.cancelled() or done.exception() is not None:
-            return  # what became of them is not known; their leases end by themselves
+            return  # the outcome is unknown; the leases end by themselves
         for settlement, outcome in zip(settlements, done.result(), strict=True):
             if settlement.verdict == "extend" and outcome.ok:
                 known = self._held.get(settlement.receipt)
@@ -249,10 +247,10 @@ class Consumer:
             )
         except PenstockError:
             return  # their leases end by themselves
-        released.add_done_callback(_heed)
+        released.add_done_callback(_ignore_error)
 
 
-def _heed(done: Future[list[Outcome]]) -> None:
-    """Nobody waits for this one; its error is no news."""
+def _ignore_error(done: Future[list[Outcome]]) -> None:
+    """Retrieve the error of a future that is not awaited, so that asyncio does not log it."""
     if not done.cancelled():
         done.exception()

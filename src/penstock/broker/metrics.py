@@ -1,7 +1,7 @@
-"""What the broker tells Prometheus. docs/broker.md lists it; a test compares the two.
+"""The broker's Prometheus metrics. docs/broker.md lists them; a test compares the two.
 
-What queues count (published, acked, dead, …) is counted by their state machine, once, where it
-happens, and read from there when somebody asks: so it is right after a restart as well.
+The state machine of each queue counts its messages (published, acked, dead, …). The counts are
+read from there on request, so they are correct after a restart too.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -44,12 +44,12 @@ _CAUSES: tuple[tuple[type[PenstockError], str], ...] = (
 
 
 def cause_of(error: PenstockError) -> str:
-    """Why something was refused, in one word of a fixed few."""
+    """Return the cause of a refusal: one of a fixed set of labels."""
     return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "other")
 
 
 class _Read(NamedTuple):
-    """One series that is read from the counts of a group."""
+    """A series that is read from the counts of a group."""
 
     name: str
     help: str
@@ -84,7 +84,7 @@ _GROUP_GAUGES = (
 
 
 class _QueueRead(NamedTuple):
-    """One series that is read from the counts of a queue."""
+    """A series that is read from the counts of a queue."""
 
     name: str
     help: str
@@ -140,7 +140,7 @@ class BrokerMetrics:
         )
         self.registry.register(self)
 
-    # -- told --------------------------------------------------------------------------------------
+    # -- recording ---------------------------------------------------------------------------------
 
     def refused(self, error: PenstockError) -> None:
         self._rejected.labels(cause_of(error)).inc()
@@ -150,23 +150,23 @@ class BrokerMetrics:
         self._batch.observe(answers)
 
     def webhook_delivered(self, outcome: str) -> None:
-        """`outcome` must be one of a fixed few."""
+        """Count a delivery. `outcome` must be one of a fixed set."""
         self._webhooks.labels(outcome).inc()
 
-    # -- asked -------------------------------------------------------------------------------------
+    # -- reading -----------------------------------------------------------------------------------
 
     def page(self, queues: Sequence[tuple[QueueName, Stats]]) -> bytes:
-        """All series, with the counts of these queues."""
+        """Return all series, with the counts of these queues."""
         self._queues = queues
         return generate_latest(self.registry)
 
     @property
     def queues(self) -> Sequence[tuple[QueueName, Stats]]:
-        """The queues that the page shows now; a page of a million series would help nobody."""
+        """Return the queues that the page shows: a limited number, to limit the series."""
         return self._queues[:MAX_SERIES_QUEUES]
 
     def rejections(self, cause: str) -> float:
-        """How many calls were refused by one of the causes."""
+        """Return the number of calls refused for a cause."""
         samples = (one for metric in self._rejected.collect() for one in metric.samples)
         total = "penstock_rejected_total"
         return sum(
@@ -174,7 +174,7 @@ class BrokerMetrics:
         )
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry: the series of the queues."""
+        """Return the series of the queues, for the registry."""
         shown = self.queues
         for read in _QUEUE_COUNTERS:
             counter = CounterMetricFamily(f"penstock_{read.name}", read.help, labels=_QUEUE)

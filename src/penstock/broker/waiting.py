@@ -1,7 +1,7 @@
-"""Calls that wait for messages: served in the order they came, woken by notices. Nothing polls.
+"""Calls that wait for messages: served first come, first served, woken by events, without polling.
 
 A message that becomes ready wakes one waiter. If several messages are ready and several calls wait,
-each gets a fair share before any gets more.
+each call gets a fair share.
 """
 
 import asyncio
@@ -17,11 +17,11 @@ from penstock.model import LeasedMessage
 from penstock.names import QueueName
 
 _TRY_AGAIN_S = 1.0
-_MAX_PROBES = 64  # attempts of a line at a time, if the store does not say how many are ready
+_MAX_PROBES = 64  # parallel attempts of a line, if the store does not report its ready count
 
 
 class _Waiter:
-    """One call that waits. It keeps its place in the line until it is answered."""
+    """A waiting call. It keeps its position in the line until it is answered."""
 
     __slots__ = (
         "again",
@@ -49,23 +49,23 @@ class _Waiter:
         self.holder = holder
         self.max_bytes = max_bytes
         self.attempt: Future[list[LeasedMessage]] | None = None
-        self.again = False  # something got ready while it was trying
-        self.size = 0  # bytes of its answer, which count until it is handed over
+        self.again = False  # a message became ready during the attempt
+        self.size = 0  # bytes of its answer, counted until it is delivered
         self.timer: asyncio.TimerHandle | None = None
 
 
 class Later:
-    """A wait that begins when its queue was made. It may be ended before."""
+    """A wait that starts when its queue has been created. It may be ended before."""
 
     __slots__ = ("is_over", "waiter")
 
     def __init__(self) -> None:
         self.is_over = False
-        self.waiter: _Waiter | None = None  # once it has begun
+        self.waiter: _Waiter | None = None  # set when the wait starts
 
 
 class _Line:
-    """The waiters of one group of one queue, in the order they came."""
+    """The waiters of one group of one queue, in order of arrival."""
 
     __slots__ = ("group", "probes", "queue", "waiters")
 
@@ -73,11 +73,11 @@ class _Line:
         self.queue = queue
         self.group = group
         self.waiters: deque[_Waiter] = deque()
-        self.probes = 1  # attempts at a time: doubled by a success, 1 again when nothing is ready
+        self.probes = 1  # parallel attempts: doubled by a success, reset to 1 if nothing is ready
 
 
 class WaitingLines:
-    """All who wait for messages, of all queues."""
+    """The waiting calls of all queues."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class WaitingLines:
         *,
         most: int,
     ) -> None:
-        """`answer_room` says how many bytes an answer may have now, or raises."""
+        """`answer_room` returns the maximum size of an answer now, or raises an error."""
         self._store = store
         self._give_back = give_back
         self._answer_room = answer_room
@@ -98,7 +98,7 @@ class WaitingLines:
         self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
         self._later: dict[Future[list[LeasedMessage]], Later] = {}  # by the answer to the call
         self._closed = False
-        self._planned: set[QueueName] = set()  # queues whose lines are served in a moment
+        self._planned: set[QueueName] = set()  # queues whose lines are about to be served
 
     def __len__(self) -> int:
         return len(self._by_answer)
@@ -115,20 +115,20 @@ class WaitingLines:
         max_bytes: int | None = None,
         later: Later | None = None,
     ) -> Future[list[LeasedMessage]]:
-        """Messages as soon as there are some; none when the time is over."""
+        """Return messages as soon as some are ready; none after `wait_s`."""
         if len(self._by_answer) >= self._most:
             raise TooManyRequests(
-                f"{self._most} calls are waiting for messages already (max_waiters): try again "
-                f"later, or ask without waiting",
+                f"{self._most} calls are waiting for messages already (max_waiters): retry later, "
+                f"or lease without waiting",
                 _TRY_AGAIN_S,
             )
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
         line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group))
-        self._store.watch(queue)  # before the first try, so that nothing comes in between unseen
+        self._store.watch(queue)  # before the first attempt, so that no message is missed
         self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
-        # Whoever comes after the close gets what is ready, and does not wait for more.
+        # After `close`, a call gets the ready messages without waiting.
         is_over = self._closed
         if later is not None:
             later.waiter = waiter
@@ -140,12 +140,12 @@ class WaitingLines:
         return waiter.answer
 
     def expect(self, answer: "Future[list[LeasedMessage]]", later: Later) -> None:
-        """Let `end_wait` end the wait of a call that has not begun."""
+        """Let `end_wait` end a wait that has not started yet."""
         self._later[answer] = later
         answer.add_done_callback(self._later.pop)
 
     def end_wait(self, answer: "Future[list[LeasedMessage]]") -> None:
-        """Answer a call with what it got so far. A call that does not wait is left alone."""
+        """End the wait of a call now. Ignore a call that does not wait."""
         later = self._later.get(answer)
         if later is not None:
             later.is_over = True
@@ -155,19 +155,19 @@ class WaitingLines:
             self._time_is_over(waiter)
 
     def on_ready(self, queue: QueueName) -> None:
-        """Something of the queue may be ready. Those who wait are served in a moment, once."""
+        """Serve the waiters of a queue soon, once, because messages may be ready."""
         if queue in self._lines and queue not in self._planned:
             self._planned.add(queue)
             asyncio.get_running_loop().call_soon(self._serve_queue, queue)
 
     def gone(self, queue: QueueName) -> None:
-        """The queue was deleted: those who wait are told."""
+        """Answer the waiters of a deleted queue with NoSuchQueue."""
         for line in list(self._lines.get(queue, {}).values()):
             for waiter in list(line.waiters):
                 self._answer(waiter, NoSuchQueue(f"queue {queue} was deleted"))
 
     def close(self) -> None:
-        """Answer everyone: nothing came. From now on nobody waits."""
+        """Answer all waiters without messages. Later calls do not wait."""
         self._closed = True
         for lines in list(self._lines.values()):
             for line in list(lines.values()):
@@ -230,12 +230,12 @@ class WaitingLines:
     ) -> None:
         waiter.attempt = None
         if attempt.cancelled():
-            return  # the waiter is gone, and cancelled its attempt
+            return  # the waiter was cancelled, and its attempt with it
         error = attempt.exception()
         if error is not None:
             self._answer(waiter, error)
         elif attempt.result():
-            if waiter.answer.done():  # cancelled a moment ago
+            if waiter.answer.done():  # just cancelled
                 self._give_back(attempt.result())
             else:
                 leased = attempt.result()
@@ -244,11 +244,11 @@ class WaitingLines:
                 waiter.answer.set_result(leased)
             line.probes = min(2 * line.probes, _MAX_PROBES)
             if len(line.waiters) > 1:
-                self._serve(line, at_least=0)  # more may be ready than was known
+                self._serve(line, at_least=0)  # more messages may be ready
         else:
             line.probes = 1
             if waiter.timer is None:
-                self._answer(waiter, None)  # its time was over while it tried
+                self._answer(waiter, None)  # its time ended during the attempt
             elif waiter.again:
                 self._serve(line)
 
@@ -256,7 +256,7 @@ class WaitingLines:
         waiter.timer = None
         if waiter.attempt is None:
             self._answer(waiter, None)
-        # Else it is about to get something, and does.
+        # Else `_attempted` answers it.
 
     @staticmethod
     def _answer(waiter: _Waiter, error: BaseException | None) -> None:
@@ -268,7 +268,7 @@ class WaitingLines:
             waiter.answer.set_exception(error)
 
     def _leave(self, line: _Line, waiter: _Waiter) -> None:
-        """It was answered, or nobody waits for the answer any more."""
+        """Remove a waiter that was answered or cancelled."""
         self._held.bytes -= waiter.size
         if waiter.timer is not None:
             waiter.timer.cancel()
@@ -276,7 +276,7 @@ class WaitingLines:
         del self._by_answer[waiter.answer]
         self._store.unwatch(line.queue)
         if waiter.answer.cancelled() and waiter.attempt is not None:
-            waiter.attempt.cancel()  # the store gives back what it had leased
+            waiter.attempt.cancel()  # the store releases what it leased
         if not line.waiters:
             lines = self._lines[line.queue]
             if lines.get(line.group) is line:

@@ -62,7 +62,7 @@ class DeadPage(NamedTuple):
 
 
 def _only_over_http(kind: type[Any]) -> Answer[Any]:
-    """Return the answer of a page: its JSON depends on the route, which makes it."""
+    """Return the answer type of a page. Its JSON is made by the route."""
 
     def refuse(value: Any) -> Any:
         raise TypeError(f"a {kind.__name__} is encoded by its route")
@@ -102,8 +102,7 @@ class Browse(Operation[Page]):
     after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0  # the page starts after this one
     limit: Annotated[int, Between(1, MAX_ROWS)] = 50
     budget: Annotated[int, Between(1, MAX_BUDGET)] = 10_000  # maximum number of messages read
-    # Of the page; it has at least one row.
-    max_bytes: int = field(default=NO_BYTE_LIMIT, init=False)
+    max_bytes: int = field(default=NO_BYTE_LIMIT, init=False)  # a page has at least one row
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +181,7 @@ class ListHistory(MessageOperation[list[HistoryEvent]]):
 
 @dataclass(frozen=True, slots=True)
 class GetStats(Operation[Stats]):
-    """Return the counts of a queue. They are kept, not counted: looking costs always the same."""
+    """Return the counts of a queue, in constant time: they are kept up to date."""
 
     verb = Verb.READ
     answer: ClassVar[Answer[Stats]] = _only_over_http(Stats)

@@ -37,7 +37,7 @@ def _check_position(operation: "Seek | CreateGroup") -> None:
 
 @dataclass(frozen=True, slots=True)
 class Seek(Operation[int]):
-    """Deliver from a position on, again if need be: "beginning", "end", a seq, an id or a time.
+    """Deliver from a position on, again if necessary: "beginning", "end", a seq, an id or a time.
 
     Return the seq that is delivered next.
     """
@@ -74,7 +74,7 @@ class ListGroups(Operation[list[str]]):
 class CreateGroup(Operation[bool]):
     """Create a group that starts at the beginning (the default), the end, a seq, an id or a time.
 
-    Return False if there is one of that name: it is left as it is.
+    Return False if a group of that name exists. It is not changed.
     """
 
     verb = Verb.CONSUME
@@ -99,7 +99,7 @@ class CreateGroup(Operation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteGroup(Operation[None]):
-    """Forget a group and everything about it; `main` always stays."""
+    """Delete a group with its state. The group `main` cannot be deleted."""
 
     verb = Verb.MANAGE
     route = Route("DELETE", "/groups/{name}", 204)
@@ -116,7 +116,7 @@ class DeleteGroup(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class Cancel(MessageOperation[bool]):
-    """Take a message out of every group. Return False if it was done already."""
+    """Remove a message from every group. Return False if it was done already."""
 
     verb = Verb.MANAGE
     route = Route("DELETE", "")
@@ -129,7 +129,7 @@ class Cancel(MessageOperation[bool]):
 
 @dataclass(frozen=True, slots=True)
 class Purge(Operation[int]):
-    """Remove all messages that wait, in one group or in all. Return the number of deliveries."""
+    """Remove all waiting messages, in one group or in all. Return the number of deliveries."""
 
     verb = Verb.MANAGE
     route = Route("POST", "/purge")
@@ -160,9 +160,9 @@ class CancelDeliverable(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class ReleaseHolder(Operation[int]):
-    """Give back all messages of a holder that no longer exists. Return how many.
+    """Release all messages of a holder that no longer exists. Return their number.
 
-    They are ready again, and no attempt is spent.
+    They are ready again at once, and the attempt does not count.
     """
 
     verb = Verb.CONSUME
@@ -251,7 +251,7 @@ class Resume(Operation[None]):
 class Compact(Operation[int]):
     """Free disk space that no group and no retention setting needs. Return the bytes freed.
 
-    With `seal`, the last segment goes as well if nothing in it is needed.
+    With `seal`, the last segment is removed as well if none of its messages is needed.
     """
 
     verb = Verb.MANAGE

@@ -91,14 +91,14 @@ class Operation(Generic[A_co]):
                 object.__setattr__(self, name, checked)
 
     def with_internal(self, name: str, value: object) -> Self:
-        """Return a copy with a field set that is no argument: `max_bytes`, say."""
+        """Return a copy with an internal field set, such as `max_bytes`."""
         copied = copy(self)
         object.__setattr__(copied, name, value)
         return copied
 
 
 class MessageOperation(Operation[A_co]):
-    """An operation on one message, which its `id` names: the id also says which queue it is of."""
+    """An operation on one message. Its `id` identifies the queue as well."""
 
     __slots__ = ()
     id: str
@@ -146,7 +146,7 @@ class Moment(NamedTuple):
 
 
 class Words(NamedTuple):
-    """Text that has an UTF-8 form."""
+    """Text that can be encoded as UTF-8."""
 
     def __call__(self, name: str, value: Any) -> Any:
         if not isinstance(value, str):
@@ -187,12 +187,12 @@ def field_notes(operation: Any) -> tuple[FieldNote, ...]:
     return tuple(
         FieldNote(field.name, *_split(hints[field.name]))
         for field in fields(operation)
-        if field.init  # the others are the broker's to set
+        if field.init  # the broker sets the others
     )
 
 
 def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
-    """Return a type and the checks that annotate it, or a part of a union that it is."""
+    """Return a type and the checks that annotate it, or that annotate a member of the union."""
     if hasattr(hint, "__metadata__"):
         return hint.__origin__, hint.__metadata__
     for part in get_args(hint):

@@ -20,8 +20,8 @@ class Nack(Operation[None]):
 
     The message is ready again after the queue's backoff, or after `delay`. When it was delivered
     `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it: `retry_info`,
-    `history` and `dead` show it. Other holders are not affected; to give a message back without
-    spending the attempt, use `release`.
+    `history` and `dead` show it. Other holders are not affected. To return a message without
+    counting the attempt, use `release`.
 
     `leased` is a leased message or its receipt, or several. Raise ReceiptInvalid if the lease ran
     out or was settled; then nothing is changed.
@@ -53,7 +53,7 @@ class Extend(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class Release(Operation[None]):
-    """Give a message back untouched: it is ready again at once, and no attempt is spent."""
+    """Release a message unchanged: it is ready again at once, and the attempt does not count."""
 
     verb = Verb.CONSUME
     answer = nothing()

@@ -1,8 +1,8 @@
-"""One commit loop for all queues: what was written in a round is synced together.
+"""One commit loop for all queues: group commit of everything written in a round.
 
-A round takes every queue that somebody waits for, syncs them in parallel, both logs of each (the
-disk makes one flush of it), and answers all who waited. Who comes meanwhile waits for the next.
-A call is told by an object with `succeed` and `fail`; a future is only one such object.
+A round takes every queue that has waiting calls, syncs both logs of each in parallel (the disk
+merges the flushes), and answers the calls. Calls that arrive in the meantime wait for the next
+round. A call is answered through an object with `succeed` and `fail`, such as a future's adapter.
 The syncs run in threads; everything else runs in the event loop, so nothing here needs a lock.
 """
 
@@ -20,14 +20,14 @@ from penstock.errors import LedgerClosed, PenstockError
 
 log = logging.getLogger("penstock.broker")
 _T = TypeVar("_T")
-_SMALL_BYTES = 4096  # a result that is handed over in a moment does not count any more
+_SMALL_BYTES = 4096  # smaller results do not count after the sync
 
 
 class Syncable(Protocol):
-    """What a round can sync."""
+    """Something a round can sync."""
 
     def syncs(self) -> list[Callable[[], None]]:
-        """Calls, each in a thread: when all have returned, what was written before is on disk."""
+        """Return functions for threads. When all have returned, earlier writes are on disk."""
 
 
 class _Waiting(NamedTuple):
@@ -51,7 +51,7 @@ class _ToFuture:
         self._commits = commits
         self._future = future
         self._on_lost = on_lost
-        self._size = size  # that counts until the result is handed over
+        self._size = size  # counts until the result is delivered
         if size:
             future.add_done_callback(self._handed_over)
 
@@ -59,7 +59,7 @@ class _ToFuture:
         if not self._future.done():
             self._future.set_result(result)
             return
-        self._commits.held_bytes -= self._size  # cancelled, but the result was there until now
+        self._commits.held_bytes -= self._size  # cancelled, but the result was held until now
         if self._on_lost is not None:
             self._on_lost(result)
 
@@ -75,7 +75,7 @@ class _ToFuture:
 
 
 class CommitLoop:
-    """Rounds of syncs. `observe` is told the seconds and the answers of each round."""
+    """Rounds of syncs. `observe` gets the duration and the number of answers of each round."""
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class CommitLoop:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
-        self.held_bytes = 0  # of results that wait, or are not handed over yet
+        self.held_bytes = 0  # of results that wait or are not delivered yet
 
     def when_durable(
         self,
@@ -101,10 +101,10 @@ class CommitLoop:
         on_lost: Callable[[_T], None] | None = None,
         size: int = 0,
     ) -> Future[_T]:
-        """The result, once everything that the queue wrote so far is on disk.
+        """Return the result once everything that the queue wrote so far is on disk.
 
-        If nobody waits for it any more by then, `on_lost` gets it. `size`: bytes of the result, to
-        be counted in `held_bytes` until it is handed over.
+        If the future was cancelled by then, `on_lost` gets the result. `size`: bytes of the
+        result, counted in `held_bytes` until it is delivered.
         """
         answer: Future[_T] = self._loop.create_future()
         late = size if size > _SMALL_BYTES else 0
@@ -115,7 +115,7 @@ class CommitLoop:
     def tell_when_durable(
         self, queue: Syncable, pending: Pending, result: Any, size: int = 0
     ) -> None:
-        """Tell `pending` its result once everything that the queue wrote so far is on disk.
+        """Answer `pending` once everything that the queue wrote so far is on disk.
 
         `size` counts in `held_bytes` until then.
         """
@@ -123,23 +123,23 @@ class CommitLoop:
         self.held_bytes += size
 
     def run(self, work: Callable[["HeldResult"], Coroutine[Any, Any, _T]]) -> "asyncio.Task[_T]":
-        """Run a task that says how large its result is."""
+        """Run a task that reports the size of its result."""
         held = HeldResult(self)
         task = self._loop.create_task(work(held))
         task.add_done_callback(held.let_go)
         return task
 
     def soon(self, queue: Syncable) -> None:
-        """Sync it in the next round, though nobody waits."""
+        """Sync a queue in the next round, without a waiting call."""
         self._add(queue, None)
 
     async def drained(self) -> None:
-        """When all that was asked for before is answered."""
+        """Wait until all earlier calls are answered."""
         while self._is_running or self._gathering:
             await self._idle.wait()
 
     async def close(self) -> None:
-        """Answer everyone, then end the threads."""
+        """Answer all calls, then end the threads."""
         self._closed = True
         await self.drained()
         self._threads.close()
@@ -147,57 +147,60 @@ class CommitLoop:
     def _add(self, queue: Syncable, waiting: _Waiting | None) -> None:
         if self._closed:
             raise LedgerClosed("the store is closed")
-        lot = self._gathering.get(queue)
-        if lot is None:
-            lot = self._gathering[queue] = []
+        calls = self._gathering.get(queue)
+        if calls is None:
+            calls = self._gathering[queue] = []
             if not self._is_running:
                 self._is_running = True
                 self._idle.clear()
-                # Not at once: what the loop has at hand now can share the round.
+                # Not at once: calls that the loop handles now can share the round.
                 self._loop.call_soon(self._start)
         if waiting is not None:
-            lot.append(waiting)
+            calls.append(waiting)
 
     def _start(self) -> None:
-        lots, self._gathering = self._gathering, {}
+        by_queue, self._gathering = self._gathering, {}
         started_ns = self._clock.monotonic_ns()
-        syncs = [(index, sync) for index, queue in enumerate(lots) for sync in queue.syncs()]
+        syncs = [(index, sync) for index, queue in enumerate(by_queue) for sync in queue.syncs()]
         left = len(syncs)
-        errors: list[Exception | None] = [None] * len(lots)
+        errors: list[Exception | None] = [None] * len(by_queue)
 
-        def one_is_done(index: int, error: Exception | None) -> None:
+        def on_synced(index: int, error: Exception | None) -> None:
             nonlocal left
             left -= 1
             errors[index] = errors[index] or error
             if not left:
-                self._finish(list(lots.values()), errors, started_ns)
+                self._finish(list(by_queue.values()), errors, started_ns)
 
         for index, sync in syncs:
-            self._threads.run(partial(_tried, sync), partial(one_is_done, index))
+            self._threads.run(partial(_try_sync, sync), partial(on_synced, index))
 
     def _finish(
-        self, lots: Sequence[list[_Waiting]], errors: Sequence[Exception | None], started_ns: int
+        self,
+        answered: Sequence[list[_Waiting]],
+        errors: Sequence[Exception | None],
+        started_ns: int,
     ) -> None:
         if self._gathering:
             self._start()  # first: the next sync runs while these are answered
         else:
             self._is_running = False
             self._idle.set()
-        self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, lots)))
-        for lot, error in zip(lots, errors, strict=True):
-            for pending, result, size in lot:
+        self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, answered)))
+        for calls, error in zip(answered, errors, strict=True):
+            for pending, result, size in calls:
                 self.held_bytes -= size
                 try:
                     if error is None:
                         pending.succeed(result)
                     else:
-                        pending.fail(_again(error))
-                except Exception as failure:  # the others must be told all the same
+                        pending.fail(_copy(error))
+                except Exception as failure:  # the other calls must be answered
                     log.error("a call could not be answered", exc_info=failure)
 
 
 class HeldResult:
-    """Bytes of a task's result, which count until the task's callbacks are called."""
+    """The bytes of a task's result, counted until the task's callbacks are called."""
 
     def __init__(self, commits: CommitLoop) -> None:
         self._commits = commits
@@ -211,7 +214,7 @@ class HeldResult:
         self._commits.held_bytes -= self._size
 
 
-def _tried(sync: Callable[[], None]) -> Exception | None:
+def _try_sync(sync: Callable[[], None]) -> Exception | None:
     try:
         sync()
     except Exception as error:
@@ -219,8 +222,8 @@ def _tried(sync: Callable[[], None]) -> Exception | None:
     return None
 
 
-def _again(error: Exception) -> Exception:
-    """The same error for another waiter, each with a traceback of its own."""
+def _copy(error: Exception) -> Exception:
+    """Return a copy of an error, so that each call gets a traceback of its own."""
     if not isinstance(error, PenstockError):
         return error
     copy = type(error)(*error.args)

@@ -1,7 +1,7 @@
-"""A queue that is open: the behaviours of the queue layer, answered when durable.
+"""An open queue: the behaviours of the queue layer, answered when durable.
 
-Everything is called in the event loop. What takes long (a search through the log, a compaction)
-is done in a thread and then answered.
+Everything is called in the event loop. Long work (a search through the log, a compaction) runs in
+a thread.
 """
 
 import asyncio
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from penstock.broker.embedded.timer import Timer
 
 _T = TypeVar("_T")
-_STAYS_LARGE_S = 10.0  # a queue is taken for one of large messages, after the last of them
+_STAYS_LARGE_S = 10.0  # after a large lease, leases run in a thread for this long
 
 
 class OpenQueue:
@@ -74,12 +74,12 @@ class OpenQueue:
         self._repeats = repeats
         self._background = background
         self._watchers = 0
-        self._large_until_s = 0.0  # until then, what is leased is read in a thread
-        self._largest_bytes = 0  # of the payloads that were leased until then
-        self._blocked: set[asyncio.Event] = set()  # of publishers that wait for room
+        self._large_until_s = 0.0  # until then, leases run in a thread
+        self._largest_bytes = 0  # the largest payload leased in that time
+        self._blocked: set[asyncio.Event] = set()  # of publishers waiting for room
         self.is_closing = False
         self.turn = asyncio.Lock()
-        self.is_occupied = False  # by a call in a thread, which no other may come beside
+        self.is_occupied = False  # a thread holds the queue's lock for long
         self._busy = 0  # calls in threads
         self._at_rest = asyncio.Event()
         self._at_rest.set()
@@ -91,12 +91,12 @@ class OpenQueue:
         return QueueInfo(self.name, ledger.identity, ledger.created_at_ns, self.core.settings)
 
     def syncs(self) -> list[Callable[[], None]]:
-        """For the commit loop."""
+        """Return the syncs of both logs, for the commit loop."""
         return self.core.ledger.syncs()
 
     @property
     def is_in_use(self) -> bool:
-        """Would anybody miss it if it were closed now? Leases and delays need its timer."""
+        """Return whether the queue must stay open: leases and delays need its timer."""
         state = self.core.state
         return bool(
             self._watchers
@@ -106,24 +106,24 @@ class OpenQueue:
 
     @property
     def sync_within_s(self) -> float | None:
-        """How soon what is written must be on disk though nobody waits; None: no such promise."""
+        """Return how soon writes must be on disk if no call waits for it; None: no limit."""
         settings = self.core.settings
         if settings.sync == "batch" or settings.sync == "interval":
             return settings.sync_interval_s
         return None
 
     async def finished(self) -> None:
-        """When all calls that are under way are answered. No new ones may come."""
+        """Wait until all running calls are answered. New calls are not allowed."""
         self.is_closing = True
         for changed in self._blocked:
-            changed.set()  # they need not wait for room that does not come
+            changed.set()  # stop waiting for room
         while self._busy:
             await self._at_rest.wait()
         if not self.core.ledger.is_stopped:
             await self._commits.when_durable(self, None)
 
     def last_stats(self) -> "ClosedStats":
-        """Its counts, to be shown while it is closed."""
+        """Return the counts to show while the queue is closed."""
         return ClosedStats(self._behaviours.inspecting.stats(), self.core.clock.monotonic_ns())
 
     # -- waiting for messages ----------------------------------------------------------------------
@@ -140,7 +140,7 @@ class OpenQueue:
             self.core.listeners.remove(self._arrived)
 
     def _arrived(self) -> None:
-        """Called by whoever publishes or settles: mostly this loop, but also a thread."""
+        """Report ready messages. Called from the loop, or from a thread that publishes."""
         try:
             asyncio.get_running_loop()
         except RuntimeError:
@@ -149,18 +149,18 @@ class OpenQueue:
             self._on_ready(self.name)
 
     def plan(self) -> None:
-        """Be woken when the next message is due or the next lease over."""
+        """Set the timer to the time when the next message is due or the next lease ends."""
         if self.is_occupied:
-            return  # by a call that has the lock, and plans when it is over
+            return  # the call that holds the lock plans when it ends
         with self.core.lock, self.core.change:
             wake_ns = self.core.next_wake_ns()
         if wake_ns is not None:
             self._timer.plan(self.name, wake_ns / 1e9)
 
     def wake(self) -> None:
-        """The time has come: let happen what is due."""
+        """Promote due messages and expire leases, when the timer fires."""
         if self.is_occupied:
-            return  # as above
+            return  # the call that holds the lock wakes the queue when it ends
         with self.core.lock, self.core.change:
             before = self.core.ledger.events.next_seq
             self.core.tick()
@@ -204,7 +204,7 @@ class OpenQueue:
         return self._durable_for(pending, published)
 
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
-        """Perhaps in a thread."""
+        """Publish, in the loop or in a thread."""
         publishing = self._behaviours.publishing
         if self._behaviours.all_plain(messages):
             ids = publishing.publish_plain_batch(messages)  # type: ignore[arg-type]
@@ -215,7 +215,7 @@ class OpenQueue:
         return publishing.publish(as_new(messages))
 
     async def _publish_when_room(self, new: list[NewMessage]) -> list[Published]:
-        """Wait for room, without a thread: any number may wait, and nobody else does for them."""
+        """Publish when there is room. The wait needs no thread and blocks no other call."""
         publishing, settings = self._behaviours.publishing, self.core.settings
         ends_at = self._loop.time() + settings.block_s
         changed = asyncio.Event()
@@ -229,7 +229,7 @@ class OpenQueue:
             while not (published := await self._try_publish(new)):
                 left_s = ends_at - self._loop.time()
                 if left_s <= 0:
-                    published = publishing.publish(new, block_s=0)  # says that the queue is full
+                    published = publishing.publish(new, block_s=0)  # raises QueueFull
                     break
                 changed.clear()
                 try:
@@ -238,7 +238,7 @@ class OpenQueue:
                 except TimeoutError:
                     pass
                 if self.is_closing:
-                    raise Unavailable(f"queue {self.name} is being closed: try again in a moment")
+                    raise Unavailable(f"queue {self.name} is closing: retry in a moment")
         finally:
             self._blocked.discard(changed)
             self.core.listeners.remove(wake)
@@ -298,7 +298,7 @@ class OpenQueue:
         return leased
 
     def _nothing_leased(self) -> None:
-        """But something expired, or a lease was over."""
+        """Sync the events of a lease without messages: expired messages or leases."""
         self._commits.soon(self)
         self._plan_next_of_keys()
 
@@ -308,8 +308,8 @@ class OpenQueue:
         return self._durable(leased, self._give_back, self._note_leased(leased, lease_s))
 
     def _note_leased(self, leased: list[LeasedMessage], lease_s: float | None) -> int:
-        """Plan the end of a lease, at the latest: what comes sooner was planned before. Return the
-        bytes of its payloads."""
+        """Plan the end of the new leases; earlier times are planned already. Return the size of
+        the payloads in bytes."""
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
         size = payload_bytes(leased)
         if size > LARGE_BYTES:
@@ -319,7 +319,7 @@ class OpenQueue:
         return size
 
     def _is_large(self, group: str, *, dead: bool) -> bool:
-        """Is it likely that a lease has much to read now?"""
+        """Return whether a lease is likely to read large messages."""
         if self._loop.time() >= self._large_until_s:
             self._large_until_s, self._largest_bytes = 0.0, 0
             return False
@@ -333,13 +333,13 @@ class OpenQueue:
         max_bytes: Callable[[], int],
         held: "HeldResult",
     ) -> list[LeasedMessage]:
-        """Lease when it is this call's turn. What it is about to read counts as held."""
+        """Lease in a thread, in this call's turn. The bytes it may read count as held."""
         most = reserved = 0
 
         def reserve() -> None:
             nonlocal most, reserved
             most, largest = max_bytes(), self._largest_bytes
-            reserved = max(min(most, n * largest), largest)  # it reads at least one
+            reserved = max(min(most, n * largest), largest)  # at least one message is read
             self._commits.held_bytes += reserved
 
         def give_back(working: Future[list[LeasedMessage]]) -> None:
@@ -373,7 +373,7 @@ class OpenQueue:
         dead: bool,
         max_bytes: int,
     ) -> list[LeasedMessage]:
-        """Perhaps in a thread."""
+        """Lease, in the loop or in a thread."""
         if dead:
             return self._behaviours.delivering.lease_dead(n, lease_s, group, holder, max_bytes)
         if n == 1 and lease_s is None and group == MAIN_GROUP_NAME and not holder:
@@ -383,7 +383,7 @@ class OpenQueue:
         return self._behaviours.delivering.lease(n, lease_s, group, holder, max_bytes)
 
     def _give_back(self, leased: list[LeasedMessage]) -> None:
-        """Nobody took them. Dead letters stay dead by it, others are ready again."""
+        """Release messages of a cancelled call. Dead letters stay dead, others become ready."""
         self._behaviours.settling.give_back(leased)
         self._commits.soon(self)
 
@@ -393,21 +393,21 @@ class OpenQueue:
             return self.core.group(group).waiting.ready
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
-        outcomes = settle_each(self._behaviours, self._repeats, settlements)
-        if any(one.verdict != "ack" for one in settlements):
-            self.plan()  # a nack is due again at some time
-        return self._durable(outcomes)
+        return self._durable(self._settle(settlements))
 
     def settle_for(
         self, pending: Pending, settlements: Sequence[Settlement]
     ) -> list[Outcome] | None:
+        return self._durable_for(pending, self._settle(settlements))
+
+    def _settle(self, settlements: Sequence[Settlement]) -> list[Outcome]:
         outcomes = settle_each(self._behaviours, self._repeats, settlements)
         if any(one.verdict != "ack" for one in settlements):
-            self.plan()  # a nack is due again at some time
-        return self._durable_for(pending, outcomes)
+            self.plan()  # a nacked message may be due later
+        return outcomes
 
     def run(self, operation: Operation[_T]) -> Future[_T]:
-        """Run any other operation; where, and whether its answer waits for the disk, it says."""
+        """Run any other operation. Its class says where, and whether the answer must be durable."""
         if isinstance(operation, Sync):
             return self._commits.when_durable(self, cast(_T, None))
         work = partial(run, self._behaviours, operation)
@@ -417,12 +417,12 @@ class OpenQueue:
         events = self.core.ledger.events
         before = events.next_seq
         answer = work()
-        if operation.writes or events.next_seq != before:  # leases may have been found to be over
+        if operation.writes or events.next_seq != before:  # it may have expired leases
             return self._durable(answer)
         return self._done(answer)
 
     def bytes(self) -> int:
-        """What the logs hold."""
+        """Return the size of both logs."""
         ledger = self.core.ledger
         return ledger.messages.size_bytes() + ledger.events.size_bytes()
 
@@ -434,7 +434,7 @@ class OpenQueue:
         return answer
 
     def _plan_next_of_keys(self) -> None:
-        """Whatever ends a message may begin the turn of the next of its key, which has a time."""
+        """Plan again if messages have keys: the next message of a key may be a delayed one."""
         for group in self.core.state.groups.values():
             if group.has_keys:
                 self.plan()
@@ -449,7 +449,7 @@ class OpenQueue:
         return self._commits.when_durable(self, result, on_lost, size)
 
     def _durable_for(self, pending: Pending, result: _T, size: int = 0) -> _T | None:
-        """Return the result if it need not be synced; else None, and `pending` is told."""
+        """Return the result if it need not be synced; else None, and `pending` gets it later."""
         self._plan_next_of_keys()
         if not self._waits_for_disk:
             return result
@@ -464,11 +464,11 @@ class OpenQueue:
         alone: bool = False,
         after: Callable[[], None] | None = None,
     ) -> Future[_T]:
-        """What takes long; with `writes`, answered when that is durable.
+        """Run long work in a thread. With `writes`, it is answered when durable.
 
-        `alone`: it holds the queue's lock for long. Other calls wait until it is over, since the
-        loop would stand still if they waited for the lock. `after` is called in the loop when the
-        thread has ended, also if the caller is cancelled.
+        `alone`: the work holds the queue's lock for long. Other calls wait for their turn, because
+        waiting for the lock would block the loop. `after` is called in the loop when the thread
+        has ended, even if the caller is cancelled.
         """
         return self._background.run(self._worked(work, writes, alone, after))
 
@@ -487,7 +487,7 @@ class OpenQueue:
 
     @contextmanager
     def _kept_open(self) -> Iterator[None]:
-        """Closing the queue waits until this is over."""
+        """Keep the queue open: closing it waits until this context ends."""
         self._busy += 1
         self._at_rest.clear()
         try:
@@ -498,7 +498,7 @@ class OpenQueue:
                 self._at_rest.set()
 
     def _freed(self) -> None:
-        """Its time may have come meanwhile."""
+        """Run the timer's work that was skipped while the queue was occupied."""
         if not self.is_closing:
             self.wake()
 
@@ -510,7 +510,7 @@ class OpenQueue:
     async def _occupied(
         self, work: Callable[[], _T], before: Callable[[], None] | None = None
     ) -> _T:
-        """Do something in a thread, in its turn. `before` is called in the loop, in this turn."""
+        """Run work in a thread, in its turn. `before` is called in the loop, in the same turn."""
         with self._kept_open():
             async with self.turn:
                 if before is not None:
@@ -540,7 +540,7 @@ class ClosedStats(NamedTuple):
     mono_ns: int
 
     def at(self, mono_ns: int) -> Stats:
-        """The same now: only what is ready got older."""
+        """Return the counts at a later time: only the age of the oldest message changes."""
         age_s = self.stats.oldest_ready_age_s
         if self.stats.ready:
             age_s += (mono_ns - self.mono_ns) / NS
@@ -548,7 +548,7 @@ class ClosedStats(NamedTuple):
 
 
 class _NotHere:
-    """A leased message of a broker is settled by its receipt."""
+    """Refuses to settle a leased message itself: a broker settles by receipt."""
 
     def ack(self, leased: LeasedMessage, /) -> None:
         raise TypeError("settle it with Broker.settle and its receipt")

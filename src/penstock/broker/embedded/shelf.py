@@ -1,9 +1,8 @@
-"""Which queues there are, and which of them are open.
+"""The queues of a data directory, open and closed.
 
-A queue is opened when it is first used, and closed when nobody used it for a while or too many are
-open; what is open holds files and a mapping. Opening, closing and removing take place in threads,
-one at a time for each queue: calls that come meanwhile wait. They are carried out to their end,
-also if the call that began them is cancelled.
+A queue is opened on first use. It is closed after a time without use, or if too many are open: an
+open queue holds files and a mapping. Opening, closing and deleting run in threads, one at a time
+for each queue; other calls wait. They run to their end even if their caller is cancelled.
 """
 
 import asyncio
@@ -39,8 +38,8 @@ from penstock.queue.settings import QueueSettings
 
 log = logging.getLogger("penstock.broker")
 
-_RECOVERIES = 4  # queues that are recovered at a time
-# Of a queue whose queue.json is damaged: nobody should be answered sooner than before.
+_RECOVERIES = 4  # queues recovered at a time
+# For a queue whose queue.json is damaged: the safest setting, as the old one is unknown.
 _IF_SETTINGS_WERE_LOST = {"sync": "always"}
 
 
@@ -70,14 +69,14 @@ class Shelf:
         self._timer = timer
         self._background = background
         self._on_ready = on_ready
-        self._on_queue = on_queue  # told of queues that are created, or (None) deleted
+        self._on_queue = on_queue  # gets the identity of a new queue, None for a deleted one
         self._files = files
         self._clock = clock
         self._max_open = max_open
         self._idle_close_s = idle_close_s
         self._loop = asyncio.get_running_loop()
         self._open: dict[QueueName, OpenQueue] = {}
-        self._bytes: dict[QueueName, int] = {}  # of all that are there; when last closed
+        self._bytes: dict[QueueName, int] = {}  # sizes of all queues when they were last closed
         self.quotas = Quotas(clock, self._sizes_of)
         self._watchers: dict[QueueName, int] = {}
         self._turns: dict[QueueName, asyncio.Lock] = {}
@@ -91,9 +90,9 @@ class Shelf:
     # -- life --------------------------------------------------------------------------------------
 
     async def recover(self) -> None:
-        """Find every queue and open it once: what a crash left is mended before anyone asks.
+        """Find every queue and open it once, to recover from a crash before the first call.
 
-        One that does not open is told of, and refuses its own calls only.
+        A queue that cannot be opened is logged. Only its own calls are refused.
         """
         for namespace in await asyncio.to_thread(self._layout.namespaces):
             self.quotas.namespaces[namespace.name] = namespace
@@ -118,7 +117,7 @@ class Shelf:
         return self._recovered, len(self._bytes)
 
     def trouble(self) -> str | None:
-        """The first queue that takes no writes, and why."""
+        """Return the first queue that accepts no writes, with the reason; None if all do."""
         for queue, found in self._open.items():
             refusal = found.core.ledger.refusal
             if refusal is not None:
@@ -136,7 +135,7 @@ class Shelf:
     # -- finding -----------------------------------------------------------------------------------
 
     def get(self, queue: QueueName) -> OpenQueue | None:
-        """The queue, if it is open."""
+        """Return the queue if it is open."""
         found = self._open.get(queue)
         if found is not None:
             found.used_at = self._loop.time()
@@ -165,12 +164,12 @@ class Shelf:
         }
 
     def stats_of_closed(self, queue: QueueName) -> Stats | None:
-        """The counts of a queue that is closed: nothing happened to it since."""
+        """Return the counts of a closed queue; None if it is open or was never opened."""
         closed = self._closed.get(queue)
         return None if closed is None else closed.at(self._clock.monotonic_ns())
 
     async def opened(self, queue: QueueName) -> OpenQueue:
-        """The queue, opened if need be."""
+        """Return the queue. Open it if necessary."""
         found = self.get(queue)
         return await self._background.run(self._opened(queue)) if found is None else found
 
@@ -195,7 +194,7 @@ class Shelf:
     # -- waiting -----------------------------------------------------------------------------------
 
     def watch(self, queue: QueueName) -> None:
-        """Somebody waits: it stays open, or is opened, and tells of what gets ready."""
+        """Keep a queue open while a call waits, and report its ready messages."""
         self._watchers[queue] = self._watchers.get(queue, 0) + 1
         found = self._open.get(queue)
         if found is not None:
@@ -211,7 +210,7 @@ class Shelf:
         if found is not None:
             found.unwatch()
 
-    # -- making and unmaking -----------------------------------------------------------------------
+    # -- creating, changing, deleting --------------------------------------------------------------
 
     def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
         return self._background.run(self._create(queue, settings))
@@ -224,11 +223,11 @@ class Shelf:
                     made = await self._open_now(queue, settings.as_dict())
                     self._make_room_later()
                     return made.info
-                except IdentityTaken:  # one in 2^32 for each queue there is: throw the dice again
+                except IdentityTaken:  # random, 1 in 2^32 for each queue: draw another
                     await asyncio.to_thread(self._layout.delete_queue, queue)
 
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
-        """By opening it anew: settings are read when a queue is opened."""
+        """Change settings by reopening the queue: they are read when it is opened."""
         return self._background.run(self._change(queue, settings))
 
     async def _change(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
@@ -236,9 +235,9 @@ class Shelf:
             self._check_there(queue)
             found = self._open.get(queue)
             if found is not None:
-                QueueSettings.of(settings, found.core.settings)  # refuses before anything happens
+                QueueSettings.of(settings, found.core.settings)  # refuse before any change
                 await self._close_now(queue)
-            self._compactions.forget(queue)  # its interval may be another one
+            self._compactions.forget(queue)  # the interval may have changed
             return (await self._open_now(queue, settings)).info
 
     def delete(self, queue: QueueName, *, if_empty: bool = False) -> Future[None]:
@@ -254,14 +253,15 @@ class Shelf:
         self._turns.pop(queue, None)
 
     async def _check_empty(self, queue: QueueName) -> None:
-        """Hold its turn. Closed when it returns, so that no message comes before what follows."""
+        """Raise NotEmpty if the queue holds messages; else leave it closed, so that none arrive.
+        Caller holds its turn."""
         if queue not in self._open and queue not in self._closed:
             await self._open_now(queue, {})
         if queue in self._open:
             await self._close_now(queue)
         stats = self.stats_of_closed(queue)
         if stats is None or stats.unfinished:
-            await self._open_now(queue, {})  # someone may wait, and leases have to end
+            await self._open_now(queue, {})  # for waiting calls and the end of leases
             raise NotEmpty(f"queue {queue} holds messages: consume or purge them first")
 
     async def _forget(self, queue: QueueName) -> None:
@@ -285,8 +285,9 @@ class Shelf:
         if owner not in (None, queue):
             await asyncio.to_thread(core.close)
             raise IdentityTaken(
-                f"queue {queue} has the identity of {owner}, as after copying its directory: their "
-                f"receipts could not be told apart. Move one of them out of the data directory."
+                f"queue {queue} has the identity of {owner}, as after copying its directory: "
+                f"receipts of one would settle messages of the other. Move one of them out of the "
+                f"data directory."
             )
         found = OpenQueue(
             queue,
@@ -308,7 +309,7 @@ class Shelf:
             self._on_queue(queue, core.identity)
         found.plan()
         self._plan_compaction(found)
-        self._written(queue)  # by its recovery, perhaps
+        self._written(queue)  # recovery may have written
         return found
 
     def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:
@@ -323,7 +324,7 @@ class Shelf:
         )
 
     def _written(self, queue: QueueName) -> None:
-        """Something was written; see to its sync, where nobody waits for that. In any thread."""
+        """Plan a sync of a write that no call waits for. Called from any thread."""
         found = self._open.get(queue)
         if found is not None and found.sync_within_s is not None:
             self._loop.call_soon_threadsafe(self._sync_later, found, found.sync_within_s)
@@ -343,11 +344,11 @@ class Shelf:
     async def _close_unused(self, queue: QueueName) -> None:
         async with self._turn(queue):
             found = self._open.get(queue)
-            if found is not None and not found.is_in_use:  # it may have been used since
+            if found is not None and not found.is_in_use:
                 await self._close_now(queue)
 
     async def _close_now(self, queue: QueueName) -> None:
-        """Hold its turn. Calls that come meanwhile find it closed and wait for their turn."""
+        """Close a queue. Caller holds its turn; new calls wait for theirs."""
         found = self._open.pop(queue)
         self._timer.forget(queue)
         try:
@@ -356,7 +357,7 @@ class Shelf:
                 self._closed[queue] = found.last_stats()
                 self._bytes[queue] = found.bytes()
             finally:
-                await asyncio.to_thread(found.core.close)  # whatever failed, let go of the files
+                await asyncio.to_thread(found.core.close)  # release the files in any case
             self._bytes[queue] = found.bytes()  # closing writes a little
             self.quotas.set_size(queue, self._bytes[queue])
         except LedgerError as error:
@@ -379,7 +380,7 @@ class Shelf:
                 await self._close_unused(queue)
 
     async def _close_some(self) -> None:
-        """While too many are open, close the longest unused."""
+        """Close the least recently used queues while too many are open."""
         excess = len(self._open) - self._max_open
         if excess <= 0:
             return
@@ -390,7 +391,7 @@ class Shelf:
     # -- compacting at an interval -----------------------------------------------------------------
 
     def _plan_compaction(self, found: OpenQueue) -> None:
-        """An earlier plan stands: closing a queue and opening it again does not put it off."""
+        """Plan the next compaction. An earlier plan stays: reopening a queue does not delay it."""
         interval_s = found.core.settings.compact_interval_s
         if interval_s:
             self._compactions.plan(found.name, interval_s)
@@ -399,7 +400,7 @@ class Shelf:
         self._background.run(self._compact(queue))
 
     async def _compact(self, queue: QueueName) -> None:
-        """Also of a queue that is closed: what it keeps by age gets old all the same."""
+        """Compact a queue. A closed one is opened, because its messages age too."""
         try:
             found = await self.opened(queue)
             self._plan_compaction(found)

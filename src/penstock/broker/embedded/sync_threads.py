@@ -1,8 +1,8 @@
-"""Threads for the syncs of the commit loop, quick to hand over to and back.
+"""Threads for the syncs of the commit loop, with a fast hand-over in both directions.
 
-Why not an executor: for each sync it makes two futures and wakes a thread that sleeps, and all who
-wait for the disk wait for that as well. Here a hand-over is a gate, at which a thread stays awake
-for a moment (the next round mostly follows at once), and one call of the loop.
+An executor makes two futures for each sync and wakes a sleeping thread, which adds to the latency
+of every durable call. Here a hand-over is a gate, at which a thread spins for a moment (the next
+round usually follows at once), and one call of the loop.
 """
 
 import asyncio
@@ -20,17 +20,17 @@ Done = Callable[[Exception | None], None]
 
 
 class Threads(Protocol):
-    """Does things beside the loop."""
+    """Runs work outside the loop."""
 
     def run(self, work: Work, done: Done) -> None:
-        """Call `work` beside the loop, then `done` in it with what that returned."""
+        """Call `work` in a thread, then `done` in the loop with the result."""
 
     def close(self) -> None:
-        """End them. Nothing may be running."""
+        """End the threads. No work may be running."""
 
 
 class SyncThreads:
-    """The real ones, started when they are first needed."""
+    """Real threads, started when they are first needed."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -56,11 +56,11 @@ class SyncThreads:
         if self._waiting:
             thread.run(*self._waiting.popleft())
         else:
-            self._idle.append(thread)  # the last to end is the first to go on: it is awake
+            self._idle.append(thread)  # reused first, while it still spins
 
 
 class _SyncThread:
-    """Does one thing at a time."""
+    """A thread that runs one piece of work at a time."""
 
     def __init__(
         self,
