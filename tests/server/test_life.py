@@ -15,7 +15,7 @@ from penstock.broker import BrokerSettings
 from penstock.broker.stores import KeyAdmin
 from penstock.errors import InvalidInput, LedgerLocked
 from penstock.server.configuration import Configuration
-from penstock.server.server import Server, refuse_open_door
+from penstock.server.server import Server, refuse_public_without_keys
 from penstock.server.settings import ServerSettings
 from tests.server.running import RunningServer, queue_path
 
@@ -86,14 +86,14 @@ def test_a_port_that_is_taken_is_said(running: RunningServer, tmp_path: Path) ->
 def test_it_refuses_to_be_reached_by_strangers_without_keys(tmp_path: Path, host: str) -> None:
     settings = ServerSettings(host=host)
     with pytest.raises(InvalidInput, match="penstock keys create"):
-        refuse_open_door(settings, keys_required=False)
-    refuse_open_door(settings, keys_required=True)
-    refuse_open_door(ServerSettings(host=host, insecure=True), keys_required=False)
+        refuse_public_without_keys(settings, keys_required=False)
+    refuse_public_without_keys(settings, keys_required=True)
+    refuse_public_without_keys(ServerSettings(host=host, insecure=True), keys_required=False)
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "localhost", "127.8.9.10"])
 def test_loopback_needs_no_keys(host: str) -> None:
-    refuse_open_door(ServerSettings(host=host), keys_required=False)
+    refuse_public_without_keys(ServerSettings(host=host), keys_required=False)
 
 
 def test_keys_are_asked_for_from_the_first_moment(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ class Broker:
         await self.store.claim()
 
     async def start(self) -> None:
-        """Open the store, which tells of the catalogue, and take calls."""
+        """Open the store, load the catalogue, and accept calls."""
         await self.store.open(self)
         try:
             made = secrets.token_hex(16).encode()
@@ -113,11 +113,11 @@ class Broker:
         self._open = True
 
     async def announce(self, url: str) -> None:
-        """Where it is reached: for those who find its files locked."""
+        """Publish the broker's URL, for processes that find the store locked."""
         await self.store.announce(url)
 
     async def stop(self) -> None:
-        """Take no more calls, answer who waits with nothing, and close the store."""
+        """Refuse new calls, answer waiting ones without messages, and close the store."""
         self._open = False
         self.waiting.close()
         await self._paced.close()
@@ -180,7 +180,7 @@ class Broker:
     # -- messages ----------------------------------------------------------------------------------
 
     # With `pending`, publish, lease and settle may return the result itself, or None: then
-    # `pending` is told when it is durable. That is the fast path of transports.
+    # `pending` gets it when it is durable. That is the fast path of transports.
 
     @overload
     def publish(
@@ -257,14 +257,13 @@ class Broker:
         max_bytes: int | None = None,
         pending: Pending | None = None,
     ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None:
-        """Up to `n` messages; waits for the first, at most `wait_s` and never over `max_wait_s`.
+        """Lease up to `n` messages. Wait up to `wait_s` for the first, at most `max_wait_s`.
 
-        No more than fit into `max_answer_bytes` and `max_bytes`, but at least one. Overloaded if
-        requests and answers hold as much memory as they may.
+        The answer fits into `max_answer_bytes` and `max_bytes`, but has at least one message. Raise
+        Overloaded if requests and answers use all memory that they may.
 
-        Waiting makes a queue that is not there (`create_on_use`); a call that does not wait finds
-        nothing in it, and makes nothing. Cancel the future when nobody waits for the answer any
-        more: nothing is lost by it.
+        A call that waits creates a missing queue (`create_on_use`); one that does not wait creates
+        nothing. Cancel the future if the answer is not needed: its messages are released.
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
         direct = None if pending is None or wait_s else self.store.direct(queue)
@@ -382,7 +381,7 @@ class Broker:
         return self.store.direct(queue)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
-        """Nobody is there to take them: they are ready again at once, and no attempt is spent."""
+        """Release messages that could not be delivered, without counting the attempt."""
         settlements = [Settlement("release", one.receipt) for one in leased]
         if settlements and self._open:
             settle_by_queue(self.store, self._catalogue, INSIDE, settlements)
@@ -548,7 +547,7 @@ class Broker:
     async def create_queue(
         self, caller: Caller, queue: QueueName, settings: Mapping[str, Any] | None = None
     ) -> QueueInfo:
-        """AlreadyExists if there is one; its namespace is made if need be."""
+        """Create a queue, and its namespace if necessary. Raise AlreadyExists if it exists."""
         self.admit(caller, Verb.MANAGE, queue.namespace)
         return await self._catalogue.create_queue(queue, settings or {})
 

@@ -158,7 +158,7 @@ class Keys:
 
     @property
     def loaded_ns(self) -> int:
-        """When they were last read, on the monotonic clock: what was known before may be old."""
+        """Return when the keys were last read, on the monotonic clock."""
         return self._loaded_ns
 
     @property
@@ -167,8 +167,10 @@ class Keys:
         return bool(self._by_id)
 
     async def admit(self, token: str | None, ip: str) -> Caller:
-        """Who sends this token; looks for a new key before it refuses one. KeyRefused if nobody we
-        know does, TooManyRequests for an address that guesses."""
+        """Return the caller with this token. Read the keys again before refusing a token.
+
+        Raise KeyRefused if no key matches, TooManyRequests after many wrong tokens of an address.
+        """
         if self._age_s() > _FRESH_S:
             await asyncio.shield(self._refresh())
         caller = self.known(token, ip)
@@ -183,8 +185,9 @@ class Keys:
         raise KeyRefused("this API key is wrong or was revoked")
 
     def known(self, token: str | None, ip: str) -> Caller | None:
-        """Who sends this token, if that is known by now. Whoever is not has to ask `admit`, which
-        counts the wrong ones, and waits where nobody called for so long that what is known is old.
+        """Return the caller with this token; None if it is wrong or the keys in memory are stale.
+
+        Then call `admit`, which reads the keys again and counts wrong tokens.
         """
         age_s = self._age_s()
         if age_s > _FRESH_S:
@@ -194,10 +197,10 @@ class Keys:
         if not self.required:
             return self._anyone(ip)
         found = _TOKEN.fullmatch(token or "")
-        # Compared also where there is no such key, so that both take the same time.
+        # Compared even if there is no such key, so that both cases take the same time.
         digest = _digest(found[2] if found else token or "")
         key = self._by_id.get(found[1]) if found else self._own.get(digest)
-        is_good = hmac.compare_digest(digest, key.digest if key else _NOBODY)
+        is_good = hmac.compare_digest(digest, key.digest if key else _EMPTY_DIGEST)
         if key is None or not is_good or key.revoked_at_ns:
             return None
         return Caller(f"key:{key.id}", key.verbs, key.namespaces)
@@ -214,7 +217,7 @@ class Keys:
         return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9
 
     def _refresh(self) -> "asyncio.Future[None]":
-        """Read them again, once for all who find them old."""
+        """Read the keys again, once for all calls that find them old."""
         if self._loading is None or self._loading.done():
             self._loading = asyncio.ensure_future(self._load_quietly())
         return self._loading
@@ -222,11 +225,11 @@ class Keys:
     async def _load_quietly(self) -> None:
         try:
             self._has_changed = True
-            while self._has_changed:  # perhaps again, while they are read
+            while self._has_changed:  # they may change again while they are read
                 self._has_changed = False
                 await self.load()
         except (PenstockError, OSError) as error:
-            log.error("the keys could not be read again; those known stay good: %s", error)
+            log.error("the keys could not be read again; the known ones stay valid: %s", error)
             self._loaded_ns = self._clock.monotonic_ns()
 
 
@@ -234,7 +237,7 @@ def _digest(secret: str) -> str:
     return hashlib.sha256(secret.encode()).hexdigest()
 
 
-_NOBODY = _digest("")
+_EMPTY_DIGEST = _digest("")
 
 
 class KeyEditor:

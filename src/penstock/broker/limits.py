@@ -63,30 +63,30 @@ class Held:
         self.bytes = 0
 
     def has_room_for_body(self, size: int) -> bool:
-        """Return whether a body may go on, of which `size` bytes are held already.
+        """Return whether to read on a body of which `size` bytes are held already.
 
-        A quarter of the limit is kept for small bodies: a few clients that send large ones slowly
-        must not keep everyone else out.
+        A quarter of the limit is reserved for small bodies, so that a few clients that send large
+        ones slowly cannot block all others.
         """
         limit = self.max_bytes if size <= SMALL_BYTES else self.max_bytes * _FOR_LARGE
         return self.bytes <= limit
 
     def check_room(self, also_held: int = 0) -> int:
-        """Return how many bytes are free, at least one. Raise Overloaded if none are."""
+        """Return the number of free bytes. Raise Overloaded if there are none."""
         room = self.max_bytes - self.bytes - also_held
         if room <= 0:
             raise self._overloaded(also_held)
         return room
 
     def check_room_for(self, size: int) -> None:
-        """Raise Overloaded unless `size` bytes more fit. Alone, one answer of any size does."""
+        """Raise Overloaded unless `size` more bytes fit. A single answer always fits."""
         if self.bytes > 0 and self.bytes + size > self.max_bytes:
             raise self._overloaded(size)
 
     def _overloaded(self, also_held: int) -> Overloaded:
         return Overloaded(
-            f"requests and answers hold {self.bytes + also_held} bytes, the most is "
-            f"{self.max_bytes} (max_buffered_bytes): try again in a moment"
+            f"requests and answers hold {self.bytes + also_held} bytes, the maximum is "
+            f"{self.max_bytes} (max_buffered_bytes): retry in a moment"
         )
 
 

@@ -1,9 +1,8 @@
-"""One request, and the reply to it.
+"""One request and its reply.
 
-A handler is a function of a call. It returns an answer, a coroutine that returns one, or LATER:
-then it has told the call what to wait for (`when_done`) or to read the body first (`with_body`).
-Most calls need no task. An answer is a struct, bytes of JSON, a `Reply`, a `Problem`, or None,
-which is status 204.
+A handler is a function of a call. It returns an answer, a coroutine that returns one, or LATER if
+it called `when_done` (wait for the broker) or `with_body` (read the body first). Most calls need no
+task. An answer is a struct, bytes of JSON, a `Reply`, a `Problem`, or None, which is status 204.
 """
 
 import logging
@@ -22,7 +21,7 @@ from penstock.errors import PenstockError, Unavailable
 from penstock.model import LeasedMessage
 from penstock.server import cors, strict_json
 from penstock.server.off_loop import size_of_many
-from penstock.server.problems import NotJson, Problem, as_said_at, problem_of
+from penstock.server.problems import NotJson, Problem, in_format_of, problem_of
 from penstock.server.replies import JSON, Headers, Reply, reply_of
 from penstock.server.rest.query import NO_QUERY, Query
 from penstock.server.routes import UNKNOWN_ROUTE, Route, Target
@@ -52,7 +51,7 @@ def _size_of_leased(leased: list[LeasedMessage]) -> int:
 
 
 class Call:
-    """A request whose body is there, until its reply is sent."""
+    """A request, from its head until its reply is sent."""
 
     __slots__ = (
         "_make",
@@ -93,14 +92,14 @@ class Call:
         self.method = method
         self.url = url
         self.header_list = header_list
-        self.headers = headers  # the same by name; of one that is repeated the last
+        self.headers = headers  # by name; the last one of a repeated header
         self.keep_alive = keep_alive
         self.chunks: list[bytes] = []
-        self.size = 0  # of the body so far
-        self.began_ns = 0  # when its turn came
+        self.size = 0  # bytes of the body so far
+        self.began_ns = 0  # when its handler was started
         self.request_id = b""
 
-    # -- what was asked ----------------------------------------------------------------------------
+    # -- the request -------------------------------------------------------------------------------
 
     @property
     def broker(self) -> Broker:
@@ -118,7 +117,7 @@ class Call:
 
     @property
     def queue(self) -> QueueName:
-        """The queue that the path names."""
+        """Return the queue that the path names."""
         return self.target.queue
 
     @property
@@ -134,7 +133,7 @@ class Call:
         return self.target.params[name]
 
     async def read(self, kind: type[_T], default: _T | None = None) -> _T:
-        """Return the JSON of the body. With a default, no body at all is good too."""
+        """Return the decoded JSON body; `default` if the body is empty and there is one."""
         body = self.body
         if not body and default is not None:
             return default
@@ -145,7 +144,7 @@ class Call:
     # -- from the request to an answer -------------------------------------------------------------
 
     def start(self) -> None:
-        """Find route and caller, and run the handler."""
+        """Find the route and the caller, and run the handler."""
         service, headers = self.service, self.headers
         self.began_ns = service.monotonic_ns()
         self.request_id = service.request_id(headers.get(b"x-request-id"))
@@ -171,7 +170,7 @@ class Call:
         self._take(made)
 
     async def _admit(self) -> Any:
-        """Look for a key that is not known, or not known to be good any more."""
+        """Check a key that is not in memory, or was not checked recently, and run the handler."""
         service = self.service
         self.caller = await service.admit(self.headers, self.query_string, self.connection.peer)
         return self._run()
@@ -186,7 +185,7 @@ class Call:
     async def _run_large(self, route: Route) -> Answer:
         service = self.service
         async with service.large_answers:
-            service.held.check_room()  # of what is held once its turn has come
+            service.held.check_room()  # in this call's turn, not before
             made = route.handler(self)
             if isinstance(made, CoroutineType):
                 made = await made
@@ -204,7 +203,7 @@ class Call:
             self._answer(made)  # type: ignore[arg-type]
 
     def _drive(self, coroutine: Coroutine[Any, Any, Any]) -> None:
-        """Run a coroutine up to where it has to wait; only from there on it is a task."""
+        """Run a coroutine to its first wait. Only the rest of it becomes a task."""
         try:
             awaited = coroutine.send(None)
         except StopIteration as done:
@@ -231,7 +230,7 @@ class Call:
         *,
         small_bytes: int = SMALL_BYTES,
     ) -> "Answer | Coroutine[Any, Any, Answer]":
-        """Read the body, in a thread if it is large; then go on as a handler does."""
+        """Read the body, in a thread if it is large; then call `then`, which returns an answer."""
         body = self.body
         if len(body) <= small_bytes:
             made: Answer = then(self, read(body))
@@ -245,7 +244,7 @@ class Call:
         if error is not None:
             self.fail(error)
             return
-        self.chunks.clear()  # it is read, and large
+        self.chunks.clear()  # free the memory of a large body
         try:
             made = then(self, reading.result())
         except Exception as failure:
@@ -260,11 +259,11 @@ class Call:
         size_of: Callable[[_T], int] = _no_size,
         undo: Callable[[_T], None] | None = None,
     ) -> Later:
-        """Make the answer when the broker has done its part: `found` is the result, a future of it,
-        or None if the broker calls `succeed` or `fail`.
+        """Answer with what `make` returns for the broker's result.
 
-        It is made in a thread if it is large, by `size_of`. `undo` takes back a result that nobody
-        is there to receive.
+        `found` is the result, a future of it, or None if the broker calls `succeed` or `fail`. A
+        large answer (by `size_of`) is made in a thread. `undo` reverts a result that cannot be
+        sent because the client disconnected.
         """
         self._make, self._size_of, self._undo = make, size_of, undo
         if found is None:
@@ -282,7 +281,7 @@ class Call:
         leasing: "Future[list[LeasedMessage]] | list[LeasedMessage] | None",
         make: "Callable[[Call, list[LeasedMessage]], Answer]",
     ) -> Later:
-        """Answer with leased messages. If they cannot be sent, give them back."""
+        """Answer with leased messages. Release them if they cannot be sent."""
         if isinstance(leasing, Future) and not leasing.done():
             self.connection.wait_for(leasing)
         return self.when_done(leasing, make, _size_of_leased, self.broker.give_back)
@@ -295,14 +294,14 @@ class Call:
             self.succeed(future.result())
 
     def succeed(self, result: Any) -> None:
-        """Answer with what the broker has done."""
+        """Answer with the broker's result."""
         if self.connection.is_closed:
             self._take_back(result)
             return
         size = self._size_of(result)
         if size > SMALL_BYTES:
             service = self.service
-            service.held.bytes += size  # until it is written, which counts it as unsent
+            service.held.bytes += size  # until it is written; then it counts as unsent
             making = service.off_loop.run(partial(self._make, self, result))
             making.add_done_callback(partial(self._was_made, result, size))
             return
@@ -335,7 +334,7 @@ class Call:
         if not isinstance(error, PenstockError):
             fields = {"request_id": self.request_id.decode()}
             log.error("request failed", exc_info=error, extra={"fields": fields})
-        self._answer(as_said_at(self.url, problem_of(error)))
+        self._answer(in_format_of(self.url, problem_of(error)))
 
     def _answer(self, made: Answer) -> None:
         connection = self.connection
@@ -375,7 +374,7 @@ class Call:
         head = service.replies.head(reply, self.request_id, more, close=is_last)
         body = b"" if self.method == "HEAD" else reply.body
         self._count(reply.status)
-        if len(body) > SMALL_BYTES:  # apart, so as not to copy it
+        if len(body) > SMALL_BYTES:  # separately, to avoid a copy
             connection.reply(head, body, is_last=is_last)
         else:
             connection.reply(head + body, is_last=is_last)
@@ -387,7 +386,7 @@ class Call:
         route = UNKNOWN_ROUTE if target is None else target.route.path
         service.http_metrics.answered(route, self.method, status, took_ns)
         if status >= 500 or service.settings.access_log:
-            # The route, not the path: what is in a path may be private.
+            # The route, not the path: a path may contain private data.
             fields = {
                 "method": self.method,
                 "route": route,
@@ -400,7 +399,7 @@ class Call:
 
 
 class _Resumed:
-    """Await a coroutine that was run up to its first wait already."""
+    """Awaits the rest of a coroutine that was run to its first wait."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
         self._coroutine = coroutine
@@ -426,7 +425,7 @@ async def _rest(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Any:
 
 def _error_of(future: "Future[Any]") -> BaseException | None:
     if future.cancelled():
-        return Unavailable("the server is stopping: try again in a moment")
+        return Unavailable("the server is stopping: retry in a moment")
     return future.exception()
 
 

@@ -1,11 +1,10 @@
-"""HTTP/1.1 on one connection: requests come whole and within limits, replies go out in order.
+"""HTTP/1.1 on one connection: read whole requests within limits, send replies in order.
 
-No callback of the parser raises: what is refused is noted, and answered once the parser has
-returned. Requests that were sent without waiting for replies (pipelining) are answered one after
-the other.
+Parser callbacks do not raise: they record a refusal, which is sent after the parser has returned.
+Pipelined requests are answered one after the other.
 
-The parser stops behind the head of a request that asks for an upgrade. Only WebSockets are upgraded
-to; any other upgrade is ignored, and a new parser reads the body and what follows it.
+The parser stops after the head of a request with an `Upgrade` header. Only upgrades to WebSocket
+are accepted. Any other upgrade is ignored, and a new parser reads the body and further requests.
 """
 
 import asyncio
@@ -26,7 +25,7 @@ from penstock.server.problems import (
     Refused,
     RequestTooSlow,
     UrlTooLong,
-    as_said_at,
+    in_format_of,
     problem_of,
 )
 from penstock.server.replies import CONTINUE
@@ -37,14 +36,14 @@ from penstock.server.ws.protocol import WebSocketProtocol
 log = logging.getLogger("penstock.server")
 
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
-_MOST_WAITING = 32  # requests of one connection; then it is not read from
-_LINGER_S = 2.0  # how long bytes of a refused client are still read, and thrown away
-_BODY_BYTES_PER_S = 64 * 1024  # of a body that takes longer than its time limit
+_MOST_WAITING = 32  # pipelined requests of one connection; then reading is paused
+_LINGER_S = 2.0  # after a refusal, received bytes are discarded for this long
+_BODY_BYTES_PER_S = 64 * 1024  # minimum rate of a body that takes longer than its time limit
 _MOST_CORKED_BYTES = 64 * 1024
 _METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 }
-# Given twice, two readers may believe different ones.
+# If such a header is repeated, a proxy and this server may use different ones.
 _ONLY_ONCE = frozenset(
     {
         b"host",
@@ -61,7 +60,7 @@ _ONLY_ONCE = frozenset(
 
 
 class Connection(asyncio.Protocol):
-    """One connection."""
+    """One HTTP connection."""
 
     __slots__ = (
         "_answering",
@@ -104,35 +103,35 @@ class Connection(asyncio.Protocol):
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         self.service = service
         self.loop = loop
-        self.peer: str | None = None  # its address, if it has one
+        self.peer: str | None = None  # the client's address, if it has one
         self.is_tls = False
         self.deadline = NEVER
-        self.is_draining = False  # nothing new is begun
+        self.is_draining = False  # no new requests are accepted
         self.is_read_paused = self.is_write_paused = False
         self._parser = self._new_parser()
         self._phase = _IDLE
-        self._messages = 0  # that were begun
-        self._url = b""  # of the latest request that was begun
+        self._messages = 0  # number of requests whose first byte arrived
+        self._url = b""  # of the latest request
         self._headers: list[tuple[bytes, bytes]] = []
-        self._header_bytes = 0  # of headers and trailers that were read
-        self._head_bytes = 0  # that came after the first of a head which has not ended
+        self._header_bytes = 0  # of the headers and trailers read so far
+        self._head_bytes = 0  # received since the first part of an incomplete head
         self._body_until = 0.0
         self._refusal: PenstockError | None = None
-        self._at_body = False  # the parser stopped, or is set, behind a head that was read
+        self._at_body = False  # the body follows, after an ignored upgrade
         self._expects_continue = False
         self._no_more = False  # the last request of the connection was read
-        self._reading: Call | None = None  # whose body is being read
-        self._waiting: deque[Call] = deque()  # for their replies; the first is being answered
+        self._reading: Call | None = None  # the request whose body is being read
+        self._waiting: deque[Call] = deque()  # without a reply yet; the first is being answered
         self._answering: Call | None = None
         self._is_going_on = False
-        self._is_half_closed = False  # the client sends no more, but takes replies
-        self._lease: asyncio.Future[Any] | None = None  # that is being answered
-        self._buffered = 0  # our part of service.held, of bodies
-        self._unsent = 0  # the same, of a reply that the client has not taken yet
-        self._writing = 0  # bytes of what is being written
-        self._corked: list[bytes] = []  # replies that are sent at the end of the loop's turn
+        self._is_half_closed = False  # the client has closed its sending side
+        self._lease: asyncio.Future[Any] | None = None  # of the request being answered
+        self._buffered = 0  # bytes of bodies that this connection added to service.held
+        self._unsent = 0  # the same, of a reply that the client has not read yet
+        self._writing = 0  # bytes that are being written
+        self._corked: list[bytes] = []  # replies to send at the end of the loop's turn
         self._corked_bytes = 0
-        self._is_ending = False  # it is closed behind the last reply
+        self._is_ending = False  # the connection is closed after the last reply
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
@@ -141,17 +140,17 @@ class Connection(asyncio.Protocol):
 
     @property
     def is_closed(self) -> bool:
-        """Whether no reply can be sent any more."""
+        """Return whether the connection is closed or closing: no reply can be sent."""
         return self.transport.is_closing()
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is nothing to answer, and nothing being read."""
+        """Return whether no request is being read or answered."""
         return self._phase == _IDLE and not self._waiting
 
     @property
     def is_last(self) -> bool:
-        """Whether the connection is closed behind the reply that is being made."""
+        """Return whether the connection is closed after the current reply."""
         waiting = self._waiting
         return not waiting[0].keep_alive or (self.is_draining and len(waiting) == 1)
 
@@ -167,8 +166,9 @@ class Connection(asyncio.Protocol):
         self._set_deadline()
         service.ticks.watch(self)
         if len(service.connections) > service.settings.max_connections:
-            self._refuse(Overloaded("there are as many connections as there may be: try later"))
-            transport.close()  # nothing was sent yet, so nothing is left unread
+            most = service.settings.max_connections
+            self._refuse(Overloaded(f"{most} connections are open (max_connections): retry later"))
+            transport.close()  # at once: no received bytes could reset the connection
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
@@ -180,7 +180,7 @@ class Connection(asyncio.Protocol):
             self._lease = None
 
     def _leave(self) -> None:
-        """Give up what this object holds: it is closed, or a WebSocket by now."""
+        """Unregister this object: the connection is closed or became a WebSocket."""
         service = self.service
         service.connections.discard(self)
         service.held.bytes -= self._buffered + self._unsent
@@ -189,7 +189,7 @@ class Connection(asyncio.Protocol):
         service.ticks.forget(self)
 
     def eof_received(self) -> bool:
-        """Answer what the client asked for, then close. Its leases wait for messages no longer."""
+        """Answer the requests received so far, then close. Its lease stops waiting."""
         self.flush()
         if not self._waiting or self._phase != _IDLE or self.is_tls:
             return False  # close; a TLS connection cannot be half closed
@@ -200,7 +200,7 @@ class Connection(asyncio.Protocol):
         return True
 
     def shutdown(self) -> None:
-        """Finish what was begun, take nothing new."""
+        """Answer the requests received so far, then close. Accept no new ones."""
         self.is_draining = True
         if self.is_idle:
             self._close()
@@ -210,17 +210,17 @@ class Connection(asyncio.Protocol):
         self.transport.close()
 
     def wait_for(self, lease: "asyncio.Future[Any]") -> None:
-        """Cancel the lease if the connection is lost; end its wait if the client sends no more."""
+        """Cancel the lease if the connection is lost; end its wait if it is half closed."""
         self._lease = lease
         if self._is_half_closed:
             self.service.broker.waiting.end_wait(lease)
 
     def deadline_passed(self) -> None:
-        """Called by `Ticks`."""
+        """Refuse or close a slow connection. Called by `Ticks`."""
         if self._phase == _LINGER or self.is_write_paused:
-            self.transport.abort()  # the client does not take its reply
+            self.transport.abort()  # the client does not read its reply
         elif self.is_read_paused:
-            self._set_deadline()  # it was us who did not read
+            self._set_deadline()  # the server did not read, so the client is not slow
         elif self._phase in (_HEAD, _BODY):
             what = "headers" if self._phase == _HEAD else "body"
             self._refuse(RequestTooSlow(f"the {what} took too long to arrive"))
@@ -228,7 +228,7 @@ class Connection(asyncio.Protocol):
             self._close()
 
     def _set_deadline(self) -> None:
-        """Begin the time that there is for what the connection is at."""
+        """Set the deadline of the current phase, starting now."""
         settings, now = self.service.settings, self.loop.time()
         if self._phase == _HEAD:
             self.deadline = now + settings.header_timeout_s
@@ -250,11 +250,11 @@ class Connection(asyncio.Protocol):
         try:
             self._feed(data)
         except httptools.HttpParserCallbackError as error:
-            log.error("a defect in reading", exc_info=error.__context__ or error)
+            log.error("a parser callback failed", exc_info=error.__context__ or error)
             self._refusal = PenstockError("something went wrong inside the server")
         except httptools.HttpParserError as error:
             if self._refusal is None and not self._no_more:
-                self._refusal = Refused(f"this is not HTTP as it should be: {error}")
+                self._refusal = Refused(f"the request is not valid HTTP: {error}")
         if self._waiting:
             self._go_on()
         phase = self._phase
@@ -262,7 +262,7 @@ class Connection(asyncio.Protocol):
             return
         is_same = in_head and phase == _HEAD and self._messages == before
         if is_same:
-            # A header that does not end was not seen by `on_header` yet, but takes memory.
+            # The parser holds an incomplete header in memory; `on_header` has not counted it.
             self._head_bytes += len(data)
         if phase != _LINGER:
             self._check_header_bytes()
@@ -278,7 +278,7 @@ class Connection(asyncio.Protocol):
             self._send_continue()
 
     def _feed(self, data: bytes) -> None:
-        """Have the parser read it all, unless it is a WebSocket's from here on."""
+        """Pass data to the parser, up to an upgrade to WebSocket."""
         while True:
             try:
                 self._parser.feed_data(data)
@@ -294,7 +294,7 @@ class Connection(asyncio.Protocol):
                 return
 
     def _read_body_anew(self) -> None:
-        """Go on behind the head of a request whose upgrade is ignored, with a new parser."""
+        """Read the body of a request whose upgrade is ignored, with a new parser."""
         assert self._reading is not None
         headers = self._reading.headers
         framing = b"transfer-encoding" if b"transfer-encoding" in headers else b"content-length"
@@ -304,17 +304,17 @@ class Connection(asyncio.Protocol):
         )
 
     def _send_continue(self) -> None:
-        """Tell a client that waits with its body to send it, once nothing else is in the way."""
+        """Send 100 Continue if the client waits for it and earlier requests are answered."""
         if self._expects_continue and not self._waiting and not self.is_closed:
             self._expects_continue = False
             self.flush()
             self.transport.write(CONTINUE)
 
     def _refuse(self, error: PenstockError) -> None:
-        """Reply with an error and close, after what was asked before is answered.
+        """Reply with an error and close, after the earlier requests are answered.
 
-        What the client still sends is thrown away for a moment: a connection that is closed with
-        bytes unread is reset, and the client would never see why.
+        Received bytes are discarded for a moment. If a socket is closed with unread bytes, the
+        connection is reset, and the client does not see the reply.
         """
         self._refusal = error
         self._reading = None
@@ -326,7 +326,7 @@ class Connection(asyncio.Protocol):
             return
         self.flush()
         service = self.service
-        problem = as_said_at(self._url, problem_of(error))
+        problem = in_format_of(self._url, problem_of(error))
         request_id = service.request_id()
         service.http_metrics.answered(REFUSED_ROUTE, "", problem.status, 0)
         fields = {"code": problem.code, "request_id": request_id.decode()}
@@ -371,12 +371,12 @@ class Connection(asyncio.Protocol):
         if self._at_body:
             return
         self._header_bytes += len(name) + len(value) + 4
-        if self._phase == _HEAD:  # else a trailer, which has no use here
+        if self._phase == _HEAD:  # trailers are ignored
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         if self._at_body:
-            self._at_body = False  # it was set behind this head
+            self._at_body = False  # this was the head made by `_read_body_anew`
             return
         if self._no_more:
             return
@@ -398,7 +398,7 @@ class Connection(asyncio.Protocol):
                     self._refusal = Refused("a WebSocket handshake has no body")
                     return
             elif method == "CONNECT":
-                keep_alive = False  # what follows is not HTTP
+                keep_alive = False  # the following bytes are not HTTP
             else:
                 self._at_body = True
         self._phase = _BODY
@@ -416,8 +416,8 @@ class Connection(asyncio.Protocol):
             or len(self._headers) > settings.max_headers
         ):
             self._refusal = HeadersTooLarge(
-                f"a request has at most {settings.max_headers} headers, together at most "
-                f"{settings.max_header_bytes} bytes, here (max_headers, max_header_bytes)"
+                f"a request has at most {settings.max_headers} headers (max_headers) with together "
+                f"at most {settings.max_header_bytes} bytes (max_header_bytes)"
             )
 
     def on_body(self, body: bytes) -> None:
@@ -455,7 +455,7 @@ class Connection(asyncio.Protocol):
 
     def _upgrade(self) -> None:
         if not _is_websocket(self._headers):
-            return  # CONNECT, which was taken for a plain request
+            return  # CONNECT, handled as an ordinary request
         self._go_on()
         if self._waiting or self.is_draining:
             self._refusal = Refused("a WebSocket needs a connection without pending requests")
@@ -471,7 +471,7 @@ class Connection(asyncio.Protocol):
     # -- replying ----------------------------------------------------------------------------------
 
     def _go_on(self) -> None:
-        """Answer what waits, in order, until one has to wait."""
+        """Answer waiting requests in order, until one cannot be answered at once."""
         waiting = self._waiting
         self._is_going_on = True
         try:
@@ -486,7 +486,7 @@ class Connection(asyncio.Protocol):
             self._is_going_on = False
 
     def reply(self, data: bytes, body: bytes = b"", *, is_last: bool = False) -> None:
-        """Send the whole reply of the first that waits; a large body apart, not copied."""
+        """Send the reply to the first waiting request. A large `body` is sent without a copy."""
         if not self._corked and not body:
             self.service.cork(self)
         self._corked.append(data)
@@ -502,7 +502,7 @@ class Connection(asyncio.Protocol):
         self._answered()
 
     def flush(self) -> None:
-        """Send what is corked."""
+        """Send the corked replies."""
         corked = self._corked
         if corked and not self.is_closed:
             data = corked[0] if len(corked) == 1 else b"".join(corked)
@@ -513,14 +513,14 @@ class Connection(asyncio.Protocol):
                 self._close()
 
     def _write(self, data: bytes) -> None:
-        """Write. All of it counts: a transport keeps it whole until the last byte is sent."""
+        """Write. The whole size counts: a transport keeps all data until the last byte is sent."""
         if not self.transport.is_closing():
             self._writing = len(data)
             self.transport.write(data)
             self._writing = 0
 
     def _answered(self) -> None:
-        """Go on behind the first that waited: it has its reply."""
+        """Remove the first waiting request, which has its reply, and continue with the next."""
         self._answering = None
         self._lease = None
         waiting = self._waiting
@@ -552,7 +552,7 @@ class Connection(asyncio.Protocol):
                 self._send_continue()
 
     def _drop_waiting(self) -> None:
-        """Forget requests behind the last one that is answered."""
+        """Drop requests that arrived after the last one that is answered."""
         size = sum(call.size for call in self._waiting)
         self._buffered -= size
         self.service.held.bytes -= size
@@ -579,7 +579,7 @@ def judge_head(
     version: str,
     service: Service,
 ) -> PenstockError | None:
-    """Return why a request is refused before its body is read; None if it is not."""
+    """Return the reason to refuse a request before its body is read; None to accept it."""
     if len(headers) < len(header_list):
         seen = set()
         for name, _ in header_list:
@@ -590,13 +590,13 @@ def judge_head(
         if b"host" not in headers:
             return Refused("the Host header is missing")
     elif version != "1.0":
-        return Refused(f"HTTP/{version} is not spoken here; HTTP/1.1 is")
+        return Refused(f"HTTP/{version} is not supported; use HTTP/1.1")
     encoding = headers.get(b"content-encoding")
     transfer = headers.get(b"transfer-encoding")
     if (encoding is not None and encoding.lower() != b"identity") or (
         transfer is not None and transfer.strip().lower() != b"chunked"
     ):
-        return BodyCompressed("compressed bodies are not read: send it plain")
+        return BodyCompressed("compressed bodies are not supported: send the body uncompressed")
     length = headers.get(b"content-length")
     if length is None:
         return None
@@ -611,7 +611,7 @@ def judge_head(
 
 
 def _is_websocket(headers: list[tuple[bytes, bytes]]) -> bool:
-    """Return whether a request asks for an upgrade to a WebSocket, and to nothing else."""
+    """Return whether a request asks for an upgrade to WebSocket only."""
     upgrade, connection = b"", []
     for name, value in headers:
         if name == b"connection":
@@ -623,12 +623,11 @@ def _is_websocket(headers: list[tuple[bytes, bytes]]) -> bool:
 
 def _too_large(max_body_bytes: int) -> BodyTooLarge:
     return BodyTooLarge(
-        f"a body has at most {max_body_bytes} bytes here (max_body_bytes): send less at a time"
+        f"a body has at most {max_body_bytes} bytes (max_body_bytes): send less at a time"
     )
 
 
 def _no_room() -> Overloaded:
     return Overloaded(
-        "requests and answers hold as much memory as they may (max_buffered_bytes): try again in a "
-        "moment"
+        "requests and answers use all of their memory (max_buffered_bytes): retry in a moment"
     )

@@ -1,7 +1,7 @@
-"""Pages of other sites: which may call, and what a browser is told.
+"""Cross-origin requests: which pages may call, and the headers that tell a browser.
 
-A browser sends simple requests without asking first, so a page of any site could publish to a
-broker on the machine of whoever looks at it. A change that a foreign page asks for is refused.
+A browser sends simple requests without a preflight, so a page of any site could publish to a broker
+on its user's machine. Changes requested by pages of other origins are refused.
 """
 
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ Headers = list[tuple[str, str]]
 
 
 def grant(settings: ServerSettings, headers: Mapping[bytes, bytes]) -> Headers:
-    """The headers that let the page of an allowed origin read the answer."""
+    """Return the headers that let a page of an allowed origin read the answer."""
     origin = headers.get(b"origin")
     if origin is None or not _is_allowed(settings, origin):
         return []
@@ -31,8 +31,10 @@ def grant(settings: ServerSettings, headers: Mapping[bytes, bytes]) -> Headers:
 def preflight(
     settings: ServerSettings, method: str, headers: Mapping[bytes, bytes]
 ) -> Headers | None:
-    """The answer to a browser that asks first; None if this is not that. OriginRefused if its page
-    is of no allowed origin: a browser does not show the text, but whoever looks closer sees it."""
+    """Return the headers that answer a preflight request; None if this is not one.
+
+    Raise OriginRefused if the origin is not allowed; developer tools show the text.
+    """
     if method != "OPTIONS" or b"access-control-request-method" not in headers:
         return None
     granted = grant(settings, headers)
@@ -50,7 +52,7 @@ def preflight(
 def refuse_foreign_change(
     settings: ServerSettings, method: str, headers: Mapping[bytes, bytes]
 ) -> None:
-    """OriginRefused for a change by a page of neither this server nor an allowed origin."""
+    """Raise OriginRefused for a change by a page that is neither of this server nor allowed."""
     origin = headers.get(b"origin")
     if method in _SAFE or origin is None or _is_allowed(settings, origin):
         return
@@ -59,7 +61,7 @@ def refuse_foreign_change(
 
 
 def refusal(what: str, headers: Mapping[bytes, bytes]) -> OriginRefused:
-    """Say that a page may not do something, and which setting allows it."""
+    """Return the error for a page that is not allowed to do something."""
     origin = headers.get(b"origin", b"a page without origin").decode("latin-1")
     return OriginRefused(
         f"pages of {origin} may not {what} here: the setting cors_origins in [server] "
@@ -68,7 +70,7 @@ def refusal(what: str, headers: Mapping[bytes, bytes]) -> OriginRefused:
 
 
 def is_same_origin(headers: Mapping[bytes, bytes]) -> bool:
-    """Did a page of this very server send it? A proxy may have taken off the encryption."""
+    """Return whether a page of this server sent the request. A proxy may have terminated TLS."""
     host = headers.get(b"host", b"")
     origin = headers.get(b"origin")
     return origin in (b"http://" + host, b"https://" + host) and bool(host)

@@ -1,8 +1,8 @@
-"""Cursors: where the next page of a listing begins, as opaque text.
+"""Cursors: the position of the next page of a listing, as opaque text.
 
-A cursor names the listing it is of and what that listing was asked for, and is signed: it cannot
-be made up, nor be used for another listing. The key is the store's: a cursor is good after a
-restart, and at every broker of the store.
+A cursor is signed together with its listing and filters, so it cannot be forged or used for another
+listing. The key is in the store: a cursor is valid after a restart, and at every broker of the
+store.
 """
 
 import base64
@@ -23,23 +23,23 @@ class Cursors:
     """Makes and reads the cursors of one server."""
 
     def __init__(self, key: Callable[[], bytes]) -> None:
-        """`key` returns the key to sign with; it is asked for with each cursor."""
+        """`key` returns the key to sign with; it is called for each cursor."""
         self._key = key
 
     def make(self, listing: str, position: int | str) -> str:
-        """`listing` says what is listed, with its filters."""
+        """Return the cursor of a position. `listing` identifies the listing and its filters."""
         body = msgspec.json.encode(position)
         return _base64(self._tag(listing, body) + body)
 
     def read_number(self, listing: str, cursor: str | None) -> int:
-        """The position; 0 where there is no cursor, so at the beginning."""
+        """Return the position; 0, the beginning, if there is no cursor."""
         position = 0 if cursor is None else self._read(listing, cursor)
         if not isinstance(position, int):
             raise _refused()
         return position
 
     def read_name(self, listing: str, cursor: str | None) -> str:
-        """The same, where names are listed; "" is before all of them."""
+        """Return the position in a listing of names; "", before all names, if there is none."""
         position = "" if cursor is None else self._read(listing, cursor)
         if not isinstance(position, str):
             raise _refused()
@@ -72,6 +72,6 @@ def _bytes(text: str) -> bytes:
 
 def _refused() -> InvalidInput:
     return InvalidInput(
-        "this cursor is not of this listing: send the one that came with the page before, with the "
-        "same filters"
+        "the cursor does not belong to this listing: send the cursor of the previous page, with "
+        "the same filters"
     )

@@ -1,6 +1,6 @@
-"""Pages for people: `GET /` says what this is, `/docs` shows every call and lets one try it.
+"""HTML pages: `GET /` introduces the server, `/docs` shows every call and sends requests.
 
-They need nothing but this server. `GET /` answers programs in JSON or text.
+They load nothing from other servers. `GET /` answers programs in JSON or text.
 """
 
 from functools import cache
@@ -96,7 +96,7 @@ def _root(call: Call) -> Reply:
 
 
 def _base(call: Call) -> str:
-    """Return the address by which the caller came, for the example."""
+    """Return the URL of this server as the caller used it, for the example."""
     scheme = "https" if call.connection.is_tls else "http"
     return f"{scheme}://{call.headers.get(b'host', b'localhost').decode('latin-1')}"
 

@@ -1,8 +1,8 @@
-"""What the transports tell Prometheus: requests and their time, by route and status.
+"""Prometheus metrics of the transports: requests and their duration, by route and status.
 
-Counted in plain lists and turned into series when somebody asks: a request costs two additions,
-where prometheus-client's own histogram costs as much as reading a small body. Routes are templates
-(`…/queues/{queue}/lease`), never paths, so the number of series is bounded by the code.
+Requests are counted in plain lists, which become series on request. This costs two additions for
+each request; the histogram of prometheus-client costs as much as reading a small body. Routes are
+templates (`…/queues/{queue}/lease`), never paths, so the number of series is bounded.
 """
 
 from bisect import bisect_left
@@ -16,12 +16,12 @@ from penstock.model import NS
 
 BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
 _BUCKETS_NS = tuple(round(bucket * NS) for bucket in BUCKETS_S)
-REFUSED_ROUTE = "refused"  # what never got as far as a route
+REFUSED_ROUTE = "refused"  # requests refused before a route was found
 UNKNOWN_ROUTE = "unknown"
 
 
 class _Times:
-    """How long the requests took that one route answered with one status."""
+    """The durations of the requests that one route answered with one status."""
 
     __slots__ = ("counts", "total_ns")
 
@@ -46,7 +46,7 @@ class HttpMetrics:
         registry.register(self)
 
     def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
-        """A request was answered."""
+        """Count an answered request."""
         times = self._times.get((route, method, status))
         if times is None:
             times = self._times[route, method, status] = _Times()
@@ -54,12 +54,12 @@ class HttpMetrics:
         times.total_ns += took_ns
 
     def totals(self) -> Iterator[tuple[str, str, int, int, float]]:
-        """(route, method, status, requests, seconds in all), in order."""
+        """Return (route, method, status, requests, total seconds), sorted."""
         for (route, method, status), times in sorted(self._times.items()):
             yield route, method, status, sum(times.counts), times.total_ns / NS
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
+        """Return the series, for the registry."""
         requests = CounterMetricFamily(
             "penstock_http_requests",
             "HTTP requests answered, by route and status.",

@@ -25,14 +25,14 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """The same for people: the event, then its fields."""
+    """A record as a line of text: the event, then its fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = "".join(
             f" {name}={json.dumps(value, default=str)}"
             for name, value in getattr(record, "fields", {}).items()
         )
-        # Escaped, so that what a caller sent cannot forge a line or command a terminal.
+        # Escaped, so that input of a caller cannot forge a line or control a terminal.
         event = json.dumps(record.getMessage(), ensure_ascii=False)[1:-1]
         line = f"{_at(record)} {record.levelname:7} {event}{fields}"
         return f"{line}\n{self.formatException(record.exc_info)}" if record.exc_info else line
@@ -43,7 +43,7 @@ def _at(record: logging.LogRecord) -> str:
 
 
 def set_up_logs(settings: ServerSettings) -> None:
-    """Send what Penstock says to stderr, in the form that is set."""
+    """Write the logs of Penstock to stderr, in the configured format."""
     handler = logging.StreamHandler()
     is_text = settings.log_format == "text" or (
         settings.log_format == "auto" and handler.stream.isatty()

@@ -1,9 +1,8 @@
-"""Work on large bodies and answers, in threads of its own instead of in the event loop.
+"""Threads that decode and encode large bodies and answers outside the event loop.
 
-The loop must not pause for long. What it does itself is bounded: bodies and answers of at most
-`SMALL_BYTES`. Above that, reading and encoding is done here. A thread still holds the interpreter
-during each single call of a C function, so base64 is done in pieces: one call for 16 MiB takes
-about 100 ms, during which no other thread runs.
+The loop itself handles only bodies and answers of at most `SMALL_BYTES`, so that it never pauses
+for long. A thread still holds the interpreter lock during each call of a C function, so base64 is
+done in pieces: one call for 16 MiB takes about 100 ms, during which no other thread runs.
 """
 
 import asyncio
@@ -16,10 +15,10 @@ from typing import TypeVar
 from penstock.broker.limits import SMALL_BYTES, Held, encoded_bytes
 
 _T = TypeVar("_T")
-_THREADS = 2  # as many large bodies and answers are in the making at once
-_PIECE_BYTES = 3 << 18  # a multiple of 3, so that no piece but the last is padded
+_THREADS = 2  # large bodies and answers handled at the same time
+_PIECE_BYTES = 3 << 18  # a multiple of 3, so that only the last piece is padded
 _PIECE_CHARACTERS = 4 << 18
-_MESSAGE_BYTES = 320  # of a message in an answer, beside its payload
+_MESSAGE_BYTES = 320  # maximum size of a message in an answer, without its payload
 
 
 class OffLoop:
@@ -30,15 +29,15 @@ class OffLoop:
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-large")
 
     def run(self, work: Callable[[], _T]) -> "Future[_T]":
-        """Do it in a thread."""
+        """Run work in a thread."""
         return asyncio.get_running_loop().run_in_executor(self._threads, work)
 
     async def run_if_large(self, size: int, work: Callable[[], _T]) -> _T:
-        """Do it here if `size` bytes are few, else in a thread."""
+        """Run work in a thread if `size` is large, else at once."""
         return work() if size <= SMALL_BYTES else await self.run(work)
 
     async def answer(self, size: int, make: Callable[[], _T]) -> _T:
-        """Make an answer of `size` bytes, which count as held meanwhile."""
+        """Make an answer of `size` bytes, which count as held until it is made."""
         if size <= SMALL_BYTES:
             return make()
         self._held.bytes += size
@@ -48,7 +47,10 @@ class OffLoop:
             self._held.bytes -= size
 
     async def page(self, size: int, make: Callable[[], bytes]) -> bytes:
-        """As `answer`, of what was only read: refused if there is no room for it."""
+        """Make an answer like `answer`. Raise Overloaded if there is no room for it.
+
+        Only for reads: refusing an answer after a change would hide that the change was made.
+        """
         if size > SMALL_BYTES:
             self._held.check_room_for(size)
         return await self.answer(size, make)
@@ -58,7 +60,7 @@ class OffLoop:
 
 
 def size_of_many(count: int, payload_bytes: int = 0) -> int:
-    """Return the size of an answer about `count` messages with these payloads, at most."""
+    """Return the maximum size of an answer with `count` messages and these payloads."""
     return count * _MESSAGE_BYTES + encoded_bytes(payload_bytes)
 
 
@@ -73,7 +75,7 @@ def to_base64(payload: bytes, *, quote: bytes = b"") -> bytes:
 
 
 def from_base64(text: str) -> bytes:
-    """Return the bytes; ValueError if the text is anything but padded base64."""
+    """Return the decoded bytes. Raise ValueError unless the text is padded base64."""
     if len(text) <= _PIECE_CHARACTERS:
         return a2b_base64(text, strict_mode=True)
     if text.find("=", 0, len(text) - 2) >= 0:

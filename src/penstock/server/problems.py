@@ -1,7 +1,7 @@
-"""Errors as HTTP says them: the one table from an error to its status and code.
+"""Errors as HTTP answers: the one table from an error to its status and code.
 
 An answer is an RFC 9457 problem. `code` is stable and for programs; `detail` is for people and may
-change. Dialects that have their own shape of an error take status and text from here as well.
+change. Dialects with their own error format take status and text from here as well.
 """
 
 import math
@@ -15,14 +15,14 @@ from penstock import errors
 from penstock.errors import PenstockError
 
 PROBLEM_JSON = "application/problem+json"
-RETRY_LATER_S = 1.0  # where nobody knows better
+RETRY_LATER_S = 1.0  # if the error has no time of its own
 
 
-# -- what the server itself refuses, before the broker hears of it ---------------------------------
+# -- refused by the server itself, before the broker is called -------------------------------------
 
 
 class Refused(PenstockError):
-    """A request is not as HTTP or this interface wants it."""
+    """A request is not valid HTTP, or not valid for this server."""
 
 
 class NoSuchRoute(Refused):
@@ -30,7 +30,7 @@ class NoSuchRoute(Refused):
 
 
 class MethodNotAllowed(Refused):
-    """The path is right, the method is not; `allowed` says which are."""
+    """The path exists, but not with this method; `allowed` lists its methods."""
 
     def __init__(self, message: str, allowed: str) -> None:
         super().__init__(message)
@@ -54,30 +54,30 @@ class HeadersTooLarge(Refused):
 
 
 class BodyCompressed(Refused):
-    """The body is compressed; only plain ones are read."""
+    """The body is compressed, which is not supported."""
 
 
 class NotJson(Refused):
-    """The route takes JSON, and the content type says that the body is not."""
+    """The route requires JSON, and the content type is another one."""
 
 
 class OriginRefused(Refused):
-    """A page of another site asks for a change, and its origin is not one of those configured."""
+    """A page of another site requests a change, and its origin is not configured."""
 
 
 # -- the table -------------------------------------------------------------------------------------
 
 
 class Kind(NamedTuple):
-    """How one class of errors is answered."""
+    """The HTTP answer of one class of errors."""
 
     status: int
     code: str
-    retry: bool = False  # the same call may succeed later: say when
+    retry: bool = False  # the same call may succeed later: the answer says when
 
 
 KINDS: Mapping[type[PenstockError], Kind] = {
-    # what the caller sent
+    # the request
     errors.InvalidInput: Kind(400, "invalid_input"),
     errors.TooLarge: Kind(400, "too_large"),
     errors.PayloadTooLarge: Kind(413, "payload_too_large"),
@@ -91,11 +91,11 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     BodyCompressed: Kind(415, "body_compressed"),
     NotJson: Kind(415, "not_json"),
     HeadersTooLarge: Kind(431, "headers_too_large"),
-    # who the caller is
+    # the caller
     errors.KeyRefused: Kind(401, "key_refused"),
     errors.NotAllowed: Kind(403, "not_allowed"),
     OriginRefused: Kind(403, "origin_refused"),
-    # what is there
+    # existence and state
     errors.NoSuchNamespace: Kind(404, "no_such_namespace"),
     errors.NoSuchQueue: Kind(404, "no_such_queue"),
     errors.NoSuchGroup: Kind(404, "no_such_group"),
@@ -106,12 +106,12 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.AlreadyExists: Kind(409, "already_exists"),
     errors.NotEmpty: Kind(409, "not_empty"),
     errors.ReceiptInvalid: Kind(410, "receipt_invalid"),
-    # how much there may be
+    # limits
     errors.QueueFull: Kind(429, "queue_full", retry=True),
     errors.RateLimited: Kind(429, "rate_limited", retry=True),
     errors.TooManyRequests: Kind(429, "too_many_requests", retry=True),
     errors.QuotaExceeded: Kind(429, "quota_exceeded", retry=True),
-    # what the server can do now
+    # the server
     errors.PayloadUnreadable: Kind(500, "payload_unreadable"),
     errors.NotSupported: Kind(501, "not_supported"),
     errors.Unavailable: Kind(503, "unavailable", retry=True),
@@ -157,7 +157,7 @@ class Problem(NamedTuple):
 
 
 def kind_of(error: BaseException) -> Kind:
-    """The entry of the table for an error, or for the nearest of its bases."""
+    """Return the table's entry for an error, or for its nearest base class."""
     for base in type(error).__mro__:
         kind = KINDS.get(base)
         if kind is not None:
@@ -166,12 +166,13 @@ def kind_of(error: BaseException) -> Kind:
 
 
 def problem_of(error: BaseException, **more: Any) -> Problem:
-    """How an error is answered. What an unforeseen one says stays in the log: it may be secret."""
+    """Return the answer to an error. The text of an unexpected one is only logged: it may be
+    secret."""
     kind = kind_of(error)
     headers: dict[str, str] = {}
     if kind.retry:
         after_s = getattr(error, "retry_after_s", RETRY_LATER_S)
-        headers["retry-after"] = str(max(1, math.ceil(after_s)))  # HTTP knows whole seconds only
+        headers["retry-after"] = str(max(1, math.ceil(after_s)))  # whole seconds only
         more["retry_after_s"] = after_s
     if kind.status == 401:
         headers["www-authenticate"] = "Bearer"
@@ -184,19 +185,19 @@ def problem_of(error: BaseException, **more: Any) -> Problem:
     return Problem(kind.status, kind.code, detail, headers, more)
 
 
-# -- dialects: everything that is refused at their paths has their shape ---------------------------
+# -- dialects: errors at their paths have their format ---------------------------------------------
 
 _FIRST_PARTS = frozenset(
     {b"v1", b"namespaces", b"messages", b"subscriptions", b"health", b"healthz"}
 )
 
 
-def is_of_a_dialect(url: bytes) -> bool:
-    """Is it a path of RivetQ or EpochQueue, or below one? A query may follow."""
+def is_dialect_path(url: bytes) -> bool:
+    """Return whether a URL is a path of RivetQ or EpochQueue, or below one."""
     parts = url.partition(b"?")[0].split(b"/", 3)
     return parts[1:3] == [b"api", b"stats"] or (len(parts) > 1 and parts[1] in _FIRST_PARTS)
 
 
-def as_said_at(url: bytes, problem: Problem) -> Problem:
-    """The problem in the shape that clients of this URL know."""
-    return problem._replace(is_plain=True) if is_of_a_dialect(url) else problem
+def in_format_of(url: bytes, problem: Problem) -> Problem:
+    """Return the problem in the format that clients of this URL expect."""
+    return problem._replace(is_plain=True) if is_dialect_path(url) else problem

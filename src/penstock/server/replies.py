@@ -1,4 +1,4 @@
-"""Replies as bytes. What all JSON replies of one second share is made once."""
+"""Replies as bytes. The common part of all JSON replies of a second is made once."""
 
 from collections.abc import Sequence
 from http import HTTPStatus
@@ -11,7 +11,7 @@ CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _STATUS_LINES = {
     status.value: f"HTTP/1.1 {status.value} {status.phrase}\r\n".encode() for status in HTTPStatus
 }
-# On every reply: what a queue holds must not be cached, nor be taken for markup.
+# On every reply: messages must not be cached, or interpreted as markup.
 _SAFETY = (("cache-control", "no-store"), ("x-content-type-options", "nosniff"))
 _SAFETY_LINES = b"".join(f"{name}: {value}\r\n".encode() for name, value in _SAFETY)
 
@@ -19,7 +19,7 @@ Headers = Sequence[tuple[str, str]]
 
 
 class Reply(NamedTuple):
-    """An answer that is not simply a struct with the usual status."""
+    """An answer with its own status, content type or headers."""
 
     body: bytes
     status: int = 200
@@ -68,7 +68,7 @@ class Replies:
         return _STATUS_LINES[reply.status] + self._date + text.encode("latin-1") + b"\r\n"
 
     def refusal(self, problem: Problem, request_id: bytes) -> bytes:
-        """Return a whole reply to what never became a request. The connection is closed."""
+        """Return a whole reply to a request that was refused early. The connection is closed."""
         reply = reply_of(problem, request_id)
         return self.head(reply, request_id, (), close=True) + reply.body
 

@@ -16,7 +16,7 @@ UNKNOWN_ROUTE = "unknown"
 
 
 class Route:
-    """A method of a path, and what answers it."""
+    """A method of a path, and its handler."""
 
     __slots__ = ("handler", "is_large", "method", "needs_key", "parameters", "path", "status")
 
@@ -37,7 +37,7 @@ class Route:
         self.needs_key = needs_key
         self.parameters = parameters  # of the query string; None: any
         self.status = status  # of a good answer
-        self.is_large = is_large  # its answer may be: few are made at a time
+        self.is_large = is_large  # its answer may be large: few are made at a time
 
     @property
     def methods(self) -> frozenset[str]:
@@ -45,7 +45,7 @@ class Route:
 
 
 class Target:
-    """What one path leads to."""
+    """The route of a path, with the values of its named parts."""
 
     __slots__ = ("_queue", "params", "route")
 
@@ -56,7 +56,7 @@ class Target:
 
     @property
     def queue(self) -> QueueName:
-        """The queue that the path names. InvalidInput if that is not a name."""
+        """Return the queue that the path names. Raise InvalidInput if that is not a name."""
         if self._queue is None:
             namespace = self.params.get("namespace", DEFAULT_NAMESPACE)
             self._queue = QueueName.checked(namespace, self.params["queue"])
@@ -74,7 +74,7 @@ class _Path:
         self.methods: dict[str, Route] = {}
 
     def match(self, parts: list[str]) -> dict[str, str] | None:
-        """Return the named parts; any of them may be empty, which its handler refuses."""
+        """Return the named parts; None if the path does not match. Handlers refuse empty parts."""
         params: dict[str, str] = {}
         for (is_named, name), part in zip(self.parts, parts, strict=True):
             if is_named:
@@ -85,7 +85,7 @@ class _Path:
 
 
 class RouteTable:
-    """Find routes by path. What was found is remembered, within bounds."""
+    """Finds routes by path, with a cache of limited size."""
 
     def __init__(self, routes: Iterable[Route]) -> None:
         self.routes = tuple(routes)
@@ -101,7 +101,7 @@ class RouteTable:
         self._remembered: dict[tuple[str, bytes], Target] = {}
 
     def find(self, method: str, url: bytes) -> tuple[Target, bytes]:
-        """Return where a URL leads to, and its query string. Raise if there is nothing."""
+        """Return the target and the query string of a URL. Raise an error if there is no route."""
         target = self._remembered.get((method, url))  # of a URL without a query
         if target is not None:
             return target, b""
@@ -132,19 +132,19 @@ class RouteTable:
 
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
-    """Return path and query string."""
+    """Return the path and the query string of a URL."""
     if url[:1] == b"/" and b"#" not in url:
         path, _, query = url.partition(b"?")
         return path, query
     try:
         parsed = httptools.parse_url(url)
     except httptools.HttpParserInvalidURLError:
-        raise Refused("the URL cannot be read") from None
+        raise Refused("the URL is not valid") from None
     return parsed.path or b"/", parsed.query or b""
 
 
 def decoded_path(raw: bytes) -> str:
-    """Decode percent signs, but for that of a slash: `a%2Fb` is one part of a path, not two."""
+    """Decode a percent-encoded path, except slashes: `a%2Fb` is one part of a path, not two."""
     text = raw.decode("latin-1")
     if "%" not in text:
         return text

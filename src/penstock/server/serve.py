@@ -1,7 +1,7 @@
 """`penstock serve`: run a server until a signal ends it.
 
-SIGTERM and SIGINT stop it in good order; a second one ends it at once, and nothing that was
-answered is lost by that. SIGHUP reads the settings, keys and certificates again.
+SIGTERM and SIGINT stop it gracefully; a second one ends it at once, without losing anything that
+was answered. SIGHUP reloads the settings, keys and certificates.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ def serve(
     read_again: Callable[[], Configuration] | None = None,
     on_listening: Callable[[Server], None] | None = None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. `read_again` gives the settings anew, for SIGHUP."""
+    """Serve until SIGTERM or SIGINT. `read_again` reads the settings again, for SIGHUP."""
     set_up_logs(configuration.server)
     _return_large_blocks()
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -79,7 +79,7 @@ async def _serve(
         ready = loop.create_task(server.ready())
         await asyncio.wait({stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
-            ready.result()  # raises what is in the way
+            ready.result()  # raise the error of a failed start
         await stopped
     finally:
         await server.stop()

@@ -1,4 +1,4 @@
-"""A server: it listens, lets the broker recover, and stops in good order."""
+"""The server: listen, recover the broker, stop gracefully."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from penstock.server.settings import RELOADABLE, ServerSettings
 log = logging.getLogger("penstock.server")
 
 _BACKLOG = 2048
-_FOR_REQUESTS = 0.6  # of the time there is to stop; the rest is for webhooks and snapshots
+_FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snapshots
 
 
 class Server:
@@ -53,7 +53,7 @@ class Server:
             all_streams(),
             webhooks=self.webhooks,
         )
-        self.port = 0  # where it listens, once it does
+        self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server] = []
         self._recovery: asyncio.Task[None] | None = None
         self._tls: ssl.SSLContext | None = None
@@ -61,11 +61,13 @@ class Server:
     # -- starting ----------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the data directory, listen, and begin to recover. Until that is done, calls are
-        answered with 503. What is in the way of the first two is raised before anything is said."""
+        """Lock the data directory, listen, and start recovery.
+
+        Calls are answered with 503 until recovery is done. Errors before it are raised.
+        """
         settings = self.service.settings
         await self.service.keys.load()
-        refuse_open_door(settings, keys_required=self.service.keys.required)
+        refuse_public_without_keys(settings, keys_required=self.service.keys.required)
         self._tls = _tls_context(settings)
         sockets = listen(settings)
         try:
@@ -86,7 +88,7 @@ class Server:
         self._recovery = asyncio.create_task(self._recover())
 
     async def ready(self) -> None:
-        """Wait until calls are taken; raises why they never will be."""
+        """Wait until calls are accepted. Raise the error of a failed recovery."""
         assert self._recovery is not None, "start it first"
         await asyncio.shield(self._recovery)
 
@@ -100,7 +102,7 @@ class Server:
     # -- changing ----------------------------------------------------------------------------------
 
     async def reload(self, configuration: Configuration) -> None:
-        """Use new settings, keys and certificates, as far as a running server can."""
+        """Use new settings, keys and certificates, except settings that need a restart."""
         old, new = self.service.settings, configuration.server
         await self.service.keys.load()
         if self._tls is not None:
@@ -119,7 +121,7 @@ class Server:
     # -- stopping ----------------------------------------------------------------------------------
 
     async def stop(self) -> None:
-        """Take nothing new, answer what was asked, write snapshots; within `shutdown_s`."""
+        """Refuse new calls, answer pending ones, and write snapshots, within `shutdown_s`."""
         loop = asyncio.get_running_loop()
         allowed_s = self.service.settings.shutdown_s
         until = loop.time() + allowed_s
@@ -159,7 +161,7 @@ class Server:
     async def _stop_broker(self, within_s: float) -> None:
         recovery = self._recovery
         assert recovery is not None
-        recovery.cancel()  # which does nothing to one that is done
+        recovery.cancel()  # no effect if it is done
         await asyncio.wait([recovery])
         if not recovery.cancelled() and recovery.exception() is None:
             await self.webhooks.stop(grace_s=within_s / 2)
@@ -178,11 +180,11 @@ def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
     return context
 
 
-# -- where it listens, and whether it may ----------------------------------------------------------
+# -- listening -------------------------------------------------------------------------------------
 
 
 def listen(settings: ServerSettings) -> list[socket.socket]:
-    """Sockets for every address of the host, on one port."""
+    """Return sockets for every address of the host, on one port."""
     sockets: list[socket.socket] = []
     port = settings.port
     try:
@@ -208,15 +210,15 @@ def listen(settings: ServerSettings) -> list[socket.socket]:
 
 
 def own_url(settings: ServerSettings, port: int) -> str:
-    """Where programs on this machine reach the server."""
+    """Return the URL of the server for programs on this machine."""
     host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host)
     if host is None:
         host = f"[{settings.host}]" if ":" in settings.host else settings.host
     return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
 
 
-def refuse_open_door(settings: ServerSettings, *, keys_required: bool) -> None:
-    """InvalidInput if strangers could call without a key."""
+def refuse_public_without_keys(settings: ServerSettings, *, keys_required: bool) -> None:
+    """Raise InvalidInput if other machines could call without an API key."""
     if keys_required or settings.insecure:
         return
     try:

@@ -1,4 +1,4 @@
-"""What all connections of one server share: the broker, keys, limits, the clock and the cork."""
+"""State that all connections of a server share: the broker, keys, limits and corked replies."""
 
 import asyncio
 import itertools
@@ -27,11 +27,11 @@ from penstock.server.ticks import Ticks
 
 log = logging.getLogger("penstock.server")
 
-NOWHERE = "unknown"  # the address of a peer that has none
+UNKNOWN_ADDRESS = "unknown"  # the address of a peer that has none
 _KEY_PARAMETERS = frozenset({"api_key", "apikey", "api-key", "x-api-key", "access_token", "token"})
 _MOST_PROXIES = 20
 _MOST_CALLERS = 10_000
-_MOST_LARGE_ANSWERS = 4  # pages and the like that are read and encoded at once; others wait
+_MOST_LARGE_ANSWERS = 4  # read and encoded at the same time; others wait
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:-]{1,64}")
 
 Headers = Mapping[bytes, bytes]
@@ -43,7 +43,7 @@ class Connected(Protocol):
     transport: asyncio.Transport
 
     def shutdown(self) -> None:
-        """Finish what was begun, take nothing new."""
+        """Answer pending requests, then close. Accept no new ones."""
 
 
 class Corked(Protocol):
@@ -53,7 +53,7 @@ class Corked(Protocol):
 
 
 class Service:
-    """The broker, its keys, and what the server knows itself."""
+    """The broker, its keys, and the server's own state."""
 
     def __init__(
         self,
@@ -74,8 +74,8 @@ class Service:
         self.cursors = Cursors(lambda: broker.secret)
         self.replies = Replies()
         self.connections: set[Connected] = set()  # open ones
-        self.tasks: set[asyncio.Task[Any]] = set()  # of handlers that wait for something
-        self.held = broker.held  # of bodies that are received or worked on, and of answers
+        self.tasks: set[asyncio.Task[Any]] = set()  # of handlers that wait
+        self.held = broker.held  # bytes of bodies and answers in memory
         self.off_loop = OffLoop(broker.held)
         self.large_answers = asyncio.Semaphore(_MOST_LARGE_ANSWERS)
         self.http_metrics = HttpMetrics(
@@ -91,10 +91,10 @@ class Service:
         self.is_stopping = False
         self.ticks = Ticks(self._tick)
         self._second = 0
-        self._run_id = secrets.token_hex(4).encode()  # tells the runs of a server apart
+        self._run_id = secrets.token_hex(4).encode()  # makes request ids unique across restarts
         self._numbers = itertools.count(1)
         self._callers: dict[tuple[bytes | None, bytes | None, str], Caller] = {}
-        self._callers_of = 0  # when the keys were loaded that they are of
+        self._callers_of = 0  # the load time of the keys that `_callers` is based on
         self._corked: list[Corked] = []
         self.use(settings)
 
@@ -115,9 +115,9 @@ class Service:
     # -- replies -----------------------------------------------------------------------------------
 
     def cork(self, connection: Corked) -> None:
-        """Flush a connection once the event loop has handled what it has at hand.
+        """Flush a connection after the event loop has handled its current events.
 
-        Clients that are woken one by one, in between, make a server half as fast.
+        Replies sent one by one, in between, would halve the throughput.
         """
         if not self._corked:
             asyncio.get_running_loop().call_soon(self._uncork)
@@ -129,17 +129,17 @@ class Service:
             connection.flush()
 
     def request_id(self, given: bytes | None = None) -> bytes:
-        """Return the id that the caller gave, if it is one; else a new one."""
+        """Return the caller's id if it is valid, else a new one."""
         if given is not None and _REQUEST_ID.fullmatch(given):
             return given
         return b"%s-%x" % (self._run_id, next(self._numbers))
 
-    # -- who calls ---------------------------------------------------------------------------------
+    # -- callers -----------------------------------------------------------------------------------
 
     def known_caller(self, headers: Headers, query: bytes, peer: str | None) -> Caller | None:
-        """Return who sent a request; None if `admit` has to look for a key.
+        """Return the caller of a request; None if `admit` has to check its key.
 
-        A caller is remembered until the next tick, or until keys are loaded.
+        A caller is cached until the next tick, or until keys are loaded.
         """
         try:
             if query:
@@ -160,7 +160,7 @@ class Service:
             raise
 
     async def admit(self, headers: Headers, query: bytes, peer: str | None) -> Caller:
-        """Return who sent a request. Reads the keys again before it refuses one."""
+        """Return the caller of a request. Read the keys again before refusing one."""
         caller = self.known_caller(headers, query, peer)
         if caller is not None:
             return caller
@@ -176,10 +176,10 @@ class Service:
         return self.address_of(headers, peer)
 
     def address_of(self, headers: Headers, peer: str | None) -> str:
-        """Return the client's address: the peer's, or what trusted proxies say beyond it."""
+        """Return the client's address: the peer's, or the one that trusted proxies report."""
         forwarded = headers.get(b"x-forwarded-for")
         if peer is None:
-            return NOWHERE
+            return UNKNOWN_ADDRESS
         if forwarded is None or not self._is_trusted(peer):
             return peer
         hops = forwarded.decode("latin-1").split(",")[-_MOST_PROXIES:]
@@ -188,7 +188,7 @@ class Service:
             try:
                 ip_address(address)
             except ValueError:
-                return peer  # not an address: nothing before it can be believed either
+                return peer  # not an address: earlier entries cannot be trusted either
             peer = address
             if not self._is_trusted(address):
                 break
@@ -205,7 +205,7 @@ class Service:
 
 
 def token_of(headers: Headers) -> str | None:
-    """Return the API key that was sent, if one was."""
+    """Return the API key of a request; None if there is none."""
     key = headers.get(b"x-api-key")
     if key is not None:
         return key.decode("latin-1")

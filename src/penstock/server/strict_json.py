@@ -1,12 +1,12 @@
-"""JSON bodies, read strictly: what two readers could understand differently is refused.
+"""Strict decoding of JSON bodies: refuse JSON that two decoders could read differently.
 
-msgspec refuses what is malformed, of a wrong type or unknown. Beyond that, these are refused here,
-also inside of payloads: keys given twice, nesting deeper than 32, numbers that no double holds,
-lone surrogates, bytes that are not UTF-8.
+msgspec refuses malformed JSON, wrong types and unknown fields. These are refused here, also inside
+payloads: duplicate keys, nesting deeper than 32, numbers beyond the range of a double, lone
+surrogates, bytes that are not UTF-8.
 
-Every publish passes here, so it has to be quick. A key that is given twice is one pair less in what
-was read than there are colons outside of strings; only if those numbers differ, or something else
-is wrong, the slow way is gone that finds out where.
+Every publish is checked, so it has to be fast. With a duplicate key, the decoded value has fewer
+keys than the body has colons outside of strings. Only if those counts differ, or decoding fails,
+the slow path finds the position of the problem.
 """
 
 import json
@@ -23,10 +23,10 @@ from penstock.errors import InvalidInput
 _T = TypeVar("_T")
 
 MAX_DEPTH = 32
-MAX_VALUES = 600_000  # to read more would hold up everyone else for too long
+MAX_VALUES = 600_000  # more would block other requests for too long
 MAX_KEYS = 100_000  # of one message; each distinct key takes far longer than a value
 
-_MAX_DIGITS = 309  # of a whole number that a double holds
+_MAX_DIGITS = 309  # of a whole number in the range of a double
 _LARGEST = int(sys.float_info.max)
 _SAMPLE_STEP = _MAX_DIGITS // 2  # a longer number covers two samples in a row
 _TWO_DIGITS = re.compile(rb"[0-9](?=[0-9])")
@@ -36,7 +36,7 @@ _raw = msgspec.json.Decoder(msgspec.Raw)
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
-    """Read a body; InvalidInput says what is wrong, and where (`$.a[3]`)."""
+    """Decode a body. Raise InvalidInput with the problem and its position (`$.a[3]`)."""
     check(body)
     try:
         return decoder.decode(body)
@@ -45,53 +45,55 @@ def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
 
 
 def decode_closed(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
-    """The same for a type that has no place for just any JSON: the decoder sees all of it, so only
-    keys are left to check, and a single one cannot be there twice."""
+    """Decode a body whose type has no field for arbitrary JSON.
+
+    The decoder checks all of it except duplicate keys, for which there must be two keys.
+    """
     check_values(body)
     check_keys(body)
     try:
         value = decoder.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return decode(body, decoder)  # says what is wrong
+        return decode(body, decoder)  # raises an error with the position
     if not has_one_key_at_most(body):
         check(body)
     return value
 
 
 def has_one_key_at_most(body: bytes) -> bool:
-    """Surely; false also where it only looks as if there were more."""
+    """Return True if there is at most one key; False if there may be more."""
     return body.count(b":") <= 1
 
 
 def check(body: bytes) -> None:
-    """Refuse what is no JSON, and what decoders read in different ways."""
+    """Raise InvalidInput unless a body is JSON that all decoders read in the same way."""
     if not body or body.isspace():
         raise InvalidInput("the body is empty; it must be JSON")
     check_values(body)
     check_keys(body)
     if _may_have_a_long_number(body):
-        _look_closely(body)
+        _raise_problem(body)
     try:
         value = _anything.decode(body)
         if has_one_key_at_most(body) and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
-            return  # so no key is there twice, and nothing is nested too deep
+            return  # no duplicate key, and not nested too deep
         pairs = _count_pairs(value, 0)
     except UnicodeDecodeError as error:
         raise InvalidInput(f"the body is not UTF-8: {error.reason}") from None
     except RecursionError:
         raise _too_deep() from None
     except msgspec.MsgspecError as error:
-        _look_closely(body)
+        _raise_problem(body)
         if isinstance(error, msgspec.ValidationError):
             raise InvalidInput(_with_path(str(error))) from None
         raise InvalidInput(f"the body is not JSON: {error}") from None
-    # Colons in strings can only be more than those outside, so the quick count may be enough.
+    # Equal counts mean no colons in strings and no duplicate keys; else count exactly.
     if pairs != body.count(b":") and pairs != _count_colons(body):
-        _look_closely(body)
+        _raise_problem(body)
 
 
 def check_values(body: bytes) -> None:
-    """Refuse more values than can be read without holding up others."""
+    """Raise InvalidInput if a body has more values than MAX_VALUES."""
     if len(body) <= MAX_VALUES:
         return
     if _has_more_than(MAX_VALUES - 1, body, b",", b"[", b"{"):
@@ -102,7 +104,7 @@ def check_values(body: bytes) -> None:
 
 
 def check_keys(body: bytes) -> None:
-    """Refuse more keys than can be read without holding up others.
+    """Raise InvalidInput if a body has more keys than MAX_KEYS.
 
     A decoder makes and hashes all keys of an object in one call, during which no other thread runs:
     590,000 took 0.4 s.
@@ -121,10 +123,10 @@ def check_keys(body: bytes) -> None:
 
 
 def _may_have_a_long_number(body: bytes) -> bool:
-    """Return False if there is surely no whole number that no double holds.
+    """Return False if no whole number is beyond the range of a double.
 
-    The decoder would read such a number, in time that grows with the square of its digits. Only
-    every 154th byte is looked at, and what lies between two that are digits.
+    The decoder would accept such a number, in time quadratic in its digits. Only every 154th byte
+    is sampled, and the bytes between two samples that are digits.
     """
     if len(body) < _MAX_DIGITS:
         return False
@@ -136,7 +138,10 @@ def _may_have_a_long_number(body: bytes) -> bool:
 
 
 def _has_more_than(most: int, body: bytes, *marks: bytes) -> bool:
-    """Count marks outside of strings, in steps, so that others have a turn."""
+    """Return whether there are more than `most` marks outside of strings.
+
+    They are counted in many short calls, so that other threads can run.
+    """
     if sum(map(body.count, marks)) <= most:
         return False
     count, at = 0, 0
@@ -149,11 +154,11 @@ def _has_more_than(most: int, body: bytes, *marks: bytes) -> bool:
             return True
         if quote < 0:
             return False
-        at = _behind_string(body, quote + 1)
+        at = _end_of_string(body, quote + 1)
 
 
-def _behind_string(body: bytes, at: int) -> int:
-    """The place behind the quote that ends the string which `at` is in."""
+def _end_of_string(body: bytes, at: int) -> int:
+    """Return the position after the closing quote of the string that contains `at`."""
     quote = body.find(b'"', at)
     while quote >= 0:
         escape = body.find(b"\\", at, quote)
@@ -166,7 +171,7 @@ def _behind_string(body: bytes, at: int) -> int:
 
 
 def _with_path(text: str) -> str:
-    """msgspec's words, with the path even at the top, where it leaves that out."""
+    """Return an error text of msgspec with its path, which it omits at the top level."""
     return text if " - at `" in text else f"{text} - at `$`"
 
 
@@ -175,7 +180,7 @@ def _too_deep() -> InvalidInput:
 
 
 def _count_pairs(value: Any, depth: int) -> int:
-    """How many keys the objects have, all in all."""
+    """Return the total number of keys of all objects."""
     kind = type(value)
     if kind is dict:
         inner, pairs = value.values(), len(value)
@@ -194,27 +199,27 @@ def _count_pairs(value: Any, depth: int) -> int:
 
 
 def _count_colons(body: bytes) -> int:
-    """Those outside of strings: one follows each key that was written."""
+    """Return the number of colons outside of strings: one for each key of the body."""
     if b"\\" in body:
         body = _ESCAPE.sub(b"", body)
     return b"".join(body.split(b'"')[::2]).count(b":")
 
 
-# -- the slow way ----------------------------------------------------------------------------------
+# -- the slow path ---------------------------------------------------------------------------------
 
 
 class _Pairs(list[tuple[str, Any]]):
-    """An object as it was written, keys that are given twice included."""
+    """The members of an object, with duplicate keys."""
 
 
-def _look_closely(body: bytes) -> None:
-    # The json of Python, since it can show the pairs of an object as they were written.
+def _raise_problem(body: bytes) -> None:
+    # Python's json, because it can return duplicate keys.
     try:
         value = json.loads(
             body, object_pairs_hook=_Pairs, parse_constant=_no_constant, parse_int=_whole
         )
     except (ValueError, RecursionError):
-        return  # malformed: the caller knows
+        return  # malformed: the caller reports it
     for path, problem in _problems(value, "$"):
         raise InvalidInput(f"{problem} - at `{path}`")
 
@@ -224,7 +229,7 @@ def _no_constant(name: str) -> float:
 
 
 def _whole(digits: str) -> float:
-    """Return the number; infinity if no double holds it."""
+    """Return the number; infinity if it is beyond the range of a double."""
     value = math.inf if len(digits) > _MAX_DIGITS + 1 else int(digits)
     return math.inf if abs(value) > _LARGEST else value
 

@@ -1,7 +1,7 @@
 """One coarse timer for a server: the Date header, deadlines of connections, short-lived caches.
 
-A timer for each connection would have to be set and cancelled several times a request. Here a
-request only notes a number, and a deadline is noticed up to one tick late.
+A timer for each connection would have to be set and cancelled several times for each request. Here
+a request only sets a number, and a deadline is noticed up to one tick late.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ _LONGEST_S = 0.25
 
 
 class Timed(Protocol):
-    """A connection that must have moved on by a certain time of the event loop."""
+    """A connection with a deadline, in the event loop's time."""
 
     deadline: float
 
@@ -24,7 +24,7 @@ class Timed(Protocol):
 
 
 class Ticks:
-    """Call `on_tick` and look after deadlines, while there are connections."""
+    """Calls `on_tick` and checks deadlines, while there are connections."""
 
     def __init__(self, on_tick: Callable[[], None]) -> None:
         self._on_tick = on_tick
@@ -34,7 +34,7 @@ class Ticks:
         self._none_left = asyncio.Event()
 
     def use(self, settings: ServerSettings) -> None:
-        """Tick as often as the shortest time limit needs."""
+        """Set the interval of the ticks from the shortest time limit."""
         shortest = min(settings.header_timeout_s, settings.body_timeout_s, settings.idle_timeout_s)
         self._every_s = min(shortest * _PART_OF_SHORTEST, _LONGEST_S)
         if self._timer is not None:
@@ -53,7 +53,7 @@ class Ticks:
             self._none_left.set()
 
     async def wait_until_none(self, timeout_s: float) -> None:
-        """Wait until no connection is left, or the time is over."""
+        """Wait until no connection is left, or for `timeout_s`."""
         if self._watched:
             self._none_left.clear()
             try:

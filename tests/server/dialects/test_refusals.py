@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from penstock.server.dialects import epochqueue, rivetq
-from penstock.server.problems import is_of_a_dialect
+from penstock.server.problems import is_dialect_path
 from penstock.server.rest.all_endpoints import ENDPOINTS
 from penstock.server.ws import epochqueue as epochqueue_stream
 from tests.server.running import RunningServer
@@ -77,6 +77,6 @@ def test_too_many_calls_are_told_so_in_the_dialect(tmp_path: Path) -> None:
 
 def test_every_route_of_a_dialect_is_known_as_one_and_no_native_one_is() -> None:
     for route in (*rivetq.ROUTES, *epochqueue.ROUTES, *epochqueue_stream.ROUTES):
-        assert is_of_a_dialect(route.path.encode()), route.path
+        assert is_dialect_path(route.path.encode()), route.path
     for endpoint in ENDPOINTS:
-        assert not is_of_a_dialect(endpoint.path.encode()), endpoint.path
+        assert not is_dialect_path(endpoint.path.encode()), endpoint.path

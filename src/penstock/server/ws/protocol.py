@@ -1,8 +1,7 @@
-"""A WebSocket on one connection, by the `websockets` package's protocol without I/O.
+"""A WebSocket on one connection, based on the sans-I/O protocol of the `websockets` package.
 
-A client that does not read, or sends too much, is dropped without the closing handshake: the bytes
-that would have to be sent before are the ones that it does not take, and its messages would stay
-leased all that time.
+A client that does not read, or sends too much, is dropped without the closing handshake. The close
+frame would have to wait for bytes that the client does not read, with its messages still leased.
 """
 
 import asyncio
@@ -17,7 +16,7 @@ from websockets.server import ServerProtocol
 
 from penstock.errors import PenstockError, Unavailable
 from penstock.server import cors
-from penstock.server.problems import Refused, as_said_at, problem_of
+from penstock.server.problems import Refused, in_format_of, problem_of
 from penstock.server.routes import Target
 from penstock.server.service import Service
 
@@ -32,12 +31,12 @@ _quiet.setLevel(logging.WARNING)
 NOT_UTF8, TOO_LARGE, NO_PONG, RESTARTING, TRY_LATER = 1007, 1009, 1011, 1012, 1013  # close codes
 METHOD = "WEBSOCKET"  # of the routes of streams
 _PIECE_BYTES = 4096  # parsed at a time: about 700 of the smallest frames
-_MOST_FRAGMENTS = 10_000  # of one message; empty ones have no bytes to be limited by
+_MOST_FRAGMENTS = 10_000  # of one message; the limit in bytes does not limit empty fragments
 _CLOSE_S = 10.0  # for the client's half of the closing handshake
 
 
 class Disconnected(Exception):
-    """The client is gone, or the WebSocket was closed."""
+    """The client disconnected, or the WebSocket was closed."""
 
 
 class WebSocketProtocol(asyncio.Protocol):
@@ -56,17 +55,17 @@ class WebSocketProtocol(asyncio.Protocol):
         self._conn = ServerProtocol(max_size=settings.ws_max_frame_bytes, logger=_quiet)
         self._ping_s, self._pong_s = settings.ws_ping_s, settings.ws_pong_s
         self._timer: asyncio.TimerHandle | None = None  # of the next ping, or of its pong
-        self._ping = b""  # that is not answered yet
-        self._patience: asyncio.TimerHandle | None = None  # with a client that does not read
+        self._ping = b""  # the unanswered ping
+        self._patience: asyncio.TimerHandle | None = None  # drops a client that does not read
         self._closing: asyncio.TimerHandle | None = None
-        self._is_open = False  # the handshake is over
-        self._is_over = False  # a close frame was sent, or the connection lost
+        self._is_open = False  # the handshake is complete
+        self._is_over = False  # a close frame was sent, or the connection was lost
         self._messages: asyncio.Queue[str | bytes | None] = asyncio.Queue()  # None: the end
         self._is_read_paused = False  # a message waits to be received
         self._writable = asyncio.Event()
         self._writable.set()
-        self._unsent = self._unread = 0  # our part of what is held
-        self._arrived = bytearray()  # not parsed yet
+        self._unsent = self._unread = 0  # bytes that this connection added to `_held`
+        self._arrived = bytearray()  # received, not parsed yet
         self._parsing: asyncio.Handle | None = None
         self._fragments: list[bytes] = []
         self._is_text = False
@@ -90,9 +89,9 @@ class WebSocketProtocol(asyncio.Protocol):
         self.service.connections.discard(self)
 
     def shutdown(self) -> None:
-        """Say that the server stops, and close."""
+        """Close with the code that the server restarts."""
         if not self._is_open:
-            self._refuse(Unavailable("the server is stopping: try again in a moment"))
+            self._refuse(Unavailable("the server is stopping: retry in a moment"))
         elif not self._is_over:
             self._is_over = True
             self._messages.put_nowait(None)
@@ -103,7 +102,7 @@ class WebSocketProtocol(asyncio.Protocol):
     # -- the handshake -----------------------------------------------------------------------------
 
     def handshake(self, method: str, url: bytes, headers: list[tuple[bytes, bytes]]) -> None:
-        """Begin with a request that was read already."""
+        """Start with a request whose head was read by the HTTP connection."""
         self._url = url
         lines = [b"%s: %s\r\n" % header for header in headers]
         self._conn.receive_data(
@@ -157,14 +156,14 @@ class WebSocketProtocol(asyncio.Protocol):
             return
         self._is_over = True
         service = self.service
-        problem = as_said_at(self._url, problem_of(error))
+        problem = in_format_of(self._url, problem_of(error))
         self.transport.write(service.replies.refusal(problem, service.request_id()))
         self.transport.close()
 
-    # -- what arrives ------------------------------------------------------------------------------
+    # -- receiving ---------------------------------------------------------------------------------
 
     async def receive(self) -> str | bytes | None:
-        """Return the next message; None at the end."""
+        """Return the next message; None when the WebSocket is closed."""
         message = await self._messages.get()
         if self._is_read_paused and self._messages.empty():
             self._is_read_paused = False
@@ -178,7 +177,7 @@ class WebSocketProtocol(asyncio.Protocol):
             self._parse_piece()
 
     def _parse_piece(self) -> None:
-        """Parse one piece and leave the rest to the next round, so that others have a turn."""
+        """Parse one piece. The rest waits for the next turn of the loop, after other calls."""
         self._parsing = None
         piece = bytes(self._arrived[:_PIECE_BYTES])
         del self._arrived[:_PIECE_BYTES]
@@ -206,7 +205,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._held.bytes += unread - self._unread
         self._unread = unread
         if not self._held.has_room_for_body(unread):
-            self._fail(TRY_LATER, "the server holds as much as it may")
+            self._fail(TRY_LATER, "the server's buffers are full (max_buffered_bytes)")
 
     def _handle(self, frame: Frame) -> None:
         match frame.opcode:
@@ -235,7 +234,7 @@ class WebSocketProtocol(asyncio.Protocol):
         data = b"".join(self._fragments)
         self._fragments = []
         if self._is_over:
-            return  # so that reading goes on until the client's close frame arrives
+            return  # discard it, and read on until the client's close frame
         message: str | bytes = data
         if self._is_text:
             try:
@@ -247,7 +246,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._is_read_paused = True
 
     def handle_ping(self) -> None:
-        """Send the pong. A client that does not read gets none: they would only pile up."""
+        """Send the pong, unless the client does not read: pongs would pile up in memory."""
         if self._writable.is_set():
             self._write_out()
         else:
@@ -268,16 +267,16 @@ class WebSocketProtocol(asyncio.Protocol):
             self._end()
 
     def _end(self) -> None:
-        """Close after a fault, of which the client is told."""
+        """Close after an error. The close frame says which."""
         self._is_over = True
         self._messages.put_nowait(None)
         self._write_out()
         self.transport.close()
 
-    # -- what is sent ------------------------------------------------------------------------------
+    # -- sending -----------------------------------------------------------------------------------
 
     async def send(self, text: str) -> None:
-        """Send a message. Disconnected if there is nobody to send it to."""
+        """Send a message. Raise Disconnected if the WebSocket is closed."""
         await self._writable.wait()
         if self._is_over:
             raise Disconnected
@@ -288,7 +287,7 @@ class WebSocketProtocol(asyncio.Protocol):
         self._write_out()
 
     def close(self, code: int, reason: str) -> None:
-        """Begin the closing handshake."""
+        """Start the closing handshake."""
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True
@@ -330,7 +329,7 @@ class WebSocketProtocol(asyncio.Protocol):
     def _send_ping(self) -> None:
         if self._is_over or self.transport.is_closing():
             return
-        self._ping = random.getrandbits(32).to_bytes(4, "big")  # tells its pong from others
+        self._ping = random.getrandbits(32).to_bytes(4, "big")  # identifies its pong
         self._conn.send_ping(self._ping)
         self._write_out()
         self._timer = self._loop.call_later(self._pong_s, self._no_pong)
@@ -338,4 +337,4 @@ class WebSocketProtocol(asyncio.Protocol):
     def _no_pong(self) -> None:
         if not (self._is_over or self.transport.is_closing()):
             self._fail(NO_PONG, "keepalive ping timeout")
-        self.transport.abort()  # perhaps nobody is there to take the close frame
+        self.transport.abort()  # the close frame may never be read
