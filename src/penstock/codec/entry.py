@@ -1,4 +1,4 @@
-"""What goes into the codec (Draft) and what comes out of it (Entry, Skim, Columns).
+"""The types that the codec reads (Draft) and returns (Entry, Skim, Columns).
 
 Both codecs use these same types, so their results can be compared with `==`. They are named
 tuples because the compiled codec builds and reads tuples without a Python call.
@@ -11,7 +11,7 @@ from penstock.codec.layout import DATA, DEFAULT_PRIORITY
 
 
 class Draft(NamedTuple):
-    """An entry to be written; its seq and timestamp are given when it is."""
+    """An entry to be written. It gets its seq and timestamp when it is written."""
 
     payload: bytes
     type: int = DATA
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Skim(NamedTuple):
-    """What a pass over a run of entries found, without building them."""
+    """The result of a pass over a run of entries that does not build them."""
 
     end: int  # after the last whole batch
     stop: int  # where reading stopped: the bad entry, the zeros, or the end of the buffer
@@ -86,7 +86,7 @@ COLUMN_NAMES = (
 
 
 def draft_of(entry: Entry) -> Draft:
-    """What would be written to get the entry again."""
+    """Return the draft that would be written to get the entry again."""
     return Draft(
         entry.payload,
         entry.type,

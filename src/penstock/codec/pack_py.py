@@ -108,7 +108,7 @@ def body_of(draft: Draft) -> tuple[int, bytes]:
 
 
 def _bytes_of(value: Buffer) -> bytes:
-    """A bytes-like object as bytes. `bytes(value)` alone would take a number for a size."""
+    """Return a bytes-like object as bytes. `bytes(value)` alone would accept a number as a size."""
     return value if isinstance(value, bytes) else bytes(flat(value))
 
 
@@ -168,8 +168,8 @@ def pack_payloads(
 
     The payloads lie side by side, as in Arrow: payload n is between the n-th and the next of the
     offsets (32 bits each). Begin with payload `row`, which gets `seq`. Return the number of the
-    first payload that did not fit (or the number of payloads), and the bytes written. No one may
-    read the buffer meanwhile, and after an error its content is undefined.
+    first payload that did not fit (or the number of payloads), and the bytes written. The buffer
+    must not be read during the call. After an error its content is undefined.
 
     >>> pack_payloads(bytearray(60), bytes([0, 0, 0, 0, 2, 0, 0, 0]), b"hi", 0, seq=0,
     ...               timestamp_ns=0)

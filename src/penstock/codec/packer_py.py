@@ -66,7 +66,7 @@ class Packer:
 
     @property
     def position(self) -> int:
-        """Where the next entry goes."""
+        """The offset of the next entry."""
         return self._end[0]
 
     @position.setter
@@ -88,7 +88,7 @@ class Packer:
 
     @property
     def next_seq(self) -> int:
-        """The seq that the next entry gets."""
+        """The seq of the next entry."""
         return self._end[1]
 
     @next_seq.setter

@@ -75,7 +75,7 @@ def seek(
 
 
 class _Tally:
-    """What skim has found so far, and what of it stands before the end of the last whole batch."""
+    """The results of skim so far, and those up to the end of the last whole batch."""
 
     def __init__(
         self, view: memoryview, start: int, seq_base: int, index_from: int, *, whole_batches: bool
@@ -250,8 +250,8 @@ def restamp(
     """Change the time of every entry of a range in place, and its checksum.
 
     Each entry is verified first: a damaged one must not get a valid checksum. Raise BadEntry if one
-    is damaged, or if the range holds anything but whole entries; the entries before it are changed
-    by then. No one may read the buffer meanwhile.
+    is damaged, or if the range has anything but whole entries; the entries before it are changed
+    then. The buffer must not be read during the call.
 
     >>> from penstock.codec import Draft, pack, unpack
     >>> data = bytearray(pack(7, 1, Draft(b"hi")))

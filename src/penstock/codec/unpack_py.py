@@ -46,7 +46,7 @@ class Head(NamedTuple):
 
 
 class Fields(NamedTuple):
-    """The rest of an entry: what Entry has, headers not yet text."""
+    """The other fields of an entry, with headers that are not decoded yet."""
 
     expires_at_ns: int
     headers: list[tuple[bytes, bytes]] | None
@@ -59,7 +59,7 @@ class Fields(NamedTuple):
 
 
 def read_frame(view: memoryview, offset: int, end: int, max_entry_bytes: int) -> int:
-    """The size of the entry at `offset`, its checksum verified; 0 where zeros begin."""
+    """Return the size of the entry at `offset`, its checksum verified; 0 at zeros."""
     if end - offset < LENGTH_BYTES:
         if any(view[offset:end]):
             raise BadEntry(offset, "cut off inside the length")
@@ -83,7 +83,7 @@ def read_frame(view: memoryview, offset: int, end: int, max_entry_bytes: int) ->
 def read_head(
     view: memoryview, offset: int, end: int, seq_base: int, max_entry_bytes: int
 ) -> Head | None:
-    """The head of the verified entry at `offset`; None where zeros begin."""
+    """Return the head of the verified entry at `offset`; None at zeros."""
     size = read_frame(view, offset, end, max_entry_bytes)
     if size == 0:
         return None

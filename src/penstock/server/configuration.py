@@ -44,7 +44,7 @@ def load_configuration(
     environment: Mapping[str, str] | None = None,
     flags: Mapping[str, Any] | None = None,
 ) -> Configuration:
-    """Read what is set. `flags` are settings of the server, by name; None is not given."""
+    """Read all settings. `flags` are settings of the server, by name; None is not given."""
     tables: dict[str, dict[str, Any]] = {name: {} for name in TABLES}
     if file is not None:
         _merge(tables, _from_file(file))
@@ -63,7 +63,7 @@ def load_configuration(
 
 
 def _numbers(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values with their units taken for what they mean."""
+    """Return settings with texts such as "10s" or "1MiB" converted to numbers."""
     return {name: number_of(name, value) for name, value in values.items()}
 
 
@@ -142,7 +142,7 @@ def _merge(tables: dict[str, dict[str, Any]], more: Mapping[str, Mapping[str, An
 
 
 def _typed(text: str) -> Any:
-    """A value of the environment: as TOML would read it, else the text itself."""
+    """Return the value of an environment variable, parsed as TOML; else the text itself."""
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
@@ -151,7 +151,7 @@ def _typed(text: str) -> Any:
 
 
 def _as_list(name: str, value: Any) -> tuple[str, ...]:
-    """A list, or text with commas: what fits in an environment variable or a flag."""
+    """Return a list, which may be given as text with commas in a variable or a flag."""
     if isinstance(value, str):
         value = [part.strip() for part in value.split(",") if part.strip()]
     if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in value):
@@ -160,7 +160,7 @@ def _as_list(name: str, value: Any) -> tuple[str, ...]:
 
 
 def _line_of(text: str, table: str, name: str | None = None) -> int:
-    """Where a table, or a setting in it, begins. The TOML parser does not tell."""
+    """Return the line of a table, or of a setting in it. The TOML parser does not report it."""
     inside = False
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[+\s*[\"']?(\w+)", line)
@@ -176,7 +176,7 @@ def _line_of(text: str, table: str, name: str | None = None) -> int:
 
 
 class _Asked(NamedTuple):
-    """Where settings come from, to say which of these places has a wrong one."""
+    """The sources of settings, to name the one that has a wrong value."""
 
     file: Path | None
     environment: Mapping[str, str]
@@ -184,7 +184,7 @@ class _Asked(NamedTuple):
 
     @contextmanager
     def named(self, tables: Sequence[str]) -> Iterator[None]:
-        """Around a check of tables: an error says where the setting that it begins with stands."""
+        """Add the source of a setting to an error that starts with the setting's name."""
         try:
             yield
         except PenstockError as error:
@@ -193,7 +193,7 @@ class _Asked(NamedTuple):
             raise InvalidInput(f"{place}{error}") from None
 
     def _place(self, tables: Sequence[str], name: str) -> str:
-        """The place that won: a flag, a variable, or a line of the file."""
+        """Return the source that took precedence: a flag, a variable, or a line of the file."""
         if "server" in tables and name in self.flags:
             return f"--{name.replace('_', '-')}: "
         for table in tables:

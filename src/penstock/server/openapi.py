@@ -1,4 +1,4 @@
-"""The OpenAPI document, made of the same descriptions and structs that answer."""
+"""The OpenAPI document, generated from the endpoints and their structs."""
 
 import re
 from collections.abc import Sequence
@@ -60,7 +60,7 @@ def openapi_route(endpoints: Sequence[Endpoint]) -> Route:
 
 
 def document(endpoints: Sequence[Endpoint]) -> dict[str, Any]:
-    """The whole document."""
+    """Return the whole document."""
     kinds: list[Any] = [ProblemBody, NewMessageBody]
     for endpoint in endpoints:
         kinds += [kind for kind in (endpoint.body, *_answers(endpoint)) if kind is not None]
@@ -163,7 +163,7 @@ def _responses(
 
 
 def _answers(endpoint: Endpoint) -> tuple[Any, ...]:
-    """The types of a good answer."""
+    """Return the types of a successful answer."""
     answer = endpoint.answer
     return answer if isinstance(answer, tuple) else () if answer is None else (answer,)
 

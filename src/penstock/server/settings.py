@@ -39,11 +39,11 @@ class ServerSettings:
     # WebSockets
     ws_max_frame_bytes: int = 1 * MIB
     ws_ping_s: float = 20.0  # between pings
-    ws_pong_s: float = 20.0  # for the answer to one
-    # whom to believe
-    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is believed
+    ws_pong_s: float = 20.0  # for the pong
+    # trust
+    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
     cors_origins: tuple[str, ...] = ()  # origins whose pages may call; "*": all
-    # looking inside
+    # observing
     log_level: str = "info"
     log_format: str = "auto"  # text on a terminal, JSON elsewhere
     access_log: bool = False  # a line for each request, not only for those that failed
@@ -73,7 +73,7 @@ class ServerSettings:
                 )
 
     def proxy_networks(self) -> "tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]":
-        """The networks of trusted proxies."""
+        """Return the networks of trusted proxies."""
         try:
             return tuple(ipaddress.ip_network(network) for network in self.trusted_proxies)
         except (ValueError, TypeError) as error:
@@ -82,7 +82,7 @@ class ServerSettings:
             ) from None
 
 
-# What a SIGHUP changes in a running server; the rest needs a restart.
+# Settings that SIGHUP changes in a running server; the others need a restart.
 RELOADABLE = frozenset(
     {
         "header_timeout_s",

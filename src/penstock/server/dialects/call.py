@@ -46,7 +46,7 @@ def settle(
 
 
 def check_settled(outcomes: Sequence[Outcome]) -> None:
-    """Raise ReceiptInvalid unless this call settled the lease: the second is told so."""
+    """Raise ReceiptInvalid unless this call settled the lease; a repeated call did not."""
     (outcome,) = outcomes
     if outcome.status == "repeated":
         raise ReceiptInvalid("this lease was acked before: a lease settles once")

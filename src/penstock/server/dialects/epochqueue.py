@@ -73,13 +73,13 @@ def _published(_: Call, published: Sequence[Published]) -> Reply:
 
 
 def publish_batch(call: Call) -> Any:
-    """All of them, or none."""
+    """Publish a batch of messages: all or none."""
     read_batch = partial(_read_batch, call)
     return call.with_body(read_batch, _publish_batch, small_bytes=_SMALL_BATCH_BYTES)
 
 
 def _read_batch(call: Call, body: bytes) -> list[NewMessage]:
-    """Perhaps in a thread."""
+    """Read a batch, in the loop or in a thread."""
     bodies = _message.read_array(body)
     return [_new_message(call, one, f"$[{index}]") for index, one in enumerate(bodies)]
 
@@ -94,7 +94,7 @@ async def _publish_batch(call: Call, messages: list[NewMessage]) -> Reply:
 
 
 def lease(call: Call) -> Any:
-    """Of `__dlq__<queue>`: its dead letters."""
+    """Lease messages, or dead letters of `__dlq__<queue>`."""
     queue = dead_queue_of(call)
     if queue is None:
         n = count(call, "n", 1, MOST_LEASED)
@@ -136,7 +136,7 @@ def _dead_deliveries(call: Call, leased: Sequence[LeasedMessage]) -> bytes:
 
 
 async def purge(call: Call) -> Reply:
-    """What is ready or in flight; of `__dlq__<queue>`: its dead letters."""
+    """Purge ready and leased messages, or dead letters of `__dlq__<queue>`."""
     queue = dead_queue_of(call)
     if queue is not None:
         purged = await call.broker.run(call.caller, Discard(), queue)
@@ -150,7 +150,7 @@ def ack(call: Call) -> Answer:
 
 
 def nack(call: Call) -> Answer:
-    """Ready again at once."""
+    """Nack a message: it is ready again at once."""
     return settle(call, Settlement("nack", call.path("receipt"), delay_s=0.0), _settled)
 
 
@@ -159,7 +159,7 @@ def _settled(_: Call, outcomes: Sequence[Outcome]) -> None:
 
 
 def delivery(queue: QueueName, leased: LeasedMessage) -> dict[str, Any]:
-    """A message as it is handed out."""
+    """Return a leased message in EpochQueue's format."""
     message = leased.message
     return {
         "id": message.id,

@@ -82,7 +82,7 @@ async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueNam
     try:
         await broker.create_queue(INSIDE, queue, NEW_QUEUE)
     except AlreadyExists:
-        pass  # somebody was quicker
+        pass  # another call created it first
     return queue
 
 

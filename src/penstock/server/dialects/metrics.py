@@ -59,7 +59,7 @@ class DialectMetrics:
         broker.registry.register(self)
 
     def collect(self) -> Iterable[Metric]:
-        """For the registry."""
+        """Return the series, for the registry."""
         if not self._are_wanted():
             return
         queues = self._broker.queues

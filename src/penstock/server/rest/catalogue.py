@@ -39,7 +39,7 @@ async def list_namespaces(call: Call) -> Answer:
 
 
 async def create_namespace(call: Call) -> Answer:
-    """Make a namespace."""
+    """Create a namespace."""
     asked = await call.read(NamespaceBody)
     return _namespace_answer(
         await call.broker.create_namespace(
@@ -90,8 +90,7 @@ _FORCE = Parameter("force", "Delete its queues as well.", bool)
 
 _hints = get_type_hints(QueueSettings)
 
-# Made from the queue's own settings, so that a new one is known here, and in the OpenAPI document,
-# without a word.
+# Generated from the queue's settings, so that a new one appears here and in the OpenAPI document.
 QueueSettingsBody: Any = msgspec.defstruct(
     "QueueSettingsBody",
     [(item.name, _hints[item.name] | UnsetType, UNSET) for item in fields(QueueSettings)],
@@ -101,7 +100,7 @@ QueueSettingsBody.__doc__ = "Settings of a queue; those that are left out stay, 
 
 
 def given_settings(body: Any) -> dict[str, Any]:
-    """Those that the body gave."""
+    """Return the settings that the body contains."""
     return {
         name: value
         for name in body.__struct_fields__
@@ -109,7 +108,7 @@ def given_settings(body: Any) -> dict[str, Any]:
     }
 
 
-_AT_ONCE = 50  # queues looked at without a break
+_AT_ONCE = 50  # queues read before other calls get their turn
 _LIST = f"{API}/namespaces/{{namespace}}/queues"
 
 
@@ -128,7 +127,7 @@ async def list_queues(call: Call) -> Answer:
 
 
 async def put_queue(call: Call) -> Answer:
-    """Make a queue. One that is there with these settings is left as it is."""
+    """Create a queue. One that exists with these settings is not changed."""
     queue = call.queue
     settings = given_settings(await call.read(QueueSettingsBody, QueueSettingsBody()))
     try:
@@ -164,25 +163,25 @@ async def change_queue(call: Call) -> Answer:
 
 
 async def delete_queue(call: Call) -> Answer:
-    """Delete a queue and all that is in it."""
+    """Delete a queue and its messages."""
     await call.broker.delete_queue(call.caller, call.queue)
     return None
 
 
 async def get_rate_limit(call: Call) -> Answer:
-    """Show how fast may be published."""
+    """Show the rate limit of publishing."""
     return _rate_limit(await call.broker.queue_info(call.caller, call.queue))
 
 
 async def put_rate_limit(call: Call) -> Answer:
-    """Limit how fast may be published."""
+    """Set the rate limit of publishing."""
     asked = await call.read(RateLimitBody)
     changes = {"rate_per_s": float(asked.refill_per_s), "rate_burst": float(asked.capacity)}
     return _rate_limit(await call.broker.change_queue(call.caller, call.queue, changes))
 
 
 def stats_fields(stats: Stats) -> dict[str, Any]:
-    """Counts by name, those of the groups as well."""
+    """Return the counts by name, including those of the groups."""
     groups = {name: group._asdict() for name, group in stats.groups.items()}
     return {**stats._asdict(), "storage": stats.storage._asdict(), "groups": groups}
 

@@ -1,5 +1,5 @@
-"""A route of the native interface: one description, from which both the route and the OpenAPI
-document are made. And pages: a limit, and a cursor to where the next one begins."""
+"""A route of the native interface, as one description for both the route and the OpenAPI document.
+Also pages: a limit, and the cursor of the next page."""
 
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NamedTuple, TypeVar
@@ -26,7 +26,7 @@ class Parameter(NamedTuple):
 
 
 class Endpoint(NamedTuple):
-    """A method of a path, and what it does."""
+    """A method of a path, with its handler and its documentation."""
 
     method: str
     path: str
@@ -42,7 +42,7 @@ class Endpoint(NamedTuple):
 
     @property
     def summary(self) -> str:
-        """What it does: the first line of the handler's docstring."""
+        """Return the first line of the handler's docstring."""
         return (self.handler.__doc__ or "").strip().partition("\n")[0]
 
     @property
@@ -72,14 +72,14 @@ def limit_of(call: Call) -> int:
 
 
 def listing_of(call: Call, *filters: object) -> str:
-    """Return what a cursor is good for: this path, with these filters."""
+    """Return the listing that a cursor is valid for: this path, with these filters."""
     return repr((decoded_path(split_url(call.url)[0]), *filters))
 
 
 def page_by_name(
     call: Call, items: Sequence[_T], name_of: Callable[[_T], str]
 ) -> tuple[list[_T], str | UnsetType]:
-    """Return a page of what is sorted by name, and the cursor of the next."""
+    """Return a page of items sorted by name, and the cursor of the next page."""
     listing, limit = listing_of(call), limit_of(call)
     after = call.service.cursors.read_name(listing, call.query.text("cursor"))
     rest = [item for item in items if name_of(item) > after]
@@ -90,5 +90,5 @@ def page_by_name(
 
 
 def cursor_of(call: Call, listing: str, next_seq: int) -> str | UnsetType:
-    """Return the cursor of the page that begins behind a seq; 0: there is none."""
+    """Return the cursor of the page that starts after a seq; none for 0."""
     return call.service.cursors.make(listing, next_seq) if next_seq else UNSET

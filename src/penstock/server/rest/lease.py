@@ -1,4 +1,4 @@
-"""POST …/{queue}/lease: hand messages to one holder, perhaps after waiting for them."""
+"""POST …/{queue}/lease: lease messages, and optionally wait for them."""
 
 from collections.abc import Sequence
 from typing import Any, Literal
@@ -22,7 +22,7 @@ _DEFAULTS = LeaseBody()
 
 
 def lease_messages(call: Call) -> Any:
-    """Hand out messages, perhaps after waiting for them."""
+    """Lease messages, and optionally wait for them."""
     if not call.size:
         return _lease(call, _DEFAULTS)
     require_json(call)

@@ -1,8 +1,7 @@
-"""Messages as they are answered.
+"""Messages in answers.
 
-A payload whose content type is JSON is answered as JSON, if it is: one that is not would break the
-answer for its neighbours, so it travels as base64. So do all others, and all if the caller wants
-the very bytes (`payload=b64`).
+A payload with the content type JSON is answered as JSON if it is valid; an invalid one would break
+the whole answer. All other payloads are base64, and all of them with `payload=b64`.
 """
 
 from typing import Any
@@ -68,7 +67,7 @@ def _fields(message: Message, b64: bool) -> dict[str, Any]:
         if not b64 and content_type.startswith(JSON) and _is_json(message.payload):
             fields["payload"] = Raw(message.payload)
             return fields
-    # As bytes that are copied, since a large text would be looked at once more.
+    # As raw bytes: a large text would be scanned again by the encoder.
     fields["payload_b64"] = Raw(to_base64(message.payload, quote=b'"'))
     return fields
 

@@ -35,7 +35,7 @@ _ORDERS = ("seq", "delivery")
 
 
 async def browse_messages(call: Call) -> Answer:
-    """Look at messages without taking them."""
+    """List messages without leasing them."""
     query, b64 = call.query, wants_b64(call)
     if query.choice("order", _ORDERS) == "delivery":
         return await _peek(call)
@@ -61,7 +61,7 @@ async def browse_messages(call: Call) -> Answer:
 
 
 async def _peek(call: Call) -> Answer:
-    """Those that would be delivered next, in that order."""
+    """Return the messages that would be delivered next, in that order."""
     for name in ("state", "key", "since", "until", "text", "cursor"):
         if call.query.text(name) is not None:
             raise InvalidInput(f"order=delivery shows what comes next: {name} does not go with it")
@@ -92,7 +92,7 @@ async def get_message(call: Call) -> Answer:
 
 
 async def get_history(call: Call) -> Answer:
-    """Tell what happened to a message."""
+    """Show the history of a message."""
     group = call.query.text("group")
     if group is not None:
         check_name("group", group)
@@ -132,7 +132,7 @@ async def list_dead(call: Call) -> Answer:
 
 
 def group_of(call: Call) -> str:
-    """The group that the query names."""
+    """Return the group that the query names."""
     return check_name("group", call.query.text("group") or MAIN_GROUP_NAME)
 
 

@@ -234,7 +234,7 @@ async def get_group(call: Call) -> HttpAnswer:
 
 
 async def put_group(call: Call) -> HttpAnswer:
-    """Create a consumer group. One that exists is left as it is."""
+    """Create a consumer group. One that exists is not changed."""
     asked = await call.read(GroupBody, GroupBody())
     create = CreateGroup(call.group, **_position(asked.at, "$.at"))
     is_new = await call.broker.run(call.caller, create, call.queue)

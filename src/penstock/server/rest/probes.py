@@ -1,6 +1,6 @@
-"""What orchestrators, Prometheus and people with a profiler ask.
+"""Liveness, readiness, Prometheus metrics, and a profiler.
 
-GET /debug/profile says where the event loop spends its time; it is off unless `profiling` is set.
+GET /debug/profile shows where the event loop spends its time; it is off unless `profiling` is set.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ class Live(Struct):
 
 
 class Ready(Struct, omit_defaults=True):
-    """Whether calls are taken; while it starts, how many queues are recovered so far."""
+    """Whether calls are accepted; during the start, the number of queues recovered so far."""
 
     status: str  # "ready", "starting", "stopping" or "trouble"
     queues: int = 0
@@ -37,12 +37,12 @@ class Ready(Struct, omit_defaults=True):
 
 
 async def livez(call: Call) -> Answer:
-    """Is the process alive?"""
+    """Check that the process is alive."""
     return Live("live")
 
 
 async def readyz(call: Call) -> Answer:
-    """Are calls taken? 503 while starting, stopping, or when a queue takes no writes."""
+    """Check that calls are accepted. 503 during start and stop, or if a queue refuses writes."""
     broker = call.broker
     recovered, queues = broker.progress
     trouble = broker.trouble
@@ -51,7 +51,7 @@ async def readyz(call: Call) -> Answer:
     elif not broker.is_open:
         answer = Ready("starting", queues, recovered)
     elif trouble is not None:
-        # Whoever needs no key to ask gets no names of queues where others need one.
+        # This call needs no key, so it shows no names of queues if other calls need one.
         reason = UNSET if call.service.keys.required else trouble
         answer = Ready("trouble", queues, recovered, reason)
     else:
@@ -60,7 +60,7 @@ async def readyz(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Answer:
-    """Everything that is counted, for Prometheus."""
+    """Return all metrics, for Prometheus."""
     call.broker.admit(call.caller, Verb.READ, None)
     return Reply(await call.broker.metrics_page(), content_type=_PROMETHEUS)
 
@@ -71,7 +71,7 @@ _one_at_a_time = asyncio.Lock()
 
 
 async def profile(call: Call) -> Answer:
-    """Watch every call of the event loop for some seconds; it is about half as fast meanwhile."""
+    """Profile the event loop for some seconds; it runs at about half its speed."""
     call.broker.admit(call.caller, Verb.MANAGE, None)
     if not call.service.settings.profiling:
         raise NoSuchRoute("profiling is off: set profiling = true in [server] to use this")

@@ -26,7 +26,7 @@ from penstock.server.rest.structs import (
     PublishedMessages,
 )
 
-FORM = "application/x-www-form-urlencoded"  # what curl -d says where it is told nothing
+FORM = "application/x-www-form-urlencoded"  # the default of curl -d
 HEADER_PREFIX = b"penstock-h-"
 
 _plain = msgspec.json.Decoder(PlainMessageBody)
@@ -61,7 +61,7 @@ def _publish(call: Call, read: tuple[list[NewMessage | TypedPayload | bytes], bo
 def _answer_one(_: Call, published: Sequence[Published]) -> bytes:
     (one,) = published
     if not one.duplicate:
-        return b'{"id":"%s"}' % one.id.encode()  # the usual one, and an id needs no escape
+        return b'{"id":"%s"}' % one.id.encode()  # an id needs no escape
     return encode(PublishedMessage(one.id, one.duplicate))
 
 
@@ -73,11 +73,11 @@ def _size(published: Sequence[Published]) -> int:
     return size_of_many(len(published))
 
 
-# -- messages as they arrive -----------------------------------------------------------------------
+# -- reading messages ------------------------------------------------------------------------------
 
 
 def read_messages(body: bytes) -> tuple[list[NewMessage | TypedPayload | bytes], bool]:
-    """The messages of a JSON body, and whether it was an array of them. Perhaps in a thread."""
+    """Return the messages of a JSON body, and whether it is an array. Runs in any thread."""
     strict_json.check_values(body)
     if body.lstrip()[:1] == b"[":
         return _read_batch(body), True
@@ -92,7 +92,7 @@ def _read_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
 
 
 def _read_large_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
-    """Read messages one by one, so that others have their turn in between."""
+    """Decode messages one by one, so that other threads can run in between."""
     try:
         items = _raws.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -115,21 +115,21 @@ def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
     try:
         plain = _plain.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass  # it has options, or is wrong
+        pass  # it has options, or is not valid
     else:
-        strict_json.check(body)  # the payload may be just any JSON
+        strict_json.check(body)  # the payload may be any JSON
         return TypedPayload(bytes(plain.payload), plain.content_type or JSON)
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
-        strict_json.check(body)  # which may be just any JSON
+        strict_json.check(body)  # the payload may be any JSON
     elif one.payload_b64 is not UNSET and strict_json.has_one_key_at_most(body):
         return _from_base64(one.payload_b64, "$")  # so it has no options
     return new_message(one, "$")
 
 
 def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | bytes:
-    """A message as the broker takes it. Without options it is just a payload, perhaps with its
-    content type: the queue has a shorter way for those."""
+    """Return a message for the broker. Without options it is a payload, perhaps with its content
+    type, for which the queue has a fast path."""
     content_type = body.content_type
     if body.payload is not UNSET:
         if body.payload_b64 is not UNSET:
@@ -187,7 +187,10 @@ def _from_base64(text: str, path: str) -> bytes:
 def read_raw_message(
     body: bytes, content_type: str | None, headers: list[tuple[bytes, bytes]], query: Query
 ) -> NewMessage:
-    """A body that is the payload. Options are in the query, headers are Penstock-H-<name>."""
+    """Return the message of a body that is the payload itself.
+
+    Options are in the query string, headers are Penstock-H-<name>.
+    """
     if media_type(content_type) == FORM:
         raise NotJson(
             f"the content type is {FORM}, as curl says by itself: send "

@@ -1,4 +1,4 @@
-"""Query strings, read strictly: what a route does not know, or is given twice, is refused.
+"""Strict query strings: unknown and repeated parameters are refused.
 
 Times of requests are RFC 3339, or milliseconds since 1970.
 """
@@ -14,11 +14,11 @@ from penstock.errors import InvalidInput
 
 _N = TypeVar("_N", int, float)
 _MOST = 50
-_LATEST_MS = 4_102_444_800_000  # the year 2100; what is beyond is a wrong unit
+_LATEST_MS = 4_102_444_800_000  # the year 2100; a later time has a wrong unit
 
 
 class Query:
-    """The parameters of one request. `known` are those that its route has."""
+    """The parameters of one request. `known` are the parameters of its route."""
 
     def __init__(self, raw: bytes, known: frozenset[str]) -> None:
         self._values: dict[str, str] = {}
@@ -55,7 +55,7 @@ class Query:
         return self.choice(name, ("true", "false")) == "true"
 
     def number(self, name: str) -> float | None:
-        """A number; how large it may be is the broker's to say."""
+        """Return a number. The broker checks its range."""
         value = self._read(name, float)
         return None if value is None else check_number(name, value, -math.inf, math.inf)
 
@@ -64,7 +64,7 @@ class Query:
         return None if value is None else check_whole(name, value, low, high)
 
     def time_ns(self, name: str) -> int:
-        """A time in nanoseconds; 0 where none is given."""
+        """Return a time in nanoseconds; 0 if there is none."""
         value = self._values.get(name)
         return 0 if value is None else round(unix_seconds_of_query(name, value) * 1e9)
 
@@ -88,7 +88,7 @@ NO_QUERY = Query(b"", frozenset())
 
 
 def unix_seconds(name: str, value: str | int | float) -> float:
-    """A time of a request.
+    """Return a time of a request as Unix seconds.
 
     >>> unix_seconds("deliver_at", "2023-11-14T22:13:20Z") == unix_seconds("deliver_at", 1.7e12)
     True
@@ -112,7 +112,7 @@ def unix_seconds(name: str, value: str | int | float) -> float:
 
 
 def unix_seconds_of_query(name: str, text: str) -> float:
-    """The same, from a query string, where a number is text too."""
+    """Return a time of a query string, where a number is text, as Unix seconds."""
     try:
         number = float(text)
     except ValueError:

@@ -1,7 +1,7 @@
 """The files of a queue: its segments, for readers of whole logs, and a staging area for writers.
 
-Made for the data pipeline, whose tasks read ranges of segments and decode them by themselves. What
-they write is staged as segments, and taken in by one call: all of it or nothing.
+Made for the data pipeline, whose tasks read ranges of segments and decode them. They write segments
+to the staging area, and one call adopts them: all or none.
 """
 
 from base64 import b64encode
@@ -25,7 +25,7 @@ SEGMENT_HEADER = "Penstock-Segment"
 
 
 class SegmentItem(Struct):
-    """A segment: the seqs [base_seq, end_seq), and how many bytes of it are durable."""
+    """A segment: the seqs [base_seq, end_seq), and the number of its durable bytes."""
 
     base_seq: int
     end_seq: int
@@ -67,7 +67,7 @@ class ArchivedBody(Struct, forbid_unknown_fields=True):
 
 
 class Staging(Struct):
-    """What is needed to write segments for the queue."""
+    """The data needed to write segments for the queue."""
 
     identity: int
     settings: dict[str, Any]
@@ -75,7 +75,7 @@ class Staging(Struct):
 
 
 class StagedItem(Struct, forbid_unknown_fields=True):
-    """A staged segment, and how many messages are in it."""
+    """A staged segment, and the number of its messages."""
 
     folder: Annotated[str, Meta(max_length=64)]
     name: Annotated[str, Meta(max_length=32)]
@@ -83,7 +83,7 @@ class StagedItem(Struct, forbid_unknown_fields=True):
 
 
 class AdoptBody(Struct, forbid_unknown_fields=True):
-    """The segments of a job, in order. With `app` and `version` it has a name, and counts once."""
+    """The segments of a job, in order. With `app` and `version`, it is adopted only once."""
 
     staged: list[StagedItem]
     app: Annotated[str, Meta(min_length=1, max_length=512)] | None = None
@@ -91,7 +91,7 @@ class AdoptBody(Struct, forbid_unknown_fields=True):
 
 
 class Adopted(Struct):
-    """Where the messages are. `repeated`: they were there before, and nothing was done."""
+    """The seqs of the messages. `repeated`: they were adopted before, and nothing was changed."""
 
     first_seq: int
     entries: int
@@ -102,7 +102,7 @@ class Adopted(Struct):
 
 
 async def list_segments(call: Call) -> Answer:
-    """List the segments of a queue, as far as they are durable."""
+    """List the segments of a queue, up to the last durable entry."""
     time_ns = call.query.whole("time_ns", 0, _MOST)
     found = await call.broker.files.segments(call.caller, call.queue, time_ns=time_ns)
     return SegmentList(
@@ -157,7 +157,7 @@ def _base(call: Call) -> int:
 
 
 async def note_archived(call: Call) -> Answer:
-    """Note that all messages below a seq are archived."""
+    """Record that all messages below a seq are archived."""
     body = await call.read(ArchivedBody)
     await call.broker.files.note_archived(call.caller, call.queue, body.upto)
     return None
@@ -167,7 +167,7 @@ async def note_archived(call: Call) -> Answer:
 
 
 async def open_staging(call: Call) -> Answer:
-    """Say what is needed to write segments for a queue; it is made if it is not there."""
+    """Return the data needed to write segments for a queue. Create the queue if it is missing."""
     prefix = call.query.text("applications")
     found = await call.broker.files.staging(call.caller, call.queue, prefix)
     return Staging(found.identity, dict(found.settings), list(found.applications))
@@ -182,13 +182,13 @@ async def stage_segment(call: Call) -> Answer:
 
 
 async def drop_staged(call: Call) -> Answer:
-    """Throw away what was staged in a folder."""
+    """Delete the staged segments of a folder."""
     await call.broker.files.unstage(call.caller, call.queue, call.path("folder"))
     return None
 
 
 async def adopt_staged(call: Call) -> Answer:
-    """Take staged segments in as messages: all or none, and a named job once."""
+    """Adopt staged segments as messages: all or none, and a named job only once."""
     body = await call.read(AdoptBody)
     staged = [StagedSegment(one.folder, one.name, one.entries) for one in body.staged]
     found = await call.broker.files.adopt(

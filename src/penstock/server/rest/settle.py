@@ -1,4 +1,4 @@
-"""POST /api/v1/settle: what is to become of leased messages."""
+"""POST /api/v1/settle: ack, nack, extend or release leased messages."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def _size(outcomes: Sequence[Outcome]) -> int:
 
 
 def _read(body: bytes) -> list[Settlement]:
-    """In the order in which they are answered: acks, nacks, extends, releases."""
+    """Return settlements in the order of their results: acks, nacks, extends, releases."""
     asked = strict_json.decode_closed(body, _decoder)
     count = len(asked.ack) + len(asked.nack) + len(asked.extend) + len(asked.release)
     if not 1 <= count <= MOST_SETTLED:
@@ -77,7 +77,7 @@ def _ack(item: AckItem, path: str) -> Settlement:
 
 
 def _answer(_: Call, outcomes: Sequence[Outcome]) -> Answer:
-    """A result each; a problem if there is nothing good to tell, with the results in it."""
+    """Return a result for each receipt; as a problem if none was settled."""
     results = [SettledOne(one.receipt, one.status, one.detail, list(one.ids)) for one in outcomes]
     if any(one.ok for one in outcomes):
         return encode(Settled(results))

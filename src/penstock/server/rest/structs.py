@@ -42,14 +42,14 @@ class NewMessageBody(Struct, forbid_unknown_fields=True):
 
 
 class PlainMessageBody(Struct, forbid_unknown_fields=True):
-    """Most messages: no options but perhaps a content type. Read first, as it is quicker to."""
+    """A message without options but perhaps a content type. Tried first, because it is faster."""
 
     payload: Raw
     content_type: str | None = None
 
 
 class LeaseBody(Struct, forbid_unknown_fields=True):
-    """How many messages, for how long, and how long to wait for the first."""
+    """The number of messages, the duration of the lease, and the wait for the first message."""
 
     max: Annotated[int, Meta(ge=1, le=MOST_LEASED)] = 1
     lease_s: Annotated[float, Meta(gt=0)] | None = None
@@ -75,21 +75,21 @@ class NackItem(Struct, forbid_unknown_fields=True):
 
 
 class ExtendItem(Struct, forbid_unknown_fields=True):
-    """More time: the lease ends `lease_s` from now; without it, the queue's own `lease_s`."""
+    """An extension: the lease ends `lease_s` from now; by default, the queue's `lease_s`."""
 
     receipt: Receipt
     lease_s: Annotated[float, Meta(gt=0)] | None = None
 
 
 class ReleaseItem(Struct, forbid_unknown_fields=True):
-    """A message that is given back: ready again at once, and no attempt is spent."""
+    """A released message: ready again at once, and the attempt does not count."""
 
     receipt: Receipt
 
 
 class SettleBody(Struct, forbid_unknown_fields=True):
-    """What is to become of leased messages. In each list a receipt may be text, or an object with
-    options. `release` gives back without spending an attempt."""
+    """Settlements of leased messages. In each list, a receipt is text, or an object with options.
+    `release` does not count the attempt."""
 
     ack: list[Receipt | AckItem] = []
     nack: list[Receipt | NackItem] = []
@@ -98,7 +98,7 @@ class SettleBody(Struct, forbid_unknown_fields=True):
 
 
 class NamespaceBody(Struct, forbid_unknown_fields=True):
-    """A new namespace. `defaults` are settings that its new queues begin with; 0: no quota."""
+    """A new namespace. `defaults` are the settings of its new queues; 0: no quota."""
 
     name: Name
     defaults: dict[str, Any] = {}
@@ -107,7 +107,7 @@ class NamespaceBody(Struct, forbid_unknown_fields=True):
 
 
 class NamespaceChanges(Struct, forbid_unknown_fields=True):
-    """What is to change about a namespace; the rest stays, and so do queues that are there."""
+    """Changes of a namespace. Other settings and existing queues are not changed."""
 
     defaults: dict[str, Any] | UnsetType = UNSET
     max_queues: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
@@ -115,7 +115,7 @@ class NamespaceChanges(Struct, forbid_unknown_fields=True):
 
 
 class PositionBody(Struct, forbid_unknown_fields=True):
-    """A position in a queue: exactly one of them."""
+    """A position in a queue: exactly one of the fields."""
 
     seq: Annotated[int, Meta(ge=0, le=(1 << 63) - 1)] | None = None
     id: MessageId | None = None
@@ -123,14 +123,14 @@ class PositionBody(Struct, forbid_unknown_fields=True):
 
 
 class SeekBody(Struct, forbid_unknown_fields=True):
-    """Where a group goes on."""
+    """The position from which a group continues."""
 
     to: Literal["beginning", "end"] | PositionBody
     group: Name = "main"
 
 
 class GroupBody(Struct, forbid_unknown_fields=True):
-    """Where a new group begins; the queue's beginning if nothing is said."""
+    """The position from which a new group starts; by default the queue's beginning."""
 
     at: Literal["beginning", "end"] | PositionBody = "beginning"
 
@@ -159,7 +159,7 @@ class PublishedMessages(Struct):
 
 
 class MessageFields(Struct, omit_defaults=True, kw_only=True):
-    """A message as it was published. Its payload is `payload` where its content type is
+    """A message as it was published. Its payload is `payload` if its content type is
     application/json, else `payload_b64`."""
 
     id: str
@@ -177,7 +177,7 @@ class MessageFields(Struct, omit_defaults=True, kw_only=True):
 
 
 class Leased(MessageFields, omit_defaults=True, kw_only=True):
-    """A message handed to one holder until `deadline`. The receipt settles it."""
+    """A message leased to one holder until `deadline`. The receipt settles it."""
 
     receipt: str
     attempt: int
@@ -185,13 +185,13 @@ class Leased(MessageFields, omit_defaults=True, kw_only=True):
 
 
 class LeasedMessages(Struct):
-    """What was leased; empty if nothing was ready in time."""
+    """The leased messages; none if none was ready in time."""
 
     messages: list[Leased]
 
 
 class SettledOne(Struct, omit_defaults=True):
-    """What became of one receipt. `repeated`: this ack was taken before, which is fine."""
+    """The outcome of one receipt. `repeated`: the message was acked before, which is no error."""
 
     receipt: str
     status: Literal["done", "repeated", "gone", "invalid"]
@@ -281,7 +281,7 @@ class DeadList(Struct, omit_defaults=True):
 
 
 class HistoryItem(Struct, omit_defaults=True):
-    """One thing that happened to a message."""
+    """An event in the history of a message."""
 
     event: str
     at: str
@@ -294,7 +294,7 @@ class HistoryItem(Struct, omit_defaults=True):
 
 
 class History(Struct, omit_defaults=True):
-    """What happened to a message, in order; `cursor` asks for the next page."""
+    """The history of a message, in order; `cursor` asks for the next page."""
 
     id: str
     events: list[HistoryItem]
@@ -315,7 +315,7 @@ class SoughtTo(Struct):
 
 
 class Redriven(Struct):
-    """How many dead letters are ready again, or would be (`dry_run`), or will be (`max_rate`)."""
+    """The number of dead letters made ready now, later (`max_rate`), or if run (`dry_run`)."""
 
     redriven: int
 

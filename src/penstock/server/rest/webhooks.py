@@ -1,4 +1,4 @@
-"""Webhooks: messages are posted to a URL instead of being asked for."""
+"""Webhooks: messages are posted to a URL."""
 
 from collections.abc import Sequence
 from typing import Annotated, Literal
@@ -30,7 +30,7 @@ Waits = Annotated[list[Wait], Meta(min_length=1, max_length=20)]
 
 
 class WebhookBody(Struct, forbid_unknown_fields=True):
-    """A new subscription. Without `secret` one is made; without `group` it gets one of its own."""
+    """A new subscription. Without `secret` or `group`, one is created for it."""
 
     url: Url
     secret: Secret | None = None
@@ -40,7 +40,7 @@ class WebhookBody(Struct, forbid_unknown_fields=True):
 
 
 class WebhookChanges(Struct, forbid_unknown_fields=True):
-    """What is to change. After a change of the secret the old one signs as well for a day."""
+    """Changes of a subscription. An old secret signs as well for a day after it was changed."""
 
     url: Url | None = None
     secret: Secret | None = None
@@ -139,7 +139,7 @@ async def change_webhook(call: Call) -> Answer:
 
 
 async def delete_webhook(call: Call) -> Answer:
-    """Push no more."""
+    """Delete a webhook."""
     await call.service.webhooks.delete(call.caller, call.path("id"))
     return None
 

@@ -1,6 +1,6 @@
-"""One WebSocket that messages are pushed through: from its handshake to the return of what it held.
+"""Push messages through one WebSocket, until it closes and its messages are released.
 
-What the frames look like is a dialect's matter: native.py, epochqueue.py.
+The dialects define the frames: native.py, epochqueue.py.
 """
 
 import asyncio
@@ -18,28 +18,28 @@ from penstock.server.ws.protocol import RESTARTING, Disconnected, WebSocketProto
 
 log = logging.getLogger("penstock.server")
 
-_MOST_UNANSWERED = 256  # settlements on their way to disk; then nothing more is read
+_MOST_UNANSWERED = 256  # settlements that are not durable yet; then reading stops
 _LONGEST_REASON = 120  # bytes: a close frame has room for 123
 
-# Close codes. Those from 4000 are ours: 4000 and the HTTP status that says the same.
+# Close codes. Those from 4000 are our own: 4000 plus the equivalent HTTP status.
 INTERNAL = 1011
 NOT_FOUND = 4404
 
 
 class Frames(Protocol):
-    """How one dialect says things."""
+    """The frames of one dialect."""
 
     def message(self, leased: LeasedMessage) -> str:
-        """A message. Perhaps in a thread."""
+        """Return the frame of a message. Called in the loop or in a thread."""
 
     def handle(self, consumer: Consumer, text: str) -> "Settling | None":
-        """Do what a frame of the client asks for. PenstockError if it is not one."""
+        """Handle a frame of the client. Raise PenstockError if it is not valid."""
 
     def error(self, error: PenstockError) -> str: ...
 
 
 class Settling:
-    """A settlement on its way, and what the client is told when it is done."""
+    """A settlement that is not durable yet, and the frame to send when it is."""
 
     __slots__ = ("_outcomes", "_say")
 
@@ -55,7 +55,7 @@ class Settling:
 
 
 class Stream:
-    """A WebSocket that was accepted."""
+    """An accepted WebSocket."""
 
     def __init__(self, websocket: WebSocketProtocol, consumer: Consumer, frames: Frames) -> None:
         self._held = websocket.service.held
@@ -66,7 +66,7 @@ class Stream:
         self._settling: asyncio.Queue[Settling] = asyncio.Queue(_MOST_UNANSWERED)
 
     async def run(self) -> None:
-        """Until one side ends it. What was not settled by then is ready again at once."""
+        """Run until one side closes the WebSocket, then release all unsettled messages."""
         works = [
             asyncio.create_task(work) for work in (self._push(), self._receive(), self._answer())
         ]
@@ -115,8 +115,7 @@ class Stream:
                 await self._settling.put(settling)
 
     async def _answer(self) -> None:
-        """What became of settlements, in the order they came. Many are on their way at once, so
-        that they share a sync."""
+        """Send the results of settlements in their order. Many run at once, to share a sync."""
         while True:
             settling = await self._settling.get()
             try:
@@ -128,7 +127,7 @@ class Stream:
 
 
 def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
-    """What ended it; None if that was the client, or a stop: then it is closed already."""
+    """Return the error that ended the stream; None if the client or a shutdown closed it."""
     for work in works:
         error = None if work.cancelled() else work.exception()
         if error is not None and not isinstance(error, Disconnected):
