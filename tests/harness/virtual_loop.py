@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from threading import Condition
 from typing import Any, TypeVar
 
-from penstock.broker.embedded.sync_threads import Done, Work
+from penstock.broker.embedded.commit_loop import Done, Work
 
 _T = TypeVar("_T")
 

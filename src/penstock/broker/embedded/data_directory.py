@@ -11,10 +11,9 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker.background import Background
-from penstock.broker.embedded.commit_loop import CommitLoop
+from penstock.broker.embedded.commit_loop import CommitLoop, Threads
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.shelf import Shelf
-from penstock.broker.embedded.sync_threads import Threads
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.store import NamespaceInfo, QueueInfo, StoreListener
 from penstock.clock import Clock

@@ -6,11 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from penstock.broker.embedded.commit_loop import HeldResult
+from penstock.broker.embedded.commit_loop import HeldResult, SyncThreads, Threads
 from penstock.broker.embedded.data_directory import DataDirectory, Options
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
-from penstock.broker.embedded.sync_threads import SyncThreads, Threads
 from penstock.broker.store import (
     NamespaceInfo,
     Outcome,
