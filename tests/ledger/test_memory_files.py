@@ -5,7 +5,8 @@ import errno
 import pytest
 
 from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import BLOCK_BYTES
+from penstock.ledger.memory_nodes import BLOCK_BYTES, ROOT, Image
+from tests.harness.interrupts import Interrupter
 
 
 def test_a_full_disk_takes_what_fits_and_then_nothing() -> None:
@@ -62,3 +63,32 @@ def test_a_lock_is_free_in_files_made_from_an_image() -> None:
     assert files.lock(files.open("/LOCK", "create"))
     reborn = MemoryFiles(files.image())
     assert reborn.lock(reborn.open("/LOCK", "write"))
+
+
+@pytest.mark.parametrize("size", [3, 9])
+def test_an_interrupt_leaves_a_file_whole(size: int) -> None:
+    """Whichever step of a mapping or a truncation it falls into."""
+    counting = Interrupter(None)
+    at = 0
+    while at <= counting.points:
+        files = MemoryFiles(Image({1: b"abcdef"}, {ROOT: {"a": 1}}), mapped_room_bytes=64)
+        fd = files.open("/a", "write")
+
+        def work(files: MemoryFiles = files, fd: int = fd) -> None:
+            files.map(fd, 6, writable=True)
+            files.truncate(fd, size)
+
+        if at:
+            try:
+                Interrupter(at).run(work)
+            except KeyboardInterrupt:
+                pass
+        else:
+            counting.run(work)
+        content = files.pread(fd, 9, 0)
+        assert content in (b"abcdef", b"abcdef\0\0\0"[:size])
+        assert bytes(files.map(fd, len(content), writable=True).view) == content
+        files.truncate(fd, size)
+        assert files.pread(fd, 9, 0) == b"abcdef\0\0\0"[:size]
+        at += 1
+    assert counting.points > 5

@@ -15,7 +15,7 @@ from penstock.clock import ManualClock
 from penstock.codec import packer_py
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.core import QueueCore
-from penstock.queue.queue import open_queue
+from penstock.queue.queue import Queue, open_queue
 from tests.harness.interrupted_life import (
     PATH,
     VERBS,
@@ -103,8 +103,11 @@ def test_a_queue_whose_opening_was_interrupted_can_be_opened(sync: str, codec: s
         files = MemoryFiles(scene.image, mapped_room_bytes=1 << 16)
         clock = ManualClock(now_s=scene.wall_s)
 
+        queues: list[Queue] = []
+
         def opened() -> int:
             with open_queue(PATH, scene.settings, files=files, clock=clock) as queue:  # noqa: B023
+                queues.append(queue)  # noqa: B023
                 return queue.stats().published
 
         if not at:
@@ -113,7 +116,8 @@ def test_a_queue_whose_opening_was_interrupted_can_be_opened(sync: str, codec: s
             try:
                 Interrupter(at).run(opened)
             except KeyboardInterrupt:
-                pass
+                for queue in queues:
+                    queue.close()  # as documented: a close that was interrupted is called again
         assert opened() == published
         at += 1 + counting.points // 12
 

@@ -52,28 +52,30 @@ class FileNode:
         self.size = max(end, self.size)
 
     def resize(self, size: int) -> None:
+        # No call between the changes: an interrupt finds the file resized, or as it was.
         if size < self.size:
             backing = self._grown(self.size)
-            backing[size : self.size] = bytes(self.size - size)
+            zeros = bytes(self.size - size)
             kept = len(blocks_between(0, size))
-            self._blocks = {block for block in self.blocks if block < kept}
+            blocks = {block for block in self.blocks if block < kept}
+            backing[size : self.size] = zeros
         else:
             blocks = self.blocks  # counted before the size changes: the new part is a hole
             self._grown(size)
-            self._blocks = blocks
-        self.size = size
+        self._blocks, self.size = blocks, size
 
     def view(self, size: int, room_bytes: int) -> memoryview:
         """The first bytes as shared memory, with room for the file to grow behind them."""
         if self._room_bytes == 0:
-            self._room_bytes = max(room_bytes, self.size)
+            room_bytes = max(room_bytes, self.size)
             backing: Backing
-            if self._room_bytes <= _SMALL_ROOM_BYTES:
-                backing = bytearray(self._room_bytes)
+            if room_bytes <= _SMALL_ROOM_BYTES:
+                backing = bytearray(room_bytes)
             else:
-                backing = anonymous_memory(self._room_bytes)
+                backing = anonymous_memory(room_bytes)
             backing[: self.size] = self.content()
-            self._backing, self._frozen = backing, None
+            # No call between the changes: an interrupt finds the file mapped, or as it was.
+            self._backing, self._frozen, self._room_bytes = backing, None, room_bytes
         return memoryview(self._backing)[:size]
 
     def is_viewed(self) -> bool:
