@@ -1,4 +1,4 @@
-"""Who calls, and what they may do."""
+"""Callers and their permissions."""
 
 from typing import NamedTuple
 
@@ -9,24 +9,27 @@ EVERY_VERB = frozenset(Verb)
 
 
 class Caller(NamedTuple):
-    """The holder of a key, or anyone where keys are not asked for."""
+    """The holder of a key, or any client if keys are not required."""
 
-    client: str  # what limits are counted by: `key:…` or `ip:…`
+    client: str  # the unit of rate limits: `key:…` or `ip:…`
     verbs: frozenset[Verb] = EVERY_VERB
     namespaces: frozenset[str] | None = None  # None: all
 
     def may(self, verb: Verb, namespace: str | None) -> bool:
-        """`namespace` None: something of the broker's own, for keys of all namespaces only."""
+        """Return whether the caller may use a verb.
+
+        Without a namespace it concerns the whole broker, which needs a key for all namespaces.
+        """
         in_reach = self.namespaces is None or namespace in self.namespaces
         return verb in self.verbs and in_reach
 
     @property
     def any_namespace(self) -> str | None:
-        """A namespace that the caller has a right to, for calls that are not of one."""
+        """Return a namespace that the caller may use, for calls without a namespace."""
         return None if self.namespaces is None else next(iter(self.namespaces), None)
 
     def check(self, verb: Verb, namespace: str | None) -> None:
-        """NotAllowed if the key is not good for that."""
+        """Raise NotAllowed if the caller may not use a verb in a namespace."""
         if verb not in self.verbs:
             raise NotAllowed(f"this key may not {verb}: it is good for {_listed(self.verbs)}")
         if self.namespaces is not None and namespace not in self.namespaces:

@@ -61,7 +61,7 @@ class Catalogue:
             self._namespaces[name] = namespace
 
     def set_queue(self, queue: QueueName, identity: int | None) -> bool:
-        """Return whether a queue of this name, with another identity, is gone by this."""
+        """Set or (None) remove a queue. Return whether this ends a queue of another identity."""
         old = self._queues.pop(queue, None)
         if old:
             self._by_identity.pop(old, None)
@@ -154,9 +154,9 @@ class Catalogue:
 
 
 class CreateOnUse:
-    """Run calls in queues that are created if need be. Count the refusals.
+    """Runs calls in queues that are created if necessary. Counts the refusals.
 
-    What a new queue would refuse is found out first: a bad call creates nothing.
+    A call is checked against the settings of the new queue first: a bad call creates nothing.
     """
 
     def __init__(

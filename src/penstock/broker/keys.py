@@ -1,8 +1,8 @@
-"""API keys: who may do what, where. A key is shown once, when it is made; only its hash is kept.
+"""API keys: the verbs and namespaces of a caller. A key is shown once; only its hash is stored.
 
-The keys are a document of the store, which `penstock keys` changes beside running brokers. A broker
-reads it again when the store tells of a change, and at least every second while keys are used: the
-embedded store does not see what another process writes.
+The keys are a document of the store, which `penstock keys` changes while brokers run. A broker
+reads it again when the store reports a change, and at least every second while keys are used,
+because the embedded store does not notice writes of another process.
 """
 
 import asyncio
@@ -27,10 +27,10 @@ log = logging.getLogger("penstock.broker")
 
 DOCUMENT = "keys.json"
 _TOKEN = re.compile(r"psk_([0-9a-f]{12})_([A-Za-z0-9_-]{20,100})", re.ASCII)
-_FRESH_S = 1.0  # keys are read again when used after so long
-_STALE_S = 2.0  # and are good for nothing before they were, after so long
-_SOON_S = 0.2  # but not more often than this for wrong ones
-_FAILURES, _FAILURES_PER_S = 20, 1.0  # wrong keys that one address may send: at once, and then
+_FRESH_S = 1.0  # keys older than this are read again when one is used
+_STALE_S = 2.0  # keys older than this are not accepted before they are read again
+_SOON_S = 0.2  # minimum time between two reads because of wrong keys
+_FAILURES, _FAILURES_PER_S = 20, 1.0  # wrong keys allowed for one address: burst and rate
 _MAX_FAILING = 10_000
 _MAX_KNOWN = 10_000
 MAX_KEYS = 10_000
@@ -47,9 +47,9 @@ class Key(NamedTuple):
     verbs: frozenset[Verb]
     namespaces: frozenset[str] | None  # None: all
     created_at_ns: int
-    revoked_at_ns: int  # 0: it is good
+    revoked_at_ns: int  # 0: not revoked
     digest: str  # SHA-256 of the secret, in hex
-    is_own: bool = False  # the secret is all that is sent: somebody chose it
+    is_own: bool = False  # the user chose the value, which has no id in it
 
 
 def make_key(
@@ -144,7 +144,7 @@ class Keys:
         )
 
     async def load(self) -> None:
-        """Read them anew."""
+        """Read the keys again."""
         keys = load_keys(await self._store.load_document(DOCUMENT))
         self._by_id = {key.id: key for key in keys}
         self._own = {key.digest: key for key in keys if key.is_own}

@@ -72,7 +72,7 @@ class FileDoor:
     def segments(
         self, caller: Caller, queue: QueueName, *, time_ns: int | None = None
     ) -> Future[QueueSegments]:
-        """The files of a queue, for those who read its logs as such."""
+        """Return the files of a queue, for readers of whole logs."""
         self._admit(caller, Verb.READ, queue.namespace)
         return self._files.segments(queue, time_ns=time_ns)
 

@@ -11,28 +11,28 @@ from penstock.queue.settings import QueueSettings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerSettings:
-    """The settings of the broker itself; those of transports are the server's."""
+    """The settings of the broker itself. `ServerSettings` has those of the transports."""
 
     # queues
-    queues: Mapping[str, Any] = field(default_factory=dict)  # settings that new queues begin with
-    create_on_use: bool = True  # publishing to a queue that is not there makes it
+    queues: Mapping[str, Any] = field(default_factory=dict)  # default settings of new queues
+    create_on_use: bool = True  # publishing to a missing queue creates it
     max_queues: int = 10_000
     max_open_queues: int = 256
-    idle_close_s: float = 300.0  # a queue that nobody used for so long is closed
+    idle_close_s: float = 300.0  # an open queue is closed after this time without use
     # clients
     client_rate_per_s: float = 0.0  # calls of one client (a key, or an address); 0: no limit
-    client_burst: float = 0.0  # 0: as much as a second's worth
-    max_clients: int = 10_000  # that are told apart; then the longest unseen is forgotten
-    max_wait_s: float = 60.0  # the longest a lease call may wait for a message
+    client_burst: float = 0.0  # 0: the calls of one second
+    max_clients: int = 10_000  # counted separately; then the least recently seen is dropped
+    max_wait_s: float = 60.0  # maximum time that a lease waits for a message
     max_waiters: int = 20_000
     # bytes
-    max_answer_bytes: int = 16 << 20  # of messages in one lease or page; a larger one comes alone
+    max_answer_bytes: int = 16 << 20  # of a lease or page; a larger message is returned alone
     max_unsettled_bytes: int = 64 << 20  # pushed to one stream or webhook and not settled yet
     # webhooks
-    webhook_timeout_s: float = 10.0  # for one delivery in all
+    webhook_timeout_s: float = 10.0  # of a whole delivery
     webhook_concurrency: int = 8  # deliveries of one subscription at a time
     webhook_allow_private: bool = False  # also call private, loopback and link-local addresses
-    webhook_log: int = 100  # deliveries that are remembered of each subscription
+    webhook_log: int = 100  # deliveries kept for each subscription
 
     def __post_init__(self) -> None:
         for name, (low, high) in _RANGES.items():
@@ -46,7 +46,7 @@ class BrokerSettings:
         self.queue_settings({})
 
     def queue_settings(self, *layers: Mapping[str, Any]) -> QueueSettings:
-        """What a new queue begins with: ours, then those of its namespace, then its own."""
+        """Return the settings of a new queue: these defaults, overridden by each layer in turn."""
         settings = QueueSettings.of({"sync": "always", **self.queues})
         for layer in layers:
             settings = QueueSettings.of(layer, settings)

@@ -73,7 +73,7 @@ class Outcome(NamedTuple):
 
     receipt: str
     status: Literal["done", "repeated", "gone", "invalid"]
-    detail: str = ""  # why it is gone or invalid
+    detail: str = ""  # the reason, if it was not settled
     ids: Sequence[str] = ()  # of what an ack emitted
 
     @property
@@ -83,11 +83,11 @@ class Outcome(NamedTuple):
 
 
 class Pending(Protocol):
-    """A call that waits for a commit round. It is told its result without a future or a callback
-    of the loop: thousands of calls may end with one round."""
+    """A call that waits for a commit round. It gets its result without a future or a callback of
+    the loop, because one round may end thousands of calls."""
 
     def succeed(self, result: Any) -> None:
-        """Take the result; it is durable."""
+        """Receive the durable result."""
 
     def fail(self, error: BaseException) -> None: ...
 
@@ -95,8 +95,8 @@ class Pending(Protocol):
 class DirectQueue(Protocol):
     """An open queue of this process, for calls that need no future.
 
-    Each returns its result if it is as durable as promised; None if `pending` will be told; or a
-    future where the call takes longer.
+    Each returns its result if it is as durable as promised, None if `pending` gets it later, or a
+    future if the call takes longer.
     """
 
     def publish_for(
@@ -113,7 +113,7 @@ class DirectQueue(Protocol):
         holder: str,
         max_bytes: Callable[[], int],
     ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
-        """The messages count as `unanswered_bytes` until `pending` is told."""
+        """Lease messages. They count as `unanswered_bytes` until `pending` gets them."""
 
     def settle_for(
         self, pending: Pending, settlements: Sequence[Settlement]
@@ -131,10 +131,11 @@ def payload_bytes(leased: Sequence[LeasedMessage]) -> int:
 
 
 class StoreListener(Protocol):
-    """What a store tells a broker, in the event loop. The methods return at once and never raise.
+    """Receives the notices of a store, in the event loop. The methods return at once and do not
+    raise.
 
-    Notices about one name arrive in the order of the changes. A broker is told of its own change
-    before the call that made it is answered, and of the changes of other brokers soon after.
+    Notices about one name arrive in the order of the changes. A broker gets the notice of its own
+    change before its call is answered, and those of other brokers' changes soon after.
     """
 
     def on_ready(self, queue: QueueName) -> None:
@@ -142,7 +143,7 @@ class StoreListener(Protocol):
         It does not matter which broker caused it."""
 
     def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: "QueueIdentities") -> None:
-        """Everything there is: sent by `open`, and when notices may have been missed."""
+        """Receive the whole catalogue: after `open`, and when notices may have been missed."""
 
     def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
         """A namespace was created, changed or (None) deleted."""
@@ -228,7 +229,7 @@ class Store(Documents, Protocol):
     async def close(self) -> None: ...
 
     def announce(self, url: str) -> Future[None]:
-        """Tell those who find the store locked where this broker is reached."""
+        """Publish the broker's URL, for processes that find the store locked."""
 
     @property
     def progress(self) -> tuple[int, int]:

@@ -182,9 +182,9 @@ class WaitingLines:
             self._serve(line)
 
     def _serve(self, line: _Line, *, at_least: int = 1) -> None:
-        """Try for the first waiters: as many as messages are ready, and at least so many.
+        """Start attempts of the first waiters: one for each ready message, at least `at_least`.
 
-        If the store does not know how many are ready, the first attempts show it.
+        If the store does not know the number of ready messages, the first attempts show it.
         """
         idle = [w for w in line.waiters if w.attempt is None and not w.answer.done()]
         if at_least:

@@ -365,7 +365,7 @@ class Connection(asyncio.Protocol):
         self._url = url = self._url + url if self._url else url
         limit = self.service.settings.max_url_bytes
         if len(url) > limit and self._refusal is None:
-            self._refusal = UrlTooLong(f"a URL has at most {limit} bytes here (max_url_bytes)")
+            self._refusal = UrlTooLong(f"a URL has at most {limit} bytes (max_url_bytes)")
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._at_body:

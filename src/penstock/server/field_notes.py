@@ -49,7 +49,7 @@ NOTES: dict[str, Note] = {
     "max": Note("The most messages that are leased.", 10),
     "lease_s": Note("Seconds the lease lasts; the queue's own if left out.", 30),
     "wait_s": Note("Seconds to wait for the first message.", 20),
-    "holder": Note("Who holds the lease; shown by why and history.", "worker-1"),
+    "holder": Note("The holder of the lease; shown by why and history.", "worker-1"),
     "LeaseBody.dead": Note("Lease dead letters; an ack settles them for good.", False),
     "receipt": Note("Settles the message; valid for this lease only.", _RECEIPT),
     "attempt": Note("Which delivery this is; the first is 1.", 1),

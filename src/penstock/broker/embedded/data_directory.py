@@ -1,7 +1,7 @@
-"""A data directory in use: what the embedded stores of one process share.
+"""An open data directory, shared by the embedded stores of one process.
 
-Each broker has an `EmbeddedStore` of its own. The first that opens recovers the directory, the last
-that closes closes it. All of them are told of each change.
+Each broker has its own `EmbeddedStore`. The first one recovers the directory when it opens, the
+last one closes it. All of them are notified of each change.
 """
 
 import asyncio

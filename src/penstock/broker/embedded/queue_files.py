@@ -267,7 +267,7 @@ def _read(
         data = read_fully(files, fd, end - first, first)
         if len(data) < end - first:
             raise _gone(log, name)  # rewritten since it was listed, and shorter now
-        # From the same file: whoever asked can tell whether it is the one that was listed.
+        # The header of the same file, so that the caller can check that it is the listed one.
         return read_fully(files, fd, HEADER_BYTES, 0), data
     finally:
         files.close(fd)

@@ -1,4 +1,4 @@
-"""One timer for all queues: it sleeps exactly until the next of them has something to do."""
+"""One timer for all queues: it fires when the next queue has work to do."""
 
 import asyncio
 import heapq
@@ -9,18 +9,18 @@ _K = TypeVar("_K", bound=Hashable)
 
 
 class Timer(Generic[_K]):
-    """Wakes what was planned. A plan that an earlier one replaced is passed over when due."""
+    """Calls `wake` for each planned key. A replaced plan is skipped when it is due."""
 
     def __init__(self, wake: Callable[[_K], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._wake = wake
         self._heap: list[tuple[float, int, _K]] = []
         self._planned: dict[_K, float] = {}
-        self._count = 0  # breaks ties: what is planned need not be comparable
+        self._count = 0  # breaks ties, because keys need not be comparable
         self._handle: asyncio.TimerHandle | None = None
 
     def plan(self, key: _K, after_s: float) -> None:
-        """Wake it in so many seconds, unless that happens sooner anyway."""
+        """Wake a key after some seconds, unless an earlier time is planned."""
         at = self._loop.time() + after_s
         known = self._planned.get(key)
         if known is not None and known <= at:
@@ -32,7 +32,7 @@ class Timer(Generic[_K]):
             self._set()
 
     def forget(self, key: _K) -> None:
-        """Do not wake it."""
+        """Cancel the plan of a key."""
         self._planned.pop(key, None)
 
     def close(self) -> None:

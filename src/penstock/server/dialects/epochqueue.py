@@ -236,7 +236,7 @@ async def replay(call: Call) -> Reply:
     return json({"replayed": replayed})
 
 
-# -- webhooks in its own style, beside those who lease ---------------------------------------------
+# -- webhooks in EpochQueue's style ----------------------------------------------------------------
 
 
 class SubscriptionBody(Struct, forbid_unknown_fields=True):

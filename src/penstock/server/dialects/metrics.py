@@ -1,7 +1,7 @@
 """The series of RivetQ and EpochQueue under their own names, for the dashboards that read them.
 
 docs/dialects.md lists them; a test compares the two. They are read from what is counted already,
-when somebody asks. The setting `dialect_metrics` leaves them out.
+on request. The setting `dialect_metrics` turns them off.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -144,13 +144,13 @@ _FILTERS = (
     Parameter("key", "Only those of this key."),
     Parameter("since", f"Published at or after: {TIME}"),
     Parameter("until", f"Published before: {TIME}"),
-    Parameter("text", "Only those whose payload has this text."),
+    Parameter("text", "Only messages whose payload contains this text."),
     PAYLOAD,
     *PAGING,
 )
 _DEAD_FILTERS = (
     GROUP,
-    Parameter("reason", "Only those whose reason has this text."),
+    Parameter("reason", "Only dead letters whose reason contains this text."),
     Parameter("since", f"Failed last at or after: {TIME}"),
     Parameter("until", f"Failed last before: {TIME}"),
     PAYLOAD,
