@@ -239,3 +239,22 @@ def test_what_is_no_middleware_or_serializer_is_refused(queue: Queue) -> None:
     ):
         with pytest.raises(InvalidInput, match="serializer"):
             refused()
+
+
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_hook_behind_the_work_that_raises_anything_stops_nothing(
+    queue: Queue, error: type[BaseException], *, is_async: bool
+) -> None:
+    class Failing(Middleware):
+        def after(self, message: LeasedMessage) -> None:
+            raise error
+
+    async def in_task(job: LeasedMessage) -> None: ...
+
+    def in_thread(job: LeasedMessage) -> None: ...
+
+    queue.enqueue(b"1", max_attempts=1)
+    handler = in_task if is_async else in_thread
+    worker = Worker(queue, handler, options=UNTIL_EMPTY, middleware=[Failing()])
+    assert worker.run() == Counts(done=1)

@@ -65,6 +65,57 @@ def test_what_does_not_end_in_time_is_handed_back_and_no_attempt_is_spent(
     assert job.attempt == 1
 
 
+@pytest.mark.parametrize("answer", ["return", "raise"])
+def test_a_call_that_caught_its_interruption_is_handed_back(
+    queue: Queue, clock: LoopClock, answer: str
+) -> None:
+    """Its work is not done, whatever it answers."""
+    queue.enqueue(b"long")
+
+    async def handle(job: LeasedMessage) -> None:
+        worker.stop()
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            if answer == "raise":
+                raise ValueError("tidied up") from None
+
+    worker = Worker(queue, handle, options=WorkerOptions(stop_s=5))
+    assert run_virtually(lambda _: worker.work(), clock=clock) == Counts(handed_back=1)
+    assert (queue.stats().ready, queue.stats().acked) == (1, 0)
+
+
+def test_a_task_that_caught_its_time_limit_has_failed(queue: Queue, clock: LoopClock) -> None:
+    queue.enqueue(b"long", max_attempts=1)
+
+    async def handle(job: LeasedMessage) -> None:
+        try:
+            await asyncio.sleep(1000)
+        except asyncio.CancelledError:
+            return
+
+    worker = Worker(queue, handle, options=WorkerOptions(idle_s=0, time_limit_s=5))
+    assert run_virtually(lambda _: worker.work(), clock=clock) == Counts(failed=1)
+    assert (queue.stats().dead, queue.stats().acked) == (1, 0)
+
+
+def test_a_thread_that_caught_its_time_limit_has_failed(queue: Queue) -> None:
+    queue.enqueue(b"long", max_attempts=1)
+    caught = threading.Event()
+
+    def handle(job: LeasedMessage) -> None:
+        try:
+            while not caught.wait(0.001):
+                pass
+        except Exception:
+            caught.set()
+
+    worker = Worker(queue, handle, options=WorkerOptions(idle_s=0, time_limit_s=0.01))
+    assert worker.run() == Counts(failed=1)
+    assert caught.is_set()
+    assert (queue.stats().dead, queue.stats().acked) == (1, 0)
+
+
 def test_a_second_stop_does_not_wait(queue: Queue, clock: LoopClock) -> None:
     queue.enqueue(b"long")
     began_ns = clock.monotonic_ns()

@@ -99,16 +99,17 @@ class _RunningTask:
     def _ended(self, task: "asyncio.Task[object]") -> None:
         if self._caller is not None:
             self._caller.room += 1
-        if not task.cancelled():
-            self._on_end(task.exception())
-        elif self._interrupted is not None:
-            self._on_end(self._interrupted())
-        else:
+        error = None if task.cancelled() else task.exception()
+        if self._interrupted is not None:  # also if the handler caught it: its work is not done
+            self._on_end(_caused_by(error, self._interrupted))
+        elif task.cancelled():
             self._on_end(RuntimeError("the handler cancelled itself"))
+        else:
+            self._on_end(error)
 
     def interrupt(self, error: type[BaseException]) -> None:
-        self._interrupted = error
-        self._task.cancel()
+        if self._task.cancel():  # else it has ended
+            self._interrupted = error
 
     def withdraw(self) -> bool:
         return False
@@ -190,6 +191,7 @@ class _RunningCall:
         "_lock",
         "_loop",
         "_on_end",
+        "_raised",
         "_task",
         "_thread_id",
         "began_s",
@@ -211,6 +213,7 @@ class _RunningCall:
         self._lock = Lock()
         self._thread_id: int | None = None
         self._early: type[BaseException] | None = None
+        self._raised: type[BaseException] | None = None  # the early one, raised in the handler
         self._task: _RunningTask | None = None  # of a coroutine that the handler returned
         self._is_over = False
 
@@ -253,6 +256,8 @@ class _RunningCall:
                 return
             end(result)  # the interrupt came when the handler had returned
             error = self._early()
+        elif self._raised is not None and not isinstance(error, self._raised):
+            error = _caused_by(error, self._raised)  # the handler caught it: its work is not done
         self._is_over = True
         self._on_end(error)
 
@@ -283,10 +288,18 @@ class _RunningCall:
             if not _is_shielded(self._thread_id):
                 _raise_in(self._thread_id, error)
                 if not _is_shielded(self._thread_id):
+                    self._raised = error
                     return
                 _raise_in(self._thread_id, None)  # it went in between the two looks: take it back
         again_later_s = min(again_s * 2, _LONGEST_AGAIN_S)
         self._loop.call_later(again_s, self._try_to_interrupt, error, again_later_s)
+
+
+def _caused_by(error: BaseException | None, interruption: type[BaseException]) -> BaseException:
+    """Return an interruption that the handler answered with an error, or with none."""
+    raised = interruption()
+    raised.__cause__ = error
+    return raised
 
 
 def _is_shielded(thread_id: int) -> bool:

@@ -13,6 +13,8 @@ from penstock.worker.calling import Handler
 
 log = logging.getLogger("penstock.worker")
 
+_RAISED_BY_HOOKS = (Exception, SystemExit, KeyboardInterrupt)
+
 _HOOKS = ("before", "after", "failed")
 
 
@@ -122,7 +124,7 @@ class _Call:
             for message in messages:
                 try:
                     check_done(getattr(one, hook)(message, *error))
-                except Exception:
+                except _RAISED_BY_HOOKS:
                     log.exception("middleware %r: %s of %s failed", one, hook, message.id)
 
     async def _notify_async(
@@ -132,7 +134,7 @@ class _Call:
             for message in messages:
                 try:
                     await done(getattr(one, hook)(message, *error))
-                except Exception:
+                except _RAISED_BY_HOOKS:
                     log.exception("middleware %r: %s of %s failed", one, hook, message.id)
 
 
