@@ -168,3 +168,24 @@ def test_a_page_of_the_server_itself_may_call(open_server: RunningServer, queue:
     with open_server.client(headers={"origin": open_server.url}) as http:
         answer = http.post(queue_path(queue, "messages"), json={"payload": 1})
         assert answer.status_code == 201
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("evil.example", 403),
+        ("127.0.0.1.evil.example:8080", 403),
+        ("localhost", 201),
+        ("app.localhost:8080", 201),
+        ("192.0.2.1:8080", 201),
+        ("[::1]:8080", 201),
+    ],
+)
+def test_without_keys_only_local_names_are_the_servers_own(
+    open_server: RunningServer, queue: str, host: str, status: int
+) -> None:
+    """A site may let its name lead to this machine (DNS rebinding)."""
+    headers = {"host": host, "origin": f"http://{host}"}
+    with open_server.client(headers=headers) as http:
+        answer = http.post(queue_path(queue, "messages"), json={"payload": 1})
+        assert answer.status_code == status

@@ -154,7 +154,10 @@ class Call:
                 if granted is not None:
                     self._send(Reply(b"", 204), granted)
                     return
-                cors.refuse_foreign_change(service.settings, self.method, headers)
+                needs_key = service.keys.required
+                cors.refuse_foreign_change(
+                    service.settings, self.method, headers, needs_key=needs_key
+                )
             self.target, self.query_string = service.routes.find(self.method, self.url)
             if self.target.route.needs_key:
                 peer = self.connection.peer

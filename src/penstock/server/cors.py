@@ -5,6 +5,7 @@ on its user's machine. Changes requested by pages of other origins are refused.
 """
 
 from collections.abc import Mapping
+from ipaddress import ip_address
 
 from penstock.server.problems import OriginRefused
 from penstock.server.settings import ServerSettings
@@ -50,13 +51,13 @@ def preflight(
 
 
 def refuse_foreign_change(
-    settings: ServerSettings, method: str, headers: Mapping[bytes, bytes]
+    settings: ServerSettings, method: str, headers: Mapping[bytes, bytes], *, needs_key: bool
 ) -> None:
     """Raise OriginRefused for a change by a page that is neither of this server nor allowed."""
     origin = headers.get(b"origin")
     if method in _SAFE or origin is None or _is_allowed(settings, origin):
         return
-    if not is_same_origin(headers):
+    if not is_same_origin(headers, needs_key=needs_key):
         raise refusal("change anything", headers)
 
 
@@ -69,11 +70,26 @@ def refusal(what: str, headers: Mapping[bytes, bytes]) -> OriginRefused:
     )
 
 
-def is_same_origin(headers: Mapping[bytes, bytes]) -> bool:
-    """Return whether a page of this server sent the request. A proxy may have terminated TLS."""
+def is_same_origin(headers: Mapping[bytes, bytes], *, needs_key: bool) -> bool:
+    """Return whether a page of this server sent the request. A proxy may have terminated TLS.
+
+    Without keys, only `localhost` and addresses count as this server's names. Any site can let its
+    own name lead to this machine (DNS rebinding), and its pages are then of the same origin.
+    """
     host = headers.get(b"host", b"")
     origin = headers.get(b"origin")
-    return origin in (b"http://" + host, b"https://" + host) and bool(host)
+    is_same = origin in (b"http://" + host, b"https://" + host) and bool(host)
+    return is_same and (needs_key or _is_local_name(host.decode("latin-1")))
+
+
+def _is_local_name(host: str) -> bool:
+    """Return whether no name server was asked for this host."""
+    name = host.rpartition(":")[0] if host.rpartition(":")[2].isdigit() else host
+    try:
+        ip_address(name.strip("[]"))
+    except ValueError:
+        return name.lower() == "localhost" or name.lower().endswith(".localhost")
+    return True
 
 
 def _is_allowed(settings: ServerSettings, origin: bytes) -> bool:

@@ -129,7 +129,8 @@ class WebSocketProtocol(asyncio.Protocol):
             self.target, self.query_string = service.streams.find(METHOD, self._url)
             # A browser lets any page open a WebSocket.
             if b"origin" in headers and not (
-                cors.is_same_origin(headers) or cors.grant(service.settings, headers)
+                cors.is_same_origin(headers, needs_key=service.keys.required)
+                or cors.grant(service.settings, headers)
             ):
                 raise cors.refusal("connect", headers)
             peer = self.transport.get_extra_info("peername")
