@@ -137,6 +137,8 @@ class Keys:
         self._own: dict[str, Key] = {}  # by digest
         self._known: dict[str, Caller] = {}  # by address; made once, not for each call
         self._loaded_ns = 0
+        self._document: bytes | None = None
+        self.version = 0  # counts changes of the keys
         self._loading: asyncio.Future[None] | None = None
         self._has_changed = False
         self._failures = ClientBuckets(
@@ -145,9 +147,13 @@ class Keys:
 
     async def load(self) -> None:
         """Read the keys again."""
-        keys = load_keys(await self._store.load_document(DOCUMENT))
-        self._by_id = {key.id: key for key in keys}
-        self._own = {key.digest: key for key in keys if key.is_own}
+        document = await self._store.load_document(DOCUMENT)
+        if document != self._document:
+            keys = load_keys(document)
+            self._by_id = {key.id: key for key in keys}
+            self._own = {key.digest: key for key in keys if key.is_own}
+            self._document = document
+            self.version += 1
         self._loaded_ns = self._clock.monotonic_ns()
 
     def on_document(self, name: str) -> None:
@@ -155,6 +161,10 @@ class Keys:
         if name == DOCUMENT:
             self._has_changed = True
             self._refresh()
+
+    async def refresh(self) -> None:
+        """Read the keys again. If they cannot be read, log the error and keep the known ones."""
+        await asyncio.shield(self._refresh())
 
     @property
     def loaded_ns(self) -> int:
@@ -172,7 +182,7 @@ class Keys:
         Raise KeyRefused if no key matches, TooManyRequests after many wrong tokens of an address.
         """
         if self._age_s() > _FRESH_S:
-            await asyncio.shield(self._refresh())
+            await self.refresh()
         caller = self.known(token, ip)
         if caller is None and token and self._age_s() >= _SOON_S:
             await self.load()

@@ -134,6 +134,7 @@ class Server:
         self.broker.waiting.close()
         await self._finish_requests(allowed_s * _FOR_REQUESTS)
         self.service.ticks.stop()
+        self.service.stream_keys.stop()
         try:
             async with asyncio.timeout_at(until):
                 await self._stop_broker(until - loop.time())

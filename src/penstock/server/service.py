@@ -23,6 +23,7 @@ from penstock.server.problems import Refused
 from penstock.server.replies import Replies
 from penstock.server.routes import RouteTable
 from penstock.server.settings import ServerSettings
+from penstock.server.stream_keys import StreamKeys
 from penstock.server.ticks import Ticks
 
 log = logging.getLogger("penstock.server")
@@ -67,6 +68,7 @@ class Service:
     ) -> None:
         self.broker = broker
         self.keys = keys
+        self.stream_keys = StreamKeys(keys)
         self.webhooks = webhooks
         self.routes = routes
         self.streams = streams  # routes of WebSockets

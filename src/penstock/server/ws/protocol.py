@@ -14,11 +14,11 @@ from websockets.frames import Frame, Opcode
 from websockets.http11 import Request, Response
 from websockets.server import ServerProtocol
 
-from penstock.errors import PenstockError, Unavailable
+from penstock.errors import KeyRefused, PenstockError, Unavailable
 from penstock.server import cors
 from penstock.server.problems import Refused, in_format_of, problem_of
 from penstock.server.routes import Target
-from penstock.server.service import Service
+from penstock.server.service import Service, token_of
 
 if TYPE_CHECKING:
     from penstock.broker import Caller
@@ -33,6 +33,7 @@ METHOD = "WEBSOCKET"  # of the routes of streams
 _PIECE_BYTES = 4096  # parsed at a time: about 700 of the smallest frames
 _MOST_FRAGMENTS = 10_000  # of one message; the limit in bytes does not limit empty fragments
 _CLOSE_S = 10.0  # for the client's half of the closing handshake
+REVOKED = "this API key was revoked, or one is needed now"
 
 
 class Disconnected(Exception):
@@ -46,6 +47,7 @@ class WebSocketProtocol(asyncio.Protocol):
     caller: "Caller"
     target: Target
     query_string: bytes
+    is_refused: asyncio.Event  # set when the key is revoked
 
     def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
         settings = service.settings
@@ -136,10 +138,23 @@ class WebSocketProtocol(asyncio.Protocol):
             peer = self.transport.get_extra_info("peername")
             address = str(peer[0]) if isinstance(peer, tuple | list) and peer else None
             self.caller = await service.admit(headers, self.query_string, address)
-            stream = await self.target.route.handler(self)
+            self.is_refused = service.stream_keys.watch(
+                token_of(headers), service.address_of(headers, address)
+            )
         except Exception as error:
-            if not isinstance(error, PenstockError):
-                log.error("stream failed", exc_info=error)
+            self._refuse(error)
+            return
+        try:
+            await self._stream(response)
+        finally:
+            service.stream_keys.forget(self.is_refused)
+
+    async def _stream(self, response: Response) -> None:
+        try:
+            stream = await self.target.route.handler(self)
+            if self.is_refused.is_set():
+                raise KeyRefused(REVOKED)
+        except Exception as error:
             self._refuse(error)
             return
         if not self.transport.is_closing():
@@ -153,6 +168,8 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def _refuse(self, error: Exception) -> None:
         """Answer the handshake with an error."""
+        if not isinstance(error, PenstockError):
+            log.error("stream failed", exc_info=error)
         if self._is_over or self.transport.is_closing():
             return
         self._is_over = True

@@ -12,9 +12,9 @@ from typing import Protocol
 
 from penstock.broker import Outcome
 from penstock.broker.consumers import Consumer
-from penstock.errors import NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
+from penstock.errors import KeyRefused, NoSuchGroup, NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage
-from penstock.server.ws.protocol import RESTARTING, Disconnected, WebSocketProtocol
+from penstock.server.ws.protocol import RESTARTING, REVOKED, Disconnected, WebSocketProtocol
 
 log = logging.getLogger("penstock.server")
 
@@ -22,6 +22,7 @@ _MOST_UNANSWERED = 256  # settlements that are not durable yet; then reading sto
 _LONGEST_REASON = 120  # bytes: a close frame has room for 123
 
 # Close codes. Those from 4000 are our own: 4000 plus the equivalent HTTP status.
+POLICY_VIOLATION = 1008
 INTERNAL = 1011
 NOT_FOUND = 4404
 
@@ -68,7 +69,8 @@ class Stream:
     async def run(self) -> None:
         """Run until one side closes the WebSocket, then release all unsettled messages."""
         works = [
-            asyncio.create_task(work) for work in (self._push(), self._receive(), self._answer())
+            asyncio.create_task(work)
+            for work in (self._check_key(), self._push(), self._receive(), self._answer())
         ]
         try:
             await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
@@ -83,6 +85,10 @@ class Stream:
             if code == INTERNAL:
                 log.error("stream failed", exc_info=error)
             self._websocket.close(code, reason)
+
+    async def _check_key(self) -> None:
+        await self._websocket.is_refused.wait()
+        raise KeyRefused(REVOKED)
 
     async def _push(self) -> None:
         while messages := await self._consumer.next():
@@ -136,6 +142,8 @@ def _why(works: "list[asyncio.Task[None]]") -> BaseException | None:
 
 
 def _close_code(error: BaseException) -> tuple[int, str]:
+    if isinstance(error, KeyRefused):
+        return POLICY_VIOLATION, str(error)
     if isinstance(error, NoSuchQueue | NoSuchGroup):
         return NOT_FOUND, _shortened(str(error))
     if isinstance(error, Unavailable):
