@@ -150,6 +150,14 @@ def test_an_object_has_a_limited_number_of_fields() -> None:
             OPEN.read(body % fields(MAX_FIELDS))
 
 
+@pytest.mark.parametrize("name", [b"payload", b"other"])
+def test_a_field_that_is_given_often_counts_each_time(name: bytes) -> None:
+    field = b'"%b":1' % name
+    assert OPEN.read(b"{%b}" % b",".join([b'"payload":1', *[field] * (MAX_FIELDS - 1)])).payload
+    with pytest.raises(InvalidInput, match="at most 10000 fields"):
+        OPEN.read(b"{%b}" % b",".join([b'"payload":1', *[field] * MAX_FIELDS]))
+
+
 @pytest.mark.parametrize("name", [b"payload", b"PayLoad"])
 def test_a_payload_may_have_more_keys_than_that(name: bytes) -> None:
     payload = b"{%b}" % fields(MAX_FIELDS + 1)
