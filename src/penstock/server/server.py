@@ -77,9 +77,14 @@ class Server:
                 one.close()
             raise
         loop = asyncio.get_running_loop()
+        tls_timeout_s = None if self._tls is None else settings.header_timeout_s
         for one in sockets:
             listener = await loop.create_server(
-                lambda: Connection(self.service, loop), sock=one, ssl=self._tls
+                lambda: Connection(self.service, loop),
+                sock=one,
+                ssl=self._tls,
+                ssl_handshake_timeout=tls_timeout_s,
+                ssl_shutdown_timeout=tls_timeout_s,
             )
             self._listeners.append(listener)
         self.port = sockets[0].getsockname()[1]
