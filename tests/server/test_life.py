@@ -124,9 +124,11 @@ def test_a_tls_handshake_that_does_not_finish_is_ended(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
     tls = {"tls_cert": str(certificate[0]), "tls_key": str(certificate[1])}
-    with RunningServer(tmp_path / "data", header_timeout_s=0.1, **tls) as server:
-        with socket.create_connection(("127.0.0.1", server.port), timeout=30) as idle:
-            assert idle.recv(1) == b""  # closed by the server
+    with (
+        RunningServer(tmp_path / "data", header_timeout_s=0.1, **tls) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as idle,
+    ):
+        assert idle.recv(1) == b""  # closed by the server
 
 
 def test_tls_by_settings(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

@@ -19,7 +19,8 @@ from penstock.server.strict_json import check_values
 _T = TypeVar("_T", bound=Struct)
 
 MAX_DEPTH = 10_000
-MAX_FIELDS = 10_000  # of one object, repeated ones included; a field that is not read costs memory and time too
+# Of one object, repeated ones included. A field that is not read costs memory and time too.
+MAX_FIELDS = 10_000
 _USUAL_BYTES = 64 * 1024  # smaller than any limit below
 MAX_MAPPING_BYTES = 1 << 20  # of headers or metadata; what fits into a message needs less
 
