@@ -54,12 +54,12 @@ class Call:
     """A request, from its head until its reply is sent."""
 
     __slots__ = (
+        "_body",
         "_make",
         "_size_of",
         "_undo",
         "began_ns",
         "caller",
-        "chunks",
         "connection",
         "header_list",
         "headers",
@@ -94,7 +94,7 @@ class Call:
         self.header_list = header_list
         self.headers = headers  # by name; the last one of a repeated header
         self.keep_alive = keep_alive
-        self.chunks: list[bytes] = []
+        self._body: bytes | bytearray = b""
         self.size = 0  # bytes of the body so far
         self.began_ns = 0  # when its handler was started
         self.request_id = b""
@@ -105,10 +105,21 @@ class Call:
     def broker(self) -> Broker:
         return self.service.broker
 
+    def add(self, part: bytes) -> None:
+        """Add a part of the body. Parts are joined: an object for each costs more than a byte."""
+        if not self.size:
+            self._body = part
+        else:
+            if isinstance(self._body, bytes):
+                self._body = bytearray(self._body)
+            self._body += part
+        self.size += len(part)
+
     @property
     def body(self) -> bytes:
-        chunks = self.chunks
-        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+        if not isinstance(self._body, bytes):
+            self._body = bytes(self._body)
+        return self._body
 
     @property
     def content_type(self) -> str | None:
@@ -247,7 +258,7 @@ class Call:
         if error is not None:
             self.fail(error)
             return
-        self.chunks.clear()  # free the memory of a large body
+        self._body = b""  # free the memory of a large body
         try:
             made = then(self, reading.result())
         except Exception as failure:

@@ -3,6 +3,9 @@
 Parser callbacks do not raise: they record a refusal, which is sent after the parser has returned.
 Pipelined requests are answered one after the other.
 
+One connection may use only a part of a turn of the event loop. Received bytes are parsed in small
+pieces. After a number of pieces or requests, reading is paused, and the next turn continues.
+
 The parser stops after the head of a request with an `Upgrade` header. Only upgrades to WebSocket
 are accepted. Any other upgrade is ignored, and a new parser reads the body and further requests.
 """
@@ -37,6 +40,9 @@ log = logging.getLogger("penstock.server")
 
 _IDLE, _HEAD, _BODY, _LINGER = range(4)
 _MOST_WAITING = 32  # pipelined requests of one connection; then reading is paused
+_PIECE_BYTES = 4096  # parsed at a time: about 120 of the smallest requests, or 700 chunks
+_PIECES_PER_TURN = 8  # of one connection
+_REQUESTS_PER_TURN = 32  # started, of one connection
 _LINGER_S = 2.0  # after a refusal, received bytes are discarded for this long
 _BODY_BYTES_PER_S = 64 * 1024  # minimum rate of a body that takes longer than its time limit
 _MOST_CORKED_BYTES = 64 * 1024
@@ -76,13 +82,18 @@ class Connection(asyncio.Protocol):
         "_is_ending",
         "_is_going_on",
         "_is_half_closed",
+        "_is_reading",
+        "_is_yielding",
         "_lease",
         "_messages",
         "_no_more",
         "_parser",
         "_phase",
+        "_pieces",
         "_reading",
         "_refusal",
+        "_started",
+        "_unread",
         "_unsent",
         "_url",
         "_waiting",
@@ -110,6 +121,10 @@ class Connection(asyncio.Protocol):
         self.is_read_paused = self.is_write_paused = False
         self._parser = self._new_parser()
         self._phase = _IDLE
+        self._unread = memoryview(b"")  # received, not parsed yet; reading is paused
+        self._pieces = self._started = 0  # pieces parsed and requests started in this turn
+        self._is_reading = False  # `_read_on` runs
+        self._is_yielding = False  # `_next_turn` is scheduled
         self._messages = 0  # number of requests whose first byte arrived
         self._url = b""  # of the latest request
         self._headers: list[tuple[bytes, bytes]] = []
@@ -146,13 +161,15 @@ class Connection(asyncio.Protocol):
     @property
     def is_idle(self) -> bool:
         """Return whether no request is being read or answered."""
-        return self._phase == _IDLE and not self._waiting
+        return self._phase == _IDLE and not self._waiting and not self._unread
 
     @property
     def is_last(self) -> bool:
         """Return whether the connection is closed after the current reply."""
         waiting = self._waiting
-        return not waiting[0].keep_alive or (self.is_draining and len(waiting) == 1)
+        return not waiting[0].keep_alive or (
+            self.is_draining and len(waiting) == 1 and not self._unread
+        )
 
     # -- the connection ----------------------------------------------------------------------------
 
@@ -174,6 +191,7 @@ class Connection(asyncio.Protocol):
         self._leave()
         self._waiting.clear()
         self._corked.clear()
+        self._unread = memoryview(b"")
         self._reading = None
         if self._lease is not None:
             self._lease.cancel()
@@ -191,8 +209,10 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Answer the requests received so far, then close. Its lease stops waiting."""
         self.flush()
-        if not self._waiting or self._phase != _IDLE or self.is_tls:
+        if self.is_tls:
             return False  # close; a TLS connection cannot be half closed
+        if not self._unread and (not self._waiting or self._phase != _IDLE):
+            return False
         self._is_half_closed = True
         if self._lease is not None:
             self.service.broker.waiting.end_wait(self._lease)
@@ -242,9 +262,70 @@ class Connection(asyncio.Protocol):
     # -- reading -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
-        phase = self._phase
-        if phase == _LINGER or self._no_more or self._refusal is not None:
+        if self._ignores_data():
             return
+        if self._unread or self._is_yielding or self._is_reading:
+            self._unread = memoryview(bytes(self._unread) + data)
+        elif len(data) <= _PIECE_BYTES and self._pieces < _PIECES_PER_TURN:
+            self._pieces += 1
+            self._parse(data)
+        else:
+            self._unread = memoryview(data)
+            self._read_on()
+
+    def _ignores_data(self) -> bool:
+        return self._phase == _LINGER or self._no_more or self._refusal is not None
+
+    def _read_on(self) -> None:
+        """Parse the unread bytes in pieces, as many as this turn of the loop allows."""
+        self._is_reading = True
+        try:
+            while (
+                self._unread
+                and not (self._is_yielding or self.is_closed)
+                and len(self._waiting) < _MOST_WAITING
+            ):
+                if self._pieces >= _PIECES_PER_TURN:
+                    self._yield_turn()
+                    break
+                self._pieces += 1
+                size = self._piece_bytes()
+                piece, self._unread = self._unread[:size], self._unread[size:]
+                self._parse(piece)
+                if self._ignores_data():
+                    self._unread = memoryview(b"")
+        finally:
+            self._is_reading = False
+        if self.is_draining and self.is_idle:
+            self._close()
+        self._resume_reading()
+
+    def _piece_bytes(self) -> int:
+        """Return the size of the next piece. The rest of a body with a known length is one."""
+        call = self._reading
+        if call is None or self._at_body:
+            return _PIECE_BYTES
+        length = int(call.headers.get(b"content-length", b"0"))
+        return max(_PIECE_BYTES, length - call.size)
+
+    def _yield_turn(self) -> None:
+        """Continue in the next turn of the loop, after the other connections had theirs."""
+        if not self._is_yielding:
+            self._is_yielding = True
+            self._pause_reading()
+            self.loop.call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._is_yielding = False
+        self._pieces = self._started = 0
+        if self.is_closed:
+            return
+        if self._waiting:
+            self._go_on()
+        self._read_on()
+
+    def _parse(self, data: bytes | memoryview) -> None:
+        phase = self._phase
         before = self._messages
         in_head = phase == _HEAD
         try:
@@ -277,7 +358,7 @@ class Connection(asyncio.Protocol):
             self.deadline = self._body_until + self._reading.size / _BODY_BYTES_PER_S
             self._send_continue()
 
-    def _feed(self, data: bytes) -> None:
+    def _feed(self, data: bytes | memoryview) -> None:
         """Pass data to the parser, up to an upgrade to WebSocket."""
         while True:
             try:
@@ -286,7 +367,7 @@ class Connection(asyncio.Protocol):
                 if self._refusal is not None:
                     return
                 if not self._at_body:
-                    self._upgrade()
+                    self._upgrade(bytes(data[stopped.args[0] :]))
                     return
                 data = data[stopped.args[0] :]
                 self._read_body_anew()
@@ -305,7 +386,11 @@ class Connection(asyncio.Protocol):
 
     def _send_continue(self) -> None:
         """Send 100 Continue if the client waits for it and earlier requests are answered."""
-        if self._expects_continue and not self._waiting and not self.is_closed:
+        if (
+            self._expects_continue
+            and not (self._waiting or self._unread)  # unread bytes belong to the body
+            and not self.is_closed
+        ):
             self._expects_continue = False
             self.flush()
             self.transport.write(CONTINUE)
@@ -318,6 +403,7 @@ class Connection(asyncio.Protocol):
         """
         self._refusal = error
         self._reading = None
+        self._unread = memoryview(b"")
         if self._waiting:
             self._pause_reading()
             self.deadline = NEVER
@@ -344,7 +430,19 @@ class Connection(asyncio.Protocol):
             self.transport.pause_reading()
 
     def _resume_reading(self) -> None:
-        if self.is_read_paused:
+        """Read again, unless requests or bytes that were received have to be handled first."""
+        if (
+            not self.is_read_paused
+            or self._is_reading
+            or self._is_yielding
+            or self.is_closed
+            or len(self._waiting) >= _MOST_WAITING
+            or (self._refusal is not None and self._phase != _LINGER)
+        ):
+            return
+        if self._unread:
+            self._yield_turn()
+        else:
             self.is_read_paused = False
             self.transport.resume_reading()
 
@@ -424,8 +522,7 @@ class Connection(asyncio.Protocol):
         call = self._reading
         if call is None or self._refusal is not None:
             return
-        call.chunks.append(body)
-        call.size += len(body)
+        call.add(body)
         self._buffered += len(body)
         held = self.service.held
         held.bytes += len(body)
@@ -453,7 +550,8 @@ class Connection(asyncio.Protocol):
         if len(self._waiting) >= _MOST_WAITING:
             self._pause_reading()
 
-    def _upgrade(self) -> None:
+    def _upgrade(self, rest: bytes) -> None:
+        """Become a WebSocket. `rest` follows the handshake."""
         if not _is_websocket(self._headers):
             return  # CONNECT, handled as an ordinary request
         self._go_on()
@@ -462,11 +560,18 @@ class Connection(asyncio.Protocol):
             return
         self.flush()
         self._leave()
+        rest += self._unread
+        self._unread = memoryview(b"")
+        if self.is_read_paused:
+            self.is_read_paused = False
+            self.transport.resume_reading()
         method = self._parser.get_method().decode("ascii")
         protocol = WebSocketProtocol(self.service, self.loop)
         self.transport.set_protocol(protocol)
         protocol.connection_made(self.transport)
         protocol.handshake(method, self._url, self._headers)
+        if rest and not self.is_closed:
+            protocol.data_received(rest)
 
     # -- replying ----------------------------------------------------------------------------------
 
@@ -480,6 +585,10 @@ class Connection(asyncio.Protocol):
                 and self._answering is None
                 and not (self.is_write_paused or self._is_ending or self.is_closed)
             ):
+                if self._started >= _REQUESTS_PER_TURN:
+                    self._yield_turn()
+                    return
+                self._started += 1
                 call = self._answering = waiting[0]
                 call.start()
         finally:
@@ -500,6 +609,11 @@ class Connection(asyncio.Protocol):
             if body or not self._corked:
                 self._close()
         self._answered()
+
+    def end_turn(self) -> None:
+        """Send the corked replies at the end of a turn of the loop."""
+        self._pieces = self._started = 0
+        self.flush()
 
     def flush(self) -> None:
         """Send the corked replies."""
@@ -534,14 +648,13 @@ class Connection(asyncio.Protocol):
             self._drop_waiting()
             return
         if waiting:
-            if self.is_read_paused and len(waiting) < _MOST_WAITING and self._refusal is None:
-                self._resume_reading()
+            self._resume_reading()
             if not self._is_going_on:
                 self._go_on()
             return
         if self._refusal is not None:
             self._refuse(self._refusal)
-        elif self.is_draining and self._phase == _IDLE:
+        elif self.is_draining and self.is_idle:
             self._close()
         else:
             self._resume_reading()

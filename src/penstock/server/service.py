@@ -50,7 +50,7 @@ class Connected(Protocol):
 class Corked(Protocol):
     """A connection with replies to send."""
 
-    def flush(self) -> None: ...
+    def end_turn(self) -> None: ...
 
 
 class Service:
@@ -128,7 +128,7 @@ class Service:
     def _uncork(self) -> None:
         corked, self._corked = self._corked, []
         for connection in corked:
-            connection.flush()
+            connection.end_turn()
 
     def request_id(self, given: bytes | None = None) -> bytes:
         """Return the caller's id if it is valid, else a new one."""
