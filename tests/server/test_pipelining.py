@@ -231,6 +231,22 @@ def test_head_is_answered_with_the_head_of_get(server: RunningServer) -> None:
         assert behind.startswith(b"HTTP/1.1 200")
 
 
+@pytest.mark.parametrize("bad", ["Host: t\r\nHost: t", "X: t", "Host : t", "Content-Length: 1x"])
+def test_a_refused_head_request_gets_no_body(server: RunningServer, bad: str) -> None:
+    with server.wire() as wire:
+        wire.send(f"HEAD /livez HTTP/1.1\r\n{bad}\r\n\r\n".encode())
+        received = wire.socket.makefile("rb").read()
+    assert received.startswith(b"HTTP/1.1 400 ")
+    assert received.endswith(b"\r\n\r\n")
+
+
+def test_bad_bytes_behind_a_head_request_are_refused_with_a_body(server: RunningServer) -> None:
+    with server.wire() as wire:
+        wire.send(request_text("HEAD", "/livez") + b"this is not HTTP\r\n\r\n")
+        received = wire.socket.makefile("rb").read()
+    assert received.endswith(b"}")
+
+
 def test_a_websocket_may_begin_behind_a_request(server: RunningServer, queue: str) -> None:
     handshake = (
         f"GET {queue_path(queue, 'stream')} HTTP/1.1\r\nHost: t\r\nUpgrade: websocket\r\n"

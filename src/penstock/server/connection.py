@@ -417,7 +417,9 @@ class Connection(asyncio.Protocol):
         service.http_metrics.answered(REFUSED_ROUTE, "", problem.status, 0)
         fields = {"code": problem.code, "request_id": request_id.decode()}
         log.info("refused", extra={"fields": fields})
-        self.transport.write(service.replies.refusal(problem, request_id))
+        # Before the URL was read, the parser has no method, or that of an earlier request.
+        is_head = self._url != b"" and self._parser.get_method() == b"HEAD"
+        self.transport.write(service.replies.refusal(problem, request_id, is_head=is_head))
         self._phase = _LINGER
         self._resume_reading()
         self.deadline = self.loop.time() + _LINGER_S

@@ -67,10 +67,11 @@ class Replies:
         text = "".join([f"{name}: {value}\r\n" for name, value in lines])
         return _STATUS_LINES[reply.status] + self._date + text.encode("latin-1") + b"\r\n"
 
-    def refusal(self, problem: Problem, request_id: bytes) -> bytes:
+    def refusal(self, problem: Problem, request_id: bytes, *, is_head: bool = False) -> bytes:
         """Return a whole reply to a request that was refused early. The connection is closed."""
         reply = reply_of(problem, request_id)
-        return self.head(reply, request_id, (), close=True) + reply.body
+        head = self.head(reply, request_id, (), close=True)
+        return head if is_head else head + reply.body
 
 
 def reply_of(problem: Problem, request_id: bytes) -> Reply:

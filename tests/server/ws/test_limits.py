@@ -73,6 +73,24 @@ def _shake_hands(wire: Wire, queue: str) -> None:
     assert wire.answer().status == 101
 
 
+def test_frames_sent_with_the_handshake_are_read_after_it(
+    server: RunningServer, http: Client, queue: str
+) -> None:
+    http.put(queue_path(queue))
+    handshake = "\r\n".join([f"GET {stream_path(queue)} HTTP/1.1", "Host: t", *HANDSHAKE, "", ""])
+    frames = _frame(9, b"early") + _frame(1, b"nonsense") + _frame(8, b"\x03\xe8")
+    for at in (len(frames), 3):
+        with server.wire() as wire:
+            wire.send(handshake.encode() + frames[:at])
+            received = wire.socket.recv(4096)  # the reply to the handshake
+            wire.send(frames[at:])
+            received += wire.socket.makefile("rb").read()
+        head, sent = received.split(b"\r\n\r\n", 1)
+        assert head.startswith(b"HTTP/1.1 101 ")
+        assert sent.startswith(b"\x8a\x05early")
+        assert sent.endswith(b"\x88\x02\x03\xe8")
+
+
 def test_a_text_that_is_not_utf8_ends_the_stream_and_logs_nothing(
     server: RunningServer, http: Client, queue: str, caplog: pytest.LogCaptureFixture
 ) -> None:

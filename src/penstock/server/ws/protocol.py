@@ -162,6 +162,8 @@ class WebSocketProtocol(asyncio.Protocol):
             self._conn.send_response(response)
             self._write_out()
             self._plan_ping()
+            if self._arrived:
+                self._parse_piece()
             await stream.run()
             if self._closing is None:
                 self.transport.close()
@@ -191,7 +193,10 @@ class WebSocketProtocol(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._arrived += data
-        if self._parsing is None:
+        if not self._is_open:
+            self._count_unread()
+            self.transport.pause_reading()  # until the handshake is answered
+        elif self._parsing is None:
             self._parse_piece()
 
     def _parse_piece(self) -> None:
