@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -123,7 +124,7 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 def test_a_tls_handshake_that_does_not_finish_is_ended(
     tmp_path: Path, certificate: tuple[Path, Path]
 ) -> None:
-    tls = {"tls_cert": str(certificate[0]), "tls_key": str(certificate[1])}
+    tls: dict[str, Any] = {"tls_cert": str(certificate[0]), "tls_key": str(certificate[1])}
     with (
         RunningServer(tmp_path / "data", header_timeout_s=0.1, **tls) as server,
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as idle,

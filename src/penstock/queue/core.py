@@ -167,6 +167,12 @@ class QueueCore:
             state.promote(now_ns)  # without a backoff, a message is ready again at once
         return now_ns
 
+    def has_more_due(self, most: int) -> bool:
+        """Return whether a tick would end the leases of more than `most` messages of a group."""
+        mono_ns = self.clock.monotonic_ns()
+        groups = self.state.groups.values()
+        return any(group.lease_ends.are_more_overdue(most, mono_ns) for group in groups)
+
     def retry_delay(self, failed: FailedAttempt) -> int | None:
         """Return the nanoseconds until the next attempt, or None for a dead letter."""
         return retry_delay_ns(self._retry_policy, self._backoff, failed)

@@ -134,6 +134,22 @@ class LeaseEnds:
         leases = self._leases
         return [(seq, end[2]) for end in held for seq in end[2].seqs if leases.get(seq) is end[2]]
 
+    def are_more_overdue(self, most: int, mono_ns: int) -> bool:
+        """Return whether the ended leases have more than `most` messages.
+
+        Look only at items that have ended: in a heap, no item ends before its parent.
+        """
+        heap, count, indexes = self.heap, 0, [0]
+        while indexes:
+            at = indexes.pop()
+            if at < len(heap) and heap[at][0] <= mono_ns:
+                if self._is_held(heap[at][2]):
+                    count += len(heap[at][2].seqs)
+                    if count > most:
+                        return True
+                indexes += (2 * at + 1, 2 * at + 2)
+        return False
+
     def rebase(self, now_ns: int, mono_ns: int) -> None:
         """After a restart: end each lease at its stored deadline, at most its length from now."""
         self.heap.clear()

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from penstock.broker.embedded.timer import Timer
 
 _T = TypeVar("_T")
+MOST_DUE_IN_LOOP = 1000  # messages whose leases end together; more are expired in a thread
 _STAYS_LARGE_S = 10.0  # after a large lease, leases run in a thread for this long
 
 
@@ -81,6 +82,7 @@ class OpenQueue:
         self.turn = asyncio.Lock()
         self.is_occupied = False  # a thread holds the queue's lock for long
         self._busy = 0  # calls in threads
+        self._has_tick_failed = False  # in a thread: the loop tries it then, and raises the error
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self.used_at = self._loop.time()
@@ -162,14 +164,29 @@ class OpenQueue:
         if self.is_occupied:
             return  # the call that holds the lock wakes the queue when it ends
         with self.core.lock, self.core.change:
+            if self.core.has_more_due(MOST_DUE_IN_LOOP) and not (
+                self.is_closing or self._has_tick_failed
+            ):
+                soon = partial(self._commits.soon, self)
+                self.in_thread(self._tick, alone=True, after=soon).add_done_callback(_ignore_error)
+                return  # wakes the queue again when it ends
             before = self.core.ledger.events.next_seq
             self.core.tick()
             happened = self.core.ledger.events.next_seq != before
+            self._has_tick_failed = False
         if happened:
             self._commits.soon(self)
         if self._watchers:
             self._on_ready(self.name)
         self.plan()
+
+    def _tick(self) -> None:
+        """Do the work of `wake` in a thread."""
+        self._has_tick_failed = True  # until it has succeeded
+        with self.core.lock, self.core.change:
+            self.core.tick()
+            self.core.next_wake_ns()  # drops the ended leases
+        self._has_tick_failed = False
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -521,6 +538,12 @@ class OpenQueue:
                 finally:
                     self.is_occupied = False
                     self._loop.call_soon(self._freed)
+
+
+def _ignore_error(done: "Future[None]") -> None:
+    """Retrieve the error of a tick in a thread. The next tick, in the loop, raises it."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _is_small(item: "bytes | Draft") -> bool:
