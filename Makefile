@@ -37,6 +37,7 @@ help:
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against other queues"
 	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
+	@echo "make bench-wire  requests over HTTP by wrk, compared with a bare loop"
 	@echo "make bench-spark     the Spark source against Spark's own Parquet"
 	@echo "make clean      remove environments, builds and caches"
 
@@ -90,6 +91,10 @@ bench-embedded: .venv-bench/.bench
 .PHONY: bench-server
 bench-server: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/server.py
+
+.PHONY: bench-wire
+bench-wire: machine-bench .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/wire.py
 
 .PHONY: bench-spark
 bench-spark: machine-test .venv/.dev
