@@ -76,17 +76,17 @@ class Connection(asyncio.Protocol):
         "_corked",
         "_corked_bytes",
         "_expects_continue",
+        "_got_last_request",
         "_head_bytes",
         "_header_bytes",
         "_headers",
+        "_is_answering",
         "_is_ending",
-        "_is_going_on",
         "_is_half_closed",
         "_is_reading",
         "_is_yielding",
         "_lease",
         "_messages",
-        "_no_more",
         "_parser",
         "_phase",
         "_pieces",
@@ -134,11 +134,11 @@ class Connection(asyncio.Protocol):
         self._refusal: PenstockError | None = None
         self._at_body = False  # the body follows, after an ignored upgrade
         self._expects_continue = False
-        self._no_more = False  # the last request of the connection was read
+        self._got_last_request = False
         self._reading: Call | None = None  # the request whose body is being read
         self._waiting: deque[Call] = deque()  # without a reply yet; the first is being answered
         self._answering: Call | None = None
-        self._is_going_on = False
+        self._is_answering = False  # `_answer_waiting` runs
         self._is_half_closed = False  # the client has closed its sending side
         self._lease: asyncio.Future[Any] | None = None  # of the request being answered
         self._buffered = 0  # bytes of bodies that this connection added to service.held
@@ -150,7 +150,8 @@ class Connection(asyncio.Protocol):
 
     def _new_parser(self) -> Any:
         parser = httptools.HttpRequestParser(self)
-        parser.set_dangerous_leniencies(lenient_data_after_close=True)  # `_no_more` ignores it
+        # Data after the last request is ignored in `_ignores_data`, not an error.
+        parser.set_dangerous_leniencies(lenient_data_after_close=True)
         return parser
 
     @property
@@ -274,7 +275,7 @@ class Connection(asyncio.Protocol):
             self._read_on()
 
     def _ignores_data(self) -> bool:
-        return self._phase == _LINGER or self._no_more or self._refusal is not None
+        return self._phase == _LINGER or self._got_last_request or self._refusal is not None
 
     def _read_on(self) -> None:
         """Parse the unread bytes in pieces, as many as this turn of the loop allows."""
@@ -321,7 +322,7 @@ class Connection(asyncio.Protocol):
         if self.is_closed:
             return
         if self._waiting:
-            self._go_on()
+            self._answer_waiting()
         self._read_on()
 
     def _parse(self, data: bytes | memoryview) -> None:
@@ -334,10 +335,10 @@ class Connection(asyncio.Protocol):
             log.error("a parser callback failed", exc_info=error.__context__ or error)
             self._refusal = PenstockError("something went wrong inside the server")
         except httptools.HttpParserError as error:
-            if self._refusal is None and not self._no_more:
+            if self._refusal is None and not self._got_last_request:
                 self._refusal = Refused(f"the request is not valid HTTP: {error}")
         if self._waiting:
-            self._go_on()
+            self._answer_waiting()
         phase = self._phase
         if phase == _IDLE and self._refusal is None:
             return
@@ -451,7 +452,7 @@ class Connection(asyncio.Protocol):
     # -- called by the parser ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._at_body or self._no_more:
+        if self._at_body or self._got_last_request:
             return
         self._messages += 1
         self._phase = _HEAD
@@ -460,7 +461,7 @@ class Connection(asyncio.Protocol):
         self._headers = []
 
     def on_url(self, url: bytes) -> None:
-        if self._at_body or self._no_more:
+        if self._at_body or self._got_last_request:
             return
         self._url = url = self._url + url if self._url else url
         limit = self.service.settings.max_url_bytes
@@ -478,7 +479,7 @@ class Connection(asyncio.Protocol):
         if self._at_body:
             self._at_body = False  # this was the head made by `_read_body_anew`
             return
-        if self._no_more:
+        if self._got_last_request:
             return
         self._check_header_bytes()
         if self._refusal is not None:
@@ -547,7 +548,7 @@ class Connection(asyncio.Protocol):
         self._expects_continue = False
         if self._parser.should_upgrade() and _is_websocket(call.header_list):
             return  # `_upgrade` comes next
-        self._no_more = not call.keep_alive
+        self._got_last_request = not call.keep_alive
         self._waiting.append(call)
         if len(self._waiting) >= _MOST_WAITING:
             self._pause_reading()
@@ -556,7 +557,7 @@ class Connection(asyncio.Protocol):
         """Become a WebSocket. `rest` follows the handshake."""
         if not _is_websocket(self._headers):
             return  # CONNECT, handled as an ordinary request
-        self._go_on()
+        self._answer_waiting()
         if self._waiting or self.is_draining:
             self._refusal = Refused("a WebSocket needs a connection without pending requests")
             return
@@ -577,10 +578,10 @@ class Connection(asyncio.Protocol):
 
     # -- replying ----------------------------------------------------------------------------------
 
-    def _go_on(self) -> None:
+    def _answer_waiting(self) -> None:
         """Answer waiting requests in order, until one cannot be answered at once."""
         waiting = self._waiting
-        self._is_going_on = True
+        self._is_answering = True
         try:
             while (
                 waiting
@@ -594,7 +595,7 @@ class Connection(asyncio.Protocol):
                 call = self._answering = waiting[0]
                 call.start()
         finally:
-            self._is_going_on = False
+            self._is_answering = False
 
     def reply(self, data: bytes, body: bytes = b"", *, is_last: bool = False) -> None:
         """Send the reply to the first waiting request. A large `body` is sent without a copy."""
@@ -651,8 +652,8 @@ class Connection(asyncio.Protocol):
             return
         if waiting:
             self._resume_reading()
-            if not self._is_going_on:
-                self._go_on()
+            if not self._is_answering:
+                self._answer_waiting()
             return
         if self._refusal is not None:
             self._refuse(self._refusal)
@@ -685,7 +686,7 @@ class Connection(asyncio.Protocol):
         self._unsent = 0
         self._set_deadline()
         if self._waiting:
-            self._go_on()
+            self._answer_waiting()
 
 
 def judge_head(
