@@ -108,6 +108,8 @@ def _figures(figures: Figures | None) -> str:
 
 
 def _spent(figures: Figures) -> str:
+    if "cpu_us" in figures:
+        return f" ({figures['cpu_us']:.0f} µs of processors each)"
     if "cpu_s" not in figures:
         return ""
     return f" ({figures['wall_s']:.2f} s, {figures['cpu_s']:.2f} s of processors)"

@@ -147,7 +147,7 @@ def version_of_program(program: str) -> str:
         return "not installed"
     binaries = postgres_binaries()
     name = str(binaries / program) if program == "postgres" and binaries else program
-    flag = "-v" if program == "beanstalkd" else "--version"
+    flag = "--version" if program in ("postgres", "redis-server") else "-v"
     text = subprocess.run([name, flag], capture_output=True, text=True).stdout.split()
     return next((word.removeprefix("v=") for word in text if any(c.isdigit() for c in word)), "?")
 

@@ -1,9 +1,12 @@
--- Requests for wire.py: bodies of 20 to 420 bytes, a traceparent that is never the same.
+-- Requests for wire_workloads.py: bodies of 20 to 420 bytes, a traceparent that is never the same.
 local queue = "/api/v1/namespaces/bench/queues/q"
 local kind = os.getenv("WIRE_KIND") or "publish"
 local path = os.getenv("WIRE_PATH") or queue .. "/messages"
 local field = os.getenv("WIRE_FIELD") or "payload"
 local count, receipts, bodies = 0, {}, {}
+if kind == "settle" then
+  for line in io.lines(os.getenv("WIRE_RECEIPTS")) do table.insert(receipts, line) end
+end
 for i = 1, 64 do
   bodies[i] = string.format('{"%s":"%s"}', field, string.rep("x", 20 + (i * 37) % 400))
 end

@@ -1,193 +1,158 @@
-"""Requests over HTTP, as ratios of a bare loop in the same run: `python benchmarks/wire.py`.
+"""Single requests over HTTP, as ratios of a bare loop: `make bench-wire`.
 
-The load is `wrk` (Debian) with varied body sizes and a `traceparent` header that is never the same.
-The bare loop is uvloop, the httptools parser, msgspec and a fixed reply: the cost of a request
-before the broker does anything. Machines drift, so each row runs beside the bare loop, and only the
-ratio counts. CPU is user and system time of the server for each request.
+`wrk` sends the requests. See README.md beside this file, and wire_workloads.py for the bare loop.
 """
 
-import argparse
-import asyncio
-import json
-import os
-import re
-import statistics
-import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from pathlib import Path
-from time import sleep
-from typing import NamedTuple
-from urllib.request import Request, urlopen
+from collections.abc import Callable, Mapping
 
-from server_peers import free_port, penstock
+from command import HERE, Benchmark, run
+from measure import Contender, Round, Row, Target, version_of
+from server_peers import is_there, version_of_program
 
-_FILL = 300_000
-_HERE = Path(__file__).parent
-_QUEUE = "/api/v1/namespaces/bench/queues/q"
+BARE = "bare loop"
 
 
-class Row(NamedTuple):
-    """One kind of request."""
-
-    name: str
-    connections: int = 64
-    sync: str = "interval"
-    environment: Mapping[str, str] = {}  # for wire.lua
-
-
-ROWS = (
-    Row("publish"),
-    Row("publish durable", sync="always"),
-    Row("publish durable 256", 256, "always"),
-    Row("rivetq enqueue", environment={"WIRE_PATH": "/v1/queues/d/enqueue"}),
-    Row(
-        "epochqueue publish",
-        environment={"WIRE_PATH": "/namespaces/bench/queues/e/messages", "WIRE_FIELD": "body"},
-    ),
-    Row("lease + ack", environment={"WIRE_KIND": "lease"}),
-    Row("lease + ack durable", sync="always", environment={"WIRE_KIND": "lease"}),
-    Row("stats", environment={"WIRE_KIND": "get", "WIRE_PATH": _QUEUE}),
-    Row("browse 10", environment={"WIRE_KIND": "get", "WIRE_PATH": f"{_QUEUE}/messages?limit=10"}),
-)
+def rows(*, quick: bool) -> list[Row]:
+    """Return all rows. A quick run shows that all of them work."""
+    seconds = 1 if quick else 3
+    connections = 8 if quick else 64
+    return [
+        _publish_row("publish", connections, "interval", seconds, 0.50),
+        _durable_row(connections, seconds),
+        _publish_row("publish-durable-256", connections * 4, "always", seconds, 0.45),
+        _other_requests_row(connections, seconds),
+        _lease_row("lease", connections, "interval", seconds, 0.40),
+        _lease_row("lease-durable", connections, "always", seconds, 0.32),
+    ]
 
 
-class Figures(NamedTuple):
-    rate: float
-    cpu_us: float
+def _of(name: str, to: str, at_least: float) -> Target:
+    def judge(one: Round) -> float:
+        return one[name]["rate"] / one[to]["rate"]
+
+    return Target(says=f"{name} of {to}, at least {at_least:g}", judge=judge, at_least=at_least)
 
 
-def load(port: int, pid: int, row: Row, seconds: int) -> Figures:
-    """Run wrk once. Any reply that is not 2xx is an error."""
-    before = _cpu_s(pid)
-    command = ["wrk", "-t1", f"-c{row.connections}", f"-d{seconds}s", "-s", str(_HERE / "wire.lua")]
-    environment = {**os.environ, **row.environment}
-    said = subprocess.run(
-        [*command, f"http://127.0.0.1:{port}"],
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout
-    found = re.search(r"(\d+) requests in .*?Requests/sec:\s+([\d.]+)", said, re.DOTALL)
-    if found is None or "Non-2xx" in said:
-        raise RuntimeError(said)
-    return Figures(float(found[2]), (_cpu_s(pid) - before) / int(found[1]) * 1e6)
-
-
-def fill(port: int, count: int) -> None:
-    """Publish messages for rows that lease."""
-    batch = json.dumps([{"payload": "x" * 98}] * 1000).encode()
-    for _ in range(count // 1000):
-        request = Request(
-            f"http://127.0.0.1:{port}{_QUEUE}/messages",
-            batch,
-            {"Content-Type": "application/json"},
-        )
-        urlopen(request).close()
-
-
-def _cpu_s(pid: int) -> float:
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-@contextmanager
-def bare() -> Iterator[tuple[int, int]]:
-    """Run the bare loop: its port and process id."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, __file__, "--bare", str(port)])
-    try:
-        sleep(1)
-        yield port, process.pid
-    finally:
-        process.kill()
-        process.wait()
-
-
-def serve_bare(port: int) -> None:
-    import httptools
-    import msgspec
-    import uvloop
-
-    class Body(msgspec.Struct):
-        payload: msgspec.Raw = msgspec.Raw()
-
-    decode = msgspec.json.Decoder(Body).decode
-    reply = (
-        b"HTTP/1.1 201 Created\r\ndate: Tue, 17 Nov 2026 03:00:00 GMT\r\n"
-        b"content-type: application/json\r\ncache-control: no-store\r\n"
-        b"x-content-type-options: nosniff\r\nx-request-id: 0123abcd-1f\r\n"
-        b'content-length: 35\r\n\r\n{"id":"01HF7YAT00000000G0000000G1"}'
+def _bare(connections: int, seconds: int) -> Contender:
+    return Contender(
+        name=BARE,
+        workload="wire_bare",
+        arguments={"connections": connections, "seconds": seconds},
+        does="parse, decode, fixed reply",
     )
 
-    class Bare(asyncio.Protocol):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            self.transport: asyncio.Transport = transport  # type: ignore[assignment]
-            self.parser = httptools.HttpRequestParser(self)
 
-        def data_received(self, data: bytes) -> None:
-            self.parser.feed_data(data)
-
-        def on_url(self, url: bytes) -> None:
-            self.url, self.headers, self.body = url, {}, b""
-
-        def on_header(self, name: bytes, value: bytes) -> None:
-            self.headers[name] = value
-
-        def on_body(self, body: bytes) -> None:
-            self.body += body
-
-        def on_message_complete(self) -> None:
-            if self.body:
-                decode(self.body)
-            self.transport.write(reply)
-
-    async def main() -> None:
-        server = await asyncio.get_running_loop().create_server(Bare, "127.0.0.1", port)
-        await server.serve_forever()
-
-    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(main())
+def _penstock(name: str, request: str, does: str, arguments: Mapping[str, int | str]) -> Contender:
+    return Contender(
+        name=name,
+        workload="wire_penstock",
+        arguments={"request": request, **arguments},
+        does=does,
+    )
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", nargs="*", default=[row.name for row in ROWS])
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=int, default=5)
-    parser.add_argument("--bare", type=int, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.bare:
-        serve_bare(arguments.bare)
-        return
-    rows = [row for row in ROWS if row.name in arguments.only]
-    with ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory(dir=_HERE))
-        bare_loop = stack.enter_context(bare())
-        servers = {
-            sync: stack.enter_context(penstock(f"{directory}/{sync}", sync))
-            for sync in {row.sync for row in rows}
-        }
-        print(f"{'row':22} {'ratio':>6} {'rate':>8} {'CPU µs':>7} {'bare':>8} {'CPU µs':>7}")
-        for row in rows:
-            found: list[tuple[float, Figures, Figures]] = []
-            if "lease" in row.name:
-                fill(servers[row.sync][0], _FILL)
-            for _ in range(arguments.rounds):
-                base = load(*bare_loop, row._replace(environment={}), arguments.seconds)
-                ours = load(*servers[row.sync], row, arguments.seconds)
-                found.append((ours.rate / base.rate, ours, base))
-            ratio = statistics.median(one[0] for one in found)
-            _, ours, base = min(found, key=lambda one: abs(one[0] - ratio))
-            print(
-                f"{row.name:22} {ratio:6.2f} {ours.rate:8.0f} {ours.cpu_us:7.1f} "
-                f"{base.rate:8.0f} {base.cpu_us:7.1f}",
-                flush=True,
+def _publish_row(name: str, connections: int, sync: str, seconds: int, at_least: float) -> Row:
+    arguments = {"connections": connections, "sync": sync, "seconds": seconds}
+    return Row(
+        name=name,
+        title=f"publish, {connections} connections, sync={sync}",
+        unit="requests/s",
+        contenders=[
+            _bare(connections, seconds),
+            _penstock("penstock", "publish", "one message a request", arguments),
+        ],
+        targets=[_of("penstock", BARE, at_least)],
+    )
+
+
+def _durable_row(connections: int, seconds: int) -> Row:
+    """The same with peers that are as durable."""
+    row = _publish_row("publish-durable", connections, "always", seconds, 0.35)
+    contenders, targets = list(row.contenders), list(row.targets)
+    if is_there("postgres"):
+        contenders.append(
+            Contender(
+                name="PostgreSQL",
+                workload="postgres_inserts",
+                arguments={"connections": connections, "seconds": seconds},
+                does="single inserts by pgbench, prepared; commits that wait share a sync",
             )
+        )
+        targets.append(_of("penstock", "PostgreSQL", 2))
+    if is_there("beanstalkd"):
+        contenders.append(
+            Contender(
+                name="beanstalkd -f0",
+                workload="beanstalkd_publish",
+                arguments={"connections": connections, "each": 400 * seconds, "sync_ms": 0},
+                does="put with binlog; a sync each",
+            )
+        )
+        targets.append(_of("penstock", "beanstalkd -f0", 5))
+    return Row(
+        name=row.name, title=row.title, unit=row.unit, contenders=contenders, targets=targets
+    )
 
+
+def _other_requests_row(connections: int, seconds: int) -> Row:
+    arguments = {"connections": connections, "sync": "interval", "seconds": seconds}
+    publish = "publish"
+    others = {
+        "rivetq": ("RivetQ's enqueue", 0.85),
+        "epochqueue": ("EpochQueue's publish", 0.85),
+        "stats": ("statistics of a queue", 0.5),
+        "browse": ("the first ten messages", 0.5),
+        "settle": ("ack one message", 0.5),
+    }
+    return Row(
+        name="others",
+        title=f"other requests, {connections} connections, sync=interval",
+        unit="requests/s",
+        contenders=[
+            _penstock(publish, publish, "one message a request", arguments),
+            *[_penstock(name, name, does, arguments) for name, (does, _) in others.items()],
+        ],
+        targets=[_of(name, publish, at_least) for name, (_, at_least) in others.items()],
+    )
+
+
+def _lease_row(name: str, connections: int, sync: str, seconds: int, at_least: float) -> Row:
+    arguments = {"connections": connections, "sync": sync, "seconds": seconds}
+    busy = "busy queue"
+    return Row(
+        name=name,
+        title=f"lease, then ack, {connections} connections, sync={sync}",
+        unit="requests/s",
+        contenders=[
+            _bare(connections, seconds),
+            _penstock("penstock", "lease", "one message a request", arguments),
+            _penstock(
+                busy,
+                "lease",
+                "beside 1,000 abandoned leases and 10,000 delayed messages",
+                {**arguments, "busy": True},
+            ),
+        ],
+        targets=[_of("penstock", BARE, at_least), _of(busy, "penstock", 0.8)],
+    )
+
+
+def versions() -> dict[str, str]:
+    packages = ("penstock", "uvloop", "httptools", "msgspec")
+    found: dict[str, Callable[[str], str | None]] = dict.fromkeys(packages, version_of)
+    found |= dict.fromkeys(("wrk", "postgres", "beanstalkd"), version_of_program)
+    return {name: version(name) or "not installed" for name, version in found.items()}
+
+
+BENCHMARK = Benchmark(
+    name="wire",
+    title="Single requests over HTTP",
+    workloads=HERE / "wire_workloads.py",
+    rows=rows,
+    versions=versions,
+    settle_mib=0,
+)
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(BENCHMARK, __doc__ or ""))
