@@ -57,15 +57,15 @@ class Orders:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    """One call of a writing thread."""
+class Appended:
+    """What a writing thread appends in one call."""
 
     log: str
     drafts: tuple[Draft, ...]
 
 
 @cache
-def call(cycle: int, thread: int, number: int) -> Call:
+def call(cycle: int, thread: int, number: int) -> Appended:
     """What a thread appends in its n-th call."""
     random = Random(f"{cycle}/{thread}/{number}")
     log = random.choice(("messages", "messages", "messages", "events"))
@@ -84,7 +84,7 @@ def call(cycle: int, thread: int, number: int) -> Call:
                 attributes={7: b"once"},
             )
         drafts.append(draft)
-    return Call(log, tuple(drafts))
+    return Appended(log, tuple(drafts))
 
 
 @dataclass(frozen=True, slots=True)

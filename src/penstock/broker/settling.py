@@ -1,6 +1,4 @@
-"""Settle receipts of any queues in one call: each goes to its queue, and the outcomes come back in
-the order of the call.
-"""
+"""Settle receipts of several queues in one call. Outcomes are in the order of the receipts."""
 
 import asyncio
 from asyncio import Future
@@ -15,14 +13,14 @@ from penstock.model import Receipt
 from penstock.names import QueueName
 from penstock.operations import Verb
 
-_AT_ONCE = 200  # receipts; others have their turn before the next
-_NO_QUEUE = "the receipt is of no queue that exists"
+_BATCH = 200  # receipts; other requests run between two batches
+_NO_QUEUE = "the queue of the receipt does not exist"
 
 
 def settle_by_queue(
     store: Store, catalogue: Catalogue, caller: Caller, settlements: Sequence[Settlement]
 ) -> Future[list[Outcome]]:
-    """Settle each; NotAllowed, before anything is settled, if one is of a foreign namespace."""
+    """Settle each receipt. Raise NotAllowed, and settle none, if the caller may not consume one."""
     outcomes: list[Outcome | None] = [None] * len(settlements)
     by_queue: dict[QueueName, list[int]] = {}
     unknown: dict[int, list[int]] = {}  # by identity
@@ -41,7 +39,7 @@ def settle_by_queue(
         caller.check(Verb.CONSUME, queue.namespace)
     if len(by_queue) == 1 and not unknown:
         ((queue, indexes),) = by_queue.items()
-        if len(indexes) == len(settlements) <= _AT_ONCE:
+        if len(indexes) == len(settlements) <= _BATCH:
             return store.settle(queue, settlements)
 
     async def settle_all() -> list[Outcome]:
@@ -65,20 +63,22 @@ async def _settle_all(
     outcomes: list[Outcome | None],
 ) -> list[Outcome]:
     async def settle(queue: QueueName, indexes: list[int]) -> None:
-        asked: list[tuple[list[int], Future[list[Outcome]]]] = []
+        running: list[tuple[list[int], Future[list[Outcome]]]] = []
         try:
-            for at in range(0, len(indexes), _AT_ONCE):
-                lot = indexes[at : at + _AT_ONCE]
-                asked.append((lot, store.settle(queue, [settlements[index] for index in lot])))
+            for at in range(0, len(indexes), _BATCH):
+                batch = indexes[at : at + _BATCH]
+                running.append(
+                    (batch, store.settle(queue, [settlements[index] for index in batch]))
+                )
                 await asyncio.sleep(0)
         finally:
-            found = await asyncio.gather(*(one for _, one in asked), return_exceptions=True)
-        for (lot, _), result in zip(asked, found, strict=True):
+            found = await asyncio.gather(*(one for _, one in running), return_exceptions=True)
+        for (batch, _), result in zip(running, found, strict=True):
             if isinstance(result, NoSuchQueue):  # deleted meanwhile
-                result = [Outcome(settlements[i].receipt, "gone", _NO_QUEUE) for i in lot]
+                result = [Outcome(settlements[i].receipt, "gone", _NO_QUEUE) for i in batch]
             elif isinstance(result, BaseException):
                 raise result
-            for index, outcome in zip(lot, result, strict=True):
+            for index, outcome in zip(batch, result, strict=True):
                 outcomes[index] = outcome
 
     await asyncio.gather(*(settle(queue, indexes) for queue, indexes in by_queue.items()))
@@ -86,7 +86,7 @@ async def _settle_all(
 
 
 def is_receipt_of(receipt: str, id: str) -> bool:
-    """Is this the receipt of some delivery of that message? Whether it is still good is not asked.
+    """Return whether this is a receipt of the message, valid or not.
 
     >>> is_receipt_of("not a receipt", "01HF7YAT00000000G0000000G1")
     False

@@ -4,12 +4,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from urllib.parse import quote
 
-from penstock.client import operation_calls
+from penstock.client import operation_requests
 from penstock.client.address import QueueAddress, queue_path
 from penstock.client.answers import QueueDetails, all_rows, details_of, first_page
-from penstock.client.call import Call, Reply, T, get, nothing, post
 from penstock.client.connection import Exchange
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
+from penstock.client.request import Reply, Request, T, get, nothing, post
 from penstock.model import NS, Stats
 from penstock.names import QueueName, check_name
 from penstock.operations import GetStats
@@ -72,8 +72,8 @@ class BrokerMethods:
     def url(self) -> str:
         return self._exchange.base
 
-    async def _do(self, call: Call[T]) -> T:
-        return await self._exchange.do(call)
+    async def _do(self, request: Request[T]) -> T:
+        return await self._exchange.do(request)
 
     def _rows(
         self, path: str, name: str, read: Callable[[Mapping[str, Any]], R]
@@ -134,12 +134,12 @@ class BrokerMethods:
     @method
     async def stats(self, queue: str) -> Stats:
         """Return the counts of a queue."""
-        return await self._do(operation_calls.call_of(_queue_path(queue), GetStats()))
+        return await self._do(operation_requests.request_of(_queue_path(queue), GetStats()))
 
     @method
     async def details(self, queue: str) -> QueueDetails:
         """Return a queue's age and settings."""
-        return await self._do(operation_calls.details(_queue_path(queue)))
+        return await self._do(operation_requests.details(_queue_path(queue)))
 
     @method
     async def create_queue(self, queue: str, **settings: Unpack[QueueOptions]) -> QueueDetails:
@@ -276,7 +276,7 @@ def _webhook_path(id: str) -> str:
     return f"/api/v1/webhooks/{quote(str(id), safe='')}"
 
 
-def _put_settings(how: str, queue: str, settings: dict[str, Any]) -> Call[QueueDetails]:
+def _put_settings(how: str, queue: str, settings: dict[str, Any]) -> Request[QueueDetails]:
     path = _queue_path(queue)
     return post(path, lambda reply: details_of(reply.data), settings, method=how, idempotent=True)
 

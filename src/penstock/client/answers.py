@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from penstock.client.call import Call, Reply, T, get
 from penstock.client.connection import Exchange
+from penstock.client.request import Reply, Request, T, get
 from penstock.model import (
     NO_HEADERS,
     NS,
@@ -93,18 +93,18 @@ def _payload(data: Json) -> bytes:
 
 
 class Page(NamedTuple, Generic[T]):
-    """Some rows of a listing, and the call for the next ones."""
+    """Some rows of a listing, and the request for the next ones."""
 
     rows: list[T]
-    next: "Call[Page[T]] | None"
+    next: "Request[Page[T]] | None"
 
 
 def first_page(
     path: str, name: str, read: Callable[[Any], T], query: dict[str, Any]
-) -> "Call[Page[T]]":
-    """Return the call for a listing's first page. `name` is the answer's field with the rows."""
+) -> "Request[Page[T]]":
+    """Return the request for a listing's first page. `name` is the answer's field with the rows."""
 
-    def page(cursor: str | None) -> "Call[Page[T]]":
+    def page(cursor: str | None) -> "Request[Page[T]]":
         def read_page(reply: Reply) -> "Page[T]":
             following = reply.data.get("cursor")
             rows = [read(item) for item in reply.data[name]]
@@ -115,9 +115,9 @@ def first_page(
     return page(None)
 
 
-async def all_rows(exchange: Exchange, call: Call[Page[T]]) -> AsyncIterator[T]:
+async def all_rows(exchange: Exchange, request: Request[Page[T]]) -> AsyncIterator[T]:
     """Yield the rows of a listing, page by page."""
-    following: Call[Page[T]] | None = call
+    following: Request[Page[T]] | None = request
     while following is not None:
         page = await exchange.do(following)
         for row in page.rows:

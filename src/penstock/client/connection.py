@@ -1,8 +1,7 @@
 """Connections to a broker over HTTP.
 
-`Exchange` sends calls, retries them and counts what it did. How bytes are moved and how it pauses
-is up to its transport: one blocks a thread, the other suspends a task. Everything that is about
-the HTTP library is below them.
+`Exchange` sends requests, retries them and counts what it did. Its transport moves the bytes and
+pauses: one blocks a thread, the other suspends a task. Only the transports use the HTTP library.
 """
 
 import asyncio
@@ -12,9 +11,9 @@ from threading import Condition, Lock
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
 
-from penstock.client.call import Call, T
-from penstock.client.call_retries import Attempts, Done, Retry
 from penstock.client.options import ClientOptions
+from penstock.client.request import Request, T
+from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
 from penstock.model import NS
@@ -40,7 +39,7 @@ class Transport(Protocol):
 
 
 class Exchange:
-    """Sends calls to one broker over connections that are kept open and shared."""
+    """Sends requests to one broker over connections that are kept open and shared."""
 
     def __init__(
         self, base: str, options: ClientOptions, transport: Transport, clock: Clock
@@ -66,22 +65,22 @@ class Exchange:
         transport = _Suspending(_client_settings(base, options))
         return cls(base, options, transport, clock or SystemClock())
 
-    async def do(self, call: Call[T]) -> T:
-        """Send a call, with retries if they are safe and allowed, and return its value."""
-        attempts = Attempts(call, self._limits, self.clock, base=self.base)
+    async def do(self, request: Request[T]) -> T:
+        """Send a request, with retries if they are safe and allowed, and return its value."""
+        attempts = Attempts(request, self._limits, self.clock, base=self.base)
         while True:
-            outcome = await self._attempt(call, attempts)
+            outcome = await self._attempt(request, attempts)
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()
             await self._transport.pause(outcome.after_s)
 
-    async def _attempt(self, call: Call[T], attempts: Attempts[T]) -> Done[T] | Retry:
+    async def _attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
         if self.is_closed:
             raise LedgerClosed("this client was closed; open the queue again")
         started_ns = self.clock.monotonic_ns()
         try:
-            answer = await self._transport.send(_request_settings(call, self.options))
+            answer = await self._transport.send(_request_settings(request, self.options))
         except self._transport_error as error:
             return attempts.failed(**_failure_of(error, self.base)._asdict())
         self.counts.answered(self.clock.monotonic_ns() - started_ns)
@@ -94,14 +93,14 @@ class Exchange:
 
 
 class Connection:
-    """An exchange for threads, for what uses calls and no queue."""
+    """An exchange for threads, for what uses requests and no queue."""
 
     def __init__(self, base: str, options: ClientOptions) -> None:
         self.exchange = Exchange.for_threads(base, options)
 
-    def do(self, call: Call[T]) -> T:
-        """Send a call, with retries if they are safe and allowed, and return its value."""
-        return finish(self.exchange.do(call))
+    def do(self, request: Request[T]) -> T:
+        """Send a request, with retries if they are safe and allowed, and return its value."""
+        return finish(self.exchange.do(request))
 
     def close(self) -> None:
         """Close the connections. May be called again."""
@@ -233,16 +232,16 @@ def _client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
     }
 
 
-def _request_settings(call: Call[Any], options: ClientOptions) -> dict[str, Any]:
+def _request_settings(request: Request[Any], options: ClientOptions) -> dict[str, Any]:
     """Return the arguments of a request."""
     timeout_s = options.timeout_s
     return {
-        "method": call.method,
-        "url": call.path,
-        "params": call.query or None,
-        "headers": call.headers or None,
-        "content": call.body or None,
-        "timeout": httpx().Timeout(timeout_s, read=timeout_s + call.wait_s),
+        "method": request.method,
+        "url": request.path,
+        "params": request.query or None,
+        "headers": request.headers or None,
+        "content": request.body or None,
+        "timeout": httpx().Timeout(timeout_s, read=timeout_s + request.wait_s),
     }
 
 
@@ -255,7 +254,7 @@ class _Failure(NamedTuple):
 
 
 def _failure_of(error: Exception, base: str) -> _Failure:
-    """Return what an error of httpx2 means for the call."""
+    """Return what an error of httpx2 means for the request."""
     library = httpx()
     text = str(error) or type(error).__name__
     if isinstance(error, library.ConnectError) and (refusal := _tls_refusal(error)) is not None:

@@ -4,7 +4,7 @@ from base64 import b64decode
 from collections.abc import Sequence
 from typing import Any
 
-from penstock.client.call import Call, Reply, get, nothing, post
+from penstock.client.request import Reply, Request, get, nothing, post
 from penstock.queue.segments import (
     Adoption,
     LogInfo,
@@ -20,23 +20,23 @@ _OCTETS = {"content-type": "application/octet-stream"}
 _ADOPTING_S = 3600.0  # adopting many gigabytes takes long
 
 
-def segments(path: str, *, time_ns: int | None = None) -> Call[QueueSegments]:
+def segments(path: str, *, time_ns: int | None = None) -> Request[QueueSegments]:
     return get(f"{path}/segments", _segments_of, {"time_ns": time_ns})
 
 
-def read_segment(path: str, log: str, base: int, start: int, end: int) -> Call[SegmentBytes]:
+def read_segment(path: str, log: str, base: int, start: int, end: int) -> Request[SegmentBytes]:
     return _raw(f"{path}/segments/{log}/{base}", {"from": str(start), "to": str(end)})
 
 
-def read_index(path: str, log: str, base: int) -> Call[SegmentBytes]:
+def read_index(path: str, log: str, base: int) -> Request[SegmentBytes]:
     return _raw(f"{path}/segments/{log}/{base}/index", {})
 
 
-def note_archived(path: str, upto: int) -> Call[None]:
+def note_archived(path: str, upto: int) -> Request[None]:
     return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", idempotent=True)
 
 
-def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
+def staging(path: str, *, applications: str | None = None) -> Request[StagingInfo]:
     return post(
         f"{path}/staging",
         lambda reply: StagingInfo(
@@ -47,8 +47,8 @@ def staging(path: str, *, applications: str | None = None) -> Call[StagingInfo]:
     )
 
 
-def stage(path: str, folder: str, name: str, offset: int, data: bytes) -> Call[None]:
-    return Call(
+def stage(path: str, folder: str, name: str, offset: int, data: bytes) -> Request[None]:
+    return Request(
         method="PUT",
         path=f"{path}/staging/{folder}/{name}",
         read=nothing,
@@ -59,13 +59,13 @@ def stage(path: str, folder: str, name: str, offset: int, data: bytes) -> Call[N
     )
 
 
-def unstage(path: str, folder: str) -> Call[None]:
+def unstage(path: str, folder: str) -> Request[None]:
     return post(f"{path}/staging/{folder}", nothing, method="DELETE", idempotent=True)
 
 
 def adopt(
     path: str, staged: Sequence[StagedSegment], app: str | None, version: int
-) -> Call[Adoption]:
+) -> Request[Adoption]:
     body = {"staged": [one._asdict() for one in staged], "app": app, "version": version}
     return post(
         f"{path}/adopt",
@@ -76,8 +76,8 @@ def adopt(
     )
 
 
-def _raw(path: str, query: dict[str, str]) -> Call[SegmentBytes]:
-    return Call(method="GET", path=path, read=_bytes_of, query=query, idempotent=True, raw=True)
+def _raw(path: str, query: dict[str, str]) -> Request[SegmentBytes]:
+    return Request(method="GET", path=path, read=_bytes_of, query=query, idempotent=True, raw=True)
 
 
 def _bytes_of(reply: Reply) -> SegmentBytes:

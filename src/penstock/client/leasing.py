@@ -1,4 +1,4 @@
-"""Calls that lease messages, and calls that settle them.
+"""Requests that lease messages, and requests that settle them.
 
 A lease is sent again only if nothing can have been leased, unless the caller allows it. A receipt
 settles once, so a settlement may always be sent again.
@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.checking import Duration, as_seconds, check_seconds, check_whole
 from penstock.client.answers import Json, message_of
-from penstock.client.call import Call, Reply, post
 from penstock.client.connection import Exchange
 from penstock.client.publishing import message_body
+from penstock.client.request import Reply, Request, post
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
 from penstock.operations.answers import time_ns
@@ -25,7 +25,7 @@ MAX_POLL_S = 20.0
 STOPPABLE_POLL_S = 2.0  # of a wait with a stopper: a request that was sent is waited for
 _MAX_HOLDER_CHARS = 256
 _MAX_REASON_CHARS = 4096
-_MAX_BATCH = 10_000  # messages or receipts of one call
+_MAX_BATCH = 10_000  # messages or receipts of one request
 _SETTLE_PATH = "/api/v1/settle"
 _ALL_GONE = 410  # an error whose body has the results
 _GOOD = frozenset(["done", "repeated"])
@@ -61,7 +61,7 @@ class Lease:
             "dead": dead or None,
         }
 
-    def once(self, wait_s: float = 0.0) -> Call[list[LeasedMessage]]:
+    def once(self, wait_s: float = 0.0) -> Request[list[LeasedMessage]]:
         """Return one request."""
         return post(
             self._path,
@@ -111,9 +111,9 @@ def _leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
 async def settle_in_batches(
     exchange: Exchange,
     leased: Iterable[Leased],
-    settle: Callable[[Sequence[str]], Call[list[str]]],
+    settle: Callable[[Sequence[str]], Request[list[str]]],
 ) -> list[str]:
-    """Settle any number of messages, in as few calls as the broker allows."""
+    """Settle any number of messages, in as few requests as the broker allows."""
     receipts = receipts_of(leased)
     ids: list[str] = []
     for start in range(0, len(receipts), _MAX_BATCH):
@@ -132,8 +132,8 @@ def receipts_of(leased: Iterable[Leased]) -> list[str]:
     return receipts
 
 
-def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Call[list[str]]:
-    """Return the call that acks; its value is the ids of the emitted messages."""
+def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Request[list[str]]:
+    """Return the request that acks; its value is the ids of the emitted messages."""
     if not emit:
         return _settle({"ack": list(receipts)})
     if len(receipts) != 1:
@@ -142,7 +142,7 @@ def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Call[list[s
     return _settle({"ack": [item]})
 
 
-def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[list[str]]:
+def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Request[list[str]]:
     item: dict[str, Any] = {"reason": as_written("reason", reason)[:_MAX_REASON_CHARS]}
     if delay is not None:
         item["delay_s"] = as_seconds(delay)
@@ -151,23 +151,25 @@ def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Call[l
     )
 
 
-def extend(receipts: Sequence[str], lease_s: Duration | None) -> Call[list[str]]:
+def extend(receipts: Sequence[str], lease_s: Duration | None) -> Request[list[str]]:
     more = {} if lease_s is None else {"lease_s": as_seconds(lease_s)}
     return _settle({"extend": [{"receipt": receipt, **more} for receipt in receipts]})
 
 
-def release(receipts: Sequence[str]) -> Call[list[str]]:
+def release(receipts: Sequence[str]) -> Request[list[str]]:
     return _settle({"release": list(receipts)}, gone_if_resent=True)
 
 
-def release_valid(receipts: Sequence[str]) -> Call[list[str]]:
+def release_valid(receipts: Sequence[str]) -> Request[list[str]]:
     """Release, and ignore receipts that are not valid any more."""
     body = {"release": list(receipts)}
     return post(_SETTLE_PATH, lambda reply: [], body, idempotent=True, also_read=_ALL_GONE)
 
 
-def _settle(body: dict[str, Any], *, gone_if_resent: bool = False) -> Call[list[str]]:
-    """`gone_if_resent`: after an attempt that may have arrived, "gone" is the call's own effect."""
+def _settle(body: dict[str, Any], *, gone_if_resent: bool = False) -> Request[list[str]]:
+    """Return a settlement. With `gone_if_resent`, "gone" is a success if the request was resent:
+    an earlier attempt may have arrived.
+    """
 
     def read(reply: Reply) -> list[str]:
         fine = _GOOD | {"gone"} if gone_if_resent and reply.resent else _GOOD

@@ -7,7 +7,7 @@ from typing import TypedDict
 
 from penstock.checking import check_number, check_whole
 from penstock.client.batching import Batching
-from penstock.client.call_retries import RetryLimits
+from penstock.client.request_retries import RetryLimits
 from penstock.errors import InvalidInput
 from penstock.queue.settings import QueueOptions
 

@@ -1,4 +1,4 @@
-"""Calls that publish. Dedup ids make retries safe: a message is published once."""
+"""Requests that publish. Dedup ids make retries safe: a message is published once."""
 
 import base64
 import re
@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from penstock.checking import Time, check_seconds, check_time, check_whole
-from penstock.client.call import JSON, Call, Reply, post
+from penstock.client.request import JSON, Reply, Request, post
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Payload, Published
@@ -41,7 +41,7 @@ class DedupIds:
         return found
 
 
-def publish(path: str, messages: Sequence[NewMessage], ids: DedupIds) -> Call[list[Published]]:
+def publish(path: str, messages: Sequence[NewMessage], ids: DedupIds) -> Request[list[Published]]:
     """Publish all or none. A message with a generated dedup id is never reported as duplicate."""
     if not messages:
         raise InvalidInput("nothing to publish: give at least one message")
@@ -130,9 +130,9 @@ def _fits_raw_body(message: NewMessage, options: dict[str, Any]) -> bool:
 
 def _publish_raw_body(
     path: str, message: NewMessage, options: dict[str, Any]
-) -> Call[list[Published]]:
+) -> Request[list[Published]]:
     content_type = options.pop("content_type", None)
-    return Call(
+    return Request(
         method="POST",
         path=f"{path}/messages",
         read=lambda reply: [_seen(_published_of(reply.data), message)],

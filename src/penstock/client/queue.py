@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
 from penstock.checking import Duration
-from penstock.client import leasing, operation_calls, publishing
+from penstock.client import leasing, operation_requests, publishing
 from penstock.client.address import QueueAddress
 from penstock.client.answers import QueueDetails, all_rows
 from penstock.client.batching import AnyBatcher, AsyncBatcher, Batcher
@@ -59,7 +59,7 @@ class Remote(QueueMethods):
     @method
     async def details(self) -> QueueDetails:
         """Return the queue's name, age and settings, as the broker has them."""
-        return await self._exchange.do(operation_calls.details(self._path))
+        return await self._exchange.do(operation_requests.details(self._path))
 
     def metrics(self) -> dict[str, object]:
         """Return what this client did: requests, retries, and how long they took."""
@@ -137,14 +137,14 @@ class Remote(QueueMethods):
         )
 
     def _browse(self, state: str | None, group: str) -> AsyncIterator[Message]:
-        return all_rows(self._exchange, operation_calls.browse(self._path, state, group))
+        return all_rows(self._exchange, operation_requests.browse(self._path, state, group))
 
     async def _history(self, id: str, group: str | None) -> list[HistoryEvent]:
-        call = operation_calls.history(id, group)
-        return [event async for event in all_rows(self._exchange, call)]
+        request = operation_requests.history(id, group)
+        return [event async for event in all_rows(self._exchange, request)]
 
     def _dead(self, group: str) -> AsyncIterator[DeadLetter]:
-        return all_rows(self._exchange, operation_calls.dead(self._path, group))
+        return all_rows(self._exchange, operation_requests.dead(self._path, group))
 
     async def _lease_dead(
         self, n: int, lease_s: Duration | None, group: str, holder: str
@@ -159,7 +159,7 @@ class Remote(QueueMethods):
         return result
 
     async def _run(self, operation: Operation[A]) -> A:
-        return await operation_calls.run(self._exchange, self._path, operation)
+        return await operation_requests.run(self._exchange, self._path, operation)
 
     async def _close(self) -> None:
         if self._batcher is not None:

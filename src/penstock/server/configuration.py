@@ -88,10 +88,10 @@ def _from_file(file: Path) -> dict[str, dict[str, Any]]:
                 f"the tables are {', '.join(f'[{name}]' for name in TABLES)}"
             )
 
-        def place(name: str, table: str = table) -> str:
+        def source(name: str, table: str = table) -> str:
             return f"{file}, line {_line_of(text, table, name)}"
 
-        _refuse_unknown(table, values, place)
+        _refuse_unknown(table, values, source)
     return found
 
 
@@ -126,12 +126,12 @@ def _nearest_variable(variable: str) -> str:
     return f"did you mean {close[0]}?" if close else f"settings are {tables}"
 
 
-def _refuse_unknown(table: str, values: Mapping[str, Any], place: Any) -> None:
+def _refuse_unknown(table: str, values: Mapping[str, Any], source: Any) -> None:
     known = _names_of(table)
     for name in values:
         if name not in known:
             raise InvalidInput(
-                f"{place(name)}: there is no setting {name!r} in [{table}]; "
+                f"{source(name)}: there is no setting {name!r} in [{table}]; "
                 f"{did_you_mean(name, known)}"
             )
 
@@ -189,10 +189,10 @@ class _Asked(NamedTuple):
             yield
         except PenstockError as error:
             name = re.match(r"[a-z_]+", str(error))
-            place = self._place(tables, name.group()) if name else ""
-            raise InvalidInput(f"{place}{error}") from None
+            source = self._source_of(tables, name.group()) if name else ""
+            raise InvalidInput(f"{source}{error}") from None
 
-    def _place(self, tables: Sequence[str], name: str) -> str:
+    def _source_of(self, tables: Sequence[str], name: str) -> str:
         """Return the source that took precedence: a flag, a variable, or a line of the file."""
         if "server" in tables and name in self.flags:
             return f"--{name.replace('_', '-')}: "

@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from penstock.checking import check_local, is_url
 from penstock.client.address import broker_address, queue_address, queue_path
 from penstock.client.administration import RemoteBroker
-from penstock.client.call import get
 from penstock.client.connection import Connection
 from penstock.client.options import KEY_VARIABLE, ClientOptions
+from penstock.client.request import get
 from penstock.errors import InvalidInput, NotALedger, PenstockError, Unreachable
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder

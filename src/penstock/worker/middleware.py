@@ -57,12 +57,12 @@ def wrapped(
     check_serializer(serializer)
     if not middleware and serializer is None:
         return handler
-    call = _Call(handler, middleware, serializer)
-    return call.in_task if is_async else call.in_thread
+    wrapper = _WrappedHandler(handler, middleware, serializer)
+    return wrapper.in_task if is_async else wrapper.in_thread
 
 
-class _Call:
-    """Calls the handler with its middleware: hooks in order before it, in reverse order after."""
+class _WrappedHandler:
+    """A handler with its middleware: hooks run in order before it, in reverse order after."""
 
     def __init__(
         self,

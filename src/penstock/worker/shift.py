@@ -35,7 +35,7 @@ _AHEAD_BYTES = 4 << 20
 _NEWEST = 0.2  # the weight of the newest call in the averages
 
 
-class _Call:
+class _HandlerCall:
     """Messages of one call of the handler, from their lease to their settlement."""
 
     __slots__ = ("due_s", "messages", "running", "timer")
@@ -96,7 +96,7 @@ class Shift:
         self._settling = Settling(queue, counts, self._settled, lambda: bool(self._waiting))
         self._renewing = Renewing(queue, options.lease_s, self._lost)
         self._ahead = _Ahead(options)
-        self._waiting: deque[_Call] = deque()  # leased ahead
+        self._waiting: deque[_HandlerCall] = deque()  # leased ahead
         self._calls: dict[object, None] = {}  # started and not settled
         self._settlements = 0
         self._logs_calls = log.isEnabledFor(logging.DEBUG)
@@ -176,7 +176,7 @@ class Shift:
                 elif self._settlements == settlements:
                     return
             for start in range(0, len(leased), options.batch):
-                call = _Call(leased[start : start + options.batch])
+                call = _HandlerCall(leased[start : start + options.batch])
                 self._renewing.hold(call)
                 self._waiting.append(call)
             self._start_waiting()
@@ -212,11 +212,11 @@ class Shift:
             return []
         leased = asking.result()
         if leased and self._button.asked.is_set():
-            self._release(_Call(leased))
+            self._release(_HandlerCall(leased))
             return []
         return leased
 
-    def _release(self, call: _Call) -> None:
+    def _release(self, call: _HandlerCall) -> None:
         self._renewing.let_go(call)
         self._calls[call] = None
         self._settling.release(call)
@@ -234,12 +234,12 @@ class Shift:
                     self._options.time_limit_s, self._time_is_over, call
                 )
 
-    def _time_is_over(self, call: _Call) -> None:
+    def _time_is_over(self, call: _HandlerCall) -> None:
         """Interrupt a call. If that fails, its leases end by themselves."""
         self._renewing.let_go(call)
         self._interrupt(call, TimeLimitExceeded)
 
-    def _lost(self, call: _Call) -> None:
+    def _lost(self, call: _HandlerCall) -> None:
         """A lease of a call is lost: interrupt it, or do not begin it."""
         if call.running is None:
             self._waiting.remove(call)
@@ -249,11 +249,11 @@ class Shift:
         else:
             self._interrupt(call, LeaseLost)
 
-    def _interrupt(self, call: _Call, error: type[BaseException]) -> None:
+    def _interrupt(self, call: _HandlerCall, error: type[BaseException]) -> None:
         if call.running is not None:
             call.running.interrupt(error)
 
-    def _ended(self, call: _Call, error: BaseException | None) -> None:
+    def _ended(self, call: _HandlerCall, error: BaseException | None) -> None:
         """Settle a call by what its handler raised."""
         if call.running is None:
             return  # it was abandoned, and released
@@ -275,7 +275,7 @@ class Shift:
             if not self._waiting:
                 self._settling.flush()
 
-    def _settle(self, call: _Call, error: BaseException | None) -> str:
+    def _settle(self, call: _HandlerCall, error: BaseException | None) -> str:
         """Return the outcome in a word, for the log."""
         if error is None:
             self._settling.ack(call)
@@ -329,8 +329,8 @@ class Shift:
             self._release(self._waiting.popleft())
         self._settling.flush()
 
-    def _running(self) -> list[_Call]:
-        return [c for c in self._calls if isinstance(c, _Call) and c.running is not None]
+    def _running(self) -> list[_HandlerCall]:
+        return [c for c in self._calls if isinstance(c, _HandlerCall) and c.running is not None]
 
     async def _until(self, over: Callable[[], bool], within_s: float | None = None) -> None:
         with suppress(TimeoutError):

@@ -13,7 +13,7 @@ OK = Answer(200)
 DOWN = Answer(0, "connection refused")
 
 
-class Call(NamedTuple):
+class Posted(NamedTuple):
     at_s: float  # since the clock began
     headers: Mapping[str, str]
     body: bytes
@@ -30,7 +30,7 @@ class Scripted:
         self.answers = list(answers)
         self.otherwise = OK
         self.takes_s = 0.0
-        self.calls: list[Call] = []
+        self.calls: list[Posted] = []
         self._clock = clock
 
     @property
@@ -41,7 +41,7 @@ class Scripted:
     async def post(
         self, url: str, headers: Mapping[str, str], body: bytes, *, timeout_s: float
     ) -> Answer:
-        self.calls.append(Call(self._clock.passed_ns / 1e9, headers, body))
+        self.calls.append(Posted(self._clock.passed_ns / 1e9, headers, body))
         answer = self.answers.pop(0) if self.answers else self.otherwise
         await asyncio.sleep(self.takes_s)
         return answer

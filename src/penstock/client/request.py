@@ -15,14 +15,14 @@ JSON = "application/json"
 class Reply(NamedTuple):
     """A good answer."""
 
-    data: Any  # the body's JSON; None if it was empty; its bytes if the call is `raw`
-    resent: bool = False  # the broker may have carried out an earlier attempt of the same call
+    data: Any  # the body's JSON; None if it was empty; its bytes if the request is `raw`
+    resent: bool = False  # the broker may have carried out an earlier attempt of the same request
     headers: Mapping[str, str] = {}
     status: int = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Call(Generic[T]):
+class Request(Generic[T]):
     """A request, and the function that makes a value of its answer."""
 
     method: str
@@ -37,9 +37,11 @@ class Call(Generic[T]):
     raw: bool = False  # the answer is bytes, not JSON
 
 
-def get(path: str, read: Callable[[Reply], T], query: Mapping[str, Any] | None = None) -> Call[T]:
-    """Return a call that only reads."""
-    return Call(method="GET", path=path, read=read, query=_texts(query), idempotent=True)
+def get(
+    path: str, read: Callable[[Reply], T], query: Mapping[str, Any] | None = None
+) -> Request[T]:
+    """Return a request that only reads."""
+    return Request(method="GET", path=path, read=read, query=_texts(query), idempotent=True)
 
 
 def post(
@@ -52,9 +54,9 @@ def post(
     idempotent: bool = False,
     wait_s: float = 0.0,
     also_read: int = 0,
-) -> Call[T]:
-    """Return a call that changes something. Fields of the body that are None are left out."""
-    return Call(
+) -> Request[T]:
+    """Return a request that changes something. Fields of the body that are None are left out."""
+    return Request(
         method=method,
         path=path,
         read=read,

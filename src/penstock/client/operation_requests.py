@@ -1,4 +1,4 @@
-"""Operations as calls to a broker.
+"""Operations as requests to a broker.
 
 Most follow from the operation's route; those whose HTTP form differs have a function here.
 """
@@ -16,9 +16,9 @@ from penstock.client.answers import (
     message_of,
     stats_of,
 )
-from penstock.client.call import Call, Reply, get, post
 from penstock.client.connection import Exchange
 from penstock.client.publishing import time_text
+from penstock.client.request import Reply, Request, get, post
 from penstock.codec import parse_id
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, DeadLetter, HistoryEvent, Message, Stats
@@ -55,16 +55,16 @@ async def run(exchange: Exchange, path: str, operation: Operation[A]) -> A:
         leased = several(operation.leased)
         await leasing.settle_in_batches(exchange, leased, _settle(operation))
         return cast(A, None)
-    return await exchange.do(call_of(path, operation))
+    return await exchange.do(request_of(path, operation))
 
 
-def call_of(path: str, operation: Operation[A]) -> Call[A]:
-    """Return the call that runs an operation on the queue at a path."""
+def request_of(path: str, operation: Operation[A]) -> Request[A]:
+    """Return the request that runs an operation on the queue at a path."""
     special = _SPECIAL.get(type(operation))
-    return _call(path, operation) if special is None else special(path, operation)
+    return _request(path, operation) if special is None else special(path, operation)
 
 
-def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Call[list[str]]]:
+def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Request[list[str]]]:
     if isinstance(operation, Nack):
         reason, delay = operation.reason, operation.delay
         return lambda receipts: leasing.nack(receipts, reason, delay)
@@ -74,14 +74,14 @@ def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Cal
     return leasing.release
 
 
-def _call(
+def _request(
     path: str,
     operation: Operation[A],
     *,
     body: dict[str, Any] | None = None,
     read: Callable[[Reply], A] | None = None,
-) -> Call[A]:
-    """Return the call of an operation's route. `body` and `read` replace what follows from it."""
+) -> Request[A]:
+    """Return the request of an operation's route. `body` and `read` replace those it implies."""
     kind: Any = type(operation)
     route, answer = operation.route, operation.answer
     if route is None:
@@ -114,13 +114,13 @@ def message_path(id: str) -> str:
 # -- operations whose HTTP form differs ------------------------------------------------------------
 
 
-def _seek(path: str, operation: Seek) -> Call[int]:
-    return _call(path, operation, body={"to": _position(operation), "group": operation.group})
+def _seek(path: str, operation: Seek) -> Request[int]:
+    return _request(path, operation, body={"to": _position(operation), "group": operation.group})
 
 
-def _create_group(path: str, operation: CreateGroup) -> Call[bool]:
+def _create_group(path: str, operation: CreateGroup) -> Request[bool]:
     body = {"at": _position(operation)}
-    return _call(path, operation, body=body, read=lambda reply: reply.status == 201)
+    return _request(path, operation, body=body, read=lambda reply: reply.status == 201)
 
 
 def _position(operation: Seek | CreateGroup) -> "str | dict[str, Any]":
@@ -130,17 +130,17 @@ def _position(operation: Seek | CreateGroup) -> "str | dict[str, Any]":
     return given.get("to") or given
 
 
-def _cancel(path: str, operation: Cancel) -> Call[bool]:
+def _cancel(path: str, operation: Cancel) -> Request[bool]:
     # Sent twice, the second finds the message cancelled by the first.
-    return _call(path, operation, read=lambda reply: reply.data["cancelled"] or reply.resent)
+    return _request(path, operation, read=lambda reply: reply.data["cancelled"] or reply.resent)
 
 
-def _get_message(path: str, operation: GetMessage) -> Call[Row]:
+def _get_message(path: str, operation: GetMessage) -> Request[Row]:
     query = {**_BYTES, "group": operation.group}
     return get(message_path(operation.id), lambda reply: _row_of(reply.data), query)
 
 
-def _peek(path: str, operation: Peek) -> Call[list[Row]]:
+def _peek(path: str, operation: Peek) -> Request[list[Row]]:
     limit = min(operation.n, MAX_ROWS)
     query = {**_BYTES, "order": "delivery", "group": operation.group, "limit": limit}
     return get(f"{path}/messages", _rows_of, query)
@@ -154,11 +154,11 @@ def _row_of(data: Any) -> Row:
     return Row(message_of(data), data["state"], data["attempts"])
 
 
-def _get_stats(path: str, operation: GetStats) -> Call[Stats]:
+def _get_stats(path: str, operation: GetStats) -> Request[Stats]:
     return get(path, lambda reply: stats_of(reply.data["stats"]))
 
 
-_SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Call[Any]]] = {
+_SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Request[Any]]] = {
     Cancel: _cancel,
     CreateGroup: _create_group,
     GetMessage: _get_message,
@@ -171,21 +171,21 @@ _SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Call[Any]]] = {
 # -- listings --------------------------------------------------------------------------------------
 
 
-def browse(path: str, state: str | None, group: str) -> Call[Page[Message]]:
+def browse(path: str, state: str | None, group: str) -> Request[Page[Message]]:
     query = {**_BYTES, "state": state, "group": group}
     return first_page(f"{path}/messages", "messages", message_of, query)
 
 
-def dead(path: str, group: str = MAIN_GROUP_NAME) -> Call[Page[DeadLetter]]:
+def dead(path: str, group: str = MAIN_GROUP_NAME) -> Request[Page[DeadLetter]]:
     return first_page(f"{path}/dead", "messages", dead_letter_of, {**_BYTES, "group": group})
 
 
-def history(id: str, group: str | None) -> Call[Page[HistoryEvent]]:
+def history(id: str, group: str | None) -> Request[Page[HistoryEvent]]:
     path = f"{message_path(id)}/history"
     return first_page(
         path, "events", lambda item: decode_record(HistoryEvent, item), {"group": group}
     )
 
 
-def details(path: str) -> Call[QueueDetails]:
+def details(path: str) -> Request[QueueDetails]:
     return get(path, lambda reply: details_of(reply.data))

@@ -1,7 +1,7 @@
-"""Retries of a call: take a call's answer, retry the call after a backoff, or raise an error.
+"""Retries of a request: take its answer, send it again after a backoff, or raise an error.
 
 A state machine without sockets or sleeping, shared by the connections for threads and for tasks.
-A call that the broker may have carried out is retried only if it is idempotent.
+A request that the broker may have carried out is retried only if it is idempotent.
 """
 
 import json
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Generic
 
 from penstock.checking import check_number
-from penstock.client.call import Call, Reply, T
 from penstock.client.faults import error_of, retry_after_of
+from penstock.client.request import Reply, Request, T
 from penstock.clock import Clock
 from penstock.errors import BrokerError, PenstockError, QueueFull, QuotaExceeded, Unreachable
 from penstock.model import NS
@@ -22,14 +22,14 @@ log = logging.getLogger("penstock.client")
 
 _LOGGED_RETRY = 4  # fewer retries take too little time to be worth a line in the log
 _RETRIED_STATUSES = (408, 429, 502, 503, 504)
-_UNCERTAIN_STATUSES = (502, 504)  # a proxy's: the broker may have carried the call out
+_UNCERTAIN_STATUSES = (502, 504)  # a proxy's: the broker may have carried the request out
 # Not retried: waiting does not make room in a full queue.
 _FINAL = (QueueFull, QuotaExceeded)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryLimits:
-    """How long a call is retried, and how often."""
+    """How long a request is retried, and how often."""
 
     retry_s: float = 30.0  # from the first attempt on; 0: no retry
     backoff_s: float = 0.05  # doubles with each retry
@@ -43,34 +43,34 @@ class RetryLimits:
 
 @dataclass(frozen=True, slots=True)
 class Done(Generic[T]):
-    """The call succeeded."""
+    """The request succeeded."""
 
     value: T
 
 
 @dataclass(frozen=True, slots=True)
 class Retry:
-    """The call is to be sent again."""
+    """The request is to be sent again."""
 
     after_s: float
 
 
 class Attempts(Generic[T]):
-    """The attempts of one call."""
+    """The attempts of one request."""
 
     def __init__(
         self,
-        call: Call[T],
+        request: Request[T],
         limits: RetryLimits,
         clock: Clock,
         *,
         base: str = "",
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._call = call
+        self._request = request
         self._limits = limits
         self._clock = clock
-        self._url = f"{base}{call.path}"
+        self._url = f"{base}{request.path}"
         self._chance = chance
         self._until_ns = clock.monotonic_ns() + round(limits.retry_s * NS)
         self._may_be_done = False
@@ -78,27 +78,27 @@ class Attempts(Generic[T]):
 
     def answered(self, status: int, headers: Mapping[str, str], body: bytes) -> Done[T] | Retry:
         """Return what follows an answer of the broker or a proxy; raise an error that is final."""
-        if 200 <= status < 300 or status == self._call.also_read:
+        if 200 <= status < 300 or status == self._request.also_read:
             return Done(self._read(status, headers, body))
         after_s = retry_after_of(headers)
         error = error_of(status, body, after_s)
         self._may_be_done |= status in _UNCERTAIN_STATUSES
         again = status in _RETRIED_STATUSES and not isinstance(error, _FINAL)
         if status == 404 and type(error) is BrokerError:
-            raise BrokerError(f"{error} ({self._call.method} {self._url}): check the URL")
-        if not again or (self._may_be_done and not self._call.idempotent):
+            raise BrokerError(f"{error} ({self._request.method} {self._url}): check the URL")
+        if not again or (self._may_be_done and not self._request.idempotent):
             raise error
         return self._retry(error, after_s or 0.0)
 
     def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> T:
         try:
-            data = body if self._call.raw else _parsed(body)
-            return self._call.read(Reply(data, self._may_be_done, headers, status))
+            data = body if self._request.raw else _parsed(body)
+            return self._request.read(Reply(data, self._may_be_done, headers, status))
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             if isinstance(error, PenstockError):
                 raise
             raise BrokerError(
-                f"the answer to {self._call.method} {self._call.path} is not as expected "
+                f"the answer to {self._request.method} {self._request.path} is not as expected "
                 f"({error!r}): check that client and broker are of the same version"
             ) from error
 
@@ -113,7 +113,7 @@ class Attempts(Generic[T]):
         else:
             outcome = "nothing was changed"
         error = Unreachable(f"{sentence}; {outcome}")
-        if hopeless or (self._may_be_done and not self._call.idempotent):
+        if hopeless or (self._may_be_done and not self._request.idempotent):
             raise error
         return self._retry(error, 0.0)
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from penstock.client.call import Call, Reply
-from penstock.client.call_retries import Attempts, Done, Retry, RetryLimits
+from penstock.client.request import Reply, Request
+from penstock.client.request_retries import Attempts, Done, Retry, RetryLimits
 from penstock.clock import ManualClock
 from penstock.errors import (
     BrokerError,
@@ -20,15 +20,18 @@ from penstock.errors import (
 NO_CHANCE = 1.0  # the longest of the possible waits
 
 
-def call(*, idempotent: bool) -> Call[Reply]:
-    return Call(method="POST", path="/x", read=lambda reply: reply, idempotent=idempotent)
+def request(*, idempotent: bool) -> Request[Reply]:
+    return Request(method="POST", path="/x", read=lambda reply: reply, idempotent=idempotent)
 
 
 def attempts(
     clock: ManualClock, *, idempotent: bool = True, retry_s: float = 30.0
 ) -> Attempts[Reply]:
     return Attempts(
-        call(idempotent=idempotent), RetryLimits(retry_s=retry_s), clock, chance=lambda: NO_CHANCE
+        request(idempotent=idempotent),
+        RetryLimits(retry_s=retry_s),
+        clock,
+        chance=lambda: NO_CHANCE,
     )
 
 
@@ -52,7 +55,7 @@ def test_an_answer_that_is_not_json_says_so(clock: ManualClock) -> None:
 
 
 def test_an_answer_without_what_is_needed_says_so(clock: ManualClock) -> None:
-    wants = Call(method="GET", path="/x", read=lambda reply: reply.data["id"], idempotent=True)
+    wants = Request(method="GET", path="/x", read=lambda reply: reply.data["id"], idempotent=True)
     with pytest.raises(BrokerError, match="same version"):
         Attempts(wants, RetryLimits(), clock).answered(200, {}, b"{}")
 
@@ -68,7 +71,7 @@ def test_waits_grow_up_to_the_longest(clock: ManualClock) -> None:
 
 
 def test_chance_spreads_waits_over_their_upper_half(clock: ManualClock) -> None:
-    tried = Attempts(call(idempotent=True), RetryLimits(), clock, chance=lambda: 0.0)
+    tried = Attempts(request(idempotent=True), RetryLimits(), clock, chance=lambda: 0.0)
     assert tried.failed("no", sent=False) == Retry(0.025)
 
 
@@ -171,7 +174,7 @@ def test_a_retry_after_that_is_no_number_is_left_out(clock: ManualClock, header:
 
 def test_the_longest_wait_holds_after_any_number_of_tries(clock: ManualClock) -> None:
     tried = Attempts(
-        call(idempotent=True), RetryLimits(retry_s=86400), clock, chance=lambda: NO_CHANCE
+        request(idempotent=True), RetryLimits(retry_s=86400), clock, chance=lambda: NO_CHANCE
     )
     for _ in range(2000):
         assert tried.failed("no", sent=False).after_s <= 2.0
