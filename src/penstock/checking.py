@@ -59,7 +59,7 @@ def is_url(text: object) -> TypeGuard[str]:
     >>> is_url("https://example.com/shop/orders"), is_url("./orders")
     (True, False)
     """
-    return isinstance(text, str) and text.startswith(("http://", "https://"))
+    return isinstance(text, str) and text.startswith(("http://", "https://", "http+unix://"))
 
 
 def path_of(path: object) -> str:

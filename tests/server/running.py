@@ -33,7 +33,7 @@ class RunningServer:
     ) -> None:
         queues = {"sync": "never", "min_free_bytes": 0}
         self.data = data
-        self.settings = ServerSettings(data=str(data), port=0, **settings)
+        self.settings = ServerSettings(**{"data": str(data), "port": 0, **settings})
         self._configuration = Configuration(
             self.settings, BrokerSettings(**{"queues": queues, **(broker or {})})
         )

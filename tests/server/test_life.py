@@ -16,7 +16,8 @@ from penstock.broker import BrokerSettings
 from penstock.broker.stores import KeyAdmin
 from penstock.errors import InvalidInput, LedgerLocked
 from penstock.server.configuration import Configuration
-from penstock.server.server import Server, refuse_public_without_keys
+from penstock.server.listening import refuse_public_without_keys
+from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
 from tests.server.running import RunningServer, queue_path
 

@@ -27,12 +27,15 @@ class Answered(NamedTuple):
 class Wire:
     """One connection to a server on this machine."""
 
-    def __init__(self, port: int, *, receive_buffer_bytes: int | None = None) -> None:
-        self.socket = socket.socket()
+    def __init__(self, port: int | str, *, receive_buffer_bytes: int | None = None) -> None:
+        """`port` of TCP, or the path of a Unix socket."""
+        address = port if isinstance(port, str) else ("127.0.0.1", port)
+        is_unix = isinstance(port, str)
+        self.socket = socket.socket(socket.AF_UNIX if is_unix else socket.AF_INET)
         self.socket.settimeout(_PATIENCE_S)
         if receive_buffer_bytes is not None:  # has its full effect only before connecting
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_bytes)
-        self.socket.connect(("127.0.0.1", port))
+        self.socket.connect(address)
         self._read = self.socket.makefile("rb")
 
     def __enter__(self) -> "Wire":

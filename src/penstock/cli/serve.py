@@ -26,6 +26,13 @@ def serve(
     port: Annotated[
         int | None, option("Port to listen on; 0: any free one. Default: 8080.")
     ] = None,
+    unix: Annotated[
+        str | None, option("Path of a Unix socket to listen on as well.", metavar="PATH")
+    ] = None,
+    unix_mode: Annotated[
+        str | None, option("Permissions of the Unix socket. Default: 0600.", metavar="MODE")
+    ] = None,
+    no_tcp: Annotated[bool, option("Listen on the Unix socket only.", "--no-tcp")] = False,
     config: Annotated[
         Path | None, option("Configuration file: penstock.toml.", metavar="FILE")
     ] = None,
@@ -46,19 +53,27 @@ def serve(
         from penstock.server.serve import serve as serve_until_stopped
 
     def read() -> "Configuration":
-        flags = {"data": data, "host": host, "port": port, "insecure": insecure or None}
+        flags = {
+            "data": data,
+            "host": host,
+            "port": port,
+            "tcp": False if no_tcp else None,
+            "unix": unix,
+            "unix_mode": unix_mode,
+            "insecure": insecure or None,
+        }
         return load_configuration(config, os.environ, flags)
 
     def on_listening(server: "Server") -> None:
-        url_host = f"[{settings.host}]" if ":" in settings.host else settings.host
-        url = f"{'https' if settings.tls_cert else 'http'}://{url_host}:{server.port}"
+        urls = server.urls
         if json:
-            print_json_line({"url": url, "data": settings.data, "pid": os.getpid()})
+            print_json_line(
+                {"url": urls[0], "urls": urls, "data": settings.data, "pid": os.getpid()}
+            )
             sys.stdout.flush()
         else:
-            print_stderr(
-                f"serving {settings.data} at {url} (open it in a browser); Ctrl-C stops it"
-            )
+            hint = " (open it in a browser)" if settings.tcp else ""
+            print_stderr(f"serving {settings.data} at {' and '.join(urls)}{hint}; Ctrl-C stops it")
 
     configuration = read()
     settings = configuration.server

@@ -7,6 +7,7 @@ from urllib.parse import unquote, urlsplit
 from penstock.errors import InvalidInput
 from penstock.names import QueueName
 
+UNIX_SCHEME = "http+unix"
 _API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P<q>[^/]+)")
 
 
@@ -41,7 +42,12 @@ def broker_address(url: str) -> str:
         host, _ = parts.hostname, parts.port
     except ValueError as error:
         raise InvalidInput(f"{url!r} is not a URL: {error}") from None
-    if parts.scheme not in ("http", "https") or not host:
+    if parts.scheme == UNIX_SCHEME and not unquote(parts.netloc).startswith("/"):
+        raise InvalidInput(
+            f"{url!r} does not name a Unix socket: write http+unix://%2Frun%2Fpenstock.sock, with "
+            f"%2F for each slash of its absolute path"
+        )
+    if parts.scheme not in ("http", "https", UNIX_SCHEME) or not host:
         raise InvalidInput(f"{url!r} is not the URL of a broker: write http://host:port")
     if "@" in parts.netloc:
         raise InvalidInput(
@@ -51,6 +57,16 @@ def broker_address(url: str) -> str:
     if parts.query or parts.fragment:
         raise InvalidInput(f"{url!r} has a ? or # in it: options are given by name, not in the URL")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def unix_socket_of(base: str) -> str | None:
+    """Return the path of the Unix socket that a broker's address names; None for other addresses.
+
+    >>> unix_socket_of("http+unix://%2Frun%2Fpenstock.sock")
+    '/run/penstock.sock'
+    """
+    parts = urlsplit(base)
+    return unquote(parts.netloc) if parts.scheme == UNIX_SCHEME else None
 
 
 def queue_address(url: str, queue: str | None = None) -> QueueAddress:

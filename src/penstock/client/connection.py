@@ -10,7 +10,9 @@ import ssl
 from threading import Condition, Lock
 from types import ModuleType
 from typing import Any, NamedTuple, Protocol
+from urllib.parse import urlsplit
 
+from penstock.client.address import unix_socket_of
 from penstock.client.options import ClientOptions
 from penstock.client.request import Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
@@ -58,12 +60,11 @@ class Exchange:
         cls, base: str, options: ClientOptions, clock: Clock | None = None
     ) -> "Exchange":
         clock = clock or SystemClock()
-        return cls(base, options, _Blocking(_client_settings(base, options), clock), clock)
+        return cls(base, options, _Blocking(base, options, clock), clock)
 
     @classmethod
     def for_tasks(cls, base: str, options: ClientOptions, clock: Clock | None = None) -> "Exchange":
-        transport = _Suspending(_client_settings(base, options))
-        return cls(base, options, transport, clock or SystemClock())
+        return cls(base, options, _Suspending(base, options), clock or SystemClock())
 
     async def do(self, request: Request[T]) -> T:
         """Send a request, with retries if they are safe and allowed, and return its value."""
@@ -141,15 +142,18 @@ class Counts:
 class _Blocking:
     """For all threads of a process. Nothing here suspends."""
 
-    def __init__(self, settings: dict[str, Any], clock: Clock) -> None:
-        self._settings = settings
+    def __init__(self, base: str, options: ClientOptions, clock: Clock) -> None:
+        self._base = base
+        self._options = options
         self._clock = clock
         self._closing = Condition()
         self._closed = False
         self._connect()
 
     def _connect(self) -> None:
-        self._http = httpx().Client(**self._settings)
+        library = httpx()
+        settings = _client_settings(self._base, self._options, library.HTTPTransport)
+        self._http = library.Client(**settings)
         self._pid = os.getpid()
 
     async def send(self, request: dict[str, Any]) -> Any:
@@ -175,9 +179,11 @@ class _Blocking:
 class _Suspending:
     """For all tasks of one event loop: that of the first call."""
 
-    def __init__(self, settings: dict[str, Any]) -> None:
+    def __init__(self, base: str, options: ClientOptions) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._http = httpx().AsyncClient(**settings)
+        library = httpx()
+        settings = _client_settings(base, options, library.AsyncHTTPTransport)
+        self._http = library.AsyncClient(**settings)
 
     async def send(self, request: dict[str, Any]) -> Any:
         loop = asyncio.get_running_loop()
@@ -216,20 +222,21 @@ def httpx() -> ModuleType:
     return httpx2
 
 
-def _client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
-    """Return the arguments of an httpx2 client."""
-    return {
-        "base_url": base,
-        "headers": options.headers(),
-        # Reading certificates takes most of the time to connect; plain HTTP needs none.
-        "verify": options.verify if base.startswith("https:") else False,
-        "limits": httpx().Limits(
-            max_connections=options.max_connections,
-            max_keepalive_connections=options.max_connections,
-            keepalive_expiry=_KEEP_ALIVE_S,
-        ),
-        "follow_redirects": False,
-    }
+def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
+    """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
+    limits = httpx().Limits(
+        max_connections=options.max_connections,
+        max_keepalive_connections=options.max_connections,
+        keepalive_expiry=_KEEP_ALIVE_S,
+    )
+    settings = {"base_url": base, "headers": options.headers(), "follow_redirects": False}
+    socket_path = unix_socket_of(base)
+    if socket_path is not None:
+        settings["base_url"] = f"http://localhost{urlsplit(base).path}"
+        return {**settings, "transport": transport(uds=socket_path, verify=False, limits=limits)}
+    # Reading certificates takes most of the time to connect; plain HTTP needs none.
+    verify = options.verify if base.startswith("https:") else False
+    return {**settings, "verify": verify, "limits": limits}
 
 
 def _request_settings(request: Request[Any], options: ClientOptions) -> dict[str, Any]:

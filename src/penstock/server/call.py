@@ -407,6 +407,7 @@ class Call:
                 "status": status,
                 "took_s": round(took_ns / 1e9, 6),
                 "request_id": self.request_id.decode(),
+                "client": service.address_of(self.headers, self.connection.peer),
             }
             level = logging.ERROR if status >= 500 else logging.INFO
             log.log(level, "request", extra={"fields": fields})

@@ -21,6 +21,7 @@ from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import Overloaded, PenstockError
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
+from penstock.server.listening import peer_address
 from penstock.server.problems import (
     BodyCompressed,
     BodyTooLarge,
@@ -176,8 +177,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.transport = transport
-        peer = transport.get_extra_info("peername")
-        self.peer = str(peer[0]) if isinstance(peer, tuple | list) and peer else None
+        self.peer = peer_address(transport)
         self.is_tls = transport.get_extra_info("sslcontext") is not None
         service = self.service
         service.connections.add(self)

@@ -2,11 +2,9 @@
 
 import asyncio
 import logging
-import socket
 import ssl
 from collections.abc import Callable
 from dataclasses import fields, replace
-from ipaddress import ip_address
 
 from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
@@ -16,13 +14,19 @@ from penstock.errors import InvalidInput
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.configuration import Configuration
 from penstock.server.connection import Connection
+from penstock.server.listening import (
+    UnixSocket,
+    listen,
+    refuse_public_without_keys,
+    tcp_url,
+    unix_url,
+)
 from penstock.server.logs import set_level
 from penstock.server.service import Service
 from penstock.server.settings import RELOADABLE, ServerSettings
 
 log = logging.getLogger("penstock.server")
 
-_BACKLOG = 2048
 _FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snapshots
 
 
@@ -56,7 +60,15 @@ class Server:
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server] = []
         self._recovery: asyncio.Task[None] | None = None
+        self._unix: UnixSocket | None = None
         self._tls: ssl.SSLContext | None = None
+
+    @property
+    def urls(self) -> list[str]:
+        """Return the URLs of the server, for programs on this machine."""
+        settings = self.service.settings
+        found = [tcp_url(settings, self.port)] if settings.tcp else []
+        return [*found, unix_url(settings.unix)] if settings.unix else found
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -69,12 +81,15 @@ class Server:
         await self.service.keys.load()
         refuse_public_without_keys(settings, keys_required=self.service.keys.required)
         self._tls = _tls_context(settings)
-        sockets = listen(settings)
+        sockets = listen(settings) if settings.tcp else []
         try:
+            if settings.unix:
+                self._unix = UnixSocket(settings)
             await self.broker.claim()
         except BaseException:
             for one in sockets:
                 one.close()
+            self._remove_unix()
             raise
         loop = asyncio.get_running_loop()
         tls_timeout_s = None if self._tls is None else settings.header_timeout_s
@@ -87,8 +102,17 @@ class Server:
                 ssl_shutdown_timeout=tls_timeout_s,
             )
             self._listeners.append(listener)
-        self.port = sockets[0].getsockname()[1]
-        fields_ = {"host": settings.host, "port": self.port, "tls": self._tls is not None}
+        fields_: dict[str, object] = {}
+        if sockets:
+            self.port = sockets[0].getsockname()[1]
+            fields_ = {"host": settings.host, "port": self.port, "tls": self._tls is not None}
+        if self._unix is not None:
+            # Without TLS: what is sent does not leave this machine.
+            listener = await loop.create_unix_server(
+                lambda: Connection(self.service, loop), sock=self._unix.socket
+            )
+            self._listeners.append(listener)
+            fields_["unix"] = settings.unix
         log.info("listening", extra={"fields": fields_})
         self._recovery = asyncio.create_task(self._recover())
 
@@ -99,7 +123,7 @@ class Server:
 
     async def _recover(self) -> None:
         await self.broker.start()
-        await self.broker.announce(own_url(self.service.settings, self.port))
+        await self.broker.announce(self.urls[0])
         await self.webhooks.start()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
@@ -134,6 +158,7 @@ class Server:
         log.info("stopping", extra={"fields": {"within_s": allowed_s}})
         for listener in self._listeners:
             listener.close()
+        self._remove_unix()
         for connection in list(self.service.connections):
             connection.shutdown()
         self.broker.waiting.close()
@@ -149,6 +174,11 @@ class Server:
                 extra={"fields": {"advice": "nothing answered is lost; the next start recovers"}},
             )
         log.info("stopped")
+
+    def _remove_unix(self) -> None:
+        if self._unix is not None:
+            self._unix.remove()
+            self._unix = None
 
     async def _finish_requests(self, within_s: float) -> None:
         loop = asyncio.get_running_loop()
@@ -184,60 +214,3 @@ def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
     except OSError as error:  # ssl.SSLError is one
         raise InvalidInput(f"tls_cert and tls_key cannot be used: {error}") from None
     return context
-
-
-# -- listening -------------------------------------------------------------------------------------
-
-
-def listen(settings: ServerSettings) -> list[socket.socket]:
-    """Return sockets for every address of the host, on one port."""
-    sockets: list[socket.socket] = []
-    port = settings.port
-    try:
-        for family, address in _addresses(settings.host, port):
-            if not port and sockets:
-                port = sockets[0].getsockname()[1]
-            one = socket.socket(family, socket.SOCK_STREAM)
-            sockets.append(one)
-            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind((address, port))
-            one.listen(_BACKLOG)
-            one.setblocking(False)
-    except OSError as error:
-        for one in sockets:
-            one.close()
-        raise InvalidInput(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
-            f"another server may be there, or the address is not this machine's"
-        ) from None
-    return sockets
-
-
-def own_url(settings: ServerSettings, port: int) -> str:
-    """Return the URL of the server for programs on this machine."""
-    host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(settings.host)
-    if host is None:
-        host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.tls_cert else 'http'}://{host}:{port}"
-
-
-def refuse_public_without_keys(settings: ServerSettings, *, keys_required: bool) -> None:
-    """Raise InvalidInput if other machines could call without an API key."""
-    if keys_required or settings.insecure:
-        return
-    try:
-        addresses = [address for _, address in _addresses(settings.host, settings.port)]
-    except OSError as error:
-        raise InvalidInput(f"{settings.host!r} is no address: {error.strerror}") from None
-    if not all(ip_address(address.partition("%")[0]).is_loopback for address in addresses):
-        raise InvalidInput(
-            f"{settings.host} can be reached from other machines, and there are no API keys: make "
-            f"one with `penstock keys create`, listen on 127.0.0.1, or say --insecure"
-        )
-
-
-def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
-    found = socket.getaddrinfo(host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-    return list(dict.fromkeys((family, str(where[0])) for family, _, _, _, where in found))

@@ -18,11 +18,12 @@ from penstock.model import NS
 from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
 from penstock.server.http_metrics import HttpMetrics
+from penstock.server.listening import UNIX_PEER
 from penstock.server.off_loop import OffLoop
 from penstock.server.problems import Refused
 from penstock.server.replies import Replies
 from penstock.server.routes import RouteTable
-from penstock.server.settings import ServerSettings
+from penstock.server.settings import UNIX_PROXIES, ServerSettings
 from penstock.server.stream_keys import StreamKeys
 from penstock.server.ticks import Ticks
 
@@ -105,6 +106,7 @@ class Service:
         self.settings = settings
         self.held.max_bytes = settings.max_buffered_bytes
         self._proxies = settings.proxy_networks()
+        self._trusts_unix = UNIX_PROXIES in settings.trusted_proxies
         self.ticks.use(settings)
 
     def _tick(self) -> None:
@@ -197,6 +199,8 @@ class Service:
         return peer
 
     def _is_trusted(self, address: str) -> bool:
+        if address.startswith(UNIX_PEER):
+            return self._trusts_unix
         if not self._proxies:
             return False
         try:

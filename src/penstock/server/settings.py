@@ -1,6 +1,7 @@
 """What can be set about a server. `docs/server.md` lists it; a test compares the two."""
 
 import ipaddress
+import os
 import re
 from dataclasses import dataclass, fields
 
@@ -10,6 +11,9 @@ from penstock.errors import InvalidInput
 KIB = 1 << 10
 MIB = 1 << 20
 
+UNIX_PROXIES = "unix"  # in `trusted_proxies`: the clients of the Unix socket
+_MOST_UNIX_BYTES = 107  # of `sun_path` on Linux, without the NUL at its end
+_MODE = re.compile(r"0?[0-7]{3}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
 
 
@@ -21,6 +25,9 @@ class ServerSettings:
     data: str = "./data"  # a directory, or "memory:"
     host: str = "127.0.0.1"
     port: int = 8080  # 0: any that is free
+    tcp: bool = True  # false: listen on the Unix socket only
+    unix: str = ""  # path of a Unix socket to listen on
+    unix_mode: str = "0600"  # its permissions, in octal
     insecure: bool = False  # listen elsewhere than on loopback even without keys
     tls_cert: str = ""  # PEM files; both or none
     tls_key: str = ""
@@ -41,7 +48,7 @@ class ServerSettings:
     ws_ping_s: float = 20.0  # between pings
     ws_pong_s: float = 20.0  # for the pong
     # trust
-    trusted_proxies: tuple[str, ...] = ()  # networks whose X-Forwarded-For is trusted
+    trusted_proxies: tuple[str, ...] = ()  # networks, or "unix", whose X-Forwarded-For is trusted
     cors_origins: tuple[str, ...] = ()  # origins whose pages may call; "*": all
     # observing
     log_level: str = "info"
@@ -65,6 +72,7 @@ class ServerSettings:
                 raise InvalidInput(f"{item.name} is {value!r}; it must be text")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidInput("tls_cert and tls_key belong together: give both, or none")
+        self._check_unix()
         self.proxy_networks()
         for origin in self.cors_origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
@@ -72,13 +80,34 @@ class ServerSettings:
                     f"cors_origins has {origin!r}; an origin is like https://app.example.com"
                 )
 
+    def _check_unix(self) -> None:
+        if not self.unix and not self.tcp:
+            raise InvalidInput("tcp is false and unix names no socket: nothing to listen on")
+        if "\0" in self.unix:
+            raise InvalidInput("unix has a NUL character; it must be the path of a file")
+        size = len(os.path.abspath(os.fsencode(self.unix)))
+        if self.unix and size > _MOST_UNIX_BYTES:
+            raise InvalidInput(
+                f"unix is a path of {size} bytes; the system allows {_MOST_UNIX_BYTES}: use a "
+                f"shorter one"
+            )
+        if not _MODE.fullmatch(self.unix_mode):
+            raise InvalidInput(
+                f"unix_mode is {self.unix_mode!r}; it must be octal digits in quotes, like '0660'"
+            )
+
     def proxy_networks(self) -> "tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]":
         """Return the networks of trusted proxies."""
         try:
-            return tuple(ipaddress.ip_network(network) for network in self.trusted_proxies)
+            return tuple(
+                ipaddress.ip_network(network)
+                for network in self.trusted_proxies
+                if network != UNIX_PROXIES
+            )
         except (ValueError, TypeError) as error:
             raise InvalidInput(
-                f"trusted_proxies: {error}; a network is like 10.0.0.0/8 or 192.168.1.5"
+                f"trusted_proxies: {error}; a network is like 10.0.0.0/8 or 192.168.1.5; "
+                f"clients of the Unix socket are 'unix'"
             ) from None
 
 

@@ -16,6 +16,7 @@ from websockets.server import ServerProtocol
 
 from penstock.errors import KeyRefused, PenstockError, Unavailable
 from penstock.server import cors
+from penstock.server.listening import peer_address
 from penstock.server.problems import Refused, in_format_of, problem_of
 from penstock.server.routes import Target
 from penstock.server.service import Service, token_of
@@ -135,8 +136,7 @@ class WebSocketProtocol(asyncio.Protocol):
                 or cors.grant(service.settings, headers)
             ):
                 raise cors.refusal("connect", headers)
-            peer = self.transport.get_extra_info("peername")
-            address = str(peer[0]) if isinstance(peer, tuple | list) and peer else None
+            address = peer_address(self.transport)
             self.caller = await service.admit(headers, self.query_string, address)
             self.is_refused = service.stream_keys.watch(
                 token_of(headers), service.address_of(headers, address)
