@@ -14,7 +14,7 @@ from penstock.checking import is_url, path_of
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, StorageStats, Why
-from penstock.queue import NewMessage, Queue, QueueSettings
+from penstock.queue import NewMessage, Queue, QueueSettings, StorageSettings
 from penstock.queue.facade import AnyQueue
 from penstock.queue.metrics import MetricsCollector, OperationTimes
 from penstock.queue.opening import check_directory_options, check_url_options
@@ -62,7 +62,8 @@ def open(  # noqa: A001
 ) -> AnyQueue:
     """Open the queue in a directory, or create one there; or open the queue at a URL.
 
-    Settings are those of `QueueSettings`. They are stored with the queue, so give them only once.
+    Settings are those of `QueueSettings` and `StorageSettings`. They are stored with the queue, so
+    give them only once.
     With `read_only` nothing on disk changes, and another process may write; it takes no settings.
     `metrics` is told of each operation of this handle: its duration, outcome and messages.
     `retry_policy` decides when a failed message is tried again, instead of the backoff settings.
@@ -123,6 +124,7 @@ __all__ = [
     "Serializer",
     "Stats",
     "Stopper",
+    "StorageSettings",
     "StorageStats",
     "Why",
     "connect",

@@ -4,7 +4,15 @@ import asyncio
 
 import pytest
 
-from penstock.broker import Caller, QueueName, Settlement, Verb
+from penstock.broker import (
+    Broker,
+    BrokerSettings,
+    Caller,
+    EmbeddedStore,
+    QueueName,
+    Settlement,
+    Verb,
+)
 from penstock.errors import (
     AlreadyExists,
     InvalidInput,
@@ -16,9 +24,11 @@ from penstock.errors import (
     TooManyRequests,
     Unavailable,
 )
+from penstock.ledger.memory_files import MemoryFiles
 from penstock.operations import Cancel, GetStats
 from tests.broker.conftest import OpenBroker
-from tests.harness.virtual_loop import LoopClock
+from tests.harness.distant_store import DistantStore
+from tests.harness.virtual_loop import LoopClock, LoopThreads
 
 ANN = Caller("ip:ann")
 ORDERS = QueueName("shop", "orders")
@@ -47,7 +57,7 @@ async def test_using_a_queue_makes_it_and_its_namespace(open_broker: OpenBroker)
         await broker.publish(ANN, ORDERS, [b"x"])
         assert [one.name for one in broker.namespaces(ANN)] == ["shop"]
         assert broker.queues(ANN, "shop") == [ORDERS]
-        assert (await broker.queue_info(ANN, ORDERS)).settings.sync == "always"
+        assert (await broker.queue_info(ANN, ORDERS)).settings.storage.sync == "always"
 
 
 async def test_many_first_uses_at_once_make_one_queue(open_broker: OpenBroker) -> None:
@@ -233,3 +243,40 @@ async def test_no_message_goes_with_a_namespace_that_is_deleted_meanwhile(
         assert ended is None or isinstance(ended, NotEmpty)
         (leased,) = await broker.lease(ANN, ORDERS)
         assert leased.id == published.id
+
+
+async def test_a_store_without_files_refuses_the_settings_of_files(clock: LoopClock) -> None:
+    files = MemoryFiles()
+    store = EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads)
+    broker = Broker(DistantStore(store), BrokerSettings(), clock=clock)
+    refused = pytest.raises(InvalidInput, match=r"keeps no files .* sync, segment_bytes: leave")
+    of_files: dict[str, object] = {"sync": "never", "lease_s": 9, "segment_bytes": 4096}
+    await broker.start()
+    try:
+        with refused:
+            await broker.create_queue(ANN, ORDERS, of_files)
+        with refused:
+            await broker.create_namespace(ANN, "shop", defaults=of_files)
+        assert (broker.queues(ANN), broker.namespaces(ANN)) == ([], [])
+        await broker.create_queue(ANN, ORDERS, {"lease_s": 8})
+        with refused:
+            await broker.change_queue(ANN, ORDERS, of_files)
+        with refused:
+            await broker.change_namespace(ANN, "shop", {"defaults": of_files})
+        assert (await broker.queue_info(ANN, ORDERS)).settings.lease_s == 8
+        with refused:
+            broker.change_settings(BrokerSettings(queues=of_files))
+        assert not broker.settings.queues
+    finally:
+        await broker.stop()
+
+
+async def test_a_broker_without_files_does_not_start_with_defaults_for_files(
+    clock: LoopClock,
+) -> None:
+    store = EmbeddedStore("/data", files=MemoryFiles(), clock=clock, sync_threads=LoopThreads)
+    defaults = BrokerSettings(queues={"sync": "never"})
+    broker = Broker(DistantStore(store), defaults, clock=clock)
+    with pytest.raises(InvalidInput, match="keeps no files"):
+        await broker.start()
+    assert not broker.is_open

@@ -5,7 +5,7 @@ from typing import Any
 
 from penstock.broker import Broker, Caller, QueueName, Settlement
 from penstock.operations import GetStats
-from tests.broker.conftest import OpenBroker
+from tests.broker.conftest import OpenBroker, in_this_process
 
 ANN = Caller("ip:ann")
 QUEUE = QueueName("shop", "orders")
@@ -27,6 +27,7 @@ async def first_seq(broker: Broker) -> int:
     return (await broker.run(ANN, GetStats(), QUEUE)).first_seq
 
 
+@in_this_process
 async def test_an_idle_queue_is_compacted_though_it_was_closed(open_broker: OpenBroker) -> None:
     async with open_broker(idle_close_s=100, queues=SETTINGS) as broker:
         await use_up(broker, 25)
@@ -39,6 +40,7 @@ async def test_an_idle_queue_is_compacted_though_it_was_closed(open_broker: Open
         assert await first_seq(broker) == 31
 
 
+@in_this_process
 async def test_a_new_interval_counts_from_when_it_is_set(open_broker: OpenBroker) -> None:
     async with open_broker(queues=SETTINGS) as broker:
         await use_up(broker, 25)
@@ -50,6 +52,7 @@ async def test_a_new_interval_counts_from_when_it_is_set(open_broker: OpenBroker
         assert await first_seq(broker) == 26
 
 
+@in_this_process
 async def test_a_queue_that_was_deleted_is_left_alone(open_broker: OpenBroker) -> None:
     async with open_broker(queues=SETTINGS) as broker:
         await use_up(broker, 25)

@@ -27,7 +27,6 @@ BEN = Caller("ben")
 NOBODY = Caller("nobody", verbs=frozenset())
 QUEUE = QueueName("shop", "orders")
 SETTINGS: dict[str, Any] = {
-    "sync": "always",
     "max_attempts": 2,
     "backoff_base_s": 0,
     "max_messages": 7,

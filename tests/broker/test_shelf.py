@@ -263,7 +263,7 @@ def test_a_queue_whose_making_was_cut_off_is_whole_or_not_there() -> None:
                     assert (await broker.queue_info(ANN, name(1))).settings.lease_s == 77.0
                 else:
                     await broker.publish(ANN, name(1), [b"made on use"])
-                assert (await broker.queue_info(ANN, name(1))).settings.sync == "always"
+                assert (await broker.queue_info(ANN, name(1))).settings.storage.sync == "always"
                 return was_there
 
         unmade += not run_virtually(look, inline=True)
@@ -277,7 +277,7 @@ async def test_a_queue_that_lost_its_settings_answers_no_sooner_than_before(
         await broker.publish(ANN, name(1), [b"x"])
     (tmp_path / "data/shop/q1/queue.json").unlink()
     async with open_broker() as broker:
-        assert (await broker.queue_info(ANN, name(1))).settings.sync == "always"
+        assert (await broker.queue_info(ANN, name(1))).settings.storage.sync == "always"
 
 
 @asynccontextmanager

@@ -10,7 +10,7 @@ from threading import Event
 import pytest
 
 from penstock.errors import DiskFull
-from penstock.queue import QueueSettings
+from penstock.queue import StorageSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver
 from tests.harness.queue_store import QueueStore
 
@@ -132,9 +132,9 @@ def test_a_queue_with_a_large_state_goes_on_while_it_is_saved(
 def test_publishing_alone_saves_the_state_now_and_then(
     monkeypatch: pytest.MonkeyPatch, sync: str, *, mapped: bool
 ) -> None:
-    made = QueueSettings.ledger_settings
+    made = StorageSettings.ledger_settings
     monkeypatch.setattr(
-        QueueSettings, "ledger_settings", lambda self: replace(made(self), mapped=mapped)
+        StorageSettings, "ledger_settings", lambda self: replace(made(self), mapped=mapped)
     )
     store = QueueStore({"snapshot_every": 4, "sync": sync})
     saved: list[int] = []

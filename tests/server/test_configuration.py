@@ -22,7 +22,7 @@ def write(tmp_path: Path, text: str) -> Path:
 def test_without_anything_the_defaults_are_used() -> None:
     configuration = load_configuration()
     assert configuration.server == ServerSettings()
-    assert configuration.broker.queue_settings({}).sync == "always"
+    assert configuration.broker.queue_settings({}).storage.sync == "always"
 
 
 def test_the_later_wins(tmp_path: Path) -> None:
@@ -181,7 +181,7 @@ def test_durations_and_sizes_may_have_units_everywhere(tmp_path: Path) -> None:
     assert configuration.server.max_body_bytes == 64_000_000
     assert configuration.broker.idle_close_s == 3600
     queue = configuration.broker.queue_settings({})
-    assert (queue.lease_s, queue.segment_bytes, queue.block_s) == (0.5, 1 << 20, 60)
+    assert (queue.lease_s, queue.storage.segment_bytes, queue.block_s) == (0.5, 1 << 20, 60)
 
 
 @pytest.mark.parametrize("text", ["1x", "m", "-1s", "1 m", "1m30s", "1MB", ""])

@@ -10,10 +10,11 @@ from penstock.broker.store import NamespaceInfo, Outcome, QueueInfo, Settlement,
 from penstock.names import DEFAULT_NAMESPACE, QueueName, check_name
 from penstock.operations import Verb
 from penstock.queue.segments import StagedSegment
-from penstock.queue.settings import QueueSettings
+from penstock.queue.settings import SETTING_TYPES, QueueSettings, StorageSettings
 
 __all__ = [
     "DEFAULT_NAMESPACE",
+    "SETTING_TYPES",
     "Broker",
     "BrokerMetrics",
     "BrokerSettings",
@@ -29,6 +30,7 @@ __all__ = [
     "QueueSettings",
     "Settlement",
     "StagedSegment",
+    "StorageSettings",
     "Store",
     "Verb",
     "check_name",

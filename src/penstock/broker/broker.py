@@ -101,6 +101,7 @@ class Broker:
 
     async def start(self) -> None:
         """Open the store, load the catalogue, and accept calls."""
+        self._catalogue.check_supported(self.settings.queues)
         await self.store.open(self)
         try:
             made = secrets.token_hex(16).encode()
@@ -150,6 +151,7 @@ class Broker:
 
     def change_settings(self, settings: BrokerSettings) -> None:
         """New settings for what comes from now on; queues that are there keep their own."""
+        self._catalogue.check_supported(settings.queues)
         self.settings = settings
         self._limits = self._buckets()
 
@@ -555,6 +557,7 @@ class Broker:
         self, caller: Caller, queue: QueueName, settings: Mapping[str, Any]
     ) -> Future[QueueInfo]:
         self.admit(caller, Verb.MANAGE, queue.namespace)
+        self._catalogue.check_supported(settings)
         return self.store.change(queue, settings)
 
     async def delete_queue(self, caller: Caller, queue: QueueName) -> None:

@@ -6,7 +6,7 @@ from it may have been created through another broker a moment ago: the store has
 
 import asyncio
 from asyncio import Future
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from penstock.broker.metrics import BrokerMetrics
@@ -28,7 +28,12 @@ from penstock.names import QueueName, check_name
 from penstock.queue.behaviours import as_new
 from penstock.queue.delivering import check_count
 from penstock.queue.drafting import check_messages
-from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, QueueSettings
+from penstock.queue.settings import (
+    MAX_LEASE_S,
+    MIN_LEASE_S,
+    QueueSettings,
+    refuse_storage_settings,
+)
 
 _T = TypeVar("_T")
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")
@@ -98,6 +103,11 @@ class Catalogue:
         defaults = {} if known is None else known.defaults
         return self._settings().queue_settings(defaults, settings or {})
 
+    def check_supported(self, settings: Iterable[str]) -> None:
+        """Raise InvalidInput for settings of files if the store has no files."""
+        if self._store.files is None:
+            refuse_storage_settings(settings)
+
     def has_byte_quota(self, name: str) -> bool:
         namespace = self._namespaces.get(name)
         return namespace is not None and namespace.max_bytes > 0
@@ -131,12 +141,14 @@ class Catalogue:
     def _check_namespace(self, namespace: NamespaceInfo) -> None:
         if not isinstance(namespace.defaults, Mapping):
             raise InvalidInput("defaults are a mapping of queue settings to values")
+        self.check_supported(namespace.defaults)
         self._settings().queue_settings(namespace.defaults)  # refuses what no queue could have
         check_whole("max_queues", namespace.max_queues, 0, 1 << 40)
         check_whole("max_bytes", namespace.max_bytes, 0, 1 << 60)
 
     async def create_queue(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueInfo:
         QueueName.checked(*queue)
+        self.check_supported(settings)
         async with self._turn:
             wanted = self.settings_of_new(queue.namespace, settings)
             most = self._settings().max_queues

@@ -1,7 +1,7 @@
 """Commands that read a queue's files: inspect, verify."""
 
 import json as json_module
-from dataclasses import fields, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -151,12 +151,11 @@ def _print_other_files(document: Json) -> None:
 
 def _print_settings(settings: Json, *, all_settings: bool) -> None:
     made = table("setting", "value", "default", right=["value", "default"])
-    for item in fields(QueueSettings):
-        value, default = settings[item.name], getattr(QueueSettings(), item.name)
-        if value != default:
-            made.add_row(item.name, str(value), str(default))
+    for name, default in QueueSettings().as_dict().items():
+        if settings[name] != default:
+            made.add_row(name, str(settings[name]), str(default))
         elif all_settings:
-            made.add_row(item.name, str(value), "the same")
+            made.add_row(name, str(default), "the same")
     if made.row_count:
         out.print(made)
     else:
@@ -186,7 +185,7 @@ def verify(path: QueueDirectory, json: AsJson = False) -> None:
 def _read_everything(path: str) -> VerifyReport:
     stored = stored_settings(path)
     # Find all damage, even if the queue itself is set to stop at the first.
-    settings = replace(stored.ledger_settings(), on_corruption="quarantine")
+    settings = replace(stored.storage.ledger_settings(), on_corruption="quarantine")
     with progress_bar(in_bytes=True) as progress:
         task = progress.add_task("reading", total=None)
         return ledger.verify(

@@ -3,7 +3,6 @@
 import json
 import re
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import datetime
 from enum import StrEnum
 from functools import wraps
@@ -15,11 +14,10 @@ from typer.core import TyperGroup
 
 from penstock.checking import did_you_mean
 from penstock.model import MAIN_GROUP_NAME
-from penstock.queue.settings import QueueSettings
+from penstock.queue.settings import SETTING_TYPES
 from penstock.units import A_DURATION, A_SIZE, duration_s, number_of, size_bytes
 
 MAIN = MAIN_GROUP_NAME
-_SETTING_NAMES = [field.name for field in fields(QueueSettings)]
 
 
 # -- parsing values --------------------------------------------------------------------------------
@@ -84,9 +82,9 @@ def parse_settings(pairs: list[str] | None) -> dict[str, Any]:
     """
     found: dict[str, Any] = {}
     for name, text in parse_pairs(pairs, "setting").items():
-        if name not in _SETTING_NAMES:
+        if name not in SETTING_TYPES:
             raise typer.BadParameter(
-                f"a queue has no setting {name!r}; {did_you_mean(name, _SETTING_NAMES)}"
+                f"a queue has no setting {name!r}; {did_you_mean(name, SETTING_TYPES)}"
             )
         try:
             found[name] = json.loads(text)

@@ -107,7 +107,7 @@ def open_ledger(path: str, *, on_damage: Callable[[Damage], None] | None = None)
     """Open the files of a queue read-only, without computing the states of its messages."""
     return Ledger.open(
         path,
-        stored_settings(path).ledger_settings(),
+        stored_settings(path).storage.ledger_settings(),
         read_only=True,
         create=False,
         on_damage=on_damage or warn_of_damage,

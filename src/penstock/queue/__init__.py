@@ -4,6 +4,15 @@ from penstock.model import NewMessage, Published
 from penstock.queue.delivery import State
 from penstock.queue.events import Event, EventType
 from penstock.queue.queue import Queue
-from penstock.queue.settings import QueueSettings
+from penstock.queue.settings import QueueSettings, StorageSettings
 
-__all__ = ["Event", "EventType", "NewMessage", "Published", "Queue", "QueueSettings", "State"]
+__all__ = [
+    "Event",
+    "EventType",
+    "NewMessage",
+    "Published",
+    "Queue",
+    "QueueSettings",
+    "State",
+    "StorageSettings",
+]

@@ -9,7 +9,6 @@ import json
 import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from threading import Condition, Lock, get_ident
 from typing import TYPE_CHECKING
 
@@ -127,12 +126,17 @@ class Compacting:
                 on_progress(result)
 
     def _retention(self) -> Retention:
-        core = self._core
-        retention = core.settings.retention()
-        if not core.settings.archive_required:
-            return retention
-        root = Folder(core.ledger.messages.folder.files, core.ledger.path)
-        return replace(retention, upto_seq=archived_upto(root, core.identity))
+        core, settings, upto_seq = self._core, self._core.settings, None
+        if settings.storage.archive_required:
+            root = Folder(core.ledger.messages.folder.files, core.ledger.path)
+            upto_seq = archived_upto(root, core.identity)
+        return Retention(
+            max_age_s=settings.retention_s or None,
+            max_bytes=settings.retention_bytes or None,
+            max_segments=settings.storage.retention_segments or None,
+            min_segments=settings.storage.retention_min_segments,
+            upto_seq=upto_seq,
+        )
 
     def _remove_old_events(self, result: CompactionResult) -> None:
         """Remove the events of removed messages, as far as the older snapshot includes them."""

@@ -101,14 +101,14 @@ class QueueCore:
             for group in self.state.groups.values():
                 self._weigh_dead(group, [s for s, one in group.deliveries.items() if one.cause])
         self._snapshot_at = self._progress()
-        self._plan_snapshot(settings.snapshot_every)
+        self._plan_snapshot(settings.storage.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
             self.snapshot()  # so that the event that was passed over is never read again
         watch_fork(self)
 
     def compact_in_background(self, interval_s: float) -> None:
         """Compact after snapshots, if `auto_compact` is set, and at an interval (0: none)."""
-        if (self.settings.auto_compact or interval_s) and not self.ledger.read_only:
+        if (self.settings.storage.auto_compact or interval_s) and not self.ledger.read_only:
             self.background_compaction = BackgroundCompaction(
                 lambda: self.compacting.compact(seals=False),
                 self.ledger.path,
@@ -388,8 +388,8 @@ class QueueCore:
                 raise
             except LedgerError as error:  # the disk is full, say
                 logger.warning("no snapshot of %s was saved: %s", log.path, error)
-                self._plan_snapshot(self.settings.snapshot_every)
-            if self.background_compaction is not None and self.settings.auto_compact:
+                self._plan_snapshot(self.settings.storage.snapshot_every)
+            if self.background_compaction is not None and self.settings.storage.auto_compact:
                 self.background_compaction.ask()
 
     def freeze(self) -> tuple[int, Frozen]:
@@ -399,7 +399,9 @@ class QueueCore:
         self.ledger.summary["read_message_id"] = first or self.ledger.messages.next_seq
         frozen = freeze_state(self.state)
         # A large state is saved less often, so that saving it is never most of the work.
-        self._plan_snapshot(max(self.settings.snapshot_every, frozen.size // _BYTES_PER_EVENT))
+        self._plan_snapshot(
+            max(self.settings.storage.snapshot_every, frozen.size // _BYTES_PER_EVENT)
+        )
         return self.ledger.events.next_seq - 1, frozen
 
     def snapshot(self) -> None:
@@ -411,7 +413,7 @@ class QueueCore:
     def _snapshot_beside(self) -> None:
         """Save the state, in a thread if it is large. Caller holds the lock."""
         if self.saver.is_busy:
-            self._plan_snapshot(self.settings.snapshot_every)
+            self._plan_snapshot(self.settings.storage.snapshot_every)
             return
         progress = self._progress()
         event_seq, frozen = self.freeze()

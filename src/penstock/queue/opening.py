@@ -45,7 +45,7 @@ def open_core(
     while True:
         ledger = Ledger.open(
             path,
-            effective.ledger_settings(),
+            effective.storage.ledger_settings(),
             files=files,
             clock=queue_clock,
             read_only=read_only,
@@ -62,7 +62,7 @@ def open_core(
                 max(ledger.messages.last_timestamp_ns, ledger.events.last_timestamp_ns)
             )
             core = QueueCore(ledger, effective, queue_clock, retry_policy=retry_policy)
-            core.compact_in_background(effective.compact_interval_s if own_timer else 0.0)
+            core.compact_in_background(effective.storage.compact_interval_s if own_timer else 0.0)
             return core
         except EntryGone:  # a writer beside this reader removed files that it needs
             ledger.close()

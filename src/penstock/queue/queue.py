@@ -304,7 +304,7 @@ class Queue(Embedded, AnyQueue):
         fast_path = self.behaviours.fast_path
         self._take_plain, self._lease_plain = fast_path.take, fast_path.lease
         self._ack_plain = fast_path.ack
-        self._commits = core.settings.sync == "always"
+        self._commits = core.settings.storage.sync == "always"
 
     def for_tasks(self) -> "AsyncQueue":
         """Return the same open queue for asyncio. Closing either closes both."""

@@ -1,12 +1,24 @@
-"""What can be set about a queue. Stored with it; changing a setting never changes old messages."""
+"""The settings of a queue. They are stored with it; changing one never changes old messages.
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, TypedDict, get_args
+`QueueSettings` has what every store offers. Its `storage` has what only a store of files offers.
+Users, JSON and stored settings have one flat list of names: `QueueSettings.of` and `as_dict`
+convert it.
+"""
 
-from penstock.checking import Duration, as_seconds, check_choice, check_number, did_you_mean
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal, TypedDict, get_args, get_type_hints
+
+from penstock.checking import (
+    Duration,
+    as_seconds,
+    check_choice,
+    check_number,
+    check_whole,
+    did_you_mean,
+)
 from penstock.errors import InvalidInput
-from penstock.ledger import LedgerSettings, Retention
+from penstock.ledger import LedgerSettings
 from penstock.ledger.settings import OnCorruption, SyncPolicy
 
 WhenFull = Literal["reject", "block", "drop_oldest"]
@@ -23,7 +35,7 @@ MOST_ATTEMPTS = 0xFFFF  # what an event and a receipt have room for
 
 
 class QueueOptions(TypedDict, total=False):
-    """The settings of a queue as keyword arguments: any fields of `QueueSettings`."""
+    """The settings of a queue as keyword arguments: any names of `SETTING_TYPES`."""
 
     lease_s: Duration
     max_attempts: int
@@ -50,15 +62,9 @@ class QueueOptions(TypedDict, total=False):
     rate_burst: float
     retention_s: Duration
     retention_bytes: int
-    retention_segments: int
-    retention_min_segments: int
-    archive_required: bool
     dead_retention_s: Duration
     dead_max_messages: int
     dead_max_bytes: int
-    snapshot_every: int
-    auto_compact: bool
-    compact_interval_s: Duration
     sync: SyncPolicy
     sync_interval_s: Duration
     sync_batch: int
@@ -68,6 +74,45 @@ class QueueOptions(TypedDict, total=False):
     min_free_bytes: int
     on_corruption: OnCorruption
     allow_network_file_system: bool
+    retention_segments: int
+    retention_min_segments: int
+    archive_required: bool
+    snapshot_every: int
+    auto_compact: bool
+    compact_interval_s: Duration
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageSettings:
+    """How a queue uses files. A store without files has none of these settings."""
+
+    # durability
+    sync: SyncPolicy = "interval"
+    sync_interval_s: float = 1.0
+    sync_batch: int = 1000
+    # segments
+    segment_bytes: int = 64 << 20
+    segment_entries: int = 0  # 0: no limit
+    segment_age_s: float = 0.0  # 0: no limit
+    min_free_bytes: int = 100 << 20
+    on_corruption: OnCorruption = "quarantine"
+    allow_network_file_system: bool = False
+    # compaction
+    retention_segments: int = 0  # 0: no limit
+    retention_min_segments: int = 0
+    archive_required: bool = False  # keep messages until they are archived
+    snapshot_every: int = 200_000  # events between snapshots; a plain message counts as 1/25
+    auto_compact: bool = True  # compact in the background after a snapshot
+    compact_interval_s: float = 0.0  # and at this interval; 0: no interval
+
+    def __post_init__(self) -> None:
+        _check(self)
+        self.ledger_settings()
+
+    def ledger_settings(self) -> LedgerSettings:
+        """Return the settings of the ledger. It checks those that are its own."""
+        own = {name: getattr(self, name) for name in _OF_LEDGER}
+        return LedgerSettings(max_entry_bytes=_MAX_ENTRY_BYTES, **own)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,78 +145,60 @@ class QueueSettings:
     when_full: WhenFull = "reject"
     block_s: float = 30.0  # of when_full="block": the longest wait
     rate_per_s: float = 0.0  # 0: no limit
-    rate_burst: float = 0.0  # 0: as much as a second's worth
-    # keeping
-    retention_s: float = 0.0  # how long what is done with stays for replay; 0: no such limit
+    rate_burst: float = 0.0  # 0: the messages of one second
+    # retention
+    retention_s: float = 0.0  # how long finished messages stay for replay; 0: no rule
     retention_bytes: int = 0
-    retention_segments: int = 0
-    retention_min_segments: int = 0
-    archive_required: bool = False  # nothing goes before it is archived
     dead_retention_s: float = 0.0  # 0: dead letters stay until redriven or discarded
     dead_max_messages: int = 0  # of a group; beyond it the oldest are discarded; 0: no bound
     dead_max_bytes: int = 0
-    snapshot_every: int = 200_000  # events between snapshots; a plain message counts as 1/25
-    auto_compact: bool = True  # compact in the background after a snapshot
-    compact_interval_s: float = 0.0  # and at this interval; 0: no interval
     # files
-    sync: SyncPolicy = "interval"
-    sync_interval_s: float = 1.0
-    sync_batch: int = 1000
-    segment_bytes: int = 64 << 20
-    segment_entries: int = 0  # 0: no limit
-    segment_age_s: float = 0.0  # 0: no limit
-    min_free_bytes: int = 100 << 20
-    on_corruption: OnCorruption = "quarantine"
-    allow_network_file_system: bool = False
+    storage: StorageSettings = field(default_factory=StorageSettings)
 
     def __post_init__(self) -> None:
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.name in _DURATIONS:
-                value = as_seconds(value)
-                object.__setattr__(self, item.name, value)
-            _check(item.name, value)
-        self.ledger_settings()
+        _check(self)
+        if not isinstance(self.storage, StorageSettings):
+            raise InvalidInput(f"storage is {self.storage!r}; it must be StorageSettings")
 
     @classmethod
     def of(cls, values: Mapping[str, Any], base: "QueueSettings | None" = None) -> "QueueSettings":
-        """Settings from names and values; an unknown name is refused with its nearest kin."""
-        known = {item.name for item in fields(cls)}
+        """Return settings from a flat mapping of names to values; the others are as in `base`.
+
+        Raise InvalidInput for an unknown name, with the most similar known one.
+        """
         for name in values:
-            if name not in known:
-                raise InvalidInput(f"there is no setting {name!r}; {did_you_mean(name, known)}")
-        return replace(base or cls(), **values)
+            if name not in SETTING_TYPES:
+                hint = did_you_mean(name, SETTING_TYPES)
+                raise InvalidInput(f"there is no setting {name!r}; {hint}")
+        base = base or cls()
+        storage = {name: value for name, value in values.items() if name in _of_storage}
+        own = {name: value for name, value in values.items() if name not in _of_storage}
+        return replace(base, storage=replace(base.storage, **storage), **own)
 
     @classmethod
     def of_stored(cls, values: Mapping[str, Any]) -> "QueueSettings":
-        """Settings as they were stored, perhaps by another version: what is unknown is left out."""
-        known = {item.name for item in fields(cls)}
-        return cls.of({name: value for name, value in values.items() if name in known})
+        """Return settings that perhaps another version stored. Ignore unknown names."""
+        return cls.of({name: value for name, value in values.items() if name in SETTING_TYPES})
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """Return a flat mapping of names to values: the form in which settings are stored."""
+        found = asdict(self)
+        storage = found.pop("storage")
+        return {**found, **storage}
 
-    def ledger_settings(self) -> LedgerSettings:
-        """The part that is about files."""
-        return LedgerSettings(
-            sync=self.sync,
-            sync_interval_s=self.sync_interval_s,
-            sync_batch=self.sync_batch,
-            segment_bytes=self.segment_bytes,
-            segment_entries=self.segment_entries,
-            segment_age_s=self.segment_age_s,
-            max_entry_bytes=_MAX_ENTRY_BYTES,
-            min_free_bytes=self.min_free_bytes,
-            on_corruption=self.on_corruption,
-            allow_network_file_system=self.allow_network_file_system,
-        )
 
-    def retention(self) -> Retention:
-        return Retention(
-            max_age_s=self.retention_s or None,
-            max_bytes=self.retention_bytes or None,
-            max_segments=self.retention_segments or None,
-            min_segments=self.retention_min_segments,
+_own = get_type_hints(QueueSettings)
+_of_storage = get_type_hints(_own.pop("storage"))
+# The types of all settings by their flat names, in the order of docs/settings.md.
+SETTING_TYPES: Mapping[str, Any] = {**_own, **_of_storage}
+
+
+def refuse_storage_settings(names: Iterable[str]) -> None:
+    """Raise InvalidInput if one of the names is a setting of files. For stores without files."""
+    found = [name for name in names if name in _of_storage]
+    if found:
+        raise InvalidInput(
+            f"this store keeps no files and has no setting {', '.join(found)}: leave it out"
         )
 
 
@@ -212,22 +239,23 @@ _CHOICES: dict[str, tuple[str, ...]] = {
     "compression": get_args(Compression),
 }
 
-
-_WHOLE = {item.name for item in fields(QueueSettings) if item.type is int}
-_DURATIONS = {
-    item.name
-    for item in fields(QueueSettings)
-    if item.name.endswith("_s") and not item.name.endswith("_per_s")
-}
-_SWITCHES = {item.name for item in fields(QueueSettings) if item.type is bool}
+_OF_LEDGER = _of_storage.keys() & {item.name for item in fields(LedgerSettings)}
 
 
-def _check(name: str, value: Any) -> None:
-    if name in _CHOICES:
-        check_choice(name, value, _CHOICES[name])
-    if name in _RANGES:
-        check_number(name, value, *_RANGES[name])
-        if name in _WHOLE and not isinstance(value, int):
-            raise InvalidInput(f"{name} is {value!r}; it must be a whole number")
-    if name in _SWITCHES and not isinstance(value, bool):
-        raise InvalidInput(f"{name} is {value!r}; it must be True or False")
+def _check(settings: "QueueSettings | StorageSettings") -> None:
+    """Convert durations to seconds. Raise InvalidInput for a value of a wrong type or range."""
+    for item in fields(settings):
+        name, value = item.name, getattr(settings, item.name)
+        if name.endswith("_s") and not name.endswith("_per_s"):
+            value = as_seconds(value)
+            object.__setattr__(settings, name, value)
+        if name in _CHOICES:
+            check_choice(name, value, _CHOICES[name])
+        elif name in _RANGES:
+            low, high = _RANGES[name]
+            if item.type is int:
+                check_whole(name, value, int(low), int(high))
+            else:
+                check_number(name, value, low, high)
+        elif item.type is bool and not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {value!r}; it must be True or False")

@@ -138,8 +138,8 @@ class Server:
             self._tls.load_cert_chain(old.tls_cert, old.tls_key)
         differing = {f.name for f in fields(new) if getattr(old, f.name) != getattr(new, f.name)}
         changes = {name: getattr(new, name) for name in differing & RELOADABLE}
-        self.service.use(replace(old, **changes))
         self.broker.change_settings(configuration.broker)
+        self.service.use(replace(old, **changes))
         set_level(self.service.settings)
         need_restart = sorted(differing - RELOADABLE)
         log.info(

@@ -162,7 +162,7 @@ def ledger_reader(queue: QueueLocation, log: str) -> Iterator[LedgerReader]:
     damages: list[Damage] = []
     files = files_of(queue)
     stored = Ledger.stored_queue_settings(queue.path, files=files)
-    settings = QueueSettings.of_stored(stored).ledger_settings()
+    settings = QueueSettings.of_stored(stored).storage.ledger_settings()
     with Ledger.open(
         queue.path,
         # Read on after damage: the caller decides what to do about it. A reader needs neither locks

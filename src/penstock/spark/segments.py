@@ -56,7 +56,7 @@ class QueueInfo:
 
     @classmethod
     def of(cls, queue: QueueLocation, identity: int, settings: QueueSettings) -> "QueueInfo":
-        max_entry_bytes = settings.ledger_settings().max_entry_bytes
+        max_entry_bytes = settings.storage.ledger_settings().max_entry_bytes
         return cls(queue, identity, max_entry_bytes, settings.max_unpacked_bytes)
 
 

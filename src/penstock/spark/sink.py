@@ -158,8 +158,8 @@ class _SegmentWriter:
         self._offset = self._written_back = 0
         self._next_seq = 0
         self._staged: list[Staged] = []
-        self._max_entry_bytes = target.settings.ledger_settings().max_entry_bytes
-        self._segment_bytes = target.settings.segment_bytes
+        self._max_entry_bytes = target.settings.storage.ledger_settings().max_entry_bytes
+        self._segment_bytes = target.settings.storage.segment_bytes
         # Small enough that a full buffer is written while it is in the processor's cache.
         self._write_bytes = min(write_bytes(target.queue), self._segment_bytes - HEADER_BYTES)
         self._buffer = bytearray(self._write_bytes)

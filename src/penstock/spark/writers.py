@@ -124,7 +124,7 @@ class Target:
     settings: QueueSettings
 
     def open_ledger(self) -> Ledger:
-        return Ledger.open(self.owner.path, self.settings.ledger_settings(), create=False)
+        return Ledger.open(self.owner.path, self.settings.storage.ledger_settings(), create=False)
 
 
 def open_target(options: WriteOptions) -> Target:

@@ -69,7 +69,7 @@ class OpenQueue:
         self._timer = timer
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
-        self._waits_for_disk = core.settings.sync == "always"
+        self._waits_for_disk = core.settings.storage.sync == "always"
         plain = self._behaviours.publishing.plain_is_enough
         self._blocks = core.settings.when_full == "block" and not plain
         self._repeats = repeats
@@ -109,10 +109,8 @@ class OpenQueue:
     @property
     def sync_within_s(self) -> float | None:
         """Return how soon writes must be on disk if no call waits for it; None: no limit."""
-        settings = self.core.settings
-        if settings.sync == "batch" or settings.sync == "interval":
-            return settings.sync_interval_s
-        return None
+        storage = self.core.settings.storage
+        return storage.sync_interval_s if storage.sync in ("batch", "interval") else None
 
     async def finished(self) -> None:
         """Wait until all running calls are answered. New calls are not allowed."""

@@ -124,7 +124,7 @@ class QueueFiles:
         core.ledger.check_writable()
         root = _folder(self._core)
         try:
-            if root.files.free_bytes(root.path) < core.settings.min_free_bytes + len(data):
+            if root.files.free_bytes(root.path) < core.settings.storage.min_free_bytes + len(data):
                 raise DiskFull(f"{root.path}: less than min_free_bytes would be left on the disk")
             own = root.child(STAGING).child(folder)
             if not own.exists():

@@ -392,7 +392,7 @@ class Shelf:
 
     def _plan_compaction(self, found: OpenQueue) -> None:
         """Plan the next compaction. An earlier plan stays: reopening a queue does not delay it."""
-        interval_s = found.core.settings.compact_interval_s
+        interval_s = found.core.settings.storage.compact_interval_s
         if interval_s:
             self._compactions.plan(found.name, interval_s)
 

@@ -1,14 +1,13 @@
 """Namespaces, queues and their settings."""
 
 import asyncio
-from dataclasses import fields
 from functools import partial
-from typing import Any, get_type_hints
+from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
-from penstock.broker import NamespaceInfo, QueueInfo, QueueSettings, Verb
+from penstock.broker import SETTING_TYPES, NamespaceInfo, QueueInfo, Verb
 from penstock.errors import AlreadyExists
 from penstock.model import Stats
 from penstock.operations import GetStats
@@ -88,12 +87,10 @@ _FORCE = Parameter("force", "Delete its queues as well.", bool)
 
 # -- queues ----------------------------------------------------------------------------------------
 
-_hints = get_type_hints(QueueSettings)
-
 # Generated from the queue's settings, so that a new one appears here and in the OpenAPI document.
 QueueSettingsBody: Any = msgspec.defstruct(
     "QueueSettingsBody",
-    [(item.name, _hints[item.name] | UnsetType, UNSET) for item in fields(QueueSettings)],
+    [(name, kind | UnsetType, UNSET) for name, kind in SETTING_TYPES.items()],
     forbid_unknown_fields=True,
 )
 QueueSettingsBody.__doc__ = "Settings of a queue; those that are left out stay, or are the usual."
