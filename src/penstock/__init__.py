@@ -65,7 +65,7 @@ def open(  # noqa: A001
     Settings are those of `QueueSettings` and `StorageSettings`. They are stored with the queue, so
     give them only once.
     With `read_only` nothing on disk changes, and another process may write; it takes no settings.
-    `metrics` is told of each operation of this handle: its duration, outcome and messages.
+    `metrics` observes each operation of this handle: its duration, outcome and messages.
     `retry_policy` decides when a failed message is tried again, instead of the backoff settings.
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of

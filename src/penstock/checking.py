@@ -1,4 +1,4 @@
-"""Checks of what callers give: one wording, one exception."""
+"""Checks of arguments. All raise InvalidInput, with the same wording."""
 
 import os
 import re
@@ -11,14 +11,14 @@ from penstock.errors import InvalidInput
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 
-MEMORY = "memory:"  # in place of a directory: in this process only, gone with it
+MEMORY = "memory:"  # instead of a directory: a queue in the memory of this process
 
 Duration = float | timedelta  # a number is seconds
 Time = float | datetime  # a number is Unix seconds
 
 
 def check_number(name: str, value: object, low: float, high: float) -> float:
-    """A number between two others, both included; not NaN, not a bool, not text."""
+    """Return a number from `low` to `high`. Raise InvalidInput if it is anything else, or NaN."""
     if (
         isinstance(value, bool)
         or not isinstance(value, int | float)
@@ -31,7 +31,7 @@ def check_number(name: str, value: object, low: float, high: float) -> float:
 
 
 def check_whole(name: str, value: object, low: int, high: int) -> int:
-    """A whole number between two others, both included."""
+    """Return a whole number from `low` to `high`. Raise InvalidInput if it is anything else."""
     if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
         raise InvalidInput(
             f"{name} is {_shown(value)}; it must be a whole number from {low} to {high}"
@@ -48,7 +48,7 @@ def _shown(value: object) -> str:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """One of a few words."""
+    """Raise InvalidInput if the value is not one of the choices."""
     if value not in choices:
         raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
 

@@ -1,4 +1,4 @@
-"""What `make demo` shows: a queue's files are written, killed and damaged, and lose nothing."""
+"""`make demo`: write to a queue, kill the writer, damage the files, and lose nothing."""
 
 import logging
 import subprocess
@@ -18,8 +18,8 @@ WRITER = "--write-until-killed"
 
 
 def main() -> None:
-    """The whole demonstration, in a directory that is gone afterwards."""
-    logging.getLogger("penstock").addHandler(logging.NullHandler())  # we tell it ourselves
+    """Run the demonstration in a temporary directory."""
+    logging.getLogger("penstock").addHandler(logging.NullHandler())  # printed by this program
     print("Penstock keeps a queue in a directory of files. It never loses what it has answered.\n")
     with tempfile.TemporaryDirectory(prefix="penstock-demo-") as place:
         _show_speed(Path(place, "fast"))

@@ -62,7 +62,7 @@ class LedgerForked(LedgerError):
 
 
 class LedgerStopped(LedgerError):
-    """A write or sync failed for good; the ledger takes no more writes until it is reopened."""
+    """A write or sync failed permanently; the ledger takes no writes until it is reopened."""
 
 
 class ReadOnly(LedgerError):
@@ -82,7 +82,7 @@ class EntryGone(LedgerError):
 
 
 class RefusedFileSystem(LedgerError):
-    """The directory is on a network file system, where locks and syncs cannot be relied upon."""
+    """The directory is on a network file system, where locks and syncs are not reliable."""
 
 
 class QueueError(PenstockError):

@@ -88,7 +88,7 @@ class PublishOptions(TypedDict, total=False):
 
 
 def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
-    """A message from what `enqueue` was given."""
+    """Return a message made of the arguments of `enqueue`."""
     for name in options:
         if name not in PublishOptions.__annotations__:
             hint = did_you_mean(name, PublishOptions.__annotations__)
@@ -103,7 +103,7 @@ def json_bytes(value: Json) -> bytes:
         return text.encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise InvalidInput(
-            f"the payload is a {type(value).__name__} that is no JSON: {error}"
+            f"the payload is a {type(value).__name__} that is not valid JSON: {error}"
         ) from None
 
 
@@ -159,7 +159,7 @@ class Receipt(NamedTuple):
     nonce: int
 
     def pack(self) -> str:
-        """The opaque text that travels.
+        """Return the receipt as opaque text.
 
         >>> Receipt(1, 0, 1, 42, 7).pack()
         'AQAAAAAAAQAqAAAAAAAAAAcAAAAAAAAA'
@@ -177,7 +177,7 @@ class Receipt(NamedTuple):
             ) from None
 
 
-@lru_cache(maxsize=1024)  # whoever finds its queue, and then the queue itself, read it
+@lru_cache(maxsize=1024)  # read twice: to find the queue, and by the queue
 def _read_receipt(text: str) -> Receipt:
     data = binascii.a2b_base64(text.encode("ascii").translate(_FROM_URL_SAFE), strict_mode=True)
     return Receipt(*_RECEIPT.unpack(data))
@@ -188,7 +188,7 @@ def _as_text(receipt: bytes) -> str:
 
 
 class Settler(Protocol):
-    """Whoever handed a message out, and takes its outcome."""
+    """A queue, as leased messages know it: it takes their outcome."""
 
     def ack(self, leased: "LeasedMessage", /) -> object: ...
 

@@ -52,7 +52,7 @@ def check_name(what: str, name: object) -> str:
 
 
 def is_name(what: str, name: object) -> bool:
-    """Is it the name of a `what`?"""
+    """Return whether this is a valid name of a `what`."""
     try:
         check_name(what, name)
     except InvalidInput:

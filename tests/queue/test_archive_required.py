@@ -78,5 +78,5 @@ def test_a_note_of_another_queue_does_not_count(tmp_path: Path) -> None:
         note_archived(root, queue.core.identity ^ 1, 601, next_seq=601)
         assert queue.compact().bytes_freed == 0
         for upto in (0, 602):
-            with pytest.raises(InvalidInput, match="are said to be archived"):
+            with pytest.raises(InvalidInput, match="as archived"):
                 note(tmp_path, queue, upto)

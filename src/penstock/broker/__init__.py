@@ -1,4 +1,4 @@
-"""The broker: many queues, many clients, one door."""
+"""The broker: many queues of one store, for many clients."""
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker

@@ -31,12 +31,10 @@ class Caller(NamedTuple):
     def check(self, verb: Verb, namespace: str | None) -> None:
         """Raise NotAllowed if the caller may not use a verb in a namespace."""
         if verb not in self.verbs:
-            raise NotAllowed(f"this key may not {verb}: it is good for {_listed(self.verbs)}")
+            raise NotAllowed(f"this key may not {verb}: it allows {_listed(self.verbs)}")
         if self.namespaces is not None and namespace not in self.namespaces:
             where = "the broker as a whole" if namespace is None else f"namespace {namespace!r}"
-            raise NotAllowed(
-                f"this key is not for {where}: it is good for {_listed(self.namespaces)}"
-            )
+            raise NotAllowed(f"this key is not for {where}: it is for {_listed(self.namespaces)}")
 
 
 INSIDE = Caller("inside")  # the broker itself: webhooks, jobs

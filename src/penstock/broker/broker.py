@@ -57,7 +57,7 @@ _STEP = 10_000  # messages cancelled at a time
 
 
 class Broker:
-    """Many queues behind one door."""
+    """Many queues of one store, for many clients."""
 
     def __init__(
         self,
@@ -150,7 +150,7 @@ class Broker:
     # -- settings and rights -----------------------------------------------------------------------
 
     def change_settings(self, settings: BrokerSettings) -> None:
-        """New settings for what comes from now on; queues that are there keep their own."""
+        """Use new settings from now on. Existing queues keep theirs."""
         self._catalogue.check_supported(settings.queues)
         self.settings = settings
         self._limits = self._buckets()
@@ -168,7 +168,7 @@ class Broker:
         return self._open
 
     def admit(self, caller: Caller, verb: Verb, namespace: str | None) -> None:
-        """Is it this caller's right, and turn?"""
+        """Raise an error if the caller lacks the right or exceeds its rate."""
         try:
             if not self._open:
                 raise Unavailable("the broker is starting or stopping: try again in a moment")
@@ -328,7 +328,7 @@ class Broker:
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Future[list[LeasedMessage]]:
-        """Up to `n` dead letters: an ack settles them for good, anything else leaves them dead."""
+        """Lease up to `n` dead letters. An ack removes them; after anything else they stay dead."""
         self.admit(caller, Verb.CONSUME, queue.namespace)
         return self.store.lease(
             queue,
@@ -399,17 +399,17 @@ class Broker:
         return self.store.trouble if self._open else None
 
     def has_queue(self, queue: QueueName) -> bool:
-        """Is there such a queue?"""
+        """Return whether the queue exists."""
         return queue in self._catalogue
 
     # -- looking -----------------------------------------------------------------------------------
 
     async def queue_of_message(self, id: str) -> QueueName:
-        """The queue that a message id is of; NoSuchMessage if there is none such."""
+        """Return the queue of a message id. Raise NoSuchMessage if there is none."""
         identity = parse_id(id)[1]
         queue = self._catalogue.queue_of(identity) or await self.store.find(identity)
         if queue is None:
-            raise NoSuchMessage(f"there is no message {id} here")
+            raise NoSuchMessage(f"there is no message {id}")
         return queue
 
     def run(
@@ -464,7 +464,7 @@ class Broker:
         return cancelled
 
     async def metrics_page(self) -> bytes:
-        """Every series, for Prometheus."""
+        """Return all metrics in the text format of Prometheus."""
         queues = self._catalogue.queues()
         found: list[tuple[QueueName, Stats]] = []
         for number, queue in enumerate(queues, start=1):
@@ -479,7 +479,7 @@ class Broker:
     # -- catalogue ---------------------------------------------------------------------------------
 
     def namespaces(self, caller: Caller) -> list[NamespaceInfo]:
-        """Those that the caller may read."""
+        """Return the namespaces that the caller may read."""
         self.admit(caller, Verb.READ, caller.any_namespace)
         every = self._catalogue.namespaces()
         return [one for one in every if caller.may(Verb.READ, one.name)]
@@ -497,7 +497,7 @@ class Broker:
         max_queues: int = 0,
         max_bytes: int = 0,
     ) -> NamespaceInfo:
-        """AlreadyExists if there is one; `change_namespace` changes it."""
+        """Create a namespace. Raise AlreadyExists if it exists; see `change_namespace`."""
         self.admit(caller, Verb.MANAGE, name)
         return await self._catalogue.create_namespace(name, defaults or {}, max_queues, max_bytes)
 
@@ -509,7 +509,7 @@ class Broker:
         return await self._catalogue.change_namespace(name, changes)
 
     async def delete_namespace(self, caller: Caller, name: str, *, force: bool = False) -> None:
-        """NotEmpty while it has queues, unless forced."""
+        """Delete a namespace. Raise NotEmpty if it has queues, unless forced."""
         self.admit(caller, Verb.MANAGE, name)
 
         async def delete() -> None:
@@ -535,7 +535,7 @@ class Broker:
         await self.store.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
-        """The names of the queues that the caller may read; of one namespace, or of all."""
+        """Return the names of queues that the caller may read, of one namespace or of all."""
         self.admit(caller, Verb.READ, caller.any_namespace if namespace is None else namespace)
         if namespace is not None:
             self._catalogue.namespace(namespace)

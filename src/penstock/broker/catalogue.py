@@ -121,14 +121,14 @@ class Catalogue:
         new = NamespaceInfo(name, self._clock.now_ns(), defaults, max_queues, max_bytes)
         self._check_namespace(new)
         if not await self._store.replace_namespace(None, new):
-            raise AlreadyExists(f"there is a namespace {name!r} already")
+            raise AlreadyExists(f"namespace {name!r} exists already")
         return new
 
     async def change_namespace(self, name: str, changes: Mapping[str, Any]) -> NamespaceInfo:
         for field in changes:
             if field not in _CHANGEABLE:
                 raise InvalidInput(
-                    f"a namespace has no {field!r} to be changed: there are "
+                    f"a namespace has no setting {field!r}; the settings are "
                     f"{', '.join(_CHANGEABLE)}"
                 )
         while True:
@@ -140,7 +140,7 @@ class Catalogue:
 
     def _check_namespace(self, namespace: NamespaceInfo) -> None:
         if not isinstance(namespace.defaults, Mapping):
-            raise InvalidInput("defaults are a mapping of queue settings to values")
+            raise InvalidInput("defaults must be a mapping of queue settings to values")
         self.check_supported(namespace.defaults)
         self._settings().queue_settings(namespace.defaults)  # refuses what no queue could have
         check_whole("max_queues", namespace.max_queues, 0, 1 << 40)
@@ -153,7 +153,7 @@ class Catalogue:
             wanted = self.settings_of_new(queue.namespace, settings)
             most = self._settings().max_queues
             if queue not in self and len(self._queues) >= most:
-                raise QuotaExceeded(f"there are {most} queues already, the most (max_queues)")
+                raise QuotaExceeded(f"the broker has {most} queues, its maximum (max_queues)")
             return await self._store.create(queue, wanted)
 
     async def ensure_queue(self, queue: QueueName) -> None:
@@ -254,4 +254,4 @@ class CreateOnUse:
         if lease_s is not None:
             check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
         if group != MAIN_GROUP_NAME:
-            raise NoSuchGroup(f"there is no group {group!r}: neither is there a queue {queue}")
+            raise NoSuchGroup(f"there is no group {group!r}: queue {queue} does not exist")

@@ -65,23 +65,21 @@ def make_key(
     try:
         good_for = frozenset(Verb(verb) for verb in verbs)
     except ValueError:
-        raise InvalidInput(f"verbs are some of {', '.join(Verb)}") from None
+        raise InvalidInput(f"verbs must be some of {', '.join(Verb)}") from None
     if not good_for:
-        raise InvalidInput(f"a key needs a verb: some of {', '.join(Verb)}")
+        raise InvalidInput(f"a key needs at least one verb of {', '.join(Verb)}")
     where = None
     if namespaces is not None:
         where = frozenset(check_name("namespace", name) for name in namespaces)
         if not where:
-            raise InvalidInput("a key needs a namespace, or all of them")
+            raise InvalidInput("a key needs at least one namespace, or all")
     if value is None:
         value = f"psk_{secrets.token_hex(6)}_{secrets.token_urlsafe(32)}"
     found = _TOKEN.fullmatch(value)
     if found is not None:
         return Key(found[1], label, good_for, where, now_ns, 0, _digest(found[2])), value
     if not _OWN_VALUE.fullmatch(value):
-        raise InvalidInput(
-            f"a key of one's own has 1 to {MAX_OWN_VALUE} visible ASCII characters and no spaces"
-        )
+        raise InvalidInput(f"a key has 1 to {MAX_OWN_VALUE} visible ASCII characters and no spaces")
     key = Key(secrets.token_hex(6), label, good_for, where, now_ns, 0, _digest(value), is_own=True)
     return key, value
 
@@ -104,13 +102,13 @@ def dump_keys(keys: Iterable[Key]) -> bytes:
 
 
 def load_keys(data: bytes | None) -> list[Key]:
-    """LedgerError if it is not what `dump_keys` wrote: better no door than an open one."""
+    """Return the keys. Raise LedgerError if the document is damaged, so that no key is ignored."""
     if data is None:
         return []
     try:
         return [_key(item) for item in json.loads(data)["keys"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise LedgerError(f"the keys ({DOCUMENT}) cannot be read ({error!r}): mend it") from None
+        raise LedgerError(f"the keys ({DOCUMENT}) cannot be read ({error!r}): repair it") from None
 
 
 def _key(item: dict[str, Any]) -> Key:
@@ -273,9 +271,9 @@ class KeyEditor:
         def add(old: bytes | None) -> bytes:
             keys = load_keys(old)
             if len(keys) >= MAX_KEYS:
-                raise InvalidInput(f"there are {MAX_KEYS} keys already, the most there may be")
+                raise InvalidInput(f"there are {MAX_KEYS} keys, the maximum: revoke some first")
             if any(key.id == one.id or key.digest == one.digest for one in keys):
-                raise AlreadyExists("there is such a key already, or was, and it was revoked")
+                raise AlreadyExists("this key exists already, or existed and was revoked")
             return dump_keys([*keys, key])
 
         await update_document(self._store, DOCUMENT, add)

@@ -96,14 +96,14 @@ class FileDoor:
         return self._files.read_index(queue, log, base)
 
     def note_archived(self, caller: Caller, queue: QueueName, upto: int) -> Future[None]:
-        """With `archive_required` messages below that seq may go now."""
+        """Note that messages below a seq are archived, so that compaction may remove them."""
         self._admit(caller, Verb.MANAGE, queue.namespace)
         return self._files.note_archived(queue, upto)
 
     def staging(
         self, caller: Caller, queue: QueueName, applications_with: str | None = None
     ) -> Future[StagingInfo]:
-        """What is needed to write segments for a queue, which is made if it is not there."""
+        """Return what a writer of segments needs. Create the queue if it does not exist."""
         self._admit(caller, Verb.PUBLISH, queue.namespace)
         return self._in_queue(queue, lambda: self._files.staging(queue, applications_with))
 

@@ -1,4 +1,4 @@
-"""What can be set about a broker. docs/broker.md lists it; a test compares the two."""
+"""The settings of a broker. docs/broker.md lists them; a test compares the two."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields

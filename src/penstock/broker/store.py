@@ -210,7 +210,7 @@ class Documents(Protocol):
     def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> Future[bool]:
         """Compare and set: replace a document by `new`, durably, if it still holds `old`.
 
-        None stands for no document. Return False if it holds something else.
+        None means no document. Return False if it holds something else.
         """
 
 

@@ -33,7 +33,7 @@ class ClientOptions:
             if not isinstance(self.key, str):
                 raise InvalidInput(f"key is a {type(self.key).__name__}; it must be text")
             if not (self.key.isascii() and self.key.isprintable()):
-                raise InvalidInput("the key has characters that no key has")
+                raise InvalidInput("the key has characters that API keys do not have")
         if not isinstance(self.verify, bool | ssl.SSLContext):
             raise InvalidInput(
                 f"verify is {self.verify!r}; it must be True, False or an ssl.SSLContext"

@@ -149,7 +149,7 @@ def payload_bytes(payload: Payload) -> bytes:
         try:
             return payload.encode()
         except UnicodeEncodeError as error:
-            raise InvalidInput(f"the payload is text that has no UTF-8: {error}") from None
+            raise InvalidInput(f"the payload cannot be encoded as UTF-8: {error}") from None
     if not isinstance(payload, bytes | bytearray | memoryview):
         raise InvalidInput(
             f"a payload is bytes, str, dict or list, not {type(payload).__name__}: serialise it "

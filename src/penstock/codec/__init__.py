@@ -1,4 +1,4 @@
-"""One entry to bytes and back, and passes over many: compiled, with a pure-Python twin.
+"""Encode and decode entries, one or many: compiled, with a pure-Python twin.
 
 `PENSTOCK_CODEC` in the environment chooses one of the two: see `penstock.compiled`.
 """

@@ -7,10 +7,10 @@ Buffer = bytes | bytearray | memoryview
 
 
 def flat(data: Buffer) -> memoryview:
-    """Return a bytes-like object, whatever its items are, as one run of bytes."""
+    """Return a bytes-like object with items of any size as one run of bytes."""
     view = memoryview(data)
     if not view.c_contiguous:
-        raise BufferError("the bytes do not lie side by side in memory")
+        raise BufferError("the buffer is not contiguous in memory")
     return view.cast("B")
 
 

@@ -1,4 +1,4 @@
-"""The constants of the format, one place for both codecs and the ledger.
+"""The constants of the format, for both codecs and the ledger.
 
 To change the format: add a new flag, attribute tag or entry type here; teach the pure codec
 (`*_py.py`), then the compiled one (`_layout.pxi` has these numbers again, the other `_*.pxi` use

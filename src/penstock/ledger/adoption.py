@@ -4,7 +4,7 @@ A task of a data pipeline writes messages into segments of its own, in a folder 
 holder of the ledger then puts them behind the last entry, by changing their headers and names.
 
 All or none: several segments need several renames. So that no crash shows a part of them, an empty
-*cover* first takes the name of the first one. Its header says "I stand for all seqs up to E", so
+*cover* first takes the name of the first one. Its header says that it covers all seqs up to E, so
 opening ignores and removes the files behind it. When all others are in place, the first segment is
 renamed over the cover: that one rename is the commit. Before the cover is made, `queue.json`
 records the seqs up to E as used, so that they are not used again after a crash.

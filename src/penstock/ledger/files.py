@@ -37,7 +37,7 @@ class Mapping(Protocol):
 
 
 class Files(Protocol):
-    """The file operations that the ledger needs, no more."""
+    """The file operations that the ledger needs."""
 
     def open(self, path: str, mode: OpenMode) -> int:
         """Open an existing file ("read", "write") or make a new one ("create", exclusively)."""
@@ -47,10 +47,10 @@ class Files(Protocol):
     def size(self, fd: int) -> int: ...
 
     def pread(self, fd: int, length: int, offset: int) -> bytes:
-        """At most `length` bytes; fewer at the end of the file."""
+        """Return up to `length` bytes; fewer only at the end of the file."""
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
-        """Write some of the data and tell how much: the caller loops."""
+        """Write some of the data and return the number of bytes: the caller loops."""
 
     def truncate(self, fd: int, size: int) -> None: ...
 
@@ -58,25 +58,27 @@ class Files(Protocol):
         """Make content and size durable."""
 
     def write_again(self, fd: int, offset: int) -> None:
-        """Write what the file holds from `offset` on to the disk, where it need not be though the
-        system takes it for written: after an fdatasync that failed. To be synced as ever."""
+        """Write the content from `offset` on again, for use after an fdatasync that failed.
+
+        The system may then take pages for written that are not on disk. Call fdatasync afterwards.
+        """
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
-        """Have the system begin to write a range out, so that a later sync is short. A hint."""
+        """Hint: start writing a range to disk, so that a later sync is short."""
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
-        """The first `size` bytes as shared memory; the file must be that large."""
+        """Return the first `size` bytes as shared memory. The file must be that large."""
 
     def make_directory(self, path: str) -> None:
         """Make it; nothing happens where there is one. The parent must exist."""
 
     def names(self, path: str) -> list[str]:
-        """What is in a directory, sorted."""
+        """Return the names in a directory, sorted."""
 
     def exists(self, path: str) -> bool: ...
 
     def rename(self, source: str, target: str) -> None:
-        """Atomically, replacing the target."""
+        """Rename atomically, replacing the target."""
 
     def unlink(self, path: str) -> None: ...
 
@@ -90,19 +92,19 @@ class Files(Protocol):
         """Lock an open file exclusively, for as long as it is open; False if it is locked."""
 
     def free_bytes(self, path: str) -> int:
-        """What an ordinary user may still write on the file system of `path`."""
+        """Return how much an ordinary user may still write on the file system of `path`."""
 
     def file_system(self, path: str) -> str:
-        """The type of the file system that holds `path`, as the system names it; "" if unknown."""
+        """Return the name of the type of `path`'s file system; "" if unknown."""
 
     def join(self, directory: str, name: str) -> str:
-        """The path of a name in a directory; the name must be a plain one."""
+        """Return the path of a plain name in a directory."""
 
     def holder_name(self) -> tuple[int, str]:
         """Process id and host name, for the lock's error message."""
 
     def random_identity(self) -> int:
-        """32 random bits, by which to know a queue."""
+        """Return 32 random bits to identify a queue."""
 
 
 class _OsMapping:

@@ -65,7 +65,7 @@ class FileNode:
         self._blocks, self.size = blocks, size
 
     def view(self, size: int, room_bytes: int) -> memoryview:
-        """The first bytes as shared memory, with room for the file to grow behind them."""
+        """Return the first bytes as shared memory, with room for the file to grow."""
         if self._room_bytes == 0:
             room_bytes = max(room_bytes, self.size)
             backing: Backing
@@ -79,7 +79,7 @@ class FileNode:
         return memoryview(self._backing)[:size]
 
     def is_viewed(self) -> bool:
-        """Whether someone may still hold a view of its memory."""
+        """Return whether a view of its memory may still be in use."""
         if self._room_bytes == 0:
             return False
         if not isinstance(self._backing, bytearray):
@@ -132,18 +132,18 @@ class Image:
     directories: dict[int, dict[str, int]] = field(default_factory=lambda: {ROOT: {}})
 
     def key(self) -> Hashable:
-        """Equal for images in which all is the same."""
+        """Return a key that is equal for equal images."""
         directories = (
             (number, *sorted(entries.items())) for number, entries in self.directories.items()
         )
         return tuple(directories), tuple(self.files.items())
 
     def top(self) -> int:
-        """The highest number in use, which a new node must not take."""
+        """Return the highest node number in use."""
         return max((*self.files, *self.directories))
 
     def tree(self) -> DirectoryNode:
-        """Fresh nodes for all that can be reached from the root; contents are shared."""
+        """Return new nodes for everything below the root. Contents are shared."""
         return self._directory(ROOT, {})
 
     def _directory(self, number: int, made: dict[int, FileNode]) -> DirectoryNode:
@@ -159,7 +159,7 @@ class Image:
 
 
 def image_of(root: DirectoryNode) -> Image:
-    """The opposite of `Image.tree`."""
+    """Return the image of a tree: the reverse of `Image.tree`."""
     image = Image(directories={})
     waiting = [root]
     while waiting:
@@ -176,5 +176,5 @@ def image_of(root: DirectoryNode) -> Image:
 
 
 def blocks_between(start: int, end: int) -> range:
-    """The numbers of the blocks that hold the bytes from `start` up to `end`."""
+    """Return the numbers of the blocks that hold the bytes [start, end)."""
     return range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES))

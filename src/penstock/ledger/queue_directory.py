@@ -52,8 +52,8 @@ def check_location(root: Folder, *, create: bool, network_too: bool) -> None:
     kind = root.files.file_system(root.path)
     if kind in _NETWORK_FILE_SYSTEMS and not network_too:
         raise RefusedFileSystem(
-            f"{root.path} is on a network file system ({kind}), where locks and syncs cannot be "
-            f"relied upon. Use a local disk, or set allow_network_file_system=True."
+            f"{root.path} is on a network file system ({kind}), where locks and syncs are not "
+            f"reliable. Use a local disk, or set allow_network_file_system=True."
         )
 
 

@@ -85,12 +85,12 @@ def segment_name(base_seq: int) -> str:
 
 
 def index_name(base_seq: int) -> str:
-    """The sparse index beside the segment."""
+    """Return the name of a segment's sparse index."""
     return f"{base_seq:020d}{_INDEX_SUFFIX}"
 
 
 def base_seq_of(name: str, suffix: str = _SUFFIX) -> int | None:
-    """The base seq in a segment's name; None where the name is not one of ours."""
+    """Return the base seq in a segment's name; None if it is not a segment's name."""
     stem = name.removesuffix(suffix)
     if stem == name or len(stem) != 20 or not (stem.isascii() and stem.isdigit()):
         return None

@@ -1,4 +1,4 @@
-"""What can be set about the files of a queue."""
+"""The settings of a queue's files."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

@@ -1,7 +1,7 @@
 """Disk space: refuse messages early, and keep room for what must still be written.
 
-Below the floor new messages are refused, while events (acks above all) go on. Should the disk be
-full to the last block all the same, a ballast file is given back to make room for them.
+Below the floor new messages are refused, while events such as acks are still written. If the disk
+is full anyway, a ballast file is deleted to make room for them.
 """
 
 from collections.abc import Callable
@@ -34,8 +34,8 @@ class Space:
         if free - size < self._floor:
             raise DiskFull(
                 f"{self._root.path}: {free / MIB:.1f} MB are free and {self._floor / MIB:.1f} MB "
-                f"are kept free (min_free_bytes), so new messages are refused; acks go on. "
-                f"Free some space: publishing goes on by itself."
+                f"are kept free (min_free_bytes), so new messages are refused; acks still work. "
+                f"Free some space: publishing resumes by itself."
             )
         if log_bytes >= _BALLAST_FROM_BYTES and free - size - self._reserve >= self._floor:
             self._fill_ballast()

@@ -132,7 +132,7 @@ def _check_columns(found: Columns, settings: QueueSettings) -> None:
     longest = _longest(buffers["payload.offsets"])
     if longest > settings.max_payload_bytes:
         raise PayloadTooLarge(
-            f"a staged payload has {longest} bytes; the most is {settings.max_payload_bytes} "
+            f"a staged payload has {longest} bytes; the maximum is {settings.max_payload_bytes} "
             f"(max_payload_bytes)"
         )
     if _longest(buffers["key.offsets"]) > MAX_KEY_BYTES:
@@ -160,11 +160,11 @@ def _are_texts(data: bytearray, offsets: bytearray) -> bool:
 def _check_attributes(buffers: "dict[str, bytearray]") -> None:
     tags, values = buffers["attributes.tags"], buffers["attributes.values"]
     if tags.translate(None, bytes(_FITS)):
-        raise InvalidInput("a staged message has attributes that only the queue itself gives")
+        raise InvalidInput("a staged message has attributes that only the queue may set")
     starts = _numbers(buffers["attributes.values.offsets"])
     for tag, first, end in zip(tags, starts, starts[1:], strict=False):
         if not _FITS[tag](values[first:end]):
-            raise InvalidInput(f"attribute {tag} of a staged message is not what it must be")
+            raise InvalidInput(f"attribute {tag} of a staged message has an invalid value")
 
 
 def _is_short_text(value: bytearray) -> bool:

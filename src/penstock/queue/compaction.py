@@ -314,7 +314,7 @@ def note_archived(root: Folder, identity: int, upto: int, *, next_seq: int) -> N
     """Note durably that all messages below a seq are archived. The seq never decreases."""
     if not 1 <= upto <= next_seq:
         raise InvalidInput(
-            f"seqs below {upto} are said to be archived; the next one to be written is {next_seq}"
+            f"cannot note seqs below {upto} as archived: the next seq to be written is {next_seq}"
         )
     if upto <= archived_upto(root, identity):
         return

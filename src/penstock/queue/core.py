@@ -1,4 +1,4 @@
-"""The heart of an open queue: state, logs, lock and clock, and the one way to change them.
+"""The core of an open queue: state, logs, lock and clock, and the only way to change them.
 
     events = decide(state, command, now)      # decisions.py, called by the behaviours
     log.append(events); state.apply(events)   # `record`, under the lock
@@ -322,7 +322,7 @@ class QueueCore:
         return int.from_bytes(own, "little") if own else self.settings.max_attempts
 
     def published_ns(self, seq: int) -> int:
-        """Return when a message was published; 0 if it is gone, so that it is found first."""
+        """Return when a message was published; 0 if it was removed, so that it sorts first."""
         try:
             return self.reader.look(seq).timestamp_ns
         except EntryGone:

@@ -1,4 +1,4 @@
-"""Delivering: lease messages or dead letters, or take messages for good."""
+"""Delivering: lease messages or dead letters, or take messages without a lease."""
 
 from collections.abc import Sequence
 

@@ -127,7 +127,7 @@ def _payload(payload: Payload, max_bytes: int) -> bytes:
         )
     if len(payload) > max_bytes:
         raise PayloadTooLarge(
-            f"the payload has {len(payload)} bytes; the most is {max_bytes} (max_payload_bytes)"
+            f"the payload has {len(payload)} bytes; the maximum is {max_bytes} (max_payload_bytes)"
         )
     return bytes(payload)
 
@@ -162,7 +162,7 @@ def _text(name: str, text: str, max_bytes: int) -> bytes:
     except UnicodeEncodeError as error:
         raise InvalidInput(f"{name} is not valid text: {error.reason}") from None
     if len(data) > max_bytes:
-        raise TooLarge(f"{name} has {len(data)} bytes; the most is {max_bytes}")
+        raise TooLarge(f"{name} has {len(data)} bytes; the maximum is {max_bytes}")
     return data
 
 
@@ -176,7 +176,7 @@ def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
     if not isinstance(headers, Mapping):
         raise InvalidInput(f"headers are a mapping of text to text, not {type(headers).__name__}")
     if len(headers) > MAX_HEADERS:
-        raise TooLarge(f"{len(headers)} headers; the most is {MAX_HEADERS}")
+        raise TooLarge(f"{len(headers)} headers; the maximum is {MAX_HEADERS}")
     total = 0
     for name, value in headers.items():
         total += len(_text("a header name", name, MAX_HEADERS_BYTES))
@@ -184,5 +184,5 @@ def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
         if not name or any(bad in name for bad in "\r\n\0"):
             raise InvalidInput(f"header name {name!r} is empty or has a line break or NUL in it")
     if total > MAX_HEADERS_BYTES:
-        raise TooLarge(f"the headers have {total} bytes; the most is {MAX_HEADERS_BYTES}")
+        raise TooLarge(f"the headers have {total} bytes; the maximum is {MAX_HEADERS_BYTES}")
     return dict(headers)

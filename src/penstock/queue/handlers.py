@@ -1,7 +1,7 @@
-"""Handlers: what may be one, and whether a call of one did its work.
+"""Handlers: which functions may be one, and whether a call of one did its work.
 
-Calling a coroutine or generator function runs nothing of it. Taken for a plain function, its
-messages would be acked without having been handled.
+Calling a coroutine or generator function does not run its body. If it were used as a plain
+function, its messages would be acked without having been handled.
 """
 
 from collections.abc import Callable

@@ -110,7 +110,7 @@ class MetricsCollector(Protocol):
     """An object that `penstock.open(…, metrics=collector)` reports each operation to."""
 
     def observe(self, operation: str, duration_s: float, outcome: str, count: int) -> None:
-        """Take note of an operation that is over, in the thread or task of its caller.
+        """Record a finished operation, in the thread or task of its caller.
 
         `operation` is the name of the method. `outcome` is "ok", or the name of the exception.
         `count` is the number of messages; 0 if it failed.

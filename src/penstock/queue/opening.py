@@ -78,7 +78,7 @@ def check_directory_options(read_only: bool, settings: Mapping[str, object]) -> 
     """Raise InvalidInput if settings are given that would not be stored."""
     if read_only and settings:
         raise InvalidInput(
-            f"read_only changes nothing, so that {', '.join(settings)} would not be stored: give "
+            f"read_only changes nothing, so {', '.join(settings)} would not be stored: give "
             f"settings to the writer"
         )
 

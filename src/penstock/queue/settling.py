@@ -69,7 +69,7 @@ class Settling:
             core.record([event])
         except LedgerStopped:
             raise
-        except LedgerError:  # no room, or too many open files: the ack counts all the same
+        except LedgerError:  # no room, or too many open files: the ack counts anyway
             timestamp_ns = core.ledger.messages.last_timestamp_ns
             core.state.apply(event.recorded(timestamp_ns, next_event_seq))
         return [published.id for published in answers]
@@ -119,7 +119,7 @@ class Settling:
             core.record(decide_settle(EventType.RELEASED, self._held(leased)))
 
     def give_back(self, leased: Iterable[LeasedMessage]) -> None:
-        """Release messages that nobody was handed. Pass over those whose lease ran out."""
+        """Release messages that were not handed out. Ignore those whose lease has ended."""
         leased = list(leased)
         if not leased:
             return
@@ -133,7 +133,7 @@ class Settling:
                     pass  # it is delivered again in any case
 
     def release_of(self, holder: str, group_name: str) -> int:
-        """Release all messages of a holder that is gone. Return their number."""
+        """Release all messages of a holder that disconnected. Return their number."""
         core = self._core
         holder = as_written("holder", holder)
         with core.lock, core.change:

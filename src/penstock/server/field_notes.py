@@ -1,7 +1,7 @@
-"""What the fields of requests and answers mean, with an example of each, for /openapi.json and
-/docs. A test sees to it that no field is left out, and that the examples are what the code reads.
+"""Descriptions and examples of the fields of requests and answers, for /openapi.json and /docs.
 
-A field means the same wherever it has the same name; where it does not, its struct is named too.
+A test checks that every field has one and that the code accepts the examples. Fields of the same
+name share a description, unless the name of the struct is given too.
 """
 
 from typing import Any, NamedTuple

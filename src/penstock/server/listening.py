@@ -61,11 +61,11 @@ def refuse_public_without_keys(settings: ServerSettings, *, keys_required: bool)
     try:
         addresses = [address for _, address in _addresses(settings.host, settings.port)]
     except OSError as error:
-        raise InvalidInput(f"{settings.host!r} is no address: {error.strerror}") from None
+        raise InvalidInput(f"{settings.host!r} is not an address: {error.strerror}") from None
     if not all(ip_address(address.partition("%")[0]).is_loopback for address in addresses):
         raise InvalidInput(
             f"{settings.host} can be reached from other machines, and there are no API keys: make "
-            f"one with `penstock keys create`, listen on 127.0.0.1, or say --insecure"
+            f"one with `penstock keys create`, listen on 127.0.0.1, or use --insecure"
         )
 
 

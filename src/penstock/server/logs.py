@@ -1,4 +1,4 @@
-"""Logs: text on a terminal, else a line of JSON an event. Payloads and secrets are never logged."""
+"""Logs: text on a terminal, else one JSON line per event. Payloads and secrets are never logged."""
 
 import json
 import logging

@@ -1,4 +1,4 @@
-"""What can be set about a server. `docs/server.md` lists it; a test compares the two."""
+"""The settings of a server. `docs/server.md` lists them; a test compares the two."""
 
 import ipaddress
 import os

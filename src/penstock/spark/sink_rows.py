@@ -201,8 +201,8 @@ def _headers(headers: list[tuple[str, str | None]]) -> dict[str, str]:
         pairs[name] = value
     if len(pairs) > MAX_HEADERS or total > MAX_HEADERS_BYTES:
         raise TooLarge(
-            f"a row has {len(pairs)} headers of {total} bytes; the most is {MAX_HEADERS} headers "
-            f"of {MAX_HEADERS_BYTES} bytes"
+            f"a row has {len(pairs)} headers of {total} bytes; the maximum is {MAX_HEADERS} "
+            f"headers of {MAX_HEADERS_BYTES} bytes"
         )
     return pairs
 

@@ -269,9 +269,9 @@ class _RunningCall:
             return True
 
     def interrupt(self, error: type[BaseException]) -> None:
-        """Python raises it when the thread next runs Python code; a call into C goes on first.
+        """Raise an exception in the thread, when it next runs Python code.
 
-        Not while the thread is inside a queue: then it is tried again until it is not. In the loop.
+        While the thread is inside a call of a queue, this is postponed. Called in the event loop.
         """
         self._early = error
         self._try_to_interrupt(error, _AGAIN_S)

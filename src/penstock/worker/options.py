@@ -1,4 +1,4 @@
-"""The options of a worker. `docs/worker.md` lists it; a test compares the two."""
+"""The options of a worker. `docs/worker.md` lists them; a test compares the two."""
 
 from dataclasses import dataclass
 

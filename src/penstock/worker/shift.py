@@ -57,7 +57,7 @@ class _Ahead:
         self._call_bytes = 0.0
 
     def ended(self, call_s: float, call_bytes: int) -> None:
-        """Take note of a call."""
+        """Record the duration and size of a call."""
         if self._call_s is None:
             self._call_s, self._call_bytes = call_s, call_bytes
         self._call_s += _NEWEST * (call_s - self._call_s)
@@ -105,7 +105,7 @@ class Shift:
     async def work(self) -> None:
         """Work until a stop, or until no message came for `idle_s`.
 
-        Calls that have begun are finished and settled first, also if leasing fails for good.
+        Calls that have begun are finished and settled first, also if leasing fails permanently.
         """
         options, button = self._options, self._button
         log.info(

@@ -174,7 +174,7 @@ def test_a_mapping_has_a_limited_number_of_bytes() -> None:
     body = b'{"labels":{"a":"%b"}}'
     longest = b"x" * (MAX_MAPPING_BYTES - len(b'{"a":""}'))
     assert OPEN.read(body % longest).labels == {"a": longest.decode()}
-    with pytest.raises(InvalidInput, match=r"the most is 1048576 - at `\$\.labels`"):
+    with pytest.raises(InvalidInput, match=r"the maximum is 1048576 - at `\$\.labels`"):
         OPEN.read(body % (longest + b"x"))
 
 

@@ -68,7 +68,7 @@ class Layout:
         return any(self._folder(one).has(_NAMESPACE_FILE) or self.queues(one) for one in spaces)
 
     def announce(self, clock: Clock, url: str) -> None:
-        """Say in the LOCK where this broker is reached."""
+        """Write the URL of this broker into the LOCK file."""
         self._lock.announce(clock, url)
 
     def close(self) -> None:
@@ -77,7 +77,7 @@ class Layout:
     # -- namespaces --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[NamespaceInfo]:
-        """All that are there, by name."""
+        """Return all namespaces, sorted by name."""
         return [self._namespace(name) for name in self._names_in(self._root, "namespace")]
 
     def _namespace(self, name: str) -> NamespaceInfo:
@@ -96,8 +96,8 @@ class Layout:
             return NamespaceInfo(name, 0, {})  # queues that were put there by hand
         except (ValueError, KeyError, TypeError) as error:
             raise LedgerError(
-                f"{folder.file(_NAMESPACE_FILE)} cannot be read ({error!r}): mend it, or remove it "
-                f"to go on with the defaults"
+                f"{folder.file(_NAMESPACE_FILE)} cannot be read ({error!r}): repair it, or "
+                f"remove it to use the defaults"
             ) from None
 
     def save_namespace(self, namespace: NamespaceInfo) -> None:
@@ -118,8 +118,10 @@ class Layout:
     # -- queues ------------------------------------------------------------------------------------
 
     def queues(self, namespace: str) -> list[QueueName]:
-        """Those of a namespace, by name. One whose making was cut off is not there: it has no
-        settings yet, and would go on with others than it was to have."""
+        """Return the queues of a namespace, sorted by name.
+
+        A queue whose creation was interrupted has no settings yet and is not listed.
+        """
         found = [
             QueueName(namespace, name) for name in self._names_in(self._folder(namespace), "queue")
         ]
@@ -135,7 +137,7 @@ class Layout:
         self._throw_away(self._folder(queue.namespace), directory_of(queue.name))
 
     def _throw_away(self, folder: Folder, directory: str) -> None:
-        """Out of sight in one step; a crash later leaves only rubbish to be removed."""
+        """Move a directory to the trash in one step. After a crash, the trash is emptied."""
         target = self._trash.child(secrets.token_hex(8))
         folder.files.rename(folder.child(directory).path, target.path)
         folder.sync()
@@ -148,7 +150,7 @@ class Layout:
         self._trash.sync()
 
     def _names_in(self, folder: Folder, what: str) -> list[str]:
-        """The names whose directories are in a folder, in order; what else is there is left out."""
+        """Return the valid names that have a directory in a folder, sorted."""
         found = []
         for directory in folder.names():
             name = name_of_directory(directory)
@@ -170,7 +172,7 @@ class Layout:
             return None
 
     def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool:
-        """Replace a document if it still holds `old`; None stands for no document.
+        """Replace a document if it still holds `old`; None means no document.
 
         The command line changes documents beside the broker, so that each change holds a lock.
         """

@@ -572,7 +572,7 @@ class _NotHere:
     """Refuses to settle a leased message itself: a broker settles by receipt."""
 
     def ack(self, leased: LeasedMessage, /) -> None:
-        raise TypeError("settle it with Broker.settle and its receipt")
+        raise TypeError("settle it by its receipt, with Broker.settle")
 
     def nack(self, leased: LeasedMessage, /, reason: str = "") -> None:
-        raise TypeError("settle it with Broker.settle and its receipt")
+        raise TypeError("settle it by its receipt, with Broker.settle")

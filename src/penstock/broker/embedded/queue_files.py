@@ -104,11 +104,11 @@ class QueueFiles:
         check_segment_name(name)
         if len(data) > MAX_RANGE_BYTES:
             raise TooLarge(
-                f"{len(data)} bytes of a segment were sent; the most at a time is {MAX_RANGE_BYTES}"
+                f"{len(data)} bytes of a segment; the maximum of one call is {MAX_RANGE_BYTES}"
             )
         if not 0 <= offset <= MAX_STAGED_SEGMENT_BYTES - len(data):
             raise TooLarge(
-                f"the part is to lie at {offset}; a segment has at most "
+                f"the part would end at {offset + len(data)}; a segment has at most "
                 f"{MAX_STAGED_SEGMENT_BYTES} bytes"
             )
         if self._adopted[folder]:
@@ -158,7 +158,7 @@ class QueueFiles:
     ) -> Future[Adoption]:
         transaction = None if app is None else check_transaction(app, version)
         if len(staged) > MAX_STAGED_SEGMENTS:
-            raise TooLarge(f"{len(staged)} segments; the most of a job is {MAX_STAGED_SEGMENTS}")
+            raise TooLarge(f"{len(staged)} segments; the maximum of a job is {MAX_STAGED_SEGMENTS}")
         folders = {one.folder for one in staged}
         for folder in folders:
             if self._written[folder] or self._adopted[folder]:
@@ -187,7 +187,7 @@ _NEVER_NS = (1 << 63) - 1
 
 
 def _list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
-    """What is there, all of it durable: what is not yet is synced first, whatever the policy."""
+    """Return the segments of the queue. Sync first, so that all of them are durable."""
     ledger = core.ledger
     ledger.check_open()
     if time_ns is not None:
@@ -243,7 +243,7 @@ def _folder(core: QueueCore) -> Folder:
 def _read_segment(
     core: QueueCore, log: LogName, base: int, start: int, end: int | None
 ) -> SegmentBytes:
-    """The bytes [start, end) of a segment or snapshot; without an end, up to where it ends."""
+    """Return the bytes [start, end) of a segment or snapshot. Without `end`: up to its end."""
     core.ledger.check_open()
     if log == "snapshots":
         return SegmentBytes(b"", _read(core, log, snapshot_name(base), start, end, None)[1])
@@ -277,19 +277,18 @@ def _checked(name: str, start: int, end: int | None, size: int) -> tuple[int, in
     end = size if end is None else end
     if not 0 <= start <= end <= size:
         raise InvalidInput(
-            f"bytes {start} to {end} of {name} were asked for, which has {size} bytes that may be "
-            f"read: ask for a part of these"
+            f"cannot read bytes {start} to {end} of {name}: only {size} bytes can be read"
         )
     if end - start > MAX_RANGE_BYTES:
         raise TooLarge(
-            f"bytes {start} to {end} of {name} are {end - start}; the most of one call is "
-            f"{MAX_RANGE_BYTES}: ask for them one after another"
+            f"bytes {start} to {end} of {name} are {end - start} bytes; the maximum of one call is "
+            f"{MAX_RANGE_BYTES}: read them in several calls"
         )
     return start, end
 
 
 def _read_index(core: QueueCore, log: LogName, base: int) -> bytes:
-    """The sparse index of a segment, as its file has it, up to now."""
+    """Return the sparse index of a segment up to now, in the format of its file."""
     core.ledger.check_open()
     if log == "snapshots":
         raise InvalidInput("a snapshot has no index")

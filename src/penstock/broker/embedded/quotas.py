@@ -24,7 +24,7 @@ class Quotas:
     """The namespaces of a store, and the bytes of those that have been asked for."""
 
     def __init__(self, clock: Clock, sizes_of: Callable[[str], dict[QueueName, int]]) -> None:
-        """`sizes_of` adds up anew: it returns the queues of a namespace and their sizes."""
+        """`sizes_of` returns the queues of a namespace with their sizes, counted anew."""
         self._clock = clock
         self._sizes_of = sizes_of
         self.namespaces: dict[str, NamespaceInfo] = {}

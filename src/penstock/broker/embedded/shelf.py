@@ -185,7 +185,7 @@ class Shelf:
 
     def check_absent(self, queue: QueueName) -> None:
         if queue in self._bytes:
-            raise AlreadyExists(f"there is a queue {queue} already")
+            raise AlreadyExists(f"queue {queue} exists already")
 
     def _check_there(self, queue: QueueName) -> None:
         if queue not in self._bytes:

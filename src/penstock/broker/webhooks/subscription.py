@@ -192,5 +192,5 @@ def _by_id(document: bytes | None) -> dict[str, Subscription]:
     except (ValueError, TypeError, KeyError, AttributeError, PenstockError) as error:
         raise CorruptLedger(
             f"the broker's document {DOCUMENT} cannot be read ({type(error).__name__}: {error}): "
-            f"mend it, or move it away to begin anew, and start again"
+            f"repair it, or move it away to start without webhooks, and restart"
         ) from None

@@ -1,1 +1,1 @@
-"""The interfaces of other queues, for clients that exist for them. A dialect only translates."""
+"""HTTP interfaces of other queues, for their existing clients. A dialect only translates."""

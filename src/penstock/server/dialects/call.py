@@ -1,4 +1,4 @@
-"""What the dialects share: bodies by shapes, counts in queries, and how a lease is settled."""
+"""Shared by the dialects: decode bodies, read counts from queries, settle a lease."""
 
 import re
 from collections.abc import Callable, Sequence
@@ -20,7 +20,7 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}", re.ASCII)
 
 
 def count(call: Call, name: str, default: _T, most: int) -> int | _T:
-    """Return a count of the query, at most `most`; `default` if it is none or not above 0."""
+    """Return a count in the query, at most `most`; `default` if it is missing or not above 0."""
     if not call.query_string:
         return default
     pairs = parse_qsl(call.query_string.decode("latin-1"), keep_blank_values=True)
@@ -31,7 +31,7 @@ def count(call: Call, name: str, default: _T, most: int) -> int | _T:
 
 
 async def read(call: Call, shape: Shape[_S], default: _S | None = None) -> _S:
-    """Return the JSON of the body, whatever its content type. With a default, it may be empty."""
+    """Decode a JSON body of any content type. An empty body gives the default, if there is one."""
     body = call.body
     if default is not None and not body.strip():
         return default
@@ -41,7 +41,7 @@ async def read(call: Call, shape: Shape[_S], default: _S | None = None) -> _S:
 def settle(
     call: Call, settlement: Settlement, make: Callable[[Call, Sequence[Outcome]], Answer]
 ) -> Answer:
-    """Settle one lease, and make an answer of it by `check_settled`."""
+    """Settle one lease. Raise an error if it was not settled; see `check_settled`."""
     return call.when_done(call.broker.settle(call.caller, [settlement], call), make)
 
 

@@ -25,7 +25,7 @@ from penstock.server.dialects.epochqueue_catalogue import (
     MOST_RETRIES,
     QUEUE,
     dead_queue_of,
-    made_queue,
+    ensure_queue,
 )
 from penstock.server.dialects.json_bodies import Shape
 from penstock.server.off_loop import to_base64
@@ -64,7 +64,7 @@ def _publish_now(call: Call, message: NewMessage) -> Answer:
 
 
 async def _make_and_publish(call: Call, message: NewMessage) -> Answer:
-    await made_queue(call.broker, call.caller, Verb.PUBLISH, call.queue)
+    await ensure_queue(call.broker, call.caller, Verb.PUBLISH, call.queue)
     return _publish_now(call, message)
 
 
@@ -88,7 +88,7 @@ async def _publish_batch(call: Call, messages: list[NewMessage]) -> Reply:
     if not messages:
         call.broker.admit(call.caller, Verb.PUBLISH, call.queue.namespace)
         return json({"ids": []}, 201)
-    queue = await made_queue(call.broker, call.caller, Verb.PUBLISH, call.queue)
+    queue = await ensure_queue(call.broker, call.caller, Verb.PUBLISH, call.queue)
     published = await call.broker.publish(call.caller, queue, messages)
     return json({"ids": [one.id for one in published]}, 201)
 
@@ -110,7 +110,7 @@ def lease(call: Call) -> Any:
 
 
 async def _make_and_lease(call: Call, n: int) -> Answer:
-    queue = await made_queue(call.broker, call.caller, Verb.CONSUME, call.queue)
+    queue = await ensure_queue(call.broker, call.caller, Verb.CONSUME, call.queue)
     if n > 1:  # max_batch_size bounds what a consumer gets as well
         n = min(n, (await call.broker.queue_info(INSIDE, queue)).settings.max_batch)
     return _lease(call, n)
@@ -190,9 +190,9 @@ def _new_message(call: Call, body: MessageBody, path: str) -> NewMessage:
 
 
 def _payload(body: str) -> bytes:
-    """The bytes of standard base64, line breaks passed over; of anything else the text itself.
+    """Return the decoded bytes of standard base64, ignoring line breaks; else the text itself.
 
-    Base64 for URLs, or without its padding, is text: `order_42` would be both.
+    URL-safe base64, or base64 without padding, is taken as text: `order_42` could be either.
     """
     try:
         return binascii.a2b_base64(body.replace("\r", "").replace("\n", ""), strict_mode=True)
@@ -201,7 +201,7 @@ def _payload(body: str) -> bytes:
 
 
 def _attempts(max_retries: int) -> int | None:
-    """N failed attempts make a message dead; 0: as many as the queue says; below: hardly ever."""
+    """Return the attempts until a message is dead. 0: the queue's setting; below: the maximum."""
     if max_retries == 0:
         return None
     return MOST_RETRIES if max_retries < 0 else min(max_retries, MOST_RETRIES)
@@ -209,7 +209,9 @@ def _attempts(max_retries: int) -> int | None:
 
 def _check_metadata(metadata: dict[str, str], path: str) -> None:
     if len(metadata) > MOST_KEYS:
-        raise InvalidInput(f"there are {len(metadata)} keys; {MOST_KEYS} may be - at `{path}`")
+        raise InvalidInput(
+            f"there are {len(metadata)} keys; the maximum is {MOST_KEYS} - at `{path}`"
+        )
     for key, value in metadata.items():
         if not 1 <= len(key.encode()) <= MOST_KEY_BYTES:
             raise InvalidInput(f"a key has 1 to {MOST_KEY_BYTES} bytes - at `{path}`")
@@ -219,7 +221,7 @@ def _check_metadata(metadata: dict[str, str], path: str) -> None:
 
 # -- dead letters: leased and settled as messages are, or replayed ---------------------------------
 
-_LEASED, _REPLAYED = 10, 100  # where nothing is said
+_LEASED, _REPLAYED = 10, 100  # defaults
 _MOST_REPLAYED = 100_000
 
 
@@ -230,7 +232,7 @@ def lease_dead(call: Call) -> Answer:
 
 
 async def replay(call: Call) -> Reply:
-    """They are due now, with the same ids and all their attempts."""
+    """Redrive dead letters now, with the same ids and all attempts."""
     limit = count(call, "limit", _REPLAYED, _MOST_REPLAYED)
     replayed = await call.broker.run(call.caller, Redrive(limit=limit), call.queue)
     return json({"replayed": replayed})
@@ -251,7 +253,7 @@ async def subscribe(call: Call) -> Reply:
     body = await read(call, _body)
     made = await call.service.webhooks.create(
         call.caller,
-        await made_queue(call.broker, call.caller, Verb.CONSUME, call.queue),
+        await ensure_queue(call.broker, call.caller, Verb.CONSUME, call.queue),
         body.url,
         secret=body.secret or None,
         style=Style.EPOCHQUEUE,

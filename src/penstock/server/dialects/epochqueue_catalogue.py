@@ -1,6 +1,7 @@
 """EpochQueue's namespaces and queues, its health, and the counts of all queues.
 
-What is made here has a name that EpochQueue takes; what was made otherwise can be used as well.
+New namespaces and queues must have names that EpochQueue allows. Existing ones can be used with any
+name.
 """
 
 import re
@@ -27,7 +28,7 @@ NAMESPACE = "/namespaces/{namespace}"
 QUEUE = f"{NAMESPACE}/queues/{{queue}}"
 
 NEW_QUEUE: Mapping[str, Any] = {
-    "backoff_base_s": 0.0,  # what fails is ready again at once
+    "backoff_base_s": 0.0,  # a failed message is ready again at once
     "max_attempts": 5,
     "max_payload_bytes": 256 * 1024,
 }
@@ -43,7 +44,7 @@ class NamespaceBody(Struct, forbid_unknown_fields=True):
 
 
 class QueueBody(Struct, forbid_unknown_fields=True):
-    """A number that is not above 0 means the default."""
+    """The settings of a new queue. 0 and negative numbers mean the default."""
 
     visibility_timeout_ms: int = 0
     max_messages: int = 0
@@ -56,7 +57,7 @@ _queue = Shape(QueueBody, closed=True)
 
 
 def dead_queue_of(call: Call) -> QueueName | None:
-    """The queue whose dead letters the path names as `__dlq__<queue>`; None if it does not."""
+    """Return the queue of a path with `__dlq__<queue>`; None if the path is another."""
     name = call.path("queue")
     if not name.startswith(DEAD_VIEW_PREFIX):
         return None
@@ -71,8 +72,8 @@ def _check_own_name(what: str, name: str) -> None:
         )
 
 
-async def made_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueName) -> QueueName:
-    """The queue, made with what this dialect promises if it is not there and may be made."""
+async def ensure_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueName) -> QueueName:
+    """Return the queue. Create it with this dialect's settings if it does not exist."""
     if broker.has_queue(queue):
         return queue
     broker.admit(caller, verb, queue.namespace)
@@ -105,7 +106,7 @@ async def list_namespaces(call: Call) -> Reply:
 
 
 async def delete_namespace(call: Call) -> None:
-    """With its queues, if they are empty: no call for a namespace takes messages with it."""
+    """Delete a namespace and its queues. Raise NotEmpty if a queue has messages."""
     name = check_name("namespace", call.path("namespace"))
     await call.broker.delete_empty_namespace(call.caller, name)
 
@@ -128,7 +129,7 @@ async def create_queue(call: Call) -> Reply:
 
 
 async def list_queues(call: Call) -> Reply:
-    """None of a namespace that is not there."""
+    """List the queues of a namespace; none if it does not exist."""
     namespace = check_name("namespace", call.path("namespace"))
     try:
         found = call.broker.queues(call.caller, namespace)
@@ -163,7 +164,7 @@ async def health(call: Call) -> Reply:
 
 
 async def page(call: Call) -> Reply:
-    """A page past the end is the last one."""
+    """Return a page of counts. A page number past the end gives the last page."""
     limit = count(call, "limit", _PAGE, _MOST_ROWS)
     queues = call.broker.queues(call.caller)
     pages = max(-(-len(queues) // limit), 1)
@@ -197,7 +198,7 @@ async def summary(call: Call) -> Reply:
 async def _counted(
     broker: Broker, queues: Sequence[QueueName]
 ) -> AsyncIterator[tuple[QueueName, Stats]]:
-    """The counts of queues that the caller may read."""
+    """Yield the counts of each queue. The caller may read them."""
     for queue in queues:
         try:
             yield queue, await broker.run(INSIDE, GetStats(), queue)
@@ -219,12 +220,12 @@ def _row(queue: QueueName, stats: Stats) -> dict[str, object]:
 
 
 def _depth(stats: Stats) -> int:
-    """What is neither settled nor dead."""
+    """Return the number of messages that are neither settled nor dead."""
     return stats.ready + stats.parked + stats.leased + stats.scheduled
 
 
 def _duration(seconds: int) -> str:
-    """As EpochQueue writes it.
+    """Return a duration in EpochQueue's format.
 
     >>> _duration(3725), _duration(59)
     ('1h2m5s', '59s')

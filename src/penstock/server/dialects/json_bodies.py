@@ -1,8 +1,7 @@
-"""JSON bodies, read as the servers of these clients read them: into the fields of a struct.
+"""Decode JSON bodies into structs by the rules of the original servers of the dialects.
 
-Their rules, beside those of JSON: field names match in any case; of a field that is given twice the
-last counts; null is as good as not given. A `Raw` field keeps its bytes as they were sent, numbers
-of any size included, nested up to 10,000 deep.
+Field names match in any case. Of a repeated field the last one counts. A field that is null counts
+as missing. A `Raw` field keeps its bytes as sent: numbers of any size, up to 10,000 levels deep.
 """
 
 import json
@@ -57,7 +56,7 @@ class Shape(Generic[_T]):
         )
 
     def read(self, body: bytes, path: str = "$") -> _T:
-        """Return what an object says; InvalidInput tells what is wrong, and where."""
+        """Decode an object. Raise InvalidInput with the problem and its path."""
         if self._usual is not None and len(body) <= _USUAL_BYTES:
             try:
                 body.decode()
@@ -84,7 +83,7 @@ class Shape(Generic[_T]):
         return self._kind(**values)
 
     def read_array(self, body: bytes) -> list[_T]:
-        """Return what an array of such objects says."""
+        """Decode an array of such objects."""
         check_values(body)
         try:
             items = _array.decode(body)
@@ -100,7 +99,7 @@ class Shape(Generic[_T]):
         return _members(body)
 
     def _may_have_too_many(self, body: bytes) -> bool:
-        """Return False if there are surely no more than MAX_FIELDS: each has a colon of its own."""
+        """Return False if there cannot be more than MAX_FIELDS. Each field has a colon."""
         colons = body.count(b":")
         if colons <= MAX_FIELDS:
             return False
@@ -117,7 +116,7 @@ class Shape(Generic[_T]):
             return Raw(raw)
         if name in self._mappings and len(bytes(raw)) > MAX_MAPPING_BYTES:
             raise InvalidInput(
-                f"it has {len(bytes(raw))} bytes; the most is {MAX_MAPPING_BYTES} - "
+                f"it has {len(bytes(raw))} bytes; the maximum is {MAX_MAPPING_BYTES} - "
                 f"at `{path}.{name}`"
             )
         try:
@@ -125,12 +124,12 @@ class Shape(Generic[_T]):
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             said = re.sub(r" - at `\$?(.*)`", "", str(error))
             if "truncated" in said:  # no value ends too early here, so it is this
-                said = "half of a surrogate pair is no character"
+                said = "half of a surrogate pair is not a character"
             raise InvalidInput(f"{said} - at `{path}.{name}`") from None
 
 
 def is_json(data: bytes) -> bool:
-    """Is it one JSON value in UTF-8, nested no deeper than MAX_DEPTH?"""
+    """Return whether this is one JSON value in UTF-8, at most MAX_DEPTH levels deep."""
     try:
         _raw.decode(data)
         data.decode()
@@ -149,9 +148,9 @@ def is_json(data: bytes) -> bool:
 
 
 def _members(body: bytes) -> Mapping[str, Raw | bytes]:
-    """The members of an object, each as it was written; of a key that is there twice the last.
+    """Return the members of an object as bytes. Of a repeated key, the last one counts.
 
-    Keys that differ only in case come in the order of their last places.
+    Keys that differ only in case are in the order of their last occurrence.
     """
     _check_text(body)
     try:

@@ -18,7 +18,7 @@ _Counts = Sequence[tuple[QueueName, Stats]]
 
 
 class _Alias(NamedTuple):
-    """One series of each queue, read from its counts and those of its group main."""
+    """A metric with one series for each queue, from the counts of its group main."""
 
     name: str
     help: str
@@ -48,7 +48,7 @@ _RIVETQ_GAUGES = (
 
 
 class DialectMetrics:
-    """All of them, for the registry of a server."""
+    """All metrics of the dialects, for the registry of a server."""
 
     def __init__(
         self, broker: BrokerMetrics, http: HttpMetrics, *, are_wanted: Callable[[], bool]

@@ -1,8 +1,8 @@
 """The HTTP interface of RivetQ, in the namespace `default`.
 
-`tries` counts failed deliveries, so it is one less than our attempt. `max_retries` N means N
-attempts in all. Times are milliseconds. Numbers have the types of RivetQ's own server: what these
-cannot hold is refused; what they can, and we cannot, is bounded.
+`tries` counts failed deliveries, so it is one less than `attempt`. `max_retries` N means N attempts
+in total. Times are milliseconds. Numbers have the types of RivetQ's server: a number outside of its
+type is refused, and one that is too large for Penstock is lowered to the maximum.
 """
 
 from collections.abc import Sequence
@@ -149,14 +149,14 @@ async def list_queues(call: Call) -> Reply:
 
 
 async def set_rate_limit(call: Call) -> Reply:
-    """Both 0: no limit any more."""
+    """Set the rate limit of a queue. 0 for both fields removes it."""
     body = await read(call, _rate_limit)
     capacity, rate = min(body.capacity, _MOST_TOKENS), min(body.refill_rate, _MOST_TOKENS)
     if (body.capacity < 1 or body.refill_rate <= 0) and (body.capacity or body.refill_rate):
         raise InvalidInput(
             f"with capacity {body.capacity:g} and refill_rate {body.refill_rate:g} nothing could "
-            f"be published for ever: give a capacity from 1 and a refill_rate above 0, or 0 for "
-            f"both to have no limit"
+            f"ever be published: give a capacity of at least 1 and a refill_rate above 0, or 0 for "
+            f"both to remove the limit"
         )
     queue = call.queue
     changes = {"rate_per_s": rate, "rate_burst": capacity}
@@ -196,7 +196,7 @@ def _visibility_ms(body: LeaseBody) -> int:
 
 
 def _backoff_s(receipt: Receipt) -> float:
-    """RivetQ's own backoff, whatever the queue's is: doubled up to a minute, give or take 10 %."""
+    """Return RivetQ's backoff instead of the queue's: doubled up to a minute, with 10 % jitter."""
     seconds: float = min(0.1 * 2.0 ** min(receipt.attempt - 1, 64), 60.0)
     return seconds * (1 + (receipt.nonce % 2001 - 1000) / 10_000)
 
@@ -216,8 +216,10 @@ def _job(call: Call, leased: LeasedMessage) -> dict[str, Any]:
 
 
 def _payload(payload: bytes) -> Raw | str:
-    """The JSON as it was sent. What was published otherwise and is no JSON arrives as text, or as
-    base64 if it is no text either: it must not break the answer for its neighbours."""
+    """Return a payload as it is if it is JSON, else as text, else as base64.
+
+    Messages published through other interfaces need not be JSON.
+    """
     if is_json(payload):
         return Raw(payload)
     try:

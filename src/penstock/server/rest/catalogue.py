@@ -137,7 +137,7 @@ async def put_queue(call: Call) -> Answer:
         other = sorted(name for name, value in settings.items() if there[name] != value)
         if other:
             raise AlreadyExists(
-                f"there is a queue {queue} with other settings ({', '.join(other)}): "
+                f"queue {queue} exists with other settings ({', '.join(other)}): "
                 f"change the queue instead of creating it"
             ) from None
         return _queue_answer(info)

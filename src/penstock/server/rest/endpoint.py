@@ -31,7 +31,7 @@ class Endpoint(NamedTuple):
     method: str
     path: str
     handler: Callable[[Call], Any]  # see `penstock.server.call`
-    verb: Verb | None  # that the caller's key must be good for; None: no key is needed
+    verb: Verb | None  # that the caller's key must allow; None: no key is needed
     answer: Any = None  # the type of the answer, or a tuple of some; None: there is none
     status: int = 200
     body: Any = None  # the type of the body; None: there is none

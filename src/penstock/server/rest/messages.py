@@ -64,7 +64,7 @@ async def _peek(call: Call) -> Answer:
     """Return the messages that would be delivered next, in that order."""
     for name in ("state", "key", "since", "until", "text", "cursor"):
         if call.query.text(name) is not None:
-            raise InvalidInput(f"order=delivery shows what comes next: {name} does not go with it")
+            raise InvalidInput(f"order=delivery cannot be combined with {name}")
     peek = Peek(limit_of(call), group=group_of(call))
     rows = await call.broker.run(call.caller, peek, call.queue)
     b64 = wants_b64(call)

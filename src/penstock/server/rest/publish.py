@@ -193,7 +193,7 @@ def read_raw_message(
     """
     if media_type(content_type) == FORM:
         raise NotJson(
-            f"the content type is {FORM}, as curl says by itself: send "
+            f"the content type is {FORM}, which curl sends by default: send "
             f"-H 'Content-Type: {JSON}' with a message in JSON, or "
             f"-H 'Content-Type: application/octet-stream' --data-binary with a payload as it is"
         )

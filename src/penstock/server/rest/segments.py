@@ -152,7 +152,7 @@ def _log(call: Call) -> LogName:
 def _base(call: Call) -> int:
     base = call.path("base")
     if not (base.isascii() and base.isdigit() and len(base) <= 20 and int(base) <= _MOST):
-        raise InvalidInput(f"{base[:64]!r} is no seq: a segment is named by its first one")
+        raise InvalidInput(f"{base[:64]!r} is not a seq: a segment is named by its first one")
     return int(base)
 
 

@@ -1,7 +1,6 @@
-"""What requests and answers of the native interface say. In a request, a field that is not here is
-refused.
+"""Requests and answers of the native interface. Unknown fields of a request are refused.
 
-The OpenAPI document is generated from these. Units: `_s` is seconds; a time is
+The OpenAPI document is generated from these structs. Fields that end in `_s` are seconds; a time is
 RFC 3339 text or milliseconds since 1970.
 """
 

@@ -12,7 +12,7 @@ from penstock.broker import Outcome, QueueName, Settlement, Verb
 from penstock.broker.consumers import Consumer
 from penstock.errors import PenstockError
 from penstock.model import LeasedMessage
-from penstock.server.dialects.epochqueue_catalogue import QUEUE, made_queue
+from penstock.server.dialects.epochqueue_catalogue import QUEUE, ensure_queue
 from penstock.server.dialects.json_bodies import Shape
 from penstock.server.off_loop import to_base64
 from penstock.server.problems import problem_of
@@ -77,7 +77,7 @@ async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a queue's messages."""
     broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
     broker.admit(caller, Verb.CONSUME, queue.namespace)
-    await made_queue(broker, caller, Verb.CONSUME, queue)
+    await ensure_queue(broker, caller, Verb.CONSUME, queue)
     holder = f"websocket:{caller.client}"
     consumer = Consumer(broker, caller, queue, credit=CREDIT, holder=holder)
     return Stream(websocket, consumer, EpochQueueFrames(queue))

@@ -111,7 +111,7 @@ async def open_stream(websocket: WebSocketProtocol) -> Stream:
         if not broker.settings.create_on_use:
             raise NoSuchQueue(f"there is no queue {queue}: create it first")
     elif group not in await broker.run(INSIDE, ListGroups(), queue):
-        raise NoSuchGroup(f"there is no group {group!r} of queue {queue}: make it first")
+        raise NoSuchGroup(f"there is no group {group!r} of queue {queue}: create it first")
     consumer = Consumer(
         broker,
         caller,
