@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from penstock.broker import Broker, Caller, QueueName, check_name
+from penstock.broker import Broker, Caller, QueueName, Verb, check_name
 from penstock.broker.limits import SMALL_BYTES
 from penstock.broker.store import payload_bytes
 from penstock.errors import PenstockError, Unavailable
@@ -296,9 +296,33 @@ class Call:
         make: "Callable[[Call, list[LeasedMessage]], Answer]",
     ) -> Later:
         """Answer with leased messages. Release them if they cannot be sent."""
-        if isinstance(leasing, Future) and not leasing.done():
-            self.connection.wait_for(leasing)
-        return self.when_done(leasing, make, _size_of_leased, self.broker.give_back)
+        if not isinstance(leasing, Future) or leasing.done():
+            return self.when_done(leasing, make, _size_of_leased, self.broker.give_back)
+        self.connection.wait_for(leasing)
+        leasing.add_done_callback(self._waited)
+        return self.when_done(None, make, _size_of_leased, self.broker.give_back)
+
+    def _waited(self, leasing: "Future[list[LeasedMessage]]") -> None:
+        if _error_of(leasing) is None and leasing.result():
+            self._drive(self._deliver(leasing.result()))
+        else:
+            self._future_done(leasing)
+
+    async def _deliver(self, leased: list[LeasedMessage]) -> Later:
+        """Answer a long poll. Its key may have been revoked or changed while it waited."""
+        service = self.service
+        size = _size_of_leased(leased)
+        service.held.bytes += size
+        try:
+            caller = await service.admit_now(self.headers, self.connection.peer)
+            caller.check(Verb.CONSUME, self.target.namespace)
+        except BaseException:
+            self._take_back(leased)
+            raise
+        finally:
+            service.held.bytes -= size
+        self.succeed(leased)
+        return LATER
 
     def _future_done(self, future: "Future[Any]") -> None:
         error = _error_of(future)

@@ -58,9 +58,13 @@ class Target:
     def queue(self) -> QueueName:
         """Return the queue that the path names. Raise InvalidInput if that is not a name."""
         if self._queue is None:
-            namespace = self.params.get("namespace", DEFAULT_NAMESPACE)
-            self._queue = QueueName.checked(namespace, self.params["queue"])
+            self._queue = QueueName.checked(self.namespace, self.params["queue"])
         return self._queue
+
+    @property
+    def namespace(self) -> str:
+        """Return the namespace that the path names, unchecked."""
+        return self.params.get("namespace", DEFAULT_NAMESPACE)
 
 
 class _Path:

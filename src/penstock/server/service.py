@@ -166,8 +166,10 @@ class Service:
     async def admit(self, headers: Headers, query: bytes, peer: str | None) -> Caller:
         """Return the caller of a request. Read the keys again before refusing one."""
         caller = self.known_caller(headers, query, peer)
-        if caller is not None:
-            return caller
+        return caller if caller is not None else await self.admit_now(headers, peer)
+
+    async def admit_now(self, headers: Headers, peer: str | None) -> Caller:
+        """Return the caller, by keys that were read within the last second."""
         try:
             return await self.keys.admit(token_of(headers), self._address(headers, peer))
         except PenstockError as error:

@@ -50,3 +50,12 @@ def test_the_first_key_closes_the_streams_without_a_key(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data") as server, opened(server, NATIVE) as stream:
         KeyAdmin(str(server.data)).create("first", ["consume"], None)
         assert stream.closed()[0] == 1008
+
+
+def test_a_stream_whose_key_lost_its_rights_is_closed(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        key = server.new_key("consume")
+        with opened(server, NATIVE, additional_headers={"x-api-key": key}) as stream:
+            (document,) = server.data.rglob("keys.json")
+            document.write_text(document.read_text().replace("consume", "read"))
+            assert stream.closed()[0] == 1008

@@ -34,7 +34,7 @@ METHOD = "WEBSOCKET"  # of the routes of streams
 _PIECE_BYTES = 4096  # parsed at a time: about 700 of the smallest frames
 _MOST_FRAGMENTS = 10_000  # of one message; the limit in bytes does not limit empty fragments
 _CLOSE_S = 10.0  # for the client's half of the closing handshake
-REVOKED = "this API key was revoked, or one is needed now"
+REVOKED = "this API key was revoked or changed, or one is needed now"
 
 
 class Disconnected(Exception):
@@ -139,7 +139,7 @@ class WebSocketProtocol(asyncio.Protocol):
             address = peer_address(self.transport)
             self.caller = await service.admit(headers, self.query_string, address)
             self.is_refused = service.stream_keys.watch(
-                token_of(headers), service.address_of(headers, address)
+                token_of(headers), service.address_of(headers, address), self.caller
             )
         except Exception as error:
             self._refuse(error)
