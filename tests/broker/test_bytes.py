@@ -194,9 +194,9 @@ async def test_a_lease_counts_until_it_is_handed_over(open_broker: OpenBroker) -
             leasing = broker.lease(INSIDE, ORDERS, wait_s=wait_s)
             taking = asyncio.ensure_future(_take(leasing))
             while not taking.done():
-                await asyncio.sleep(0)
-                if leasing.done() and not taking.done():
+                if leasing.done():
                     counted.append(broker.held.bytes + broker.store.unanswered_bytes)
+                await asyncio.sleep(0)
             await asyncio.sleep(0)
             assert broker.held.bytes + broker.store.unanswered_bytes == 0
         assert len(counted) >= 3 and min(counted) >= size

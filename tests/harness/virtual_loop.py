@@ -103,7 +103,7 @@ class LoopThreads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def run(self, work: Work, done: Done) -> None:
+    def run(self, work: Work, done: Done, *, of: int = 1) -> None:
         future = self._loop.run_in_executor(None, work)
         future.add_done_callback(lambda ended: done(ended.result()))
 

@@ -142,7 +142,7 @@ def test_a_line_is_in_order_behind_its_first(steps: list[tuple[str, int]]) -> No
             was_first = bool(model) and model[0] == seq
             model = [other for other in model if other != seq]
             assert lines.leave(b"k", seq) == (model[0] if was_first and model else None)
-        assert len(lines) == bool(model)
+        assert len(lines.seqs) == bool(model)
         if model:
             assert lines.ahead(b"k", model[-1]) == model[:-1]
             behind = len(model) > 1 and model[0] > model[1]

@@ -155,7 +155,9 @@ class Broker:
         self.settings = settings
         self._limits = self._buckets()
 
-    def _buckets(self) -> ClientBuckets:
+    def _buckets(self) -> ClientBuckets | None:
+        if not self.settings.client_rate_per_s:
+            return None
         return ClientBuckets(
             rate_per_s=self.settings.client_rate_per_s,
             burst=self.settings.client_burst,
@@ -172,8 +174,10 @@ class Broker:
         try:
             if not self._open:
                 raise Unavailable("the broker is starting or stopping: try again in a moment")
-            caller.check(verb, namespace)
-            if caller is not INSIDE:
+            _, verbs, namespaces = caller
+            if verb not in verbs or (namespaces is not None and namespace not in namespaces):
+                caller.check(verb, namespace)  # raises, with the reason
+            if self._limits is not None and caller is not INSIDE:
                 self._limits.take(caller.client, "calls")
         except PenstockError as error:
             self.metrics.refused(error)
@@ -342,9 +346,13 @@ class Broker:
 
     def answer_room(self, max_bytes: int | None = None) -> int:
         """Return how many bytes of messages one answer may have now, at least one."""
-        room = self.held.check_room(encoded_bytes(self.store.unanswered_bytes)) * 3 // 4
-        room = min(room, self.settings.max_answer_bytes)
-        return max(room if max_bytes is None else min(room, max_bytes), 1)
+        unanswered = self.store.unanswered_bytes
+        room = self.held.check_room(encoded_bytes(unanswered) if unanswered else 0) * 3 // 4
+        if room > self.settings.max_answer_bytes:
+            room = self.settings.max_answer_bytes
+        if max_bytes is not None and max_bytes < room:
+            room = max_bytes
+        return room or 1
 
     @overload
     def settle(

@@ -28,8 +28,6 @@ class ClientBuckets:
 
     def take(self, client: str, what: str) -> None:
         """Count a call of a client. Raise TooManyRequests, with the time to wait, if too many."""
-        if not self._rate_per_s:
-            return
         now_ns = self._clock.monotonic_ns()
         bucket = self._buckets.get(client)
         if bucket is None:

@@ -11,9 +11,10 @@ from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, Type
 from penstock.queue.compaction import LONGEST_WAIT_S
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering
+from penstock.queue.drafting import simple_draft, typed_draft
 from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.inspecting import Inspecting
-from penstock.queue.publishing import Publishing, typed_draft
+from penstock.queue.publishing import Publishing
 from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 from penstock.queue.settling import Leased, Settling
 
@@ -37,13 +38,18 @@ class Behaviours:
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
 
-    def plain_item(self, message: Payload | NewMessage | TypedPayload) -> bytes | Draft | None:
-        """Return what the fast path takes for a message; None if it does not apply."""
+    def plain_item(
+        self, message: Payload | NewMessage | TypedPayload, max_bytes: int
+    ) -> bytes | Draft | None:
+        """Return what the fast path takes for a message; None if it does not apply.
+
+        `max_bytes`: the longest payload, at most `max_plain_bytes`.
+        """
+        if type(message) is TypedPayload:
+            return typed_draft(message) if len(message[0]) <= max_bytes else None
         if type(message) is bytes:
-            return message if len(message) <= self.max_plain_bytes else None
-        if type(message) is TypedPayload and len(message[0]) <= self.max_plain_bytes:
-            return typed_draft(message)
-        return None
+            return message if len(message) <= max_bytes else None
+        return simple_draft(message, max_bytes) if type(message) is NewMessage else None
 
     def all_plain(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
         """Return whether a batch may take the fast path."""

@@ -5,9 +5,9 @@ from functools import lru_cache
 
 from penstock.checking import Duration, check_seconds, check_time, check_whole
 from penstock.codec import Draft
-from penstock.codec.layout import MAX_PRIORITY
+from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
-from penstock.model import NS, NewMessage, Payload
+from penstock.model import NS, NewMessage, Payload, TypedPayload
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
@@ -99,8 +99,7 @@ def _attributes(
         until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
         attributes[DEDUP] = pack_dedup(dedup_hash(message.dedup_id), until_ns)
     if message.max_attempts is not None:
-        check_whole("max_attempts", message.max_attempts, 1, MOST_ATTEMPTS)
-        attributes[MAX_ATTEMPTS] = message.max_attempts.to_bytes(4, "little")
+        attributes[MAX_ATTEMPTS] = _attempts(message.max_attempts)
     if message.content_type is not None:
         attributes[CONTENT_TYPE] = _text(
             "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES
@@ -108,10 +107,59 @@ def _attributes(
     return attributes or None
 
 
-@lru_cache(maxsize=256)
-def type_attributes(content_type: str) -> Mapping[int, bytes]:
-    """Return the attributes of a message with only a content type. Shared: do not change them."""
-    return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
+# -- drafts of the fast path -----------------------------------------------------------------------
+
+_new_draft = tuple.__new__
+_BEFORE_HEADERS = Draft(b"")[1:-3]  # the fields between the payload and the headers
+
+
+def typed_draft(message: TypedPayload) -> Draft:
+    """Return the draft of a payload whose only option is its content type."""
+    payload, content_type = message
+    attributes = _simple_attributes(content_type, None)
+    return _new_draft(Draft, (payload, *_BEFORE_HEADERS, None, attributes, 0))
+
+
+def simple_draft(message: NewMessage, max_bytes: int) -> Draft | None:
+    """Return the draft of a message whose options do not matter before it is delivered: headers,
+    content type and max_attempts. Return None if it has others, or is not of the usual types.
+    """
+    payload, content_type, max_attempts = (
+        message.payload,
+        message.content_type,
+        message.max_attempts,
+    )
+    if (
+        type(payload) is not bytes
+        or len(payload) > max_bytes
+        or message.key is not None
+        or (message.priority is not None and message.priority is not DEFAULT_PRIORITY)
+        or message.delay is not None
+        or message.deliver_at is not None
+        or message.ttl is not None
+        or message.dedup_id is not None
+        or message.compression is not None
+        or (content_type is not None and type(content_type) is not str)
+        or (max_attempts is not None and type(max_attempts) is not int)
+    ):
+        return None
+    headers, attributes = message.headers, None
+    if headers is not None:
+        headers = _headers(headers)
+    if content_type is not None or max_attempts is not None:
+        attributes = _simple_attributes(content_type, max_attempts)
+    return _new_draft(Draft, (payload, *_BEFORE_HEADERS, headers, attributes, 0))
+
+
+@lru_cache(maxsize=1024)
+def _simple_attributes(content_type: str | None, max_attempts: int | None) -> Mapping[int, bytes]:
+    """Return the attributes of a simple message. Shared: do not change them."""
+    attributes = {}
+    if max_attempts is not None:
+        attributes[MAX_ATTEMPTS] = _attempts(max_attempts)
+    if content_type is not None:
+        attributes[CONTENT_TYPE] = _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)
+    return attributes
 
 
 # -- checking one value ----------------------------------------------------------------------------
@@ -136,6 +184,10 @@ def _priority(priority: int | None, default: int) -> int:
     if priority is None:
         return default
     return check_whole("priority", priority, 0, MAX_PRIORITY)
+
+
+def _attempts(max_attempts: int) -> bytes:
+    return check_whole("max_attempts", max_attempts, 1, MOST_ATTEMPTS).to_bytes(4, "little")
 
 
 def _duration_ns(name: str, duration: Duration) -> int:

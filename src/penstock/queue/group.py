@@ -53,7 +53,7 @@ class Group:
     @property
     def has_keys(self) -> bool:
         """Return whether any unsettled message has a key."""
-        return len(self._keys) > 0
+        return bool(self._keys.seqs)
 
     @property
     def undelivered(self) -> int:

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from penstock import codec
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import QueueFull, RateLimited
+from penstock.errors import InvalidInput, QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.attributes import DUPLICATES
 from penstock.queue.core import QueueCore
@@ -16,11 +16,10 @@ from penstock.queue.decisions import (
     most_undelivered,
 )
 from penstock.queue.dedup import Pending, Prepared, without_duplicates
-from penstock.queue.drafting import check_batch, draft_of, type_attributes
+from penstock.queue.drafting import check_batch, draft_of, simple_draft, typed_draft
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 
 _new_tuple = tuple.__new__
-_PLAIN_OPTIONS = Draft(b"")[1:-2]  # the fields between the payload and the attributes
 
 
 class TokenBucket:
@@ -130,6 +129,10 @@ class Publishing:
         """
         core = self._core
         check_batch(messages, core.settings)
+        simple = self._simple_drafts(messages)
+        if simple is not None:
+            ids = self.publish_plain_batch(simple)
+            return [_new_tuple(Published, (id_, False)) for id_ in ids]
         drafts = self.drafts_of(messages)
         if self._is_unbounded and all(message.dedup_id is None for message in messages):
             with core.lock, core.change:
@@ -151,6 +154,22 @@ class Publishing:
             published = self.write_prepared(prepared)
             core.snapshot_if_due()
             return published
+
+    def _simple_drafts(self, messages: Sequence[NewMessage]) -> list[Draft] | None:
+        """Return the drafts of messages that all may take the fast path; else None."""
+        if not self.plain_is_enough:
+            return None
+        drafts: list[Draft] = []
+        most = self._core.settings.max_payload_bytes
+        for message in messages:
+            try:
+                draft = simple_draft(message, most) if type(message) is NewMessage else None
+            except InvalidInput:
+                return None  # the general path says which message of the batch it is
+            if draft is None:
+                return None
+            drafts.append(draft)
+        return drafts
 
     def try_publish(self, messages: Sequence[NewMessage]) -> list[Published]:
         """Publish, or return [] instead of waiting for room. For tasks, which wait otherwise."""
@@ -284,13 +303,6 @@ class Publishing:
         core.record(events)
         core.metrics.dropped += count_messages(events)
         return True
-
-
-def typed_draft(message: TypedPayload) -> Draft:
-    """Return the draft of a payload whose only option is its content type."""
-    payload, content_type = message
-    attributes = type_attributes(content_type)
-    return _new_tuple(Draft, (payload, *_PLAIN_OPTIONS, attributes, 0))
 
 
 def deduplicated(count: int) -> Event:

@@ -453,19 +453,16 @@ class KeyOrder:
     ([1, 2], 2, None)
     """
 
-    __slots__ = ("_seqs",)
+    __slots__ = ("seqs",)
 
     def __init__(self) -> None:
-        self._seqs: dict[bytes, deque[int]] = {}
-
-    def __len__(self) -> int:
-        return len(self._seqs)
+        self.seqs: dict[bytes, deque[int]] = {}  # by key
 
     def join(self, key: bytes, seq: int) -> bool:
         """Add a message behind the first. Return True if there is no other of its key."""
-        seqs = self._seqs.get(key)
+        seqs = self.seqs.get(key)
         if seqs is None:
-            self._seqs[key] = deque([seq])
+            self.seqs[key] = deque([seq])
             return True
         if seq > seqs[-1] or len(seqs) == 1:
             seqs.append(seq)
@@ -475,7 +472,7 @@ class KeyOrder:
 
     def leave(self, key: bytes, seq: int) -> int | None:
         """Remove a message. Return the next of its key if the first was removed."""
-        seqs = self._seqs.get(key)
+        seqs = self.seqs.get(key)
         if seqs is None:
             return None
         if seqs[0] != seq:
@@ -487,17 +484,17 @@ class KeyOrder:
         seqs.popleft()
         if seqs:
             return seqs[0]
-        del self._seqs[key]
+        del self.seqs[key]
         return None
 
     def first_behind(self, key: bytes) -> int | None:
         """Return the first message of a key if the second has a lower seq."""
-        seqs = self._seqs.get(key)
+        seqs = self.seqs.get(key)
         if seqs is None or len(seqs) == 1 or seqs[0] < seqs[1]:
             return None
         return seqs[0]
 
     def ahead(self, key: bytes, seq: int) -> list[int]:
         """Return the messages of a key that are delivered before one of them."""
-        seqs = self._seqs[key]
+        seqs = self.seqs[key]
         return list(islice(seqs, seqs.index(seq)))

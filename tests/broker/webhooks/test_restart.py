@@ -110,6 +110,7 @@ def test_what_others_lease_from_the_same_group_stays_theirs_over_a_kill(tmp_path
     async def first(life: Life, end: Scripted) -> None:
         await life.publish(b"x")
         assert await life.broker.lease(INSIDE, ORDERS, lease_s=60, holder="somebody")
+        await asyncio.sleep(1)  # a lease is on disk soon after its answer
         await life.webhooks.create(INSIDE, ORDERS, URL, group="main")
 
     async def second(life: Life, end: Scripted) -> None:

@@ -22,7 +22,6 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
-from penstock.codec import Draft
 from penstock.errors import Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 MOST_DUE_IN_LOOP = 1000  # messages whose leases end together; more are expired in a thread
 _STAYS_LARGE_S = 10.0  # after a large lease, leases run in a thread for this long
+_SYNC_LEASES_S = 0.01  # leases that were handed over are on disk by then, and one sync
 
 
 class OpenQueue:
@@ -70,8 +70,14 @@ class OpenQueue:
         self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._waits_for_disk = core.settings.storage.sync == "always"
-        plain = self._behaviours.publishing.plain_is_enough
+        publishing = self._behaviours.publishing
+        self._publish_plain = publishing.publish_plain
+        # Longer payloads are published in a thread.
+        self._direct_bytes = min(self._behaviours.max_plain_bytes, LARGE_BYTES)
+        plain = publishing.plain_is_enough
         self._blocks = core.settings.when_full == "block" and not plain
+        self._is_sync_planned = False
+        self._syncing_upto = 0  # the last round of syncs covers the messages below it
         self._repeats = repeats
         self._background = background
         self._watchers = 0
@@ -94,6 +100,7 @@ class OpenQueue:
 
     def syncs(self) -> list[Callable[[], None]]:
         """Return the syncs of both logs, for the commit loop."""
+        self._syncing_upto = self.core.ledger.messages.next_seq
         return self.core.ledger.syncs()
 
     @property
@@ -189,11 +196,13 @@ class OpenQueue:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[Publishable]) -> Future[list[Published]]:
-        publishing = self._behaviours.publishing
         if len(messages) == 1:
-            item = self._behaviours.plain_item(messages[0])
-            if item is not None and _is_small(item):
-                return self._durable([Published(publishing.publish_plain(item))])
+            item = self._behaviours.plain_item(messages[0], self._direct_bytes)
+            if item is not None:
+                published = [Published(self._publish_plain(item))]
+                if self._waits_for_disk:
+                    return self._commits.when_durable(self, published)
+                return self._done(published)
         if self._blocks:
             return asyncio.ensure_future(self._publish_when_room(as_new(messages)))
         if is_heavy(messages):
@@ -207,10 +216,13 @@ class OpenQueue:
         self, pending: Pending, messages: Sequence[Publishable]
     ) -> list[Published] | Future[list[Published]] | None:
         if len(messages) == 1:
-            item = self._behaviours.plain_item(messages[0])
-            if item is not None and _is_small(item):
-                published = [Published(self._behaviours.publishing.publish_plain(item))]
-                return self._durable_for(pending, published)
+            item = self._behaviours.plain_item(messages[0], self._direct_bytes)
+            if item is not None:
+                published = [Published(self._publish_plain(item))]
+                if not self._waits_for_disk:
+                    return published
+                self._commits.tell_when_durable(self, pending, published)
+                return None
         if self._blocks or is_heavy(messages):
             return self.publish(messages)
         published = self._publish(messages)
@@ -306,11 +318,16 @@ class OpenQueue:
         events = self.core.ledger.events
         before = events.next_seq
         leased = self._lease(n, lease_s, group, holder, False, max_bytes())
-        if leased:
-            return self._durable_for(pending, leased, self._note_leased(leased, lease_s))
-        if events.next_seq != before:
-            self._nothing_leased()
-        return leased
+        if not leased:
+            if events.next_seq != before:
+                self._nothing_leased()
+            return leased
+        size = self._note_leased(leased, lease_s)
+        if not self._waits_for_disk or self._are_durable(leased):
+            return leased
+        covered = max([one[0][1] for one in leased]) < self._syncing_upto
+        self._commits.tell_when_durable(self, pending, leased, size, covered=covered)
+        return None
 
     def _nothing_leased(self) -> None:
         """Sync the events of a lease without messages: expired messages or leases."""
@@ -320,13 +337,39 @@ class OpenQueue:
     def _leased(
         self, leased: list[LeasedMessage], lease_s: float | None
     ) -> Future[list[LeasedMessage]]:
-        return self._durable(leased, self._give_back, self._note_leased(leased, lease_s))
+        size = self._note_leased(leased, lease_s)
+        if not self._waits_for_disk or self._are_durable(leased):
+            return self._commits.at_once(leased, size)
+        covered = max([one[0][1] for one in leased]) < self._syncing_upto
+        return self._commits.when_durable(self, leased, self._give_back, size, covered=covered)
+
+    def _are_durable(self, leased: list[LeasedMessage]) -> bool:
+        """Return whether leased messages can be handed over: whether they are on disk.
+
+        The lease itself need not be: a lease that is lost in a crash is a delivery that is
+        repeated. It is synced soon, so that its attempt counts and its receipt stays valid.
+        """
+        durable_next_seq = self.core.ledger.messages.durable_next_seq
+        if leased[0][0][1] >= durable_next_seq or (
+            len(leased) > 1 and any(one.seq >= durable_next_seq for one in leased)
+        ):
+            return False
+        if not self._is_sync_planned:
+            self._is_sync_planned = True
+            self._loop.call_later(_SYNC_LEASES_S, self._sync_leases)
+        return True
+
+    def _sync_leases(self) -> None:
+        self._is_sync_planned = False
+        if not self.is_closing and self.core.ledger.events.needs_sync:
+            self._commits.soon(self)
 
     def _note_leased(self, leased: list[LeasedMessage], lease_s: float | None) -> int:
         """Plan the end of the new leases; earlier times are planned already. Return the size of
         the payloads in bytes."""
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
-        size = payload_bytes(leased)
+        self._plan_next_of_keys()
+        size = len(leased[0][0][2]) if len(leased) == 1 else payload_bytes(leased)
         if size > LARGE_BYTES:
             self._large_until_s = self._loop.time() + _STAYS_LARGE_S
             largest = max([len(one.payload) for one in leased])
@@ -417,8 +460,10 @@ class OpenQueue:
 
     def _settle(self, settlements: Sequence[Settlement]) -> list[Outcome]:
         outcomes = settle_each(self._behaviours, self._repeats, settlements)
-        if any(one.verdict != "ack" for one in settlements):
-            self.plan()  # a nacked message may be due later
+        for one in settlements:
+            if one.verdict != "ack":
+                self.plan()  # a nacked message may be due later
+                break
         return outcomes
 
     def run(self, operation: Operation[_T]) -> Future[_T]:
@@ -455,20 +500,18 @@ class OpenQueue:
                 self.plan()
                 return
 
-    def _durable(
-        self, result: _T, on_lost: Callable[[_T], None] | None = None, size: int = 0
-    ) -> Future[_T]:
+    def _durable(self, result: _T) -> Future[_T]:
         self._plan_next_of_keys()
         if not self._waits_for_disk:
             return self._done(result)
-        return self._commits.when_durable(self, result, on_lost, size)
+        return self._commits.when_durable(self, result)
 
-    def _durable_for(self, pending: Pending, result: _T, size: int = 0) -> _T | None:
+    def _durable_for(self, pending: Pending, result: _T) -> _T | None:
         """Return the result if it need not be synced; else None, and `pending` gets it later."""
         self._plan_next_of_keys()
         if not self._waits_for_disk:
             return result
-        self._commits.tell_when_durable(self, pending, result, size)
+        self._commits.tell_when_durable(self, pending, result)
         return None
 
     def in_thread(
@@ -542,10 +585,6 @@ def _ignore_error(done: "Future[None]") -> None:
     """Retrieve the error of a tick in a thread. The next tick, in the loop, raises it."""
     if not done.cancelled():
         done.exception()
-
-
-def _is_small(item: "bytes | Draft") -> bool:
-    return len(item if isinstance(item, bytes) else item.payload) <= LARGE_BYTES
 
 
 def _is_delayed(message: Publishable) -> bool:

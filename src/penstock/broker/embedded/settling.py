@@ -23,7 +23,8 @@ class Repeats:
         self._acked: OrderedDict[str, None] = OrderedDict()
 
     def acked(self, receipts: Iterable[str]) -> None:
-        self._acked.update(dict.fromkeys(receipts))
+        for receipt in receipts:
+            self._acked[receipt] = None
         while len(self._acked) > self._most:
             self._acked.popitem(last=False)
 
@@ -35,17 +36,19 @@ def settle_each(
     queue: Behaviours, repeats: Repeats, settlements: Sequence[Settlement]
 ) -> list[Outcome]:
     """Return the outcomes in the same order. A bad receipt does not affect the others."""
+    if len(settlements) == 1:
+        (one,) = settlements
+        receipt = one.receipt
+        if one.verdict == "ack" and not one.emit and _ack_one(queue, receipt):
+            repeats.acked((receipt,))
+            return [Outcome(receipt, "done")]
+        return [_settle(queue, repeats, one)]
     verdict = settlements[0].verdict if settlements else "ack"
     if verdict in ("ack", "release") and all(
         one.verdict == verdict and not one.emit for one in settlements
     ):
-        if verdict == "release":
-            together = _together(queue.settling.release, settlements)
-        elif len(settlements) == 1:
-            together = _ack_one(queue, settlements[0].receipt)
-        else:
-            together = _together(queue.settling.ack, settlements)
-        if together:
+        settling = queue.settling
+        if _together(settling.release if verdict == "release" else settling.ack, settlements):
             if verdict == "ack":
                 repeats.acked(one.receipt for one in settlements)
             return [Outcome(one.receipt, "done") for one in settlements]

@@ -1,0 +1,135 @@
+"""A lease waits for the disk only if its messages are not on disk yet."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from penstock.broker import Broker, EmbeddedStore, QueueName, Settlement
+from penstock.broker.access import INSIDE
+from penstock.broker.embedded.commit_loop import Done, Work
+from penstock.ledger.memory_files import MemoryFiles
+from tests.harness.virtual_loop import LoopClock
+
+ORDERS = QueueName("default", "orders")
+
+
+class HeldThreads:
+    """Syncs that run when the test says so."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._held: deque[tuple[Work, Done]] = deque()
+        self.is_holding = False
+        self.count = 0
+
+    def run(self, work: Work, done: Done, *, of: int = 1) -> None:
+        self.count += 1
+        if self.is_holding:
+            self._held.append((work, done))
+        else:
+            self._loop.call_soon(self._end, work, done)
+
+    def close(self) -> None:
+        pass
+
+    def release(self) -> None:
+        """End the syncs that wait, and hold those that follow."""
+        for _ in range(len(self._held)):
+            self._end(*self._held.popleft())
+
+    def _end(self, work: Work, done: Done) -> None:
+        done(work())
+
+
+class Told:
+    """A pending call of a transport."""
+
+    def __init__(self) -> None:
+        self.results: list[Any] = []
+
+    def succeed(self, result: Any) -> None:
+        self.results.append(result)
+
+    def fail(self, error: BaseException) -> None:
+        raise error
+
+
+@asynccontextmanager
+async def opened(clock: LoopClock) -> AsyncIterator[tuple[Broker, HeldThreads]]:
+    made: list[HeldThreads] = []
+
+    def threads(loop: asyncio.AbstractEventLoop) -> HeldThreads:
+        made.append(HeldThreads(loop))
+        return made[-1]
+
+    store = EmbeddedStore("/data", clock=clock, files=MemoryFiles(), sync_threads=threads)
+    broker = Broker(store, clock=clock)
+    await broker.start()
+    try:
+        await broker.create_queue(INSIDE, ORDERS, {"sync": "always"})
+        yield broker, made[0]
+    finally:
+        made[0].is_holding = False
+        made[0].release()
+        await broker.stop()
+
+
+async def test_a_lease_of_messages_on_disk_does_not_wait_for_the_disk(clock: LoopClock) -> None:
+    async with opened(clock) as (broker, threads):
+        await broker.publish(INSIDE, ORDERS, [b"a", b"b", b"c"])
+        threads.is_holding = True
+        assert broker.lease(INSIDE, ORDERS).done()
+        assert broker.lease(INSIDE, ORDERS, pending=Told())
+        (leased,) = await broker.lease(INSIDE, ORDERS, holder="worker")
+        acking = broker.settle(INSIDE, [Settlement("ack", leased.receipt)])
+        await asyncio.sleep(1)
+        assert not acking.done()  # an ack waits
+        threads.release()
+        assert (await acking)[0].ok
+
+
+async def test_a_lease_of_messages_that_are_not_on_disk_waits_for_their_round(
+    clock: LoopClock,
+) -> None:
+    async with opened(clock) as (broker, threads):
+        threads.is_holding = True
+        publishing = broker.publish(INSIDE, ORDERS, [b"a", b"b"])
+        await asyncio.sleep(0)  # the round begins
+        before = threads.count
+        leasing = broker.lease(INSIDE, ORDERS)
+        told = Told()
+        assert broker.lease(INSIDE, ORDERS, pending=told) is None
+        later = broker.publish(INSIDE, ORDERS, [b"c"])
+        await asyncio.sleep(1)
+        assert not (publishing.done() or leasing.done() or told.results)
+        assert threads.count == before
+        threads.release()  # one round is enough
+        assert publishing.done() and leasing.done() and len(told.results) == 1
+        assert not later.done()
+        await asyncio.sleep(0)
+        threads.release()
+        await later
+
+
+async def test_a_lease_cancelled_while_it_waits_is_given_back(clock: LoopClock) -> None:
+    async with opened(clock) as (broker, threads):
+        threads.is_holding = True
+        publishing = broker.publish(INSIDE, ORDERS, [b"a"])
+        broker.lease(INSIDE, ORDERS).cancel()
+        await asyncio.sleep(0)
+        threads.is_holding = False
+        threads.release()
+        await publishing
+        (leased,) = await broker.lease(INSIDE, ORDERS)
+        assert leased.attempt == 1
+
+
+async def test_a_lease_is_on_disk_soon_after_it_was_answered(clock: LoopClock) -> None:
+    async with opened(clock) as (broker, threads):
+        await broker.publish(INSIDE, ORDERS, [b"a"])
+        await broker.lease(INSIDE, ORDERS)
+        before = threads.count
+        await asyncio.sleep(1)
+        assert threads.count == before + 1
