@@ -6,6 +6,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +132,76 @@ def test_a_tls_handshake_that_does_not_finish_is_ended(
         socket.create_connection(("127.0.0.1", server.port), timeout=30) as idle,
     ):
         assert idle.recv(1) == b""  # closed by the server
+
+
+def test_tls_handshakes_count_as_connections(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    cert, key = certificate
+    trusting = ssl.create_default_context(cafile=str(cert))
+    tls: dict[str, Any] = {"tls_cert": str(cert), "tls_key": str(key), "header_timeout_s": 3600.0}
+    with RunningServer(tmp_path / "data", max_connections=2, **tls) as server:
+        service, where = server.server.service, ("127.0.0.1", server.port)
+        with socket.create_connection(where, timeout=30) as one:
+            with socket.create_connection(where, timeout=30):
+                server.until(lambda: service.connection_count == 2)
+                with socket.create_connection(where, timeout=30) as third:
+                    assert third.recv(1) == b""
+                    assert service.connection_count == 2
+            server.until(lambda: service.connection_count == 1)
+            url = f"https://127.0.0.1:{server.port}"
+            with server.client(base_url=url, verify=trusting) as http:
+                assert http.get("/livez").status_code == 200
+            one.sendall(b"GET /livez HTTP/1.1\r\nHost: t\r\n\r\n")  # no TLS
+            while one.recv(100):  # an alert
+                pass
+        server.until(lambda: not service.connection_count)
+        settings = replace(server.settings, header_timeout_s=0.05)
+        server.call(server.server.reload(Configuration(settings)))
+        with socket.create_connection(where, timeout=30) as late:
+            assert late.recv(1) == b""
+
+
+def test_stopping_does_not_wait_for_a_tls_handshake(
+    tmp_path: Path, certificate: tuple[Path, Path], caplog: pytest.LogCaptureFixture
+) -> None:
+    tls: dict[str, Any] = {"tls_cert": str(certificate[0]), "tls_key": str(certificate[1])}
+    with (
+        RunningServer(tmp_path / "data", header_timeout_s=3600, shutdown_s=3600, **tls) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30),
+    ):
+        server.until(lambda: server.server.service.connection_count == 1)
+        server.stop()
+    assert [record for record in caplog.records if record.levelname == "ERROR"] == []
+
+
+def test_a_request_sent_with_the_end_of_the_handshake_is_answered(
+    tmp_path: Path, certificate: tuple[Path, Path]
+) -> None:
+    """With TLS 1.3 both may arrive in one packet."""
+    cert, key = certificate
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    trusting = ssl.create_default_context(cafile=str(cert))
+    client = trusting.wrap_bio(incoming, outgoing, server_hostname="127.0.0.1")
+    with (
+        RunningServer(tmp_path / "data", tls_cert=str(cert), tls_key=str(key)) as server,
+        socket.create_connection(("127.0.0.1", server.port), timeout=30) as wire,
+    ):
+        while True:
+            try:
+                client.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                wire.sendall(outgoing.read())
+                incoming.write(wire.recv(1 << 16))
+        client.write(b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n")
+        wire.sendall(outgoing.read())
+        while True:
+            try:
+                assert client.read(15) == b"HTTP/1.1 200 OK"
+                break
+            except ssl.SSLWantReadError:
+                incoming.write(wire.recv(1 << 16))
 
 
 def test_tls_by_settings(tmp_path: Path, certificate: tuple[Path, Path]) -> None:

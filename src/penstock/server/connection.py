@@ -183,7 +183,7 @@ class Connection(asyncio.Protocol):
         service.connections.add(self)
         self._set_deadline()
         service.ticks.watch(self)
-        if len(service.connections) > service.settings.max_connections:
+        if service.connection_count > service.settings.max_connections:
             most = service.settings.max_connections
             self._refuse(Overloaded(f"{most} connections are open (max_connections): retry later"))
             transport.close()  # at once: no received bytes could reset the connection

@@ -10,7 +10,6 @@ from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.configuration import Configuration
 from penstock.server.connection import Connection
@@ -23,7 +22,8 @@ from penstock.server.listening import (
 )
 from penstock.server.logs import set_level
 from penstock.server.service import Service
-from penstock.server.settings import RELOADABLE, ServerSettings
+from penstock.server.settings import RELOADABLE
+from penstock.server.tls import TlsListener, tls_context
 
 log = logging.getLogger("penstock.server")
 
@@ -58,7 +58,7 @@ class Server:
             webhooks=self.webhooks,
         )
         self.port = 0  # set when the server listens
-        self._listeners: list[asyncio.Server] = []
+        self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
         self._unix: UnixSocket | None = None
         self._tls: ssl.SSLContext | None = None
@@ -80,7 +80,7 @@ class Server:
         settings = self.service.settings
         await self.service.keys.load()
         refuse_public_without_keys(settings, keys_required=self.service.keys.required)
-        self._tls = _tls_context(settings)
+        self._tls = tls_context(settings)
         sockets = listen(settings) if settings.tcp else []
         try:
             if settings.unix:
@@ -92,16 +92,13 @@ class Server:
             self._remove_unix()
             raise
         loop = asyncio.get_running_loop()
-        tls_timeout_s = None if self._tls is None else settings.header_timeout_s
+        service, tls = self.service, self._tls
         for one in sockets:
-            listener = await loop.create_server(
-                lambda: Connection(self.service, loop),
-                sock=one,
-                ssl=self._tls,
-                ssl_handshake_timeout=tls_timeout_s,
-                ssl_shutdown_timeout=tls_timeout_s,
+            self._listeners.append(
+                await loop.create_server(lambda: Connection(service, loop), sock=one)
+                if tls is None
+                else TlsListener(service, loop, one, tls)
             )
-            self._listeners.append(listener)
         fields_: dict[str, object] = {}
         if sockets:
             self.port = sockets[0].getsockname()[1]
@@ -109,7 +106,7 @@ class Server:
         if self._unix is not None:
             # Without TLS: what is sent does not leave this machine.
             listener = await loop.create_unix_server(
-                lambda: Connection(self.service, loop), sock=self._unix.socket
+                lambda: Connection(service, loop), sock=self._unix.socket
             )
             self._listeners.append(listener)
             fields_["unix"] = settings.unix
@@ -203,14 +200,3 @@ class Server:
             await self.webhooks.stop(grace_s=within_s / 2)
         await self.broker.stop()
         self.service.off_loop.close()
-
-
-def _tls_context(settings: ServerSettings) -> ssl.SSLContext | None:
-    if not settings.tls_cert:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    try:
-        context.load_cert_chain(settings.tls_cert, settings.tls_key)
-    except OSError as error:  # ssl.SSLError is one
-        raise InvalidInput(f"tls_cert and tls_key cannot be used: {error}") from None
-    return context

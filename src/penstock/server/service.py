@@ -77,13 +77,14 @@ class Service:
         self.cursors = Cursors(lambda: broker.secret)
         self.replies = Replies()
         self.connections: set[Connected] = set()  # open ones
+        self.handshakes = 0  # connections whose TLS handshake is in progress
         self.tasks: set[asyncio.Task[Any]] = set()  # of handlers that wait
         self.held = broker.held  # bytes of bodies and answers in memory
         self.off_loop = OffLoop(broker.held)
         self.large_answers = asyncio.Semaphore(_MOST_LARGE_ANSWERS)
         self.http_metrics = HttpMetrics(
             broker.metrics.registry,
-            connections=lambda: len(self.connections),
+            connections=lambda: self.connection_count,
             held_bytes=lambda: self.held.bytes,
         )
         DialectMetrics(
@@ -100,6 +101,11 @@ class Service:
         self._callers_of = 0  # the load time of the keys that `_callers` is based on
         self._corked: list[Corked] = []
         self.use(settings)
+
+    @property
+    def connection_count(self) -> int:
+        """Return the number of connections, including those in a TLS handshake."""
+        return len(self.connections) + self.handshakes
 
     def use(self, settings: ServerSettings) -> None:
         """Use these settings from now on."""
