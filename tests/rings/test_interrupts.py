@@ -49,7 +49,7 @@ def codec(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> st
 def use_python_packer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The packer is what an interrupt could tear; the rest of the codec keeps nothing."""
     monkeypatch.setattr("penstock.ledger.tail.Packer", packer_py.Packer)
-    monkeypatch.setattr("penstock.ledger.log.Packer", packer_py.Packer)
+    monkeypatch.setattr("penstock.ledger.writer.Packer", packer_py.Packer)
 
 
 def scene_of(sync: str, verb: str) -> tuple[Scene, References]:

@@ -1,4 +1,4 @@
-"""One log: appending to its segments, rotating and syncing them.
+"""One log: append to it, sync it and read it, from any number of threads.
 
 An append has a fast path: one call into a packer, which is atomic and takes no lock. Closing the
 packer (`packer.limit = 0`) makes it refuse, and the caller takes the slow path, where locks are
@@ -14,34 +14,21 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from threading import Condition, Lock, RLock
 
-from penstock import codec
 from penstock.clock import Clock
 from penstock.codec import Draft, Packer
-from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES, MAX_SEQ, TOMBSTONE
-from penstock.errors import (
-    EntryGone,
-    InvalidInput,
-    LedgerError,
-    LedgerStopped,
-    PenstockError,
-    again,
-)
+from penstock.codec.layout import MAX_SEQ, TOMBSTONE
+from penstock.errors import EntryGone, InvalidInput, LedgerStopped, PenstockError, again
 from penstock.ledger.files import as_final_error, as_passing_error
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.json_files import LogEnd
 from penstock.ledger.segment import AdoptedSegment, HoleListener, Segment
-from penstock.ledger.segment_header import RELATIVE, SegmentHeader, segment_name
+from penstock.ledger.segment_header import SegmentHeader
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
-from penstock.ledger.tail import StagedTail, Tail, TailMaker, discard_segment
-
-Item = bytes | Draft
-
-
-class _MustRotate(Exception):
-    """The next entry belongs into a new segment. To make one, `_sync_lock` must be held too."""
+from penstock.ledger.tail import StagedTail, TailMaker
+from penstock.ledger.writer import Item, LogWriter, MustRotate, save_index
 
 
 class Log:
@@ -69,9 +56,7 @@ class Log:
         self.kind = kind
         self.settings = settings
         self.now_ns = clock.now_ns
-        self._tails = TailMaker(folder, settings, space, kind=kind, identity=identity)
         self._on_hole = on_hole
-        self._on_dirty = on_dirty
         self._on_stop = on_stop
         self._refusal: PenstockError | None = None  # why nothing can be written
         self._unreadable: PenstockError | None = None  # why nothing can be read either
@@ -79,25 +64,35 @@ class Log:
         self._lock = lock  # shared by the logs of a ledger: they stop together
         self._arrived = Condition(lock)
         self._waiting = 0
-        self._tail: Tail | None = None  # None: the last segment is complete on disk and closed
-        self._packer = _closed_packer(next_seq, last_timestamp_ns)
-        self.fast_packer = self._packer  # an append tries it first, without a lock
-        self._write_through = False
-        self._dirty = False
-        self._new_seq = 0  # the base seq of a segment that is being created; 0: none is
         self.closed_cleanly = False  # closed, with everything on disk and nothing behind it
-        self._durable_next_seq = next_seq
         segments = [self._segment(header) for header in headers]
         if segments:
             segments[-1].extend_to(end)
         self.segments = SegmentList(segments, max_open=settings.max_open_segments)
+        self._writer = LogWriter(
+            folder,
+            self.segments,
+            TailMaker(folder, settings, space, kind=kind, identity=identity),
+            settings,
+            next_seq=next_seq,
+            last_timestamp_ns=last_timestamp_ns,
+            now_ns=clock.now_ns,
+            segment_of=self._segment,
+            on_packer=self._set_fast_packer,
+            on_dirty=on_dirty,
+            stop=self._stop,
+        )
+        self.fast_packer = self._writer.packer  # an append tries it first, without a lock
+
+    def _set_fast_packer(self, packer: Packer) -> None:
+        self.fast_packer = packer
 
     # -- state -------------------------------------------------------------------------------------
 
     @property
     def next_seq(self) -> int:
         """The seq that the next entry gets."""
-        return self._packer.next_seq
+        return self._writer.packer.next_seq
 
     @property
     def first_seq(self) -> int:
@@ -107,19 +102,19 @@ class Log:
 
     @property
     def last_timestamp_ns(self) -> int:
-        return self._packer.last_timestamp_ns
+        return self._writer.packer.last_timestamp_ns
 
     @property
     def durable_next_seq(self) -> int:
         """Every entry below it is known to be on disk."""
-        return self._durable_next_seq
+        return self._writer.durable_next_seq
 
     @property
     def readable_next_seq(self) -> int:
         """Readers see entries below it. With sync="always" those are the durable ones."""
         if self.settings.sync == "always":
-            return self._durable_next_seq
-        return self._packer.next_seq
+            return self._writer.durable_next_seq
+        return self._writer.packer.next_seq
 
     @property
     def end(self) -> LogEnd:
@@ -141,9 +136,7 @@ class Log:
         written to again.
         """
         with self._lock:
-            segments = self.segments.all
-            if self._new_seq:
-                segments = segments[:-1]
+            segments = self._writer.created_segments
         return [(segment, following.base_seq) for segment, following in pairwise(segments)]
 
     # -- appending ---------------------------------------------------------------------------------
@@ -188,18 +181,18 @@ class Log:
         if seq > MAX_SEQ:
             raise InvalidInput(f"seq {seq} is not between 0 and 2^63 - 1")
         self.append_draft(Draft((seq - 1).to_bytes(8, "little"), type=TOMBSTONE))
-        self._packer.next_seq = seq
+        self._writer.packer.next_seq = seq
 
     def _append_slowly(self, items: Sequence[Item]) -> tuple[int, int]:
         """Find out why the fast path refused, fix that, and append."""
         while True:
             with self._lock:
                 self._check_writable()
-                full = self._batch_is_full(len(items))
+                full = self._writer.is_batch_full(len(items))
                 if not full:
                     try:
                         return self._append_or_stop(items)
-                    except _MustRotate:
+                    except MustRotate:
                         pass
             if full:
                 self.sync()
@@ -214,91 +207,15 @@ class Log:
         self, items: Sequence[Item], *, may_rotate: bool = False
     ) -> tuple[int, int]:
         try:
-            return self._append_locked(items, may_rotate=may_rotate)
+            stamped = self._writer.append(items, may_rotate=may_rotate)
         except OSError as error:
             passing = as_passing_error(self.folder.path, error)
             raise passing or self._stop(error, "making room") from error
-
-    def _append_locked(self, items: Sequence[Item], *, may_rotate: bool) -> tuple[int, int]:
-        self._finish_interrupted(may_rotate=may_rotate)
-        if self._tail is None:
-            self._open_tail(items)
-        needed = -1
-        while True:
-            self._open_packer(len(items))
-            stamped = self._packer.append_batch_stamped(items, self.now_ns())
-            if stamped is not None:
-                break
-            if needed < 0:
-                needed = _needed_bytes(items)
-            self._make_room(needed, len(items), may_rotate=may_rotate)
-        if self._write_through:
-            self._flush()
-        if self._write_through or self._waiting:
-            self._packer.limit = 0
-        if self._waiting and self.settings.sync != "always":
-            self._arrived.notify_all()
+        if self._waiting:
+            self._writer.packer.limit = 0
+            if self.settings.sync != "always":
+                self._arrived.notify_all()
         return stamped
-
-    def _batch_is_full(self, count: int) -> bool:
-        if self.settings.sync != "batch":
-            return False
-        unsynced = self.next_seq - self._durable_next_seq
-        return unsynced > 0 and unsynced + count > self.settings.sync_batch
-
-    def _open_packer(self, count: int) -> None:
-        """Open the fast path, for `count` entries at least."""
-        tail = self._tail
-        assert tail is not None
-        if not self._dirty:
-            self._on_dirty()  # first: an interrupt must not leave the packer open, untold
-            self._dirty = True
-        self._tails.limit_packer(tail, count, self.now_ns(), self._durable_next_seq)
-        self._packer.limit = tail.open_limit
-
-    # -- room --------------------------------------------------------------------------------------
-
-    def _finish_interrupted(self, *, may_rotate: bool) -> None:
-        """Finish what an interrupt left half done. Caller holds the lock.
-
-        A segment that was created and has no tail is removed: its seqs go to the one before. A tail
-        whose packer is not in use is put into use. A tail that was to be closed is closed.
-        """
-        tail, new_seq = self._tail, self._new_seq
-        if new_seq and (tail is None or tail.header.base_seq != new_seq):
-            stray = self.segments.last
-            if stray is not None and stray.base_seq == new_seq:
-                self.segments.drop([stray])
-            if self.folder.has(segment_name(new_seq)):
-                discard_segment(self.folder, new_seq)
-        self._new_seq = 0
-        if tail is None:
-            return
-        if tail.packer is not self._packer:
-            self._use_tail(tail)
-        if tail.is_closing:
-            if not may_rotate:
-                raise _MustRotate
-            self._close_tail(tail)
-
-    def _make_room(self, needed: int, count: int, *, may_rotate: bool) -> None:
-        """After the packer refused: flush the staged bytes, start a new segment, or grow."""
-        tail = self._tail
-        assert tail is not None
-        self._packer.limit = 0
-        if tail.staged_bytes:
-            self._flush()
-        elif self._tails.is_full(tail, needed, count, self.now_ns()):
-            if not may_rotate:
-                raise _MustRotate
-            self._rotate(needed)
-        else:
-            if isinstance(tail, StagedTail):
-                tail.stage_at_least(needed)
-            if tail.end + needed > tail.size:
-                self._tails.grow(tail, needed)
-            self._use_tail(tail)
-            tail.write_behind()
 
     def seal_if_old(self) -> None:
         """Seal the last segment if it is older than `segment_age_s`.
@@ -315,69 +232,11 @@ class Log:
     def _seal_last(self, *, only_if_old: bool) -> None:
         with self._sync_lock, self._lock:
             self._check_writable()
-            if self.segments.last is None or self.segments.last.base_seq == self.next_seq:
-                return
             try:
-                self._seal_tail(only_if_old=only_if_old)
+                self._writer.seal(only_if_old=only_if_old)
             except OSError as error:
                 passing = as_passing_error(self.folder.path, error)
                 raise passing or self._stop(error, "sealing a segment") from error
-
-    def _seal_tail(self, *, only_if_old: bool) -> None:
-        self._finish_interrupted(may_rotate=True)
-        if self._tail is None:
-            self._open_tail(())
-        tail = self._tail
-        assert tail is not None
-        self._packer.limit = 0
-        if tail.staged_bytes:
-            self._flush()
-        if not only_if_old or self._tails.is_full(tail, 0, 0, self.now_ns()):
-            self._rotate(CHECKPOINT_BYTES)
-
-    def _rotate(self, needed: int) -> None:
-        """Seal the tail and continue in a new segment. The packer is closed.
-
-        Every step may be repeated, for an interrupt may come between any two of them: see
-        `_finish_interrupted`.
-        """
-        old = self._tail
-        assert old is not None
-        self._fdatasync(old)
-        old.synced_upto = old.end
-        self._durable_next_seq = self._packer.next_seq
-        sealed = self.segments.last
-        assert sealed is not None
-        # Before readers can see the next segment: they then take this one for complete.
-        sealed.extend_to(old.end)
-        try:
-            old.trim()
-        except OSError:
-            pass  # zeros behind the end are harmless
-        new = self._create_tail(needed)
-        self._save_index(sealed)
-        self._use_tail(new)
-        self._new_seq = 0
-        old.close()
-
-    def _save_index(self, segment: Segment) -> None:
-        try:
-            segment.save_index()
-        except (OSError, LedgerError):
-            pass  # a cache
-        segment.close()
-
-    def _create_tail(self, needed: int) -> Tail:
-        packer, old = self._packer, self._tail
-        self._new_seq = packer.next_seq
-        tail = self._tails.create(
-            needed,
-            next_seq=packer.next_seq,
-            now_ns=max(self.now_ns(), packer.last_timestamp_ns),
-            old_bytes=old.size if old else 0,
-        )
-        self.segments.add(self._segment(tail.header, tail.end))
-        return tail
 
     def _segment(
         self, header: SegmentHeader, end: int | None = None, index: SparseIndex | None = None
@@ -392,46 +251,13 @@ class Log:
             max_entry_bytes=self.settings.max_entry_bytes,
         )
 
-    def _open_tail(self, items: Sequence[Item]) -> None:
-        """Open the last segment for writing, or create one."""
-        segment = self.segments.last
-        if segment is None or segment.header.flags & RELATIVE:
-            # There is none, or it was written elsewhere and its seqs are relative.
-            self._use_tail(self._create_tail(_needed_bytes(items)))
-            self._new_seq = 0
-            return
-        packer = self._packer
-        tail = self._tails.reopen(  # recovery, or the last `rest`, synced all of it
-            segment.header,
-            end=segment.end,
-            next_seq=packer.next_seq,
-            last_timestamp_ns=packer.last_timestamp_ns,
-        )
-        self._use_tail(tail)
-
-    def _use_tail(self, tail: Tail) -> None:
-        """Let appends go to this tail."""
-        self._tail = tail
-        self._write_through = isinstance(tail, StagedTail) and self.settings.sync != "always"
-        segment = self.segments.last
-        assert segment is not None
-        if tail.view is not None:
-            segment.share_view(tail.view)
-        if self._packer is not tail.packer:
-            self._packer.limit = 0
-        # With write-through there is no fast path: while one thread has the packer open, another
-        # would be answered with its bytes still in memory.
-        self.fast_packer = _closed_packer(0, 0) if self._write_through else tail.packer
-        self._packer = tail.packer  # last: `_finish_interrupted` looks at it
-
     # -- durability --------------------------------------------------------------------------------
 
     @property
     def needs_sync(self) -> bool:
         """Whether anything was appended that is not on disk."""
         with self._lock:
-            tail = self._tail
-            return tail is not None and tail.end + tail.staged_bytes > tail.synced_upto
+            return self._writer.needs_sync
 
     def sync(self) -> None:
         """Return when every entry appended before the call is on disk."""
@@ -443,53 +269,23 @@ class Log:
         with self._sync_lock:
             with self._lock:
                 self._finish_or_stop()
-                tail = self._tail
-                if tail is None:
-                    self._dirty = False
+                begun = self._writer.begin_sync()
+                if begun is None:
                     return
-                next_seq = self._packer.next_seq  # before `end`, which then covers it
-                self._flush()
-                end = tail.end
+            tail, end, next_seq = begun
             if end > tail.synced_upto:
-                self._fdatasync(tail)
+                self._writer.fdatasync(tail)
             with self._lock:
-                self._synced(tail, end, next_seq)
+                self._writer.end_sync(tail, end, next_seq, may_open=self._refusal is None)
+                if self._waiting:
+                    self._arrived.notify_all()
 
     def _finish_or_stop(self) -> None:
         """Caller holds both locks."""
         try:
-            self._finish_interrupted(may_rotate=True)
+            self._writer.finish_interrupted(may_rotate=True)
         except OSError as error:
             raise self._stop(error, "writing") from error
-
-    def _synced(self, tail: Tail, end: int, next_seq: int) -> None:
-        self._durable_next_seq = max(self._durable_next_seq, next_seq)
-        # Close the packer before looking at it: an append then waits for the lock.
-        self._packer.limit = 0
-        if end > tail.synced_upto:
-            tail.synced_upto = end
-            tail.packer.promise(end)
-        if tail.end + tail.staged_bytes == end:
-            self._dirty = False
-        else:
-            self._on_dirty()
-        if self.settings.sync == "always" and self._refusal is None:
-            self._packer.limit = tail.open_limit
-        if self._waiting:
-            self._arrived.notify_all()
-
-    def _flush(self) -> None:
-        assert self._tail is not None
-        try:
-            self._tail.flush()
-        except OSError as error:
-            raise self._stop(error, "writing") from error
-
-    def _fdatasync(self, tail: Tail) -> None:
-        try:
-            tail.sync()
-        except OSError as error:
-            raise self._stop(error, "syncing") from error
 
     def rest(self) -> None:
         """Sync, record that everything is synced, and keep no file open until the next append."""
@@ -502,31 +298,12 @@ class Log:
         self._sync()
         with self._sync_lock, self._lock:
             self._finish_or_stop()
-            self._packer.limit = 0  # no append from here on, so it can be seen if there was one
-            tail = self._tail
-            if tail is None or tail.end + tail.staged_bytes > tail.synced_upto:
-                return  # another thread has appended
-            tail.is_closing = True
-            self._close_tail(tail)
-
-    def _close_tail(self, tail: Tail) -> None:
-        """Caller holds both locks; the packer is closed. May be repeated after an interrupt."""
-        try:
-            end = tail.close_off()
-        except OSError as error:
-            raise self._stop(error, "closing") from error
-        self._fdatasync(tail)
-        segment = self.segments.last
-        assert segment is not None
-        segment.extend_to(end)
-        segment.close()
-        self._drop_tail(tail)
-
-    def _drop_tail(self, tail: Tail) -> None:
-        packer = self._packer
-        self._packer = self.fast_packer = _closed_packer(packer.next_seq, packer.last_timestamp_ns)
-        self._tail = None
-        tail.close()
+            writer = self._writer
+            writer.packer.limit = 0  # no append from here on, so it can be seen if there was one
+            tail = writer.tail
+            if tail is not None and not writer.needs_sync:  # else another thread has appended
+                tail.is_closing = True
+                writer.close_tail(tail)
 
     # -- refusing ----------------------------------------------------------------------------------
 
@@ -544,7 +321,7 @@ class Log:
         with self._lock:
             if self._refusal is None:
                 self._refusal = reason
-            self._packer.limit = 0
+            self._writer.packer.limit = 0
             self._arrived.notify_all()
 
     def _stop(self, error: OSError, doing: str) -> LedgerStopped:
@@ -558,8 +335,7 @@ class Log:
         self._arrived = Condition(lock)
         self._unreadable = self._refusal = reason
         # A new packer: the lock of the pure-Python packer may be held by a parent's thread as well.
-        packer = self._packer
-        self._packer = self.fast_packer = _closed_packer(packer.next_seq, packer.last_timestamp_ns)
+        self._writer.continue_at(self.next_seq, self.last_timestamp_ns)
 
     def close(self, closed: PenstockError) -> None:
         """Sync, close the files, and refuse everything from now on with that reason."""
@@ -570,15 +346,14 @@ class Log:
         try:
             if well:
                 self._rest()
-                self.closed_cleanly = self._tail is None
+                self.closed_cleanly = self._writer.tail is None
         finally:
             self.abandon()
 
     def abandon(self) -> None:
         """Close the files without syncing them."""
         with self._sync_lock, self._lock:
-            if self._tail is not None:
-                self._drop_tail(self._tail)
+            self._writer.drop_tail()
             self.segments.close()
 
     # -- for compaction and adoption ---------------------------------------------------------------
@@ -611,15 +386,15 @@ class Log:
             self.rest()  # the last segment must be complete before another follows it
             with self._sync_lock, self._lock:
                 self._check_writable()
-                self._packer.limit = 0
-                if self._tail is not None:
+                self._writer.packer.limit = 0
+                if self._writer.tail is not None:
                     continue  # another thread has appended
-                first_seq, last_ns = self._packer.next_seq, self._packer.last_timestamp_ns
+                first_seq, last_ns = self.next_seq, self.last_timestamp_ns
                 try:
                     moved, last_ns = move(first_seq, last_ns)
                     new = [self._segment(one.header, one.end, one.index) for one in moved]
                     self.segments.add(*new)
-                    self._packer = self.fast_packer = _closed_packer(first_seq + count, last_ns)
+                    self._writer.continue_at(first_seq + count, last_ns)
                 except OSError as error:
                     raise self._stop(error, "adopting segments") from error
                 except PenstockError:
@@ -632,10 +407,10 @@ class Log:
                         )
                     )
                     raise
-                self._durable_next_seq = first_seq + count
+                self._writer.durable_next_seq = first_seq + count
                 self._arrived.notify_all()
             for segment in new:
-                self._save_index(segment)
+                save_index(segment)
             return first_seq
 
     # -- for readers -------------------------------------------------------------------------------
@@ -647,9 +422,9 @@ class Log:
         """
         while True:
             with self._lock:
-                segments, tail = self.segments.all, self._tail
+                segments, tail = self.segments.all, self._writer.tail
                 synced_upto = tail.synced_upto if tail is not None else None
-                next_seq = self._durable_next_seq
+                next_seq = self.durable_next_seq
             try:
                 found = [(segment, segment.end) for segment in segments]
             except EntryGone:
@@ -662,15 +437,16 @@ class Log:
 
     def publish_tail(self) -> None:
         """Let readers of the last segment see everything that was appended."""
-        while (tail := self._tail) is not None:
+        writer = self._writer
+        while (tail := writer.tail) is not None:
             if isinstance(tail, StagedTail):
                 with self._lock:  # a writer may have taken its bytes and not written them yet
-                    if self._tail is tail and self._refusal is None:
-                        self._flush()
+                    if writer.tail is tail and self._refusal is None:
+                        writer.flush()
             segment = self.segments.last
             if segment is not None and segment.base_seq == tail.header.base_seq:
                 segment.extend_to(tail.end)
-            if self._tail is tail:
+            if writer.tail is tail:
                 return
 
     def wait_for(self, seq: int, timeout_s: float | None = None) -> bool:
@@ -678,7 +454,7 @@ class Log:
         with self._lock:
             try:
                 self._waiting += 1
-                self._packer.limit = 0  # the next append takes the slow path and wakes us
+                self._writer.packer.limit = 0  # the next append takes the slow path and wakes us
                 return (
                     self._arrived.wait_for(
                         lambda: self.readable_next_seq > seq or self._refusal is not None, timeout_s
@@ -687,21 +463,3 @@ class Log:
                 )
             finally:
                 self._waiting -= 1
-
-
-def _needed_bytes(items: Sequence[Item]) -> int:
-    """Return the bytes of a call that appends these, with its checkpoint."""
-    drafts = (item if isinstance(item, Draft) else Draft(item) for item in items)
-    return CHECKPOINT_BYTES + sum(len(codec.pack(0, 0, draft)) for draft in drafts)
-
-
-def _closed_packer(next_seq: int, last_timestamp_ns: int) -> Packer:
-    """Return a packer that refuses everything and remembers where to continue."""
-    return Packer(
-        bytearray(0),
-        position=0,
-        limit=0,
-        next_seq=next_seq,
-        last_timestamp_ns=last_timestamp_ns,
-        max_entry_bytes=MAX_ENTRY_BYTES,  # the next tail checks the real limit
-    )
