@@ -260,7 +260,7 @@ def test_a_defect_of_our_own_is_a_500_and_logged(
     def fail(*args: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("penstock.server.connection.judge_head", fail)
+    monkeypatch.setattr("penstock.server.request_reader.judge_head", fail)
     with server.wire() as wire:
         wire.request("GET", "/livez")
         assert wire.answer().status == 500

@@ -24,10 +24,11 @@ from penstock.server.off_loop import size_of_many
 from penstock.server.problems import NotJson, Problem, in_format_of, problem_of
 from penstock.server.replies import JSON, Headers, Reply, reply_of
 from penstock.server.rest.query import NO_QUERY, Query
-from penstock.server.routes import UNKNOWN_ROUTE, Route, Target
+from penstock.server.routes import NO_TARGET, Route, Target
 
 if TYPE_CHECKING:
     from penstock.server.connection import Connection
+    from penstock.server.service import Service
 
 log = logging.getLogger("penstock.server")
 _T = TypeVar("_T")
@@ -40,10 +41,6 @@ class Later:
 
 LATER = Later()
 Answer = msgspec.Struct | Reply | Problem | bytes | None | Later
-
-
-def _no_size(_: Any) -> int:
-    return 0
 
 
 def _size_of_leased(leased: list[LeasedMessage]) -> int:
@@ -61,12 +58,12 @@ class Call:
         "began_ns",
         "caller",
         "connection",
-        "header_list",
         "headers",
         "keep_alive",
         "method",
         "query",
         "query_string",
+        "repeated",
         "request_id",
         "service",
         "size",
@@ -81,19 +78,21 @@ class Call:
     def __init__(
         self,
         connection: "Connection",
+        service: "Service",
         method: str,
         url: bytes,
-        header_list: list[tuple[bytes, bytes]],
         headers: dict[bytes, bytes],
+        repeated: list[tuple[bytes, bytes]],
         keep_alive: bool,
     ) -> None:
         self.connection = connection
-        self.service = connection.service
+        self.service = service
         self.method = method
         self.url = url
-        self.header_list = header_list
         self.headers = headers  # by name; the last one of a repeated header
+        self.repeated = repeated  # the other ones
         self.keep_alive = keep_alive
+        self.target = NO_TARGET
         self._body: bytes | bytearray = b""
         self.size = 0  # bytes of the body so far
         self.began_ns = 0  # when its handler was started
@@ -120,6 +119,11 @@ class Call:
         if not isinstance(self._body, bytes):
             self._body = bytes(self._body)
         return self._body
+
+    @property
+    def header_list(self) -> list[tuple[bytes, bytes]]:
+        """Return all headers; repeated ones in their order."""
+        return [*self.repeated, *self.headers.items()]
 
     @property
     def content_type(self) -> str | None:
@@ -270,7 +274,7 @@ class Call:
         self,
         found: "Future[_T] | _T | None",
         make: "Callable[[Call, _T], Answer]",
-        size_of: Callable[[_T], int] = _no_size,
+        size_of: Callable[[_T], int] | None = None,
         undo: Callable[[_T], None] | None = None,
     ) -> Later:
         """Answer with what `make` returns for the broker's result.
@@ -333,10 +337,10 @@ class Call:
 
     def succeed(self, result: Any) -> None:
         """Answer with the broker's result."""
-        if self.connection.is_closed:
-            self._take_back(result)
+        if self._undo is not None and self.connection.is_closed:
+            self._undo(result)
             return
-        size = self._size_of(result)
+        size = 0 if self._size_of is None else self._size_of(result)
         if size > SMALL_BYTES:
             service = self.service
             service.held.bytes += size  # until it is written; then it counts as unsent
@@ -380,11 +384,11 @@ class Call:
             return
         if isinstance(made, Problem):
             self._send(reply_of(made, self.request_id))
-            return
-        if made is None:
+        elif made is None:
             self._send(Reply(b"", 204))
-            return
-        if not isinstance(made, Reply):
+        elif isinstance(made, Reply):
+            self._send(made)
+        else:
             try:
                 body = made if isinstance(made, bytes) else encode(made)
             except Exception as error:
@@ -392,17 +396,16 @@ class Call:
                 return
             status = self.target.route.status
             if (
-                len(body) <= SMALL_BYTES
-                and self.method != "HEAD"
-                and b"origin" not in self.headers
-                and not connection.is_last
+                not self.keep_alive
+                or connection.is_draining
+                or len(body) > SMALL_BYTES
+                or self.method == "HEAD"
+                or b"origin" in self.headers
             ):
-                data = self.service.replies.json(status, body, self.request_id)
-                self._count(status)
-                connection.reply(data)
+                self._send(Reply(body, status))
                 return
-            made = Reply(body, status)
-        self._send(made)
+            self._count(status)
+            connection.reply(self.service.replies.json(status, body, self.request_id))
 
     def _send(self, reply: Reply, more: Headers = ()) -> None:
         connection, service = self.connection, self.service
@@ -412,22 +415,25 @@ class Call:
         head = service.replies.head(reply, self.request_id, more, close=is_last)
         body = b"" if self.method == "HEAD" else reply.body
         self._count(reply.status)
-        if len(body) > SMALL_BYTES:  # separately, to avoid a copy
-            connection.reply(head, body, is_last=is_last)
+        if is_last or len(body) > SMALL_BYTES:  # separately, to avoid a copy
+            connection.reply_at_once(head, body, is_last=is_last)
         else:
-            connection.reply(head + body, is_last=is_last)
+            connection.reply(head + body)
 
     def _count(self, status: int) -> None:
-        service = self.service
+        service, target = self.service, self.target
         took_ns = service.monotonic_ns() - self.began_ns
-        target = getattr(self, "target", None)
-        route = UNKNOWN_ROUTE if target is None else target.route.path
-        service.http_metrics.answered(route, self.method, status, took_ns)
+        times = target.times.get(status)
+        if times is None:
+            times = service.http_metrics.times(target.route.path, self.method, status)
+            if target is not NO_TARGET:
+                target.times[status] = times
+        times.add(took_ns)
         if status >= 500 or service.settings.access_log:
             # The route, not the path: a path may contain private data.
             fields = {
                 "method": self.method,
-                "route": route,
+                "route": target.route.path,
                 "status": status,
                 "took_s": round(took_ns / 1e9, 6),
                 "request_id": self.request_id.decode(),

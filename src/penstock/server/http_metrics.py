@@ -20,7 +20,7 @@ REFUSED_ROUTE = "refused"  # requests refused before a route was found
 UNKNOWN_ROUTE = "unknown"
 
 
-class _Times:
+class Times:
     """The durations of the requests that one route answered with one status."""
 
     __slots__ = ("counts", "total_ns")
@@ -28,6 +28,11 @@ class _Times:
     def __init__(self) -> None:
         self.counts = [0] * (len(_BUCKETS_NS) + 1)
         self.total_ns = 0
+
+    def add(self, took_ns: int) -> None:
+        """Count a request."""
+        self.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
+        self.total_ns += took_ns
 
 
 class HttpMetrics:
@@ -40,18 +45,21 @@ class HttpMetrics:
         connections: Callable[[], int],
         held_bytes: Callable[[], int],
     ) -> None:
-        self._times: dict[tuple[str, str, int], _Times] = {}
+        self._times: dict[tuple[str, str, int], Times] = {}
         self._connections = connections
         self._held_bytes = held_bytes
         registry.register(self)
 
     def answered(self, route: str, method: str, status: int, took_ns: int) -> None:
         """Count an answered request."""
+        self.times(route, method, status).add(took_ns)
+
+    def times(self, route: str, method: str, status: int) -> Times:
+        """Return where the requests of a route with this method and status are counted."""
         times = self._times.get((route, method, status))
         if times is None:
-            times = self._times[route, method, status] = _Times()
-        times.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
-        times.total_ns += took_ns
+            times = self._times[route, method, status] = Times()
+        return times
 
     def totals(self) -> Iterator[tuple[str, str, int, int, float]]:
         """Return (route, method, status, requests, total seconds), sorted."""
@@ -65,7 +73,7 @@ class HttpMetrics:
             "HTTP requests answered, by route and status.",
             labels=["route", "method", "status"],
         )
-        by_route: dict[str, list[_Times]] = {}
+        by_route: dict[str, list[Times]] = {}
         for (route, method, status), times in sorted(self._times.items()):
             requests.add_metric([route, method, str(status)], sum(times.counts))
             by_route.setdefault(route, []).append(times)

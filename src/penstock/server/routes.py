@@ -7,12 +7,12 @@ from urllib.parse import unquote
 import httptools
 
 from penstock.broker import DEFAULT_NAMESPACE, QueueName
+from penstock.server.http_metrics import UNKNOWN_ROUTE, Times
 from penstock.server.problems import MethodNotAllowed, NoSuchRoute, Refused
 
 Handler = Callable[[Any], Any]  # see `call`; of a WebSocket: see `ws.stream`
 _MOST_REMEMBERED = 4096
 _LONGEST_REMEMBERED = 256  # bytes of a path
-UNKNOWN_ROUTE = "unknown"
 
 
 class Route:
@@ -44,14 +44,19 @@ class Route:
         return frozenset({self.method, "HEAD"} if self.method == "GET" else {self.method})
 
 
+def _no_handler(_: Any) -> None:
+    raise AssertionError("there is no route")
+
+
 class Target:
     """The route of a path, with the values of its named parts."""
 
-    __slots__ = ("_queue", "params", "route")
+    __slots__ = ("_queue", "params", "route", "times")
 
     def __init__(self, route: Route, params: dict[str, str]) -> None:
         self.route = route
         self.params = params  # parts of the path, by name
+        self.times: dict[int, Times] = {}  # where its requests are counted, by status
         self._queue: QueueName | None = None
 
     @property
@@ -65,6 +70,9 @@ class Target:
     def namespace(self) -> str:
         """Return the namespace that the path names, unchecked."""
         return self.params.get("namespace", DEFAULT_NAMESPACE)
+
+
+NO_TARGET = Target(Route("", UNKNOWN_ROUTE, _no_handler, needs_key=False), {})
 
 
 class _Path:

@@ -12,7 +12,7 @@ from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.configuration import Configuration
-from penstock.server.connection import Connection
+from penstock.server.connection import new_connection
 from penstock.server.listening import (
     UnixSocket,
     listen,
@@ -95,7 +95,7 @@ class Server:
         service, tls = self.service, self._tls
         for one in sockets:
             self._listeners.append(
-                await loop.create_server(lambda: Connection(service, loop), sock=one)
+                await loop.create_server(lambda: new_connection(service, loop), sock=one)
                 if tls is None
                 else TlsListener(service, loop, one, tls)
             )
@@ -106,7 +106,7 @@ class Server:
         if self._unix is not None:
             # Without TLS: what is sent does not leave this machine.
             listener = await loop.create_unix_server(
-                lambda: Connection(service, loop), sock=self._unix.socket
+                lambda: new_connection(service, loop), sock=self._unix.socket
             )
             self._listeners.append(listener)
             fields_["unix"] = settings.unix

@@ -6,7 +6,7 @@ import socket
 import ssl
 
 from penstock.errors import InvalidInput
-from penstock.server.connection import Connection
+from penstock.server.connection import new_connection
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
 
@@ -113,7 +113,7 @@ class _Handshake(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.end()
-        connection = Connection(self._service, self._loop)
+        connection = new_connection(self._service, self._loop)
         transport.set_protocol(connection)
         connection.connection_made(transport)
 
