@@ -4,6 +4,8 @@ import asyncio
 import logging
 import socket
 import struct
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -104,3 +106,66 @@ def test_a_lease_of_a_client_that_goes_while_the_answer_is_made_is_given_back(
 def _reset(wire: Wire) -> None:
     """Reset, not closed: a client that only sends no more still takes its answer."""
     wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+# -- leases that were answered ---------------------------------------------------------------------
+
+
+def _close(wire: Wire) -> None:
+    wire.close()
+
+
+@pytest.mark.parametrize("leave", [_close, _reset])
+@pytest.mark.parametrize("is_unix", [False, True])
+@pytest.mark.parametrize("sync", ["never", "always"])
+def test_messages_of_a_client_that_closes_right_after_its_lease_are_ready_at_once(
+    tmp_path: Path, leave: Callable[[Wire], None], is_unix: bool, sync: str
+) -> None:
+    socket_path = str(tmp_path / "p.sock")
+    queues = {"sync": sync, "min_free_bytes": 0, "lease_s": 3600}
+    running = RunningServer(tmp_path / "data", unix=socket_path, broker={"queues": queues})
+    with running as server, server.client() as http:
+        name = QueueName("default", "q")
+
+        async def leased() -> int:
+            return (await server.server.broker.run(INSIDE, GetStats(), name)).leased
+
+        for _ in range(5):
+            http.post(queue_path("q", "messages"), json={"payload": "x"})
+            wire = Wire(socket_path) if is_unix else server.wire()
+            wire.json_request("POST", queue_path("q", "lease"), {})
+            leave(wire)
+            wire.close()
+            server.until(lambda: len(server.server.service.connections) == 1)  # `http`
+            answer = http.post(queue_path("q", "lease"), json={"wait_s": 30}).json()
+            (again,) = answer["messages"]
+            assert again["attempt"] == 1
+            http.post("/api/v1/settle", json={"ack": [again["receipt"]]})
+            assert server.call(leased()) == 0
+
+
+def test_a_half_closed_client_keeps_the_messages_that_it_reads(
+    server: RunningServer, queue: str
+) -> None:
+    with server.client() as http, server.wire() as wire:
+        http.post(queue_path(queue, "messages"), json={"payload": "x"})
+        wire.json_request("POST", queue_path(queue, "lease"), {"lease_s": 3600})
+        wire.socket.shutdown(socket.SHUT_WR)
+        (leased,) = wire.answer().json["messages"]
+        assert wire.is_closed_by_server()
+        server.until(lambda: len(server.server.service.connections) == 1)
+        settled = http.post("/api/v1/settle", json={"ack": [leased["receipt"]]}).json()
+        assert [one["status"] for one in settled["results"]] == ["done"]
+
+
+def test_a_client_that_closes_after_it_has_read_keeps_its_messages(
+    server: RunningServer, queue: str
+) -> None:
+    with server.client() as http:
+        http.post(queue_path(queue, "messages"), json={"payload": "x"})
+        with server.wire() as wire:
+            wire.json_request("POST", queue_path(queue, "lease"), {"lease_s": 3600})
+            (leased,) = wire.answer().json["messages"]
+        server.until(lambda: len(server.server.service.connections) == 1)
+        settled = http.post("/api/v1/settle", json={"ack": [leased["receipt"]]}).json()
+        assert [one["status"] for one in settled["results"]] == ["done"]

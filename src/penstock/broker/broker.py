@@ -392,8 +392,12 @@ class Broker:
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
         """Release messages that could not be delivered, without counting the attempt."""
-        settlements = [Settlement("release", one.receipt) for one in leased]
-        if settlements and self._open:
+        self.release([one.receipt for one in leased])
+
+    def release(self, receipts: Sequence[str]) -> None:
+        """Release leased messages by their receipts, without counting the attempt."""
+        if receipts and self._open:
+            settlements = [Settlement("release", receipt) for receipt in receipts]
             settle_by_queue(self.store, self._catalogue, INSIDE, settlements)
 
     @property

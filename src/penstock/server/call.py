@@ -353,6 +353,8 @@ class Call:
             self._take_back(result)
             self.fail(failure)
             return
+        if self._undo is not None and result:
+            self.connection.confirm_delivery([one.receipt for one in result])
         self._answer(made)
 
     def _was_made(self, result: Any, size: int, making: "Future[Any]") -> None:
@@ -362,8 +364,10 @@ class Call:
             self._take_back(result)
         if error is not None:
             self.fail(error)
-        else:
-            self._answer(making.result())
+            return
+        if self._undo is not None and not self.connection.is_closed:
+            self.connection.confirm_delivery([one.receipt for one in result])
+        self._answer(making.result())
 
     def _take_back(self, result: Any) -> None:
         if self._undo is not None:

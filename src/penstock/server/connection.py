@@ -11,7 +11,7 @@ from typing import Any, cast
 from penstock.errors import Overloaded, PenstockError
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
-from penstock.server.listening import peer_address
+from penstock.server.listening import delivery_of, peer_address
 from penstock.server.problems import Refused, RequestTooSlow, in_format_of, problem_of
 from penstock.server.replies import CONTINUE
 from penstock.server.request_reader import BODY, HEAD, IDLE, LINGER, RequestReader
@@ -40,6 +40,7 @@ class Connection:
         "_corked",
         "_corked_bytes",
         "_is_answering",
+        "_is_confirming",
         "_is_ending",
         "_is_half_closed",
         "_is_reading",
@@ -48,6 +49,8 @@ class Connection:
         "_pieces",
         "_reader",
         "_started",
+        "_unconfirmed",
+        "_unconfirmed_at",
         "_unread",
         "_unsent",
         "_writing",
@@ -82,6 +85,9 @@ class Connection:
         self._is_answering = False  # `_answer_waiting` runs
         self._is_half_closed = False  # the client has closed its sending side
         self._lease: asyncio.Future[Any] | None = None  # of the request being answered
+        self._unconfirmed: list[str] = []  # receipts sent after the client's last bytes
+        self._unconfirmed_at = 0.0  # when the last of them was sent
+        self._is_confirming = False  # `_check_delivery` decides when to close
         self._unsent = 0  # bytes of a reply that the client has not read yet, in service.held
         self._writing = 0  # bytes that are being written
         self._corked: list[bytes] = []  # replies to send at the end of the loop's turn
@@ -124,6 +130,8 @@ class Connection:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
+        if exc is not None and self.loop.time() < self._unconfirmed_at + _LINGER_S:
+            self._release_unconfirmed()  # reset, or the reply could not be written
         self._reader.waiting.clear()
         self._reader.call = None
         self._corked.clear()
@@ -147,7 +155,10 @@ class Connection:
         if self.is_tls:
             return False  # close; a TLS connection cannot be half closed
         if not self._unread and (not self._reader.waiting or self._reader.phase != IDLE):
-            return False
+            self._is_half_closed = bool(self._unconfirmed)
+            if self._is_half_closed:
+                self._close()
+            return self._is_half_closed
         self._is_half_closed = True
         if self._lease is not None:
             self.service.broker.waiting.end_wait(self._lease)
@@ -162,7 +173,34 @@ class Connection:
 
     def _close(self) -> None:
         self.flush()
-        self.transport.close()
+        if self._is_half_closed and self._unconfirmed and not self._is_confirming:
+            self._is_confirming = self._is_ending = True
+            self._unconfirmed_at = self.deadline = self.loop.time()  # checked at each tick
+            self.transport.write_eof()
+        else:
+            self.transport.close()
+
+    def confirm_delivery(self, receipts: list[str]) -> None:
+        """Release these leases if the client turns out to be gone when it is sent the reply.
+
+        A client that closed its connection is at first like one that closed only its sending side.
+        The reply shows the difference: the system of a client that is gone resets the connection.
+        """
+        self._unconfirmed += receipts
+        self._unconfirmed_at = self.loop.time()
+
+    def _check_delivery(self) -> None:
+        was_taken = delivery_of(self.transport)
+        if was_taken is None and self.loop.time() < self._unconfirmed_at + _LINGER_S:
+            return
+        if was_taken is False:
+            self._release_unconfirmed()
+        self._unconfirmed_at = 0.0
+        self.transport.abort()
+
+    def _release_unconfirmed(self) -> None:
+        receipts, self._unconfirmed = self._unconfirmed, []
+        self.service.broker.release(receipts)
 
     def wait_for(self, lease: "asyncio.Future[Any]") -> None:
         """Cancel the lease if the connection is lost; end its wait if it is half closed."""
@@ -173,7 +211,9 @@ class Connection:
     def deadline_passed(self) -> None:
         """Refuse or close a slow connection. Called by `Ticks`."""
         phase = self._reader.phase
-        if phase == LINGER or self.is_write_paused:
+        if self._is_confirming:
+            self._check_delivery()
+        elif phase == LINGER or self.is_write_paused:
             self.transport.abort()  # the client does not read its reply
         elif self.is_read_paused:
             self._set_deadline()  # the server did not read, so the client is not slow
@@ -198,6 +238,8 @@ class Connection:
     # -- reading -----------------------------------------------------------------------------------
 
     def data_received(self, data: bytes) -> None:
+        if self._unconfirmed:
+            self._unconfirmed = []  # the client lives
         if self._ignores_data():
             return
         if self._unread or self._is_yielding or self._is_reading:

@@ -5,7 +5,7 @@ import os
 import socket
 import stat
 import struct
-from asyncio import BaseTransport
+from asyncio import BaseTransport, WriteTransport
 from ipaddress import ip_address
 from urllib.parse import quote
 
@@ -14,6 +14,8 @@ from penstock.server.settings import ServerSettings
 
 _BACKLOG = 2048
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of Linux
+_TCP_INFO = struct.Struct("B23xI")  # state and unacknowledged segments: `struct tcp_info` of Linux
+_TCP_CLOSE = 7
 UNIX_PEER = "unix:"  # the start of the address of a client of the Unix socket
 
 
@@ -213,3 +215,23 @@ def peer_address(transport: BaseTransport) -> str | None:
         return None  # the client has closed the connection
     _, uid, _ = _PEER_CREDENTIALS.unpack(raw)
     return f"{UNIX_PEER}uid={uid}"
+
+
+def delivery_of(transport: WriteTransport) -> bool | None:
+    """Return whether the client's system took all bytes; None if that is not known yet.
+
+    False: it reset the connection, because the client had closed it.
+    """
+    one = transport.get_extra_info("socket")
+    if one is None or transport.get_write_buffer_size():
+        return None
+    try:
+        if one.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+            return False
+        if one.family == socket.AF_UNIX or not hasattr(socket, "TCP_INFO"):
+            return True
+        info = one.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO.size)
+    except OSError:
+        return None  # the transport is closed
+    state, unacked = _TCP_INFO.unpack(info)
+    return True if state == _TCP_CLOSE or not unacked else None
