@@ -9,6 +9,9 @@ The trace function below is called before each bytecode and raises at exactly th
 is left out. The exception of a real interrupt belongs to the CALL, that of a trace function to the
 bytecode behind it. Where the two lie in different `try` or `with` blocks (`return f()` as the last
 statement of a `with`), raising behind the CALL would skip an exit that a real interrupt runs.
+
+Nor is there a point between the call of a coroutine function and its `await`: the interpreter makes
+the coroutine without calling C code, and a trace function sees no call.
 """
 
 import dis
@@ -71,7 +74,8 @@ class Interrupter:
 @cache
 def _is_point(code: CodeType, last: int, offset: int) -> bool:
     """Can an interrupt be raised at `offset`, when the bytecode at `last` ran before it?"""
-    if dis.opname[_bytes(code)[last]] not in _POINTS_BEHIND:
+    before, after = (dis.opname[_bytes(code)[at]] for at in (last, offset))
+    if before not in _POINTS_BEHIND or (before, after) == ("CALL", "GET_AWAITABLE"):
         return False
     return _handler(code, last) == _handler(code, offset)
 

@@ -1,11 +1,13 @@
 """Each public method is defined once; every queue has it with the same signature and docstring."""
 
 import asyncio
+import gc
 import inspect
-from collections.abc import AsyncIterator, Iterator
+import warnings
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, asynccontextmanager
 from pathlib import Path
-from typing import assert_type
+from typing import Any, assert_type
 
 import pytest
 
@@ -26,6 +28,8 @@ from penstock.queue.binding import (
 )
 from penstock.queue.facade import AnyAsyncQueue, AnyQueue, QueueMethods
 from penstock.queue.queue import Queue
+from penstock.queue.streaming import StreamMethod
+from tests.harness.interrupts import Interrupter
 
 DEFINED = {name: one for name, one in vars(QueueMethods).items() if isinstance(one, Definition)}
 FOR_THREADS = (Queue, RemoteQueue)
@@ -92,6 +96,20 @@ class Numbers:
         except ValueError as error:
             self.seen.append(str(error))
             raise
+
+    @StreamMethod
+    def stream(self, handler: Callable[[int], object] | None = None, *, n: int = 2) -> Any:
+        """Count to n, or call the handler for each number."""
+        return self.count_up(n) if handler is None else self._handle(handler, n)
+
+    async def count_up(self, n: int) -> AsyncIterator[int]:
+        for number in range(n):
+            yield number
+
+    async def _handle(self, handler: Callable[[int], object], n: int) -> int:
+        for number in range(n):
+            handler(number)
+        return n
 
 
 class Blocking(Numbers, ForThreads):
@@ -167,7 +185,7 @@ def test_errors_and_interrupts_come_through() -> None:
 
     for error in (KeyError("x"), KeyboardInterrupt()):
         with pytest.raises(type(error)):
-            finish(fail(error))
+            finish(fail, error)
 
     async def rows() -> AsyncIterator[int]:
         yield 1
@@ -177,6 +195,34 @@ def test_errors_and_interrupts_come_through() -> None:
     assert next(found) == 1
     with pytest.raises(KeyError):
         next(found)
+
+
+def _inside(numbers: Blocking) -> None:
+    with numbers.inside():
+        pass
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "method": lambda numbers: numbers.double(4, plus=1),
+    "listing": lambda numbers: list(numbers.count(2)),
+    "block": _inside,
+    "stream": lambda numbers: list(numbers.stream()),
+    "stream with a handler": lambda numbers: numbers.stream(abs, n=1),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_an_interrupt_leaves_no_coroutine_that_was_never_awaited(name: str) -> None:
+    points = Interrupter(None)
+    points.run(lambda: CALLS[name](Blocking()))
+    assert points.points > 2
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for at in range(1, points.points + 1):
+            with pytest.raises(KeyboardInterrupt):
+                Interrupter(at).run(lambda: CALLS[name](Blocking()))
+            gc.collect()
+    assert [str(one.message) for one in warned] == []
 
 
 def what_a_type_checker_sees(path: Path, text: str) -> None:

@@ -101,11 +101,11 @@ class Connection:
 
     def do(self, request: Request[T]) -> T:
         """Send a request, with retries if they are safe and allowed, and return its value."""
-        return finish(self.exchange.do(request))
+        return finish(self.exchange.do, request)
 
     def close(self) -> None:
         """Close the connections. May be called again."""
-        finish(self.exchange.close())
+        finish(self.exchange.close)
 
 
 class Counts:

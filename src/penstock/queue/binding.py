@@ -19,7 +19,9 @@ hand-written function with the same parameters, for what is called for every mes
 import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
-from functools import wraps
+from functools import partial, wraps
+from itertools import starmap
+from operator import methodcaller
 from types import TracebackType
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, get_args, overload
 
@@ -33,15 +35,25 @@ S = TypeVar("S")
 Function = Callable[..., Any]
 
 
-def finish(coroutine: Coroutine[Any, Any, R]) -> R:
-    """Run a coroutine that never suspends, and return its result."""
+SUSPENDED = "a method for threads waited for an event loop"
+_start = methodcaller("send", None)
+
+
+def finish(
+    function: Callable[P, Coroutine[Any, Any, R]], /, *args: P.args, **options: P.kwargs
+) -> R:
+    """Call a function, run the coroutine that it returns and never suspends, return its result.
+
+    The coroutine is made and started inside one call of C code, where no interrupt is raised. An
+    interrupt between the two would make Python warn that the coroutine was never awaited.
+    """
+    bound = partial(function, **options) if options else function
     try:
-        coroutine.send(None)
+        next(map(_start, starmap(bound, (args,))))
     except StopIteration as end:
         result: R = end.value
         return result
-    coroutine.close()
-    raise RuntimeError("a method for threads waited for an event loop")
+    raise RuntimeError(SUSPENDED)
 
 
 def iterate(rows: AsyncIterator[R]) -> Iterator[R]:
@@ -50,12 +62,12 @@ def iterate(rows: AsyncIterator[R]) -> Iterator[R]:
     try:
         while True:
             try:
-                row = finish(following())
+                row = finish(following)
             except StopAsyncIteration:
                 return
             yield row
     finally:
-        finish(getattr(rows, "aclose")())  # noqa: B009 - iterators have none, generators do
+        finish(getattr(rows, "aclose"))  # noqa: B009 - iterators have none, generators do
 
 
 class _Block(AbstractContextManager[R]):
@@ -65,7 +77,7 @@ class _Block(AbstractContextManager[R]):
         self._block: Any = block
 
     def __enter__(self) -> R:
-        entered: R = finish(self._block.__aenter__())
+        entered: R = finish(self._block.__aenter__)
         return entered
 
     def __exit__(
@@ -74,7 +86,7 @@ class _Block(AbstractContextManager[R]):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> bool | None:
-        handled: bool | None = finish(self._block.__aexit__(kind, error, trace))
+        handled: bool | None = finish(self._block.__aexit__, kind, error, trace)
         return handled
 
 
@@ -132,7 +144,7 @@ class Definition:
 
         @wraps(function)
         def call(*args: Any, **options: Any) -> Any:
-            return blocking(function(*args, **options))
+            return blocking(function, *args, **options)
 
         signature: Any = inspect.signature(function)
         if self.result is not None:
@@ -143,8 +155,8 @@ class Definition:
         dressed.__signature__ = signature
         return call
 
-    def _blocking(self, result: Any) -> Any:
-        return finish(result)
+    def _blocking(self, function: Function, /, *args: Any, **options: Any) -> Any:
+        return finish(function, *args, **options)
 
     def dress(self, fast: Function, bound: Function) -> Function:
         """Return a hand-written function with the name and docstring of the bound one."""
@@ -189,8 +201,8 @@ class Listing(Definition, Generic[P, R]):
     def __get__(self, queue: Any, owner: type) -> Any:
         return self
 
-    def _blocking(self, result: Any) -> Any:
-        return iterate(result)
+    def _blocking(self, function: Function, /, *args: Any, **options: Any) -> Any:
+        return iterate(function(*args, **options))
 
 
 class Block(Definition, Generic[P, R]):
@@ -210,8 +222,8 @@ class Block(Definition, Generic[P, R]):
     def __get__(self, queue: Any, owner: type) -> Any:
         return self
 
-    def _blocking(self, result: Any) -> Any:
-        return _Block(result)
+    def _blocking(self, function: Function, /, *args: Any, **options: Any) -> Any:
+        return _Block(function(*args, **options))
 
 
 def method(function: Callable[Concatenate[S, P], Coroutine[Any, Any, R]]) -> Method[P, R]:

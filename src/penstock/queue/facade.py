@@ -412,7 +412,7 @@ class AnyQueue(QueueMethods, ForThreads):
 
     def run(self, operation: Operation[A]) -> A:
         """Run any operation of `penstock.operations` and return its answer."""
-        return finish(self._run(operation))
+        return finish(self._run, operation)
 
     @abstractmethod
     def for_tasks(self) -> "AnyAsyncQueue":
@@ -487,7 +487,7 @@ class Groups(_GroupMethods, ForThreads):
     dead letters. Iterate over their names; `"audit" in queue.groups` asks for one."""
 
     def _names(self) -> list[str]:
-        return finish(self._run(ListGroups()))
+        return finish(self._run, ListGroups())
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names())

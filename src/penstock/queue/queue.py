@@ -43,7 +43,7 @@ from penstock.model import (
 )
 from penstock.operations import GetStats, Leased, Operation, Runs, Sync
 from penstock.queue.behaviours import Behaviours, as_new, half_time_ns, several, wait_ns_of
-from penstock.queue.binding import finish
+from penstock.queue.binding import SUSPENDED, finish
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import (
     NO_WAIT,
@@ -319,7 +319,13 @@ class Queue(Embedded, AnyQueue):
             if self._commits:
                 self._ledger.commit()
             return id_
-        return finish(self._publish_one(new_message(payload, options))).id
+        message = new_message(payload, options)
+        try:  # `finish` in line, which is 1 µs faster; no interrupt fits between call and `send`
+            self._publish_one(message).send(None)
+        except StopIteration as end:
+            published: Published = end.value
+            return published.id
+        raise RuntimeError(SUSPENDED)
 
     def _fast_lease(
         self,
@@ -345,7 +351,7 @@ class Queue(Embedded, AnyQueue):
                 if self._commits:
                     self._ledger.commit()
                 return [leased]
-        return finish(self._lease(n, lease_s, wait_s, group, holder, stopper))
+        return finish(self._lease, n, lease_s, wait_s, group, holder, stopper)
 
     def _fast_dequeue(
         self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
@@ -359,7 +365,7 @@ class Queue(Embedded, AnyQueue):
                 if self._commits:
                     self._ledger.commit()
                 return message
-        taken = finish(self._take(1, wait_s, group))
+        taken = finish(self._take, 1, wait_s, group)
         return taken[0] if taken else None
 
     def _fast_ack(
@@ -370,7 +376,7 @@ class Queue(Embedded, AnyQueue):
             if self._commits:
                 self._ledger.commit()
             return []
-        return finish(self._ack(leased, as_new(emit)))
+        return finish(self._ack, leased, as_new(emit))
 
     # -- how it waits ------------------------------------------------------------------------------
 

@@ -111,5 +111,9 @@ class StreamMethod(Definition):
     def __get__(self, queue: Any, owner: type) -> Any:
         return self
 
-    def _blocking(self, result: Any) -> Any:
-        return iterate(result) if isinstance(result, AsyncIterator) else finish(result)
+    def _blocking(
+        self, function: Any, /, queue: Any, handler: Handler | None = None, **options: Any
+    ) -> Any:
+        if handler is None:
+            return iterate(function(queue, **options))
+        return finish(function, queue, handler, **options)
