@@ -106,7 +106,7 @@ def test_threads_share_a_batch_that_the_first_of_them_sends() -> None:
     recorder = Recorder()
     batcher = Batcher(Batching(linger_s=60, max_messages=3), recorder.publish_async)
     with ThreadPoolExecutor(3) as threads:
-        answers = list(threads.map(lambda n: finish(batcher.publish(message(b"%d" % n))), range(3)))
+        answers = list(threads.map(lambda n: finish(batcher.publish, message(b"%d" % n)), range(3)))
     assert answers == [Published("0"), Published("1"), Published("2")]
     assert sorted(recorder.batches[0]) == [b"0", b"1", b"2"]
 
@@ -115,8 +115,8 @@ def test_a_bad_message_of_a_thread_fails_alone() -> None:
     recorder = Recorder()
     batcher = Batcher(Batching(linger_s=60, max_messages=2), recorder.publish_async)
     with ThreadPoolExecutor(2) as threads:
-        bad = threads.submit(lambda: finish(batcher.publish(message(b"bad"))))
-        good = threads.submit(lambda: finish(batcher.publish(message(b"good"))))
+        bad = threads.submit(lambda: finish(batcher.publish, message(b"bad")))
+        good = threads.submit(lambda: finish(batcher.publish, message(b"good")))
         assert good.result(timeout=30) == Published("good")
         assert isinstance(bad.exception(timeout=30), InvalidInput)
 
@@ -130,7 +130,7 @@ def test_an_interrupted_sender_leaves_nobody_waiting() -> None:
 
     batcher = Batcher(Batching(linger_s=60, max_messages=2), publish)
     with ThreadPoolExecutor(2) as threads:
-        calls = [threads.submit(lambda: finish(batcher.publish(message(b"x")))) for _ in range(2)]
+        calls = [threads.submit(lambda: finish(batcher.publish, message(b"x"))) for _ in range(2)]
         waits.set()
         assert all(isinstance(call.exception(timeout=30), KeyboardInterrupt) for call in calls)
 
