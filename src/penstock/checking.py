@@ -2,10 +2,11 @@
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import fields
 from datetime import datetime, timedelta
 from difflib import get_close_matches
-from typing import TypeGuard
+from typing import Any, Literal, TypeGuard, get_args, get_origin
 
 from penstock.errors import InvalidInput
 
@@ -51,6 +52,27 @@ def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
     """Raise InvalidInput if the value is not one of the choices."""
     if value not in choices:
         raise InvalidInput(f"{name} is {value!r}; it must be one of {', '.join(choices)}")
+
+
+def check_fields(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> None:
+    """Check the fields of a dataclass by their types, and numbers by their ranges.
+
+    Fields of other types are left to the caller, and numbers without a range.
+    """
+    for item in fields(settings):
+        name, value, kind = item.name, getattr(settings, item.name), item.type
+        if kind is bool and not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {_shown(value)}; it must be true or false")
+        if kind is str and not isinstance(value, str):
+            raise InvalidInput(f"{name} is {_shown(value)}; it must be text")
+        if get_origin(kind) is Literal:
+            check_choice(name, value, get_args(kind))
+        elif name in ranges:
+            low, high = ranges[name]
+            if kind is int:
+                check_whole(name, value, int(low), int(high))
+            else:
+                check_number(name, value, low, high)
 
 
 def is_url(text: object) -> TypeGuard[str]:

@@ -1,11 +1,10 @@
 """The settings of a broker. docs/broker.md lists them; a test compares the two."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
-from penstock.checking import check_number
-from penstock.errors import InvalidInput
+from penstock.checking import check_fields
 from penstock.queue.settings import QueueSettings
 
 
@@ -35,14 +34,7 @@ class BrokerSettings:
     webhook_log: int = 100  # deliveries kept for each subscription
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _RANGES.items():
-            check_number(name, getattr(self, name), low, high)
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.type is int and not isinstance(value, int):
-                raise InvalidInput(f"{item.name} is {value!r}; it must be a whole number")
-            if item.type is bool and not isinstance(value, bool):
-                raise InvalidInput(f"{item.name} is {value!r}; it must be true or false")
+        check_fields(self, _RANGES)
         self.queue_settings({})
 
     def queue_settings(self, *layers: Mapping[str, Any]) -> QueueSettings:

@@ -91,9 +91,7 @@ def redrive(
     Name them by id, filter them by --reason, --since and --until, or give --all.
     Exits with 1 if none matches.
     """
-    selection.check(dry_run=dry_run)
-    if dry_run:
-        _dry_run(path, selection, json)
+    if _is_dry_run(path, selection, dry_run, json):
         return
     with open_to_write(path) as queue:
         count = queue.redrive(**selection.arguments())
@@ -113,9 +111,7 @@ def discard(
     Name them by id, filter them by --reason, --since and --until, or give --all.
     Exits with 1 if none matches.
     """
-    selection.check(dry_run=dry_run)
-    if dry_run:
-        _dry_run(path, selection, json)
+    if _is_dry_run(path, selection, dry_run, json):
         return
     with open_to_write(path) as queue:
         which = "all" if selection.everything else "the selected"
@@ -125,12 +121,17 @@ def discard(
     _print_count(count, "discarded", f"removed from {group}", selection, json)
 
 
-def _dry_run(path: str, selection: Selection, as_json: bool) -> None:
+def _is_dry_run(path: str, selection: Selection, dry_run: bool, as_json: bool) -> bool:
+    """Check the selection. For a dry run, print it and return True."""
+    selection.check(dry_run=dry_run)
+    if not dry_run:
+        return False
     with open_to_read(path) as queue:
         letters = selection.matching(queue)
     print_dead_letters(letters, as_json)
     if not letters:
         exit_no(f"no dead letter of group {selection.group!r} matches")
+    return True
 
 
 def _print_count(count: int, verb: str, result: str, selection: Selection, as_json: bool) -> None:

@@ -68,6 +68,17 @@ class DamageReporter:
         if self._listener is not None:
             self._listener(damage)
 
+    def report_missing(self, log: str, damage: Damage) -> None:
+        """Report seqs that a log lacks, unless that was reported before."""
+        for known in self.found:
+            if (
+                known.file.startswith(log)
+                and known.first_lost_seq <= damage.first_lost_seq
+                and known.last_lost_seq >= damage.last_lost_seq
+            ):
+                return
+        self.report(damage)
+
     def set_aside(self, damage: Damage, folder: Folder, name: str) -> None:
         """Report a file that does not belong where it is, and move it to quarantine."""
         self.report(damage)

@@ -27,6 +27,7 @@ from penstock.ledger.segment_header import (
     SegmentHeader,
     base_seq_of,
 )
+from penstock.ledger.space import Space
 
 MANIFEST_NAME = "queue.json"
 MAX_MANIFEST_BYTES = 1 << 20
@@ -296,14 +297,18 @@ def _as_text(time_ns: int) -> str:
 
 
 class JsonFiles:
-    """Reads the files when a ledger is opened, and reports those that are damaged or missing."""
+    """Reads the files when a ledger is opened, and reports those that are damaged or missing.
+
+    Holds the content of queue.json, and replaces it.
+    """
+
+    manifest: Manifest  # after `load_manifest`
 
     def __init__(self, root: Folder, reporter: DamageReporter, *, read_only: bool) -> None:
         self._root = root
         self._reporter = reporter
         self._read_only = read_only
         self._closed_data: bytes | None = None
-        self._loaded: Manifest | None = None
 
     def load_closed(self) -> Closed | None:
         """Return the content of closed.json; None if it is missing or damaged."""
@@ -319,10 +324,9 @@ class JsonFiles:
             self._report(CLOSED_NAME, str(error), self._closed_data)
             return None
 
-    def load_manifest(self, settings: dict[str, Any], clock: Clock) -> Manifest:
-        """Return the content of queue.json; make a new one, with `settings`, if it is lost."""
-        self._loaded = self._load_manifest(settings, clock)
-        return self._loaded
+    def load_manifest(self, settings: dict[str, Any], clock: Clock) -> None:
+        """Read queue.json; make a new one, with `settings`, if it is lost."""
+        self.manifest = self._load_manifest(settings, clock)
 
     def _load_manifest(self, settings: dict[str, Any], clock: Clock) -> Manifest:
         data = None
@@ -350,9 +354,29 @@ class JsonFiles:
             manifest.save(self._root)
         return manifest
 
-    def check_closed(self, closed: Closed | None, manifest: Manifest) -> Closed | None:
+    def save_manifest(self, manifest: Manifest, space: Space) -> None:
+        """Replace queue.json durably."""
+        try:
+            space.essential(lambda: manifest.save(self._root), lambda: manifest.save(self._root))
+            self.manifest = manifest
+        except BaseException as error:
+            if self._may_hold(manifest):  # interrupted, or the name was not synced
+                self.manifest = manifest
+            if isinstance(error, OSError):
+                raise as_ledger_error(self._root.path, f"saving {MANIFEST_NAME}", error) from error
+            raise
+
+    def _may_hold(self, manifest: Manifest) -> bool:
+        """Return whether queue.json has this content, or cannot be read."""
+        try:
+            data = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        except (OSError, ValueError):
+            return True
+        return data == manifest.pack()
+
+    def check_closed(self, closed: Closed | None) -> Closed | None:
         """Return `closed` if it belongs to this queue; report it and return None if not."""
-        if closed is None or closed.identity == manifest.identity:
+        if closed is None or closed.identity == self.manifest.identity:
             return closed
         reason = f"belongs to another queue (identity {closed.identity:08x})"
         self._report(CLOSED_NAME, reason, self._closed_data or b"")
@@ -388,7 +412,7 @@ class JsonFiles:
             return True
         try:
             packed = self._root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-            if Manifest.unpack(packed) != self._loaded:
+            if Manifest.unpack(packed) != self.manifest:
                 return False
         except (OSError, BadEntry, ValueError):
             pass  # reported

@@ -180,8 +180,8 @@ class Ledger:
         # Listed before the logs are read: a writer in another process may add snapshots of events
         # that the logs, as read here, do not have.
         self._early_snapshots = frozenset(self._snapshots.seqs())
-        self._manifest = self._json.load_manifest(queue_settings, self.clock)
-        closed = self._json.check_closed(closed, self._manifest)
+        self._json.load_manifest(queue_settings, self.clock)
+        closed = self._json.check_closed(closed)
         self._json.check_transactions(closed)
         if not self.read_only:
             for name in ("messages", "events", "snapshots"):
@@ -206,7 +206,7 @@ class Ledger:
 
     def _opener(self, name: str, reporter: DamageReporter, closed: Closed | None) -> LogOpener:
         is_messages = name == "messages"
-        manifest = self._manifest
+        manifest = self._json.manifest
         log_end = None
         if closed is not None:
             log_end = closed.messages if is_messages else closed.events
@@ -241,21 +241,21 @@ class Ledger:
     @property
     def identity(self) -> int:
         """32 random bits, chosen at creation; part of every message's id."""
-        return self._manifest.identity
+        return self._json.manifest.identity
 
     @property
     def created_at_ns(self) -> int:
-        return self._manifest.created_at_ns
+        return self._json.manifest.created_at_ns
 
     @property
     def queue_settings(self) -> dict[str, Any]:
         """The settings that the layer above stored with the queue."""
-        return dict(self._manifest.settings)
+        return dict(self._json.manifest.settings)
 
     def save_queue_settings(self, settings: dict[str, Any]) -> None:
         """Store the settings of the layer above, durably."""
         with self._lock:
-            self._save(replace(self._manifest, settings=settings))
+            self._save(replace(self._json.manifest, settings=settings))
 
     @property
     def is_closed(self) -> bool:
@@ -277,14 +277,7 @@ class Ledger:
 
     def report_missing(self, log: str, damage: Damage) -> None:
         """Report seqs that a log lacks, unless that was reported before."""
-        for known in self._reporter.found:
-            if (
-                known.file.startswith(log)
-                and known.first_lost_seq <= damage.first_lost_seq
-                and known.last_lost_seq >= damage.last_lost_seq
-            ):
-                return
-        self._reporter.report(damage)
+        self._reporter.report_missing(log, damage)
 
     def next_seq_now(self, log: Log) -> int:
         """Return the next seq of a log according to its files now. A reader's own view is older."""
@@ -407,36 +400,18 @@ class Ledger:
     # -- marks -------------------------------------------------------------------------------------
 
     def marks(self, log: Log) -> Marks:
-        return self._manifest.messages if log is self.messages else self._manifest.events
+        return self._json.manifest.messages if log is self.messages else self._json.manifest.events
 
     def save_marks(self, log: Log, marks: Marks) -> None:
         """Record durably that entries below `marks.low` are removed, before they are."""
         name = "messages" if log is self.messages else "events"
         with self._lock:
-            self._save(self._manifest.with_marks(name, marks))
+            self._save(self._json.manifest.with_marks(name, marks))
 
     def _save(self, manifest: Manifest) -> None:
         if self._refusal is not None:
             raise again(self._refusal)
-        try:
-            self._space.essential(
-                lambda: manifest.save(self.root), lambda: manifest.save(self.root)
-            )
-            self._manifest = manifest
-        except BaseException as error:
-            if self._may_be_saved(manifest):  # interrupted, or the name was not synced
-                self._manifest = manifest
-            if isinstance(error, OSError):
-                raise as_ledger_error(self.path, f"saving {MANIFEST_NAME}", error) from error
-            raise
-
-    def _may_be_saved(self, manifest: Manifest) -> bool:
-        """Return whether queue.json has this content, or cannot be read."""
-        try:
-            data = self.root.read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
-        except (OSError, ValueError):
-            return True
-        return data == manifest.pack()
+        self._json.save_manifest(manifest, self._space)
 
     # -- stopping ----------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ yet" to a reader.
 """
 
 import errno
+from typing import NamedTuple
 
 from penstock.codec import Packer
 from penstock.codec.layout import CHECKPOINT_BYTES, MAX_SEQ, MAX_TIMESTAMP_NS
@@ -28,6 +29,15 @@ WRITE_BEHIND_BYTES = 1 * MIB  # smaller amounts are not worth a system call
 _ZEROS = bytes(1 * MIB)
 
 
+class TailStart(NamedTuple):
+    """Where a tail begins to write."""
+
+    end: int  # of the entries in the file
+    size: int  # of the file
+    next_seq: int
+    last_timestamp_ns: int
+
+
 class Tail:
     """What both kinds share: the file, its size, and how far it is known to be durable."""
 
@@ -38,19 +48,17 @@ class Tail:
         files: Files,
         fd: int,
         header: SegmentHeader,
-        *,
-        end: int,
-        size: int,
+        start: TailStart,
         max_entry_bytes: int,
     ) -> None:
         self.files = files
         self.fd = fd
         self.header = header
-        self.size = size  # of the file: zeros from `end` on
+        self.size = start.size  # of the file: zeros from `end` on
         self._max_entry_bytes = max_entry_bytes
-        self.synced_upto = end
-        self._writing_upto = end  # the system was asked to write out everything before it
-        self._closed_end = end  # where the file ended when it was last closed off
+        self.synced_upto = start.end
+        self._writing_upto = start.end  # the system was asked to write out everything before it
+        self._closed_end = start.end  # where the file ended when it was last closed off
         self.is_closing = False  # being closed off: nothing may be written behind the last entry
 
     @property
@@ -105,17 +113,22 @@ class Tail:
             pass  # only a hint: the sync reports errors
         self._writing_upto = self.end
 
-    def _continued(self, buffer: memoryview | bytearray, *, position: int) -> Packer:
-        """Return a closed packer over another buffer that continues where the present one is."""
-        old = self.packer
-        packer = Packer(
+    def _closed_packer(
+        self, buffer: memoryview | bytearray, position: int, start: "TailStart | Packer"
+    ) -> Packer:
+        return Packer(
             buffer,
             position=position,
             limit=position,
-            next_seq=old.next_seq,
-            last_timestamp_ns=old.last_timestamp_ns,
+            next_seq=start.next_seq,
+            last_timestamp_ns=start.last_timestamp_ns,
             max_entry_bytes=self._max_entry_bytes,
         )
+
+    def _continued(self, buffer: memoryview | bytearray, *, position: int) -> Packer:
+        """Return a closed packer over another buffer that continues where the present one is."""
+        old = self.packer
+        packer = self._closed_packer(buffer, position, old)
         packer.seq_limit, packer.time_limit_ns = old.seq_limit, old.time_limit_ns
         if self.synced_upto > HEADER_BYTES:
             packer.promise(self.synced_upto)  # the old packer may not have written it yet
@@ -168,23 +181,12 @@ class MappedTail(Tail):
         files: Files,
         fd: int,
         header: SegmentHeader,
-        *,
-        end: int,
-        size: int,
-        next_seq: int,
-        last_timestamp_ns: int,
+        start: TailStart,
         max_entry_bytes: int,
     ) -> None:
-        super().__init__(files, fd, header, end=end, size=size, max_entry_bytes=max_entry_bytes)
-        self._view = files.map(fd, size, writable=True).view
-        self.packer = Packer(
-            self._view,
-            position=end,
-            limit=end,
-            next_seq=next_seq,
-            last_timestamp_ns=last_timestamp_ns,
-            max_entry_bytes=max_entry_bytes,
-        )
+        super().__init__(files, fd, header, start, max_entry_bytes)
+        self._view = files.map(fd, start.size, writable=True).view
+        self.packer = self._closed_packer(self._view, start.end, start)
 
     @property
     def end(self) -> int:
@@ -218,25 +220,14 @@ class StagedTail(Tail):
         files: Files,
         fd: int,
         header: SegmentHeader,
-        *,
-        end: int,
-        size: int,
-        next_seq: int,
-        last_timestamp_ns: int,
+        start: TailStart,
         max_entry_bytes: int,
     ) -> None:
-        super().__init__(files, fd, header, end=end, size=size, max_entry_bytes=max_entry_bytes)
-        self._end = end
+        super().__init__(files, fd, header, start, max_entry_bytes)
+        self._end = start.end
         self._flushed_end: int | None = None  # the end of the file once the packer is emptied
         self._buffer = bytearray(STAGING_BYTES)
-        self.packer = Packer(
-            self._buffer,
-            position=0,
-            limit=0,
-            next_seq=next_seq,
-            last_timestamp_ns=last_timestamp_ns,
-            max_entry_bytes=max_entry_bytes,
-        )
+        self.packer = self._closed_packer(self._buffer, 0, start)
 
     @property
     def end(self) -> int:
@@ -338,14 +329,7 @@ class TailMaker:
         self._claim(size, old_bytes)
         fd, size = self._create_file(header, size, at_least)
         try:
-            return self._tail(
-                fd,
-                header,
-                end=HEADER_BYTES,
-                size=size,
-                next_seq=next_seq,
-                last_timestamp_ns=now_ns,
-            )
+            return self._tail(fd, header, TailStart(HEADER_BYTES, size, next_seq, now_ns))
         except BaseException:
             discard_segment(self._folder, header.base_seq)
             raise
@@ -361,9 +345,7 @@ class TailMaker:
         except BaseException:
             files.close(fd)
             raise
-        tail = self._tail(
-            fd, header, end=end, size=size, next_seq=next_seq, last_timestamp_ns=last_timestamp_ns
-        )
+        tail = self._tail(fd, header, TailStart(end, size, next_seq, last_timestamp_ns))
         tail.packer.promise(end)
         return tail
 
@@ -423,29 +405,12 @@ class TailMaker:
             lambda: (create_segment(self._folder, header, at_least), at_least),
         )
 
-    def _tail(
-        self,
-        fd: int,
-        header: SegmentHeader,
-        *,
-        end: int,
-        size: int,
-        next_seq: int,
-        last_timestamp_ns: int,
-    ) -> Tail:
+    def _tail(self, fd: int, header: SegmentHeader, start: TailStart) -> Tail:
+        files, max_entry_bytes = self._folder.files, self._settings.max_entry_bytes
         try:
-            tail = self._tail_type(
-                self._folder.files,
-                fd,
-                header,
-                end=end,
-                size=size,
-                next_seq=next_seq,
-                last_timestamp_ns=last_timestamp_ns,
-                max_entry_bytes=self._settings.max_entry_bytes,
-            )
+            tail = self._tail_type(files, fd, header, start, max_entry_bytes)
         except BaseException:
-            self._folder.files.close(fd)
+            files.close(fd)
             raise
         if self._age_ns:
             tail.packer.time_limit_ns = self._time_limit(header.created_at_ns)

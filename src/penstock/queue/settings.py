@@ -7,16 +7,9 @@ convert it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypedDict, get_args, get_type_hints
+from typing import Any, Literal, TypedDict, get_type_hints
 
-from penstock.checking import (
-    Duration,
-    as_seconds,
-    check_choice,
-    check_number,
-    check_whole,
-    did_you_mean,
-)
+from penstock.checking import Duration, as_seconds, check_fields, did_you_mean
 from penstock.errors import InvalidInput
 from penstock.ledger import LedgerSettings
 from penstock.ledger.settings import OnCorruption, SyncPolicy
@@ -235,28 +228,12 @@ _RANGES: dict[str, tuple[float, float]] = {
     "compact_interval_s": (0, YEARS_S),
     "snapshot_every": (1, 1 << 40),
 }
-_CHOICES: dict[str, tuple[str, ...]] = {
-    "when_full": get_args(WhenFull),
-    "compression": get_args(Compression),
-}
-
 _OF_LEDGER = _of_storage.keys() & {item.name for item in fields(LedgerSettings)}
 
 
 def _check(settings: "QueueSettings | StorageSettings") -> None:
     """Convert durations to seconds. Raise InvalidInput for a value of a wrong type or range."""
     for item in fields(settings):
-        name, value = item.name, getattr(settings, item.name)
-        if name.endswith("_s") and not name.endswith("_per_s"):
-            value = as_seconds(value)
-            object.__setattr__(settings, name, value)
-        if name in _CHOICES:
-            check_choice(name, value, _CHOICES[name])
-        elif name in _RANGES:
-            low, high = _RANGES[name]
-            if item.type is int:
-                check_whole(name, value, int(low), int(high))
-            else:
-                check_number(name, value, low, high)
-        elif item.type is bool and not isinstance(value, bool):
-            raise InvalidInput(f"{name} is {value!r}; it must be True or False")
+        if item.name.endswith("_s") and not item.name.endswith("_per_s"):
+            object.__setattr__(settings, item.name, as_seconds(getattr(settings, item.name)))
+    check_fields(settings, _RANGES)

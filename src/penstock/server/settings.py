@@ -3,9 +3,9 @@
 import ipaddress
 import os
 import re
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
-from penstock.checking import check_choice, check_number, check_whole
+from penstock.checking import check_choice, check_fields
 from penstock.errors import InvalidInput
 
 KIB = 1 << 10
@@ -58,18 +58,9 @@ class ServerSettings:
     profiling: bool = False  # GET /debug/profile, for keys with manage
 
     def __post_init__(self) -> None:
-        for name, (low, high) in _NUMBERS.items():
-            check_number(name, getattr(self, name), low, high)
-        for name, (least, most) in _WHOLE.items():
-            check_whole(name, getattr(self, name), least, most)
+        check_fields(self, _RANGES)
         for name, choices in _CHOICES.items():
             check_choice(name, getattr(self, name), choices)
-        for item in fields(self):
-            value = getattr(self, item.name)
-            if item.type is bool and not isinstance(value, bool):
-                raise InvalidInput(f"{item.name} is {value!r}; it must be true or false")
-            if item.type is str and not isinstance(value, str):
-                raise InvalidInput(f"{item.name} is {value!r}; it must be text")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidInput("tls_cert and tls_key belong together: give both, or none")
         self._check_unix()
@@ -133,15 +124,13 @@ RELOADABLE = frozenset(
     }
 )
 
-_NUMBERS: dict[str, tuple[float, float]] = {
+_RANGES: dict[str, tuple[float, float]] = {
     "header_timeout_s": (0.01, 3600),
     "body_timeout_s": (0.01, 3600),
     "idle_timeout_s": (0.01, 86400),
     "shutdown_s": (0.1, 3600),
     "ws_ping_s": (0.01, 3600),
     "ws_pong_s": (0.01, 3600),
-}
-_WHOLE: dict[str, tuple[int, int]] = {
     "port": (0, 65535),
     "max_body_bytes": (1, 1 << 40),
     "max_buffered_bytes": (1, 1 << 50),
