@@ -13,7 +13,7 @@ import penstock
 from penstock.cli.app import app
 from penstock.cli.dead_letters import discard, redrive
 from penstock.cli.files import inspect, verify
-from penstock.cli.json_forms import dead_letter_json, event_json, leased_json, message_json
+from penstock.cli.formatting import dead_letter_json, event_json, leased_json, message_json
 from penstock.cli.look import retries, stats, why
 from penstock.cli.messages import ack, enqueue, nack
 from penstock.cli.operate import cancel, compact, pause, purge, resume, seek

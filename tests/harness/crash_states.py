@@ -15,8 +15,7 @@ from itertools import chain, combinations
 from random import Random
 from typing import Any, Literal
 
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import BLOCK_BYTES
+from penstock.ledger.memory_files import BLOCK_BYTES, MemoryFiles
 from tests.harness.disk import Disk, PowerCut, Sync, SyncDirectory, Write
 from tests.harness.journal import CRASH_ROOM_BYTES, Journal, Mark, RecordedFiles
 from tests.harness.power_cuts import SECTOR_BYTES, Aged, Only, Shredded, UpTo, Whole

@@ -10,8 +10,7 @@ from penstock.codec import Draft, Entry
 from penstock.codec.layout import CHECKPOINT_BYTES, TOMBSTONE
 from penstock.ledger import Compactor, Cursor, Ledger, LedgerSettings, Retention
 from penstock.ledger.log import Log
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import ROOT, Image
+from penstock.ledger.memory_files import ROOT, Image, MemoryFiles
 from penstock.ledger.settings import KIB
 from tests.harness.ledger_life import Live
 

@@ -8,7 +8,7 @@ forward by operations; `copy` is cheap because histories are never changed in pl
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from penstock.ledger.memory_nodes import Image
+from penstock.ledger.memory_files import Image
 
 # -- what can be done to a disk --------------------------------------------------------------------
 

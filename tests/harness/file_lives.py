@@ -10,8 +10,7 @@ from penstock.ledger.adoption import adopt
 from penstock.ledger.damage import QUARANTINE
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import Transaction
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import ROOT, Image
+from penstock.ledger.memory_files import ROOT, Image, MemoryFiles
 from penstock.ledger.staging import STAGING, Staged
 from penstock.queue import NewMessage
 from penstock.queue.queue import Queue, open_core

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import Image
+from penstock.ledger.memory_files import Image, MemoryFiles
 from penstock.ledger.segment_header import COMPACTED
 from penstock.queue import NewMessage, Queue
 from penstock.queue.core import QueueCore

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from penstock.ledger.files import Mapping, OpenMode
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import BLOCK_BYTES, DirectoryNode, FileNode
+from penstock.ledger.memory_files import BLOCK_BYTES, DirectoryNode, FileNode, MemoryFiles
 from tests.harness.disk import (
     Disk,
     Link,

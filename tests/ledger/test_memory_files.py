@@ -4,8 +4,7 @@ import errno
 
 import pytest
 
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import BLOCK_BYTES, ROOT, Image
+from penstock.ledger.memory_files import BLOCK_BYTES, ROOT, Image, MemoryFiles
 from tests.harness.interrupts import Interrupter
 
 

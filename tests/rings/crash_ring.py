@@ -9,8 +9,7 @@ from typing import Any
 
 from penstock.codec import Draft
 from penstock.ledger.files import Files
-from penstock.ledger.memory_files import MemoryFiles
-from penstock.ledger.memory_nodes import Image
+from penstock.ledger.memory_files import Image, MemoryFiles
 from penstock.ledger.settings import LedgerSettings
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.journal import CRASH_ROOM_BYTES, RecordedFiles

@@ -7,8 +7,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from penstock.cli.formatting import duration, local_time, number, printable, size
-from penstock.cli.json_forms import Json, stats_json
+from penstock.cli.formatting import Json, duration, local_time, number, printable, size, stats_json
 from penstock.cli.look import STATES
 from penstock.cli.options import (
     AsJson,

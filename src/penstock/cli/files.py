@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from penstock import ledger
-from penstock.cli.formatting import local_time, number, printable, size
-from penstock.cli.json_forms import Json, stats_json
+from penstock.cli.formatting import Json, local_time, number, printable, size, stats_json
 from penstock.cli.look import print_groups
 from penstock.cli.options import AsJson, QueueDirectory, option
 from penstock.cli.targets import open_ledger, open_to_read, stored_settings

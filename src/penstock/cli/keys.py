@@ -4,8 +4,7 @@ import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
-from penstock.cli.formatting import local_time, printable
-from penstock.cli.json_forms import Json
+from penstock.cli.formatting import Json, local_time, printable
 from penstock.cli.options import AsJson, argument, command_group, option
 from penstock.cli.targets import local_path, requires_extra
 from penstock.cli.terminal import (

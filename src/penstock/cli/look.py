@@ -5,8 +5,18 @@ from enum import StrEnum
 from itertools import islice
 from typing import Annotated
 
-from penstock.cli.formatting import duration, local_time, number, preview, printable, size
-from penstock.cli.json_forms import dead_letter_json, event_json, message_json, stats_json
+from penstock.cli.formatting import (
+    dead_letter_json,
+    duration,
+    event_json,
+    local_time,
+    message_json,
+    number,
+    preview,
+    printable,
+    size,
+    stats_json,
+)
 from penstock.cli.options import (
     MAIN,
     AsJson,

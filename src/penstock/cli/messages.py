@@ -14,8 +14,7 @@ from typing import Annotated, Any, BinaryIO
 import typer
 from typer.core import TyperCommand
 
-from penstock.cli.formatting import number, preview, time_of_day
-from penstock.cli.json_forms import leased_json, message_json
+from penstock.cli.formatting import leased_json, message_json, number, preview, time_of_day
 from penstock.cli.options import (
     MAIN,
     AsJson,

@@ -9,8 +9,7 @@ from typing import Annotated
 
 from rich.text import Text
 
-from penstock.cli.formatting import preview, printable, time_of_day
-from penstock.cli.json_forms import message_json
+from penstock.cli.formatting import message_json, preview, printable, time_of_day
 from penstock.cli.options import AsJson, QueuePath, duration_option, option
 from penstock.cli.targets import open_ledger, read_options, stored_settings, warn_of_damage
 from penstock.cli.terminal import out, print_json_line
