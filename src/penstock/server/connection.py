@@ -8,11 +8,11 @@ import asyncio
 import logging
 from typing import Any, cast
 
-from penstock.errors import Overloaded, PenstockError
+from penstock.errors import Overloaded, PenstockError, Unavailable
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
 from penstock.server.listening import delivery_of, peer_address
-from penstock.server.problems import Refused, RequestTooSlow, in_format_of, problem_of
+from penstock.server.problems import RequestTooSlow, in_format_of, problem_of
 from penstock.server.replies import CONTINUE
 from penstock.server.request_reader import BODY, HEAD, IDLE, LINGER, RequestReader
 from penstock.server.service import Service
@@ -53,6 +53,7 @@ class Connection:
         "_unconfirmed_at",
         "_unread",
         "_unsent",
+        "_upgrade_rest",
         "_writing",
         "deadline",
         "is_draining",
@@ -88,6 +89,7 @@ class Connection:
         self._unconfirmed: list[str] = []  # receipts sent after the client's last bytes
         self._unconfirmed_at = 0.0  # when the last of them was sent
         self._is_confirming = False  # `_check_delivery` decides when to close
+        self._upgrade_rest: bytes | None = None  # follows a handshake that waits for its turn
         self._unsent = 0  # bytes of a reply that the client has not read yet, in service.held
         self._writing = 0  # bytes that are being written
         self._corked: list[bytes] = []  # replies to send at the end of the loop's turn
@@ -173,7 +175,12 @@ class Connection:
 
     def _close(self) -> None:
         self.flush()
-        if self._is_half_closed and self._unconfirmed and not self._is_confirming:
+        if (
+            self._is_half_closed
+            and self._unconfirmed
+            and not self._is_confirming
+            and not delivery_of(self.transport)
+        ):
             self._is_confirming = self._is_ending = True
             self._unconfirmed_at = self.deadline = self.loop.time()  # checked at each tick
             self.transport.write_eof()
@@ -242,7 +249,7 @@ class Connection:
             self._unconfirmed = []  # the client lives
         if self._ignores_data():
             return
-        if self._unread or self._is_yielding or self._is_reading:
+        if self._unread or self._is_yielding or self._is_reading or self._upgrade_rest is not None:
             self._unread = memoryview(bytes(self._unread) + data)
         elif len(data) <= _PIECE_BYTES and self._pieces < _PIECES_PER_TURN:
             self._pieces += 1
@@ -262,6 +269,7 @@ class Connection:
             while (
                 self._unread
                 and not (self._is_yielding or self.is_closed)
+                and self._upgrade_rest is None
                 and len(self._reader.waiting) < _MOST_WAITING
             ):
                 if self._pieces >= _PIECES_PER_TURN:
@@ -323,6 +331,9 @@ class Connection:
         if is_same and was_in_head and phase == HEAD:
             # The parser holds an incomplete header in memory; it has not been counted yet.
             reader.head_bytes += size
+        elif is_same and phase == BODY:
+            reader.body_bytes += size
+            reader.check_overhead()
         reader.check_header_bytes()
         if reader.refusal is not None:
             self._refuse(reader.refusal)
@@ -390,6 +401,7 @@ class Connection:
             or self._is_yielding
             or self.is_closed
             or len(self._reader.waiting) >= _MOST_WAITING
+            or self._upgrade_rest is not None
             or (self._reader.refusal is not None and self._reader.phase != LINGER)
         ):
             return
@@ -400,11 +412,22 @@ class Connection:
             self.transport.resume_reading()
 
     def _upgrade(self, rest: bytes) -> None:
-        """Become a WebSocket. `rest` follows the handshake."""
+        """Become a WebSocket after the earlier requests are answered. `rest` follows the handshake.
+
+        Reading is paused until then.
+        """
+        self._upgrade_rest = rest
+        self._pause_reading()
+        if self._reader.waiting:
+            self._answer_waiting()  # the last reply calls `_become_websocket`
+        else:
+            self._become_websocket(rest)
+
+    def _become_websocket(self, rest: bytes) -> None:
         reader = self._reader
-        self._answer_waiting()
-        if reader.waiting or self.is_draining:
-            reader.refusal = Refused("a WebSocket needs a connection without pending requests")
+        self._upgrade_rest = None
+        if self.is_draining:
+            self._refuse(Unavailable("the server is stopping: retry in a moment"))
             return
         self.flush()
         self._leave()
@@ -505,6 +528,8 @@ class Connection:
                 self._answer_waiting()
         elif reader.refusal is not None:
             self._refuse(reader.refusal)
+        elif self._upgrade_rest is not None:
+            self._become_websocket(self._upgrade_rest)
         elif self.is_draining and self.is_idle:
             self._close()
         elif reader.phase == IDLE:

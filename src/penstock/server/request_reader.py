@@ -7,7 +7,9 @@ requests.
 """
 
 import logging
+import re
 from collections import deque
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.server")
 
 IDLE, HEAD, BODY, LINGER = 0, 1, 2, 3  # LINGER: after a refusal, received bytes are discarded
+_OVERHEAD_PER_BYTE = 16  # of a body in chunks; a chunk of one byte needs 5
+_HOST = re.compile(rb"([A-Za-z0-9._~%-]{0,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{0,5})?")
 _METHODS = {
     name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 }
@@ -59,9 +63,12 @@ class RequestReader:
         "_header_bytes",
         "_headers",
         "_parser",
+        "_piece",
+        "_raw_head",
         "_repeated",
         "_service",
         "_settings",
+        "body_bytes",
         "buffered",
         "call",
         "expects_continue",
@@ -82,11 +89,14 @@ class RequestReader:
         self._headers: dict[bytes, bytes] = {}  # by name; the last one of a repeated header
         self._repeated: list[tuple[bytes, bytes]] = []  # the others
         self._header_bytes = 0  # of the headers and trailers read so far
+        self._piece: bytes | memoryview = b""  # being parsed
+        self._raw_head = b""  # earlier pieces of an incomplete head
         self._at_body = False  # the body follows, after an ignored upgrade
         self.phase = IDLE
         self.messages = 0  # number of requests whose first byte arrived
         self.url = b""  # of the latest request
         self.head_bytes = 0  # received since the first part of an incomplete head
+        self.body_bytes = 0  # received after the head, with the overhead of chunks and trailers
         self.buffered = 0  # bytes of bodies that this connection added to `Held`
         self.refusal: PenstockError | None = None
         self.expects_continue = False
@@ -102,6 +112,7 @@ class RequestReader:
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """Parse data. Return the bytes after a WebSocket's handshake; None if there was none."""
+        self._piece = data
         try:
             while True:
                 try:
@@ -115,6 +126,8 @@ class RequestReader:
                         return bytes(data) if is_websocket(self.header_list) else None
                     self._read_body_anew()
                 else:
+                    if self.phase == HEAD:
+                        self._raw_head += data
                     return None
         except httptools.HttpParserCallbackError as error:
             log.error("a parser callback failed", exc_info=error.__context__ or error)
@@ -166,6 +179,24 @@ class RequestReader:
                 f"at most {settings.max_header_bytes} bytes (max_header_bytes)"
             )
 
+    def check_overhead(self) -> None:
+        """Record a refusal if chunk extensions and trailers are beyond the limits.
+
+        A chunk of one byte has 5 bytes of overhead.
+        """
+        if self.call is not None and self.refusal is None:
+            most = self._settings.max_header_bytes
+            if self.body_bytes > most + _OVERHEAD_PER_BYTE * self.call.size:
+                self.refusal = HeadersTooLarge(
+                    f"chunk extensions and trailers have together at most {most} bytes "
+                    f"(max_header_bytes)"
+                )
+
+    def _has_single_spaces(self, method: bytes) -> bool:
+        """Return whether the request line has exactly two spaces; the parser accepts more."""
+        head = self._raw_head + bytes(self._piece)
+        return b"  " not in head or b"%s %s HTTP/" % (method, self.url) in head
+
     # -- called by the parser ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
@@ -173,7 +204,7 @@ class RequestReader:
             return
         self.messages += 1
         self.phase = HEAD
-        self._header_bytes = self.head_bytes = 0
+        self._header_bytes = self.head_bytes = self.body_bytes = 0
         self.url = b""
         self._headers, self._repeated = {}, []
         self._settings = self._service.settings
@@ -212,9 +243,12 @@ class RequestReader:
             "1.1" if keep_alive and b"connection" not in headers else parser.get_http_version()
         )
         self.refusal = judge_head(headers, self._repeated, version, self._service)
+        method = parser.get_method()
+        if self.refusal is None and not self._has_single_spaces(method):
+            self.refusal = Refused("the request line has more than one space between its parts")
+        self._raw_head = b""
         if self.refusal is not None:
             return
-        method = parser.get_method()
         method = _METHODS.get(method) or method.decode("ascii")
         if version != "1.1":
             keep_alive = False
@@ -275,8 +309,11 @@ def judge_head(
     for name, _ in repeated:
         if name in _ONLY_ONCE:
             return Refused(f"the header {name.decode()} is given twice")
+    host = headers.get(b"host")
+    if host is not None and not _is_host(host):
+        return Refused("the Host header is not a host name or address with an optional port")
     if version == "1.1":
-        if b"host" not in headers:
+        if host is None:
             return Refused("the Host header is missing")
     elif version != "1.0":
         return Refused(f"HTTP/{version} is not supported; use HTTP/1.1")
@@ -298,6 +335,11 @@ def judge_head(
     if size > SMALL_BYTES and not service.held.has_room_for_body(size):
         return _no_room()
     return None
+
+
+@lru_cache(1000)
+def _is_host(host: bytes) -> bool:
+    return _HOST.fullmatch(host) is not None
 
 
 def is_websocket(headers: list[tuple[bytes, bytes]]) -> bool:
