@@ -14,6 +14,7 @@ from penstock.names import QueueName
 from penstock.operations import Verb
 
 _BATCH = 200  # receipts; other requests run between two batches
+_SORTED = 1000  # receipts whose queues are found before other requests run
 _NO_QUEUE = "the queue of the receipt does not exist"
 
 
@@ -24,17 +25,23 @@ def settle_by_queue(
     outcomes: list[Outcome | None] = [None] * len(settlements)
     by_queue: dict[QueueName, list[int]] = {}
     unknown: dict[int, list[int]] = {}  # by identity
-    for index, settlement in enumerate(settlements):
-        try:
-            identity = Receipt.unpack(settlement.receipt).identity
-        except ReceiptInvalid as error:
-            outcomes[index] = Outcome(settlement.receipt, "invalid", str(error))
-            continue
-        queue = catalogue.queue_of(identity)
-        if queue is None:
-            unknown.setdefault(identity, []).append(index)
-        else:
-            by_queue.setdefault(queue, []).append(index)
+
+    def sort(start: int) -> None:
+        """Find the queues of one batch of receipts."""
+        for index in range(start, min(start + _SORTED, len(settlements))):
+            receipt = settlements[index].receipt
+            try:
+                identity = Receipt.unpack(receipt).identity
+            except ReceiptInvalid as error:
+                outcomes[index] = Outcome(receipt, "invalid", str(error))
+                continue
+            queue = catalogue.queue_of(identity)
+            if queue is None:
+                unknown.setdefault(identity, []).append(index)
+            else:
+                by_queue.setdefault(queue, []).append(index)
+
+    sort(0)
     for queue in by_queue:
         caller.check(Verb.CONSUME, queue.namespace)
     if len(by_queue) == 1 and not unknown:
@@ -43,7 +50,14 @@ def settle_by_queue(
             return store.settle(queue, settlements)
 
     async def settle_all() -> list[Outcome]:
-        for identity, indexes in unknown.items():
+        for start in range(_SORTED, len(settlements), _SORTED):
+            await asyncio.sleep(0)
+            sort(start)
+        for known in by_queue:
+            caller.check(Verb.CONSUME, known.namespace)
+        for count, (identity, indexes) in enumerate(unknown.items()):
+            if count % _BATCH == 0:
+                await asyncio.sleep(0)
             queue = await store.find(identity)  # of a queue that another broker just created
             if queue is None:
                 for index in indexes:
