@@ -11,6 +11,7 @@ from penstock.codec.layout import (
     DATA,
     EVENT_OF_ONE_FORMAT,
     FIRST_EVENT,
+    MAX_ATTEMPTS_TAG,
     TOMBSTONE,
 )
 from penstock.errors import InvalidInput
@@ -58,7 +59,6 @@ def test_messages_are_read_as_they_were_published(body: Body) -> None:
         (Draft(b"x", attributes={1: b"a"}), True),
         (Draft(bytes(8), type=TOMBSTONE), True),
         (Draft(b"x", type=FIRST_EVENT), True),
-        (Draft(b"x", expires_at_ns=5), False),
         (Draft(b"x", compression=1), False),
     ],
     ids=str,
@@ -123,13 +123,32 @@ def test_stamps_are_the_times_that_were_stored(body: Body) -> None:
 
 
 @each_body
-def test_a_content_type_goes_the_short_way_and_no_other_attribute_does(body: Body) -> None:
+def test_options_that_do_not_affect_the_order_go_the_short_way_and_no_others(body: Body) -> None:
     kind = {CONTENT_TYPE_TAG: "text/größe".encode()}
-    data = body.pack(1, 1, Draft(b"x", attributes=kind)) + body.pack(2, 1, Draft(b"y"))
+    tries = {MAX_ATTEMPTS_TAG: b"\x01\x02\x00\x00"}
+    drafts = [
+        Draft(b"a", attributes=kind),
+        Draft(b"b"),
+        Draft(b"c", attributes=tries),
+        Draft(b"d", attributes={**tries, **kind}),
+        Draft(b"e", expires_at_ns=7),
+    ]
+    data = b"".join(body.pack(seq, 1, draft) for seq, draft in enumerate(drafts, 1))
     messages, end = read(body, data)
-    assert [(m.seq, m.content_type) for m in messages] == [(1, "text/größe"), (2, None)]
-    assert body.skip_plain(data, 0, end, end_seq=99) == (1, 3, end)
-    for attributes in ({CONTENT_TYPE_TAG: b"\xff"}, {**kind, 1: b""}, {2: b"a"}):
+    assert [(m.seq, m.content_type, m.max_attempts, m.expires_at_ns) for m in messages] == [
+        (1, "text/größe", 0, 0),
+        (2, None, 0, 0),
+        (3, None, 513, 0),
+        (4, "text/größe", 513, 0),
+        (5, None, 0, 7),
+    ]
+    assert body.skip_plain(data, 0, end, end_seq=99) == (1, 6, end)
+    for attributes in (
+        {CONTENT_TYPE_TAG: b"\xff"},
+        {**kind, 1: b""},
+        {MAX_ATTEMPTS_TAG: b"12345"},
+        {5: b"a"},
+    ):
         data = body.pack(1, 1, Draft(b"x", attributes=attributes))
         assert read(body, data) == ([], 0)
         assert body.skip_plain(data, 0, len(data), end_seq=99) == (0, 0, 0)

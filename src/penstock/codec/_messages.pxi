@@ -53,35 +53,55 @@ def make_ids(timestamp_ns, identity, first_seq, Py_ssize_t count):
 cdef enum:
     MESSAGE_FIELDS = 11
     AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-    NOT_PLAIN = AFFECTS_ORDER | HAS_EXPIRES_AT | IS_COMPRESSED
+    NOT_PLAIN = AFFECTS_ORDER | IS_COMPRESSED
 
 if len(Message._fields) != MESSAGE_FIELDS:
     raise ImportError("the compiled codec was built for other messages; build it again")
 
 
-cdef bint has_only_content_type(
-    const uint8_t *data, const Head *head, const Fields *fields
+cdef struct PlainAttributes:
+    int64_t content_type_at
+    int64_t content_type_bytes
+    uint64_t max_attempts
+
+
+cdef bint read_plain_attributes(
+    const uint8_t *data, const Head *head, const Fields *fields, PlainAttributes *found
 ) noexcept nogil:
-    # Whether it has no other attribute: a content type does not affect delivery.
-    cdef const uint8_t *at = data + head.offset
-    if fields.attributes == 0:
-        return True
-    return (
-        fields.attributes == 1
-        and at[fields.attributes_at] == CONTENT_TYPE_TAG
-        and is_utf8(
-            at + fields.attributes_at + 3, fields.payload_at - fields.attributes_at - 3
-        )
+    # Whether it has only attributes that do not affect delivery: content type and max_attempts.
+    cdef const uint8_t *entry = data + head.offset
+    cdef int64_t at = fields.attributes_at
+    cdef int64_t start, after
+    cdef int number, byte
+    found.content_type_at = found.content_type_bytes = 0
+    found.max_attempts = 0
+    for number in range(fields.attributes):
+        start = at + 3
+        after = after_sized(entry, at + 1, head.size - CRC_BYTES)
+        if after < 0:
+            return False
+        if entry[at] == CONTENT_TYPE_TAG:
+            found.content_type_at = start
+            found.content_type_bytes = after - start
+        elif entry[at] == MAX_ATTEMPTS_TAG and after - start <= 4:
+            found.max_attempts = 0
+            for byte in range(<int>(after - start)):
+                found.max_attempts |= <uint64_t>entry[start + byte] << (8 * byte)
+        else:
+            return False
+        at = after
+    return found.content_type_at == 0 or is_utf8(
+        entry + found.content_type_at, found.content_type_bytes
     )
 
 
-cdef object content_type_of(const uint8_t *entry, const Head *head, const Fields *fields):
-    cdef int64_t at = fields.attributes_at + 1
-    return next_sized(entry, head, &at, True)
-
-
 cdef object message_of(
-    const uint8_t *data, const Head *head, const Fields *fields, int64_t seq, uint32_t identity
+    const uint8_t *data,
+    const Head *head,
+    const Fields *fields,
+    const PlainAttributes *attributes,
+    int64_t seq,
+    uint32_t identity,
 ):
     cdef const uint8_t *at = data + head.offset
     cdef object id_ = id_text(head.timestamp_ns // 1000000, identity, seq)
@@ -93,15 +113,22 @@ cdef object message_of(
     cdef object headers = NO_HEADERS
     cdef object content_type = None
     cdef object priority = fields.priority
+    cdef object expires_at_ns = fields.expires_at_ns
+    cdef object max_attempts = attributes.max_attempts
     cdef tuple message
     if fields.headers:
         headers = headers_of(at, head, fields)
-    if fields.attributes:
-        content_type = content_type_of(at, head, fields)
+    if attributes.content_type_at:
+        content_type = PyUnicode_DecodeUTF8(
+            <char *>at + attributes.content_type_at, attributes.content_type_bytes, NULL
+        )
     if not TUPLE_IS_ITEMS:
         return tuple.__new__(
             Message,
-            (id_, number, payload, priority, timestamp_ns, 0, 0, None, headers, content_type, 0),
+            (
+                id_, number, payload, priority, timestamp_ns, 0, expires_at_ns, None, headers,
+                content_type, max_attempts,
+            ),
         )
     message = penstock_new_tuple(Message, MESSAGE_FIELDS)
     put(message, 0, id_)
@@ -110,11 +137,11 @@ cdef object message_of(
     put(message, 3, priority)
     put(message, 4, timestamp_ns)
     put(message, 5, 0)
-    put(message, 6, 0)
+    put(message, 6, expires_at_ns)
     put(message, 7, None)
     put(message, 8, headers)
     put(message, 9, content_type)
-    put(message, 10, 0)
+    put(message, 10, max_attempts)
     if not fields.headers:
         PyObject_GC_UnTrack(message)  # nothing in it can be part of a cycle
     return message
@@ -142,6 +169,7 @@ def read_messages(
     cdef int64_t seq
     cdef Head head
     cdef Fields fields
+    cdef PlainAttributes attributes
     while count < max_count and offset < end:
         if read_entry(view.data, offset, end, base, limit, &head, &fields) != GOOD:
             break
@@ -151,9 +179,9 @@ def read_messages(
             seq = base + <int64_t>head.seq
             if head.type != DATA or head.flags & NOT_PLAIN or seq > MAX_ID_SEQ:
                 break
-            if not has_only_content_type(view.data, &head, &fields):
+            if not read_plain_attributes(view.data, &head, &fields, &attributes):
                 break
-            PyList_Append(messages, message_of(view.data, &head, &fields, seq, who))
+            PyList_Append(messages, message_of(view.data, &head, &fields, &attributes, seq, who))
             count += 1
         offset += head.size
     return messages, offset
@@ -175,6 +203,7 @@ cdef void skip_plain_in(
 ) noexcept nogil:
     cdef Head head
     cdef Fields fields
+    cdef PlainAttributes attributes
     cdef int64_t seq
     while run.offset < end:
         if read_entry(data, run.offset, end, seq_base, max_entry_bytes, &head, &fields) != GOOD:
@@ -183,7 +212,7 @@ cdef void skip_plain_in(
             seq = seq_base + <int64_t>head.seq
             if head.type != DATA or head.flags & AFFECTS_ORDER or seq >= end_seq:
                 return
-            if not has_only_content_type(data, &head, &fields):
+            if not read_plain_attributes(data, &head, &fields, &attributes):
                 return
             if run.first_seq == run.end_seq:
                 run.first_seq = seq

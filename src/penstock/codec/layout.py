@@ -50,7 +50,9 @@ EVENT_RUN_FORMAT: Final = "QI"
 EVENT_OF_ONE_FORMAT: Final = "<" + EVENT_HEAD_FORMAT + EVENT_RUN_FORMAT
 EVENT_OF_ONE_BYTES: Final = calcsize(EVENT_OF_ONE_FORMAT)
 
-CONTENT_TYPE_TAG: Final = 3  # the one attribute that a reader of messages must know
+# The attributes that a reader of messages must know.
+MAX_ATTEMPTS_TAG: Final = 2
+CONTENT_TYPE_TAG: Final = 3
 MAX_FIELD_BYTES: Final = 0xFFFF  # header name, header value, key, attribute
 MAX_HEADERS: Final = 0xFFFF
 MAX_ATTRIBUTES: Final = 0xFF

@@ -12,17 +12,18 @@ from penstock.codec.layout import (
     DATA,
     DEFAULT_MAX_ENTRY_BYTES,
     HAS_DELIVER_AT,
-    HAS_EXPIRES_AT,
     HAS_KEY,
     HAS_PRIORITY,
     IS_COMPRESSED,
+    MAX_ATTEMPTS_TAG,
 )
 from penstock.codec.unpack_py import Head, entry_of, read_head
 from penstock.errors import BadEntry
 from penstock.model import NO_HEADERS, Message
 
 _AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-_NOT_PLAIN = _AFFECTS_ORDER | HAS_EXPIRES_AT | IS_COMPRESSED
+_NOT_PLAIN = _AFFECTS_ORDER | IS_COMPRESSED
+_PLAIN_TAGS = {CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG}
 
 
 def read_messages(
@@ -39,8 +40,8 @@ def read_messages(
     """Return messages from `start` on, without checkpoints, and the offset to continue from.
 
     Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first
-    message), and before anything but a good message whose only options are headers and content
-    type.
+    message), and before anything but a good message whose only options are headers, content type,
+    expiry and max_attempts.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
@@ -56,7 +57,7 @@ def read_messages(
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _NOT_PLAIN or head.seq > MAX_ID_SEQ:
                     break
-                if not _has_only_content_type(entry):
+                if not _has_plain_attributes(entry):
                     break
                 messages.append(_message_of(entry, identity))
             offset += head.size
@@ -75,7 +76,7 @@ def skip_plain(
     """Skip a run of plain messages; return (first seq, seq after the last, offset after it).
 
     Plain means: undamaged, of default priority, due at once, without a key, and without attributes
-    other than a content type. Stop before anything else, and before `end_seq`.
+    other than content type and max_attempts. Stop before anything else, and before `end_seq`.
     """
     check_limits(seq_base, max_entry_bytes)
     check_seq(end_seq)
@@ -90,7 +91,7 @@ def skip_plain(
             if head.type != CHECKPOINT:
                 if head.type != DATA or head.flags & _AFFECTS_ORDER or head.seq >= end_seq:
                     break
-                if not _has_only_content_type(entry):
+                if not _has_plain_attributes(entry):
                     break
                 if first == after:
                     first = head.seq
@@ -111,24 +112,23 @@ def _good_entry(
         return None
 
 
-def _has_only_content_type(entry: Entry) -> bool:
-    """Return whether it has no other attribute: a content type does not affect delivery."""
-    if not entry.attributes:
+def _has_plain_attributes(entry: Entry) -> bool:
+    """Return whether it has only attributes that do not affect delivery."""
+    attributes = entry.attributes
+    if not attributes:
         return True
-    if [*entry.attributes] != [CONTENT_TYPE_TAG]:
+    if not attributes.keys() <= _PLAIN_TAGS or len(attributes.get(MAX_ATTEMPTS_TAG, b"")) > 4:
         return False
     try:
-        _content_type_of(entry)
+        attributes.get(CONTENT_TYPE_TAG, b"").decode()
     except UnicodeDecodeError:
         return False
     return True
 
 
-def _content_type_of(entry: Entry) -> str | None:
-    return entry.attributes[CONTENT_TYPE_TAG].decode() if entry.attributes else None
-
-
 def _message_of(entry: Entry, identity: int) -> Message:
+    attributes = entry.attributes or {}
+    content_type = attributes.get(CONTENT_TYPE_TAG)
     return Message(
         id=make_id(entry.timestamp_ns, identity, entry.seq),
         seq=entry.seq,
@@ -136,9 +136,9 @@ def _message_of(entry: Entry, identity: int) -> Message:
         priority=entry.priority,
         published_ns=entry.timestamp_ns,
         deliver_at_ns=0,
-        expires_at_ns=0,
+        expires_at_ns=entry.expires_at_ns,
         key=None,
         headers=entry.headers or NO_HEADERS,
-        content_type=_content_type_of(entry),
-        max_attempts=0,
+        content_type=None if content_type is None else content_type.decode(),
+        max_attempts=int.from_bytes(attributes.get(MAX_ATTEMPTS_TAG, b""), "little"),
     )

@@ -6,12 +6,12 @@ The tags are part of the file format: add new ones, never rename or reuse one.
 import struct
 
 from penstock.codec import Entry
-from penstock.codec.layout import CONTENT_TYPE_TAG
+from penstock.codec.layout import CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG
 from penstock.ledger.json_files import TRANSACTION_TAG
 from penstock.queue.events import Event, EventType, decode, encode
 
 DEDUP = 1  # SHA-256 of the dedup id, and the end of its window
-MAX_ATTEMPTS = 2  # u32
+MAX_ATTEMPTS = MAX_ATTEMPTS_TAG  # u32
 CONTENT_TYPE = CONTENT_TYPE_TAG  # UTF-8
 SETTLES = 4  # the ack that was written with these messages
 TRACE = 5  # W3C trace context, UTF-8

@@ -1,6 +1,7 @@
 """Delivering: lease messages or dead letters, or take messages without a lease."""
 
 from collections.abc import Sequence
+from operator import itemgetter
 
 from penstock.checking import Duration, check_seconds, check_whole
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
@@ -14,6 +15,7 @@ from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
+_expires_at_ns = itemgetter(Message._fields.index("expires_at_ns"))
 
 
 class Delivering:
@@ -155,7 +157,7 @@ class Delivering:
         """Choose the next messages. Return also the events of undeliverable ones."""
         core = self._core
         if not group.waiting.special:
-            plain = self._choose_plain(group, count, max_bytes)
+            plain = self._choose_plain(group, count, now_ns, max_bytes)
             if plain is not None:
                 return plain, []
         while True:
@@ -174,7 +176,9 @@ class Delivering:
             core.record(events)
             group.waiting.promote(now_ns)
 
-    def _choose_plain(self, group: Group, count: int, max_bytes: int) -> list[Message] | None:
+    def _choose_plain(
+        self, group: Group, count: int, now_ns: int, max_bytes: int
+    ) -> list[Message] | None:
         """Return the next run of plain messages, if only plain messages are ready.
 
         Return None if they must be looked at one by one: a message may be expired or unreadable,
@@ -184,7 +188,11 @@ class Delivering:
         first, end = plain.first_run(count)
         if end - first < min(count, len(plain)):
             return None
-        return self._core.messages.get_run(first, end - first, max_bytes)
+        found = self._core.messages.get_run(first, end - first, max_bytes)
+        may_expire = found and any(map(_expires_at_ns, found))
+        if may_expire and any(0 < one.expires_at_ns <= now_ns for one in found or ()):
+            return None
+        return found
 
 
 def _with_tickets(

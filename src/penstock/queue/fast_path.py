@@ -90,6 +90,8 @@ class FastPath:
                 if message is None:
                     return None
                 seq = message[1]
+            if message[6] and message[6] <= core.clock.now_ns():
+                return None  # it has expired
             events, after = self._events, seq + 1
             now_ns = events.now_ns
             event_seq = events.fast_packer.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
@@ -123,7 +125,7 @@ class FastPath:
     ) -> LeasedMessage | None:
         """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
         core = self._core
-        is_special = length_ns > 0 or group_name is not MAIN_GROUP_NAME
+        is_special = length_ns > 0
         length_ns = length_ns or self._length_ns
         with self._lock:
             try:
@@ -147,6 +149,8 @@ class FastPath:
                     message = ahead.pop() if ahead else self._next(group, messages)
                     if message is not None and message[1] != waiting.plain.first:
                         message = self._next(group, messages)  # it was read ahead for another order
+                    if message is not None and message[6] and message[6] <= now_ns:
+                        return None  # it has expired
                 if message is None:  # it has options
                     message = self._next_of_any_kind(group, now_ns)
                     if message is None:
@@ -176,7 +180,8 @@ class FastPath:
                 if is_plain:
                     group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
                 else:
-                    group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder)
+                    priority = message[3]
+                    group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
                 self._metrics.leased += 1
                 if not is_plain or is_special:
                     self._metrics.wait.add(now_ns - message.published_ns)

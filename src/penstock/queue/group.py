@@ -155,10 +155,17 @@ class Group:
                 self.totals[_LEASED] += 1
 
     def lease_one(
-        self, seq: int, attempt: int, nonce: int, deadline_ns: int, length_ns: int, holder: str
+        self,
+        seq: int,
+        attempt: int,
+        nonce: int,
+        deadline_ns: int,
+        length_ns: int,
+        holder: str,
+        own_priority: int,
     ) -> None:
         """Apply a LEASED event about one message of any kind."""
-        priority = self._take_to_lease(seq, attempt, nonce)
+        priority = self._take_to_lease(seq, attempt, nonce, own_priority)
         if priority is not None:
             ends_mono_ns = self._moment.mono_ns + length_ns
             lease = Lease(
@@ -168,9 +175,14 @@ class Group:
             self.leases[seq] = lease
             self.totals[_LEASED] += 1
 
-    def _take_to_lease(self, seq: int, attempt: int, nonce: int) -> int | None:
-        """Take a waiting message to lease it. Return its priority, or None if it does not wait."""
-        waited = self.waiting.take(seq)
+    def _take_to_lease(
+        self, seq: int, attempt: int, nonce: int, own_priority: int = DEFAULT_PRIORITY
+    ) -> int | None:
+        """Take a waiting message to lease it. Return its priority, or None if it does not wait.
+
+        `own_priority` is where it is looked for first.
+        """
+        waited = self.waiting.take(seq, own_priority)
         if waited is None:
             return None
         priority, due_ns, was_fresh = waited
@@ -417,13 +429,14 @@ class Group:
     def _finish(self, seq: int) -> None:
         """Forget a message that is done. The next of its key may be delivered."""
         delivery = self._forget(seq)
-        self._leave_dead(seq)
+        if self.dead:
+            self._leave_dead(seq)
         if delivery is not None and delivery.state is not State.DEAD:
             self._leave_key(seq, delivery)
 
     def _forget(self, seq: int) -> Delivery | None:
         delivery = self.deliveries.pop(seq, None)
-        if delivery is not None:
+        if delivery is not None and delivery.first_failure_ns:
             self.retrying -= delivery.is_retried
         return delivery
 

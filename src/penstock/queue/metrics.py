@@ -6,13 +6,13 @@ are replaced by functions that measure.
 """
 
 import logging
-import math
 from collections.abc import Callable, Iterable, Iterator, Sized
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import wraps
 from inspect import iscoroutinefunction
+from math import log2 as _log2
 from threading import Lock
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
@@ -48,11 +48,15 @@ class Histogram:
         self._max_ns = 0
 
     def add(self, duration_ns: int, times: int = 1) -> None:
-        ratio = max(duration_ns, _SMALLEST_NS) / _SMALLEST_NS
-        bucket = min(int(math.log2(ratio) * _PER_DOUBLING), _BUCKETS - 1)
+        bucket = 0
+        if duration_ns > _SMALLEST_NS:
+            bucket = int(_log2(duration_ns / _SMALLEST_NS) * _PER_DOUBLING)
+            if bucket >= _BUCKETS:
+                bucket = _BUCKETS - 1
         self._buckets[bucket] += times
         self._count += times
-        self._max_ns = max(self._max_ns, duration_ns)
+        if duration_ns > self._max_ns:
+            self._max_ns = duration_ns
 
     def percentiles(self) -> Percentiles:
         return Percentiles(

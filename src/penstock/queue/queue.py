@@ -338,15 +338,9 @@ class Queue(Embedded, AnyQueue):
     ) -> list[LeasedMessage]:
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # checks it, also if nothing has to wait
-        if (
-            n == 1
-            and lease_s is None
-            and group is MAIN_GROUP_NAME
-            and not holder
-            and stopper is None
-        ):
+        if n == 1 and lease_s is None and not holder and stopper is None:
             lease = self._lease_plain
-            leased = lease()
+            leased = lease(group)
             if leased is not None:
                 if self._commits:
                     self._ledger.commit()

@@ -99,12 +99,13 @@ class Runs:
         if first == self.first and end < self.front_end:
             self.first = end  # the usual case: from the front of a run
             return end - first
-        before = len(self)
         if first == self.first and end == self.front_end:
-            self._count -= end - first
+            self._count -= end - self._array[self._head]
             self._drop_front_pair()
-        else:
-            self._discard_anywhere(first, end)
+            self._changed()
+            return end - first
+        before = len(self)
+        self._discard_anywhere(first, end)
         self._changed()
         return before - self._count
 

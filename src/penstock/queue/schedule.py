@@ -80,6 +80,13 @@ class Timetable:
         if not self._pieces:
             self._insert_piece(0, array("Q", (due_ns,)), array("Q", (seq,)))
             return
+        dues, seqs = self._pieces[-1]
+        if len(dues) < _MOST and (
+            due_ns > dues[-1] or (due_ns == dues[-1] and seq > seqs[-1])
+        ):  # behind all others, as most are
+            dues.append(due_ns)
+            seqs.append(seq)
+            return
         number = self._piece_of(due_ns, seq)
         dues, seqs = self._pieces[number]
         at = _index(dues, seqs, due_ns, seq)
@@ -101,9 +108,13 @@ class Timetable:
         """Remove a pair. Return False if it is not in it."""
         if not self._pieces:
             return False
-        number = self._piece_of(due_ns, seq)
-        dues, seqs = self._pieces[number]
-        at = _index(dues, seqs, due_ns, seq)
+        dues, seqs = self._pieces[0]
+        if seqs[0] == seq and dues[0] == due_ns:  # the first, as most are
+            number = at = 0
+        else:
+            number = self._piece_of(due_ns, seq)
+            dues, seqs = self._pieces[number]
+            at = _index(dues, seqs, due_ns, seq)
         if at == len(dues) or seqs[at] != seq or dues[at] != due_ns:
             return False
         del dues[at]

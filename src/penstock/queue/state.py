@@ -33,7 +33,10 @@ class QueueState:
         self.differs_from_log = False  # an event was ignored that must never count
 
     def group_named(self, name: str) -> Group | None:
-        return next((group for group in self.groups.values() if group.name == name), None)
+        for group in self.groups.values():
+            if group.name == name:
+                return group
+        return None
 
     # -- messages ----------------------------------------------------------------------------------
 

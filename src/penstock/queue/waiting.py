@@ -215,20 +215,26 @@ class Waiting:
         self.special += 1
         self.upcoming.added(priority, due_ns)
 
-    def take(self, seq: int) -> tuple[int, int, bool] | None:
-        """Remove a ready or scheduled message.
+    def take(self, seq: int, own_priority: int = DEFAULT_PRIORITY) -> tuple[int, int, bool] | None:
+        """Remove a ready or scheduled message. It is looked for first in the lane of its priority.
 
         Return its priority, its due time, and whether it was never delayed; None if it is not here.
         """
-        self.upcoming.taken(seq, seq + 1)
+        if self.upcoming.seqs:
+            self.upcoming.taken(seq, seq + 1)
         delivery = self._deliveries.get(seq)
         if delivery is not None:
             if delivery.state is not State.READY and delivery.state is not State.SCHEDULED:
                 return None
             self._take_due(delivery.due_ns, delivery.priority, seq)
             return delivery.priority, delivery.due_ns, False
+        fresh = self.lanes[own_priority].fresh
+        if fresh.first == seq:  # the usual case
+            fresh.discard(seq, seq + 1)
+            self.special -= own_priority != DEFAULT_PRIORITY
+            return own_priority, 0, True
         for priority, lane in enumerate(self.lanes):
-            if lane.fresh.first == seq:  # the usual case
+            if lane.fresh.first == seq:
                 lane.fresh.discard(seq, seq + 1)
                 self.special -= priority != DEFAULT_PRIORITY
                 return priority, 0, True

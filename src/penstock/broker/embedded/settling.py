@@ -1,7 +1,7 @@
 """Settle several receipts of one queue, each by itself."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
@@ -43,16 +43,37 @@ def settle_each(
             repeats.acked((receipt,))
             return [Outcome(receipt, "done")]
         return [_settle(queue, repeats, one)]
-    verdict = settlements[0].verdict if settlements else "ack"
-    if verdict in ("ack", "release") and all(
-        one.verdict == verdict and not one.emit for one in settlements
-    ):
-        settling = queue.settling
-        if _together(settling.release if verdict == "release" else settling.ack, settlements):
-            if verdict == "ack":
-                repeats.acked(one.receipt for one in settlements)
-            return [Outcome(one.receipt, "done") for one in settlements]
+    if settlements and _are_alike(settlements) and _settle_together(queue, settlements):
+        if settlements[0].verdict == "ack":
+            repeats.acked([one.receipt for one in settlements])
+        return [Outcome(one.receipt, "done") for one in settlements]
     return [_settle(queue, repeats, one) for one in settlements]
+
+
+def _are_alike(settlements: Sequence[Settlement]) -> bool:
+    """Return whether they differ only in their receipts, and none emits messages."""
+    verdict, _, *rest = settlements[0]
+    return not settlements[0].emit and all(
+        one[0] == verdict and [*one[2:]] == rest for one in settlements
+    )
+
+
+def _settle_together(queue: Behaviours, settlements: Sequence[Settlement]) -> bool:
+    """Settle all in one write. Return False, and settle none, if one of them is not good."""
+    one, settling = settlements[0], queue.settling
+    receipts = [each.receipt for each in settlements]
+    try:
+        if one.verdict == "ack":
+            settling.ack(receipts)
+        elif one.verdict == "release":
+            settling.release(receipts)
+        elif one.verdict == "nack":
+            settling.nack(receipts, one.reason, one.delay_s, final=one.dead)
+        else:
+            settling.extend(receipts, one.lease_s or queue.core.settings.lease_s)
+    except (ReceiptInvalid, InvalidInput):
+        return False
+    return True
 
 
 def _ack_one(queue: Behaviours, receipt: str) -> bool:
@@ -61,15 +82,6 @@ def _ack_one(queue: Behaviours, receipt: str) -> bool:
         return queue.fast_path.ack_receipt(*Receipt.unpack(receipt))
     except ReceiptInvalid:
         return False
-
-
-def _together(settle_all: Callable[[list[str]], object], settlements: Sequence[Settlement]) -> bool:
-    """Settle all in one event. Return False if one of them is not good."""
-    try:
-        settle_all([one.receipt for one in settlements])
-    except (ReceiptInvalid, InvalidInput):
-        return False
-    return True
 
 
 def _settle(queue: Behaviours, repeats: Repeats, one: Settlement) -> Outcome:
