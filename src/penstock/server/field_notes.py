@@ -131,6 +131,10 @@ NOTES: dict[str, Note] = {
         "Signs deliveries; shown only when it is made.", "whsec_MfKQ9r8GKYqrTwjUPD8ILPZI"
     ),
     "rotate_secret": Note("Make another secret; the old one signs for a day.", True),
+    "damaged_log": Note(
+        "The document of the earlier log, if that could not be read.",
+        "webhook-log-5d41402abc4b2a76b9719d91.json.damaged-1",
+    ),
     "deliveries": Note("The deliveries, latest first.", None),
     "message_id": Note("The id of the message.", _ID),
     "took_s": Note("Seconds until the answer.", 0.12),

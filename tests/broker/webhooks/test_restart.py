@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.access import INSIDE
+from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.webhooks import Subscription, Webhooks
-from penstock.errors import CorruptLedger, Unavailable
+from penstock.errors import CorruptLedger, DiskFull, LedgerError, Unavailable
 from tests.broker.webhooks.life import ORDERS, Life, life
 from tests.broker.webhooks.scripted import DOWN, Scripted
 from tests.harness.virtual_loop import LoopClock, run_virtually
@@ -240,6 +241,94 @@ def test_a_damaged_document_stops_webhooks_only_and_is_not_written_over(
         document().write_bytes(damaged)
         async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
             await second(one, Scripted(clock))
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize(
+    "damaged", [b"", b"{", b"[]", b'{"number": 1}', b'{"number": "1", "deliveries": []}', b"\xff"]
+)
+def test_a_damaged_log_is_set_aside_and_reported_and_deliveries_go_on(
+    tmp_path: Path, damaged: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            webhook = await one.webhooks.create(INSIDE, ORDERS, URL)
+            await one.publish(b"x")
+            await asyncio.sleep(10)
+        for kept in ("damaged-1", "damaged-2"):  # damaged twice: both are kept
+            (document,) = tmp_path.rglob("webhook-log-*.json")
+            document.write_bytes(damaged + kept[-1:].encode())
+            async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+                await one.publish(b"y")
+                await asyncio.sleep(10)
+                page = await one.webhooks.deliveries(INSIDE, webhook.id)
+                assert [each.number for each in page.deliveries] == [1]
+                assert page.damaged_log == f"{document.name}.{kept}"
+                aside = document.with_name(page.damaged_log)
+                assert aside.read_bytes() == damaged + kept[-1:].encode()
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            page = await one.webhooks.deliveries(INSIDE, webhook.id)
+            assert (len(page.deliveries), page.damaged_log) == (1, aside.name)
+
+    run_virtually(main)
+    assert [one.msg for one in caplog.records].count("webhook log set aside") == 2
+
+
+def test_a_damaged_log_is_not_replaced_while_it_cannot_be_set_aside(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            webhook = await one.webhooks.create(INSIDE, ORDERS, URL)
+            await one.publish(b"x")
+            await asyncio.sleep(10)
+        (document,) = tmp_path.rglob("webhook-log-*.json")
+        document.write_bytes(b"{")
+        end = Scripted(clock)
+        async with life(tmp_path, sender=end, clock=clock) as one:
+
+            def full(*_: object) -> object:
+                raise DiskFull("no room")
+
+            monkeypatch.setattr(one.broker.store, "replace_document", full)
+            await one.publish(b"y")
+            await asyncio.sleep(10)
+            assert len(end.calls) == 1  # it is delivered all the same
+            assert document.read_bytes() == b"{"
+            page = await one.webhooks.deliveries(INSIDE, webhook.id)
+            assert page.damaged_log == document.name
+            monkeypatch.undo()
+            await one.publish(b"z")
+            await asyncio.sleep(10)
+            page = await one.webhooks.deliveries(INSIDE, webhook.id)
+            assert page.damaged_log == f"{document.name}.damaged-1"
+            assert document.with_name(page.damaged_log).read_bytes() == b"{"
+
+    run_virtually(main)
+
+
+def test_a_log_that_is_not_read_yet_is_not_replaced_by_an_empty_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(clock: LoopClock) -> None:
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            webhook = await one.webhooks.create(INSIDE, ORDERS, URL)
+            await one.publish(b"x")
+            await asyncio.sleep(10)
+        load, failures = EmbeddedStore.load_document, [LedgerError("no answer of the disk")]
+
+        def fail_once(store: EmbeddedStore, name: str) -> "asyncio.Future[bytes | None]":
+            if name.startswith("webhook-log") and failures:
+                raise failures.pop()
+            return load(store, name)
+
+        monkeypatch.setattr(EmbeddedStore, "load_document", fail_once)
+        async with life(tmp_path, sender=Scripted(clock), clock=clock) as one:
+            await one.publish(b"y")
+            await asyncio.sleep(60)
+            page = await one.webhooks.deliveries(INSIDE, webhook.id)
+            assert [each.number for each in page.deliveries] == [2, 1]
 
     run_virtually(main)
 

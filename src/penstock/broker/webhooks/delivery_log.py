@@ -1,18 +1,20 @@
 """Keep a log of the latest deliveries of each subscription.
 
 The logs are kept in memory and saved every few seconds: a crash may lose the last entries, never a
-message. Each log is one small document that is replaced as a whole.
+message. Each log is one small document that is replaced as a whole. A document that cannot be read
+is copied to another name before it is replaced.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from itertools import count
 from typing import NamedTuple
 
 import msgspec
 
 from penstock.broker.broker import Broker
-from penstock.broker.store import save_document
+from penstock.broker.store import Documents, save_document
 from penstock.broker.webhooks.outcome import Outcome
 from penstock.broker.webhooks.subscription import warn
 from penstock.errors import PenstockError
@@ -40,19 +42,31 @@ class DeliveryPage(NamedTuple):
 
     deliveries: Sequence[Delivery]
     next_cursor: int  # 0: this was the last page
+    damaged_log: str = ""  # the document that has the earlier log, which cannot be read
+
+
+class _Stored(msgspec.Struct, omit_defaults=True):
+    """The document of a log."""
+
+    number: int
+    deliveries: list[Delivery]
+    damaged_log: str = ""
 
 
 class DeliveryLog:
     """The latest deliveries of one subscription."""
 
     def __init__(self, max_deliveries: int, document: bytes | None = None) -> None:
+        """Raise msgspec.DecodeError for a document that cannot be read."""
         self.changed = False
+        self.damaged: bytes | None = None  # a document to set aside before this log is saved
+        self.damaged_log = ""
         self._latest: deque[Delivery] = deque(maxlen=max_deliveries)
         self._number = 0
-        if document:
-            stored = msgspec.json.decode(document)
-            self._number = stored["number"]
-            self._latest.extend(Delivery(*one) for one in stored["deliveries"])
+        if document is not None:
+            stored = msgspec.json.decode(document, type=_Stored)
+            self._number, self.damaged_log = stored.number, stored.damaged_log
+            self._latest.extend(stored.deliveries)
 
     def add(
         self,
@@ -86,12 +100,13 @@ class DeliveryLog:
         """Return deliveries with a lower number than `before`; 0 starts with the latest."""
         found = [one for one in reversed(self._latest) if not before or one.number < before]
         page = found[:limit]
-        return DeliveryPage(page, page[-1].number if len(found) > limit else 0)
+        next_cursor = page[-1].number if len(found) > limit else 0
+        return DeliveryPage(page, next_cursor, self.damaged_log)
 
     def dump(self) -> bytes:
         """Return the document to store."""
-        self.changed = False
-        return msgspec.json.encode({"number": self._number, "deliveries": list(self._latest)})
+        stored = _Stored(self._number, list(self._latest), self.damaged_log)
+        return msgspec.json.encode(stored)
 
 
 class DeliveryLogs:
@@ -113,7 +128,7 @@ class DeliveryLogs:
     async def read(self, id: str) -> DeliveryLog:
         """Return the log of any subscription; of one that another broker delivers, as it saved it.
 
-        A log that cannot be read is empty.
+        A log that cannot be read is empty, and names the document.
         """
         found = self._logs.get(id)
         if found is not None:
@@ -121,13 +136,18 @@ class DeliveryLogs:
         document = await self._broker.store.load_document(_document(id))
         try:
             return DeliveryLog(self._broker.settings.webhook_log, document)
-        except (ValueError, TypeError, KeyError) as error:
-            warn("webhook log unreadable", id, error)
-            return DeliveryLog(self._broker.settings.webhook_log)
+        except msgspec.DecodeError as error:  # or ValidationError, which is one
+            warn("webhook log unreadable", id, f"{_document(id)}: {error}")
+            empty = DeliveryLog(self._broker.settings.webhook_log)
+            empty.damaged, empty.damaged_log = document, _document(id)
+            return empty
 
     async def take(self, id: str) -> None:
         """Load the log of a subscription that this broker delivers from now on."""
-        self._logs[id] = await self.read(id)
+        self._logs[id] = found = await self.read(id)
+        if found.damaged is not None:
+            found.changed = True
+            self.save_soon()
 
     def drop(self, id: str) -> None:
         """Forget the log of a subscription that another broker delivers, or that was deleted."""
@@ -145,10 +165,20 @@ class DeliveryLogs:
             self._timer = None
         for webhook, one in list(self._logs.items()):
             if one.changed:
+                one.changed = False
                 try:
-                    await save_document(self._broker.store, _document(webhook), one.dump())
+                    await self._save(webhook, one)
                 except (PenstockError, OSError) as error:
+                    one.changed = True
                     warn("webhook log not saved", webhook, error)
+
+    async def _save(self, webhook: str, log: DeliveryLog) -> None:
+        store = self._broker.store
+        if log.damaged is not None:
+            log.damaged_log = await _set_aside(store, _document(webhook), log.damaged)
+            log.damaged = None
+            warn("webhook log set aside", webhook, f"it cannot be read: {log.damaged_log}")
+        await save_document(store, _document(webhook), log.dump())
 
     async def delete(self, id: str) -> None:
         self.drop(id)
@@ -157,6 +187,18 @@ class DeliveryLogs:
     def _start_saving(self) -> None:
         self._timer = None
         self._saving = asyncio.get_running_loop().create_task(self.save())
+
+
+async def _set_aside(store: Documents, name: str, damaged: bytes) -> str:
+    """Keep a damaged document under a free name. Return that name."""
+    for number in count(1):
+        kept = f"{name}.damaged-{number}"
+        found = await store.load_document(kept)
+        if found == damaged or (
+            found is None and await store.replace_document(kept, None, damaged)
+        ):
+            break
+    return kept
 
 
 def _document(id: str) -> str:

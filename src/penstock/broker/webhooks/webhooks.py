@@ -125,7 +125,11 @@ class Webhooks:
         elif not self._broker.has_queue(subscription.queue):
             await self._remove(subscription)
         elif is_new:
-            await self._take_over(subscription)
+            try:
+                await self._take_over(subscription)
+            except BaseException:  # its log is not read: it must not be replaced by an empty one
+                await self._owned.release(id_)
+                raise
         elif (pusher := self._pushers.get(id_)) is None or pusher.subscription != subscription:
             self._stop_pushing(id_)
             self._start_pushing(subscription)

@@ -94,6 +94,7 @@ class DeliveryList(Struct, omit_defaults=True):
 
     deliveries: list[DeliveryAnswer]
     cursor: str | UnsetType = UNSET
+    damaged_log: str | UnsetType = UNSET
 
 
 async def list_webhooks(call: Call) -> Answer:
@@ -152,7 +153,8 @@ async def list_deliveries(call: Call) -> Answer:
         call.caller, call.path("id"), cursor=before, limit=limit_of(call)
     )
     deliveries = [_delivery(one) for one in page.deliveries]
-    return DeliveryList(deliveries, cursor_of(call, listing, page.next_cursor))
+    cursor = cursor_of(call, listing, page.next_cursor)
+    return DeliveryList(deliveries, cursor, page.damaged_log or UNSET)
 
 
 def _answer(call: Call, one: Subscription, *, with_secret: bool = False) -> WebhookAnswer:
