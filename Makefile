@@ -14,8 +14,12 @@ PYTHON ?= python3
 JOBS ?= 2
 export PYTHON
 
-COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h)
-BUILT = src/penstock/codec/_codec.c src/penstock/clock/_clock.c $(wildcard src/penstock/*/_c*.so)
+# Python modules with a .pxd beside them are compiled as well.
+COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h) \
+	$(foreach pxd,$(wildcard src/penstock/*/*.pxd),$(pxd) $(pxd:.pxd=.py))
+BUILT = $(wildcard src/penstock/*/*.c src/penstock/*/*.so)
+IMPORTS = import penstock.clock._clock, penstock.codec._codec, penstock.server._strict_scan; \
+	import penstock.server.connection
 QUICK := tests/operations tests/clock \
 	tests/codec/test_{checksum,messages,pack,packer,payloads,scan,unpack}.py \
 	tests/ledger/test_{appending,closing,commit,index,manifest,opening,reading,recovery}.py \
@@ -61,7 +65,7 @@ quick: .venv/.dev
 
 .PHONY: coverage
 coverage: machine-test .venv/.dev
-	.venv/bin/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
+	PENSTOCK_HTTP=python .venv/bin/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
 
 # The hypothesis plugin marks every property test, so they can be selected.
 .PHONY: test-long
@@ -125,7 +129,7 @@ machine-%:
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
-	.venv/bin/python -c 'import penstock.clock._clock, penstock.codec._codec'
+	PENSTOCK_HTTP=compiled .venv/bin/python -c '$(IMPORTS)'
 	touch $@ .venv/.run
 
 .venv/.long: .venv/.dev
@@ -135,5 +139,5 @@ machine-%:
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
 	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli]'
-	.venv-bench/bin/python -c 'import penstock.clock._clock, penstock.codec._codec'
+	PENSTOCK_HTTP=compiled .venv-bench/bin/python -c '$(IMPORTS)'
 	touch $@

@@ -1,16 +1,25 @@
-"""Choose between a compiled module and its pure-Python twin.
+"""Choose between a compiled module and plain Python.
 
-The compiled module is used if it was built. Otherwise the twin does the same, slower, and one
-warning is logged. `PENSTOCK_CODEC=python` or `PENSTOCK_CODEC=compiled` in the environment asks for
-one of them.
+The codec and the clock have a compiled module and a pure-Python twin. The compiled one is used if
+it was built. Otherwise the twin does the same, slower, and one warning is logged.
+`PENSTOCK_CODEC=python` or `PENSTOCK_CODEC=compiled` in the environment asks for one of them.
+
+Modules of the server are compiled from their Python source, with the types of a .pxd file beside
+it. Python imports the compiled one by itself. `PENSTOCK_HTTP=python` asks for the source.
 """
 
 import logging
 import os
+import sys
+from collections.abc import Sequence
 from importlib import import_module
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from pathlib import Path
 from types import ModuleType
 
 _warned: list[str] = []
+_STALE_S = 60.0  # a source that is newer by this much was edited; less is an installation
 
 
 def compiled_or_twin(compiled: str, twin: str) -> ModuleType:
@@ -37,3 +46,47 @@ def compiled_or_twin(compiled: str, twin: str) -> ModuleType:
                     error,
                 )
     return import_module(twin)
+
+
+class _SourceFinder:
+    """Finds the source of modules that were compiled as well."""
+
+    def __init__(self, sources: dict[str, Path]) -> None:
+        self._sources = sources
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        source = self._sources.get(name)
+        return None if source is None else spec_from_file_location(name, source)
+
+
+def import_compiled_or_source(package: str, directory: Path, *names: str) -> None:
+    """Have modules of a package imported compiled: all of them, or none.
+
+    The source is used if `PENSTOCK_HTTP` asks for it, if one was not compiled, or if one was edited
+    afterwards. They share C types, so they are not mixed.
+    """
+    wanted = os.environ.get("PENSTOCK_HTTP", "")
+    if wanted not in ("", "python", "compiled"):
+        raise ImportError(f"PENSTOCK_HTTP is {wanted!r}; it may be 'python' or 'compiled'")
+    sources = {f"{package}.{name}": directory / f"{name}.py" for name in names}
+    specs = [PathFinder.find_spec(name, [str(directory)]) for name in sources]
+    compiled = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
+    compiled = [path for path in compiled if path.suffix != ".py"]
+    reason = "asked for" if wanted == "python" else ""
+    if len(compiled) < len(sources):
+        reason = "not all of them are compiled"
+    elif not reason and any(
+        source.exists() and source.stat().st_mtime > path.stat().st_mtime + _STALE_S
+        for source, path in zip(sources.values(), compiled, strict=True)
+    ):
+        reason = "they were edited after they were compiled"
+    if reason and wanted == "compiled":
+        raise ImportError(
+            f"PENSTOCK_HTTP asks for compiled modules of {package}, but {reason}. Install a C "
+            "compiler and the Python headers (Debian: apt install gcc python3-dev), then install "
+            "penstock again; or unset PENSTOCK_HTTP."
+        )
+    if reason and compiled:
+        sys.meta_path.insert(0, _SourceFinder(sources))

@@ -400,17 +400,18 @@ def test_pages_that_nobody_reads_stay_below_the_limit(
     """Each finds room when it is asked for; together they would not."""
     limit, readers = 24 << 20, 12
     held: list[int] = []
-    pause_writing, answer = Connection.pause_writing, OffLoop.run
+    answer = OffLoop.run
 
-    def pause_and_look(connection: Connection) -> None:
-        pause_writing(connection)
-        held.append(connection.service.held.bytes)
+    class Watched(Connection):
+        def pause_writing(self) -> None:
+            super().pause_writing()
+            held.append(self.service.held.bytes)
 
     def run_and_look(off_loop: OffLoop, work: Any) -> Any:
         held.append(off_loop._held.bytes)
         return answer(off_loop, work)
 
-    monkeypatch.setattr(Connection, "pause_writing", pause_and_look)
+    monkeypatch.setattr("penstock.server.server.new_connection", Watched)
     monkeypatch.setattr(OffLoop, "run", run_and_look)
     with (
         RunningServer(tmp_path / "data", max_buffered_bytes=limit) as server,

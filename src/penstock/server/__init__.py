@@ -1,1 +1,9 @@
 """HTTP: how the broker is reached from other processes. Transports only translate."""
+
+from pathlib import Path
+
+from penstock.compiled import import_compiled_or_source
+
+COMPILED = ("call", "request_reader", "connection")  # if there was a compiler
+
+import_compiled_or_source(__name__, Path(__file__).parent, *COMPILED)

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One request and its reply.
 
 A handler is a function of a call. It returns an answer, a coroutine that returns one, or LATER if
@@ -205,7 +206,7 @@ class Call:
         async with service.large_answers:
             service.held.check_room()  # in this call's turn, not before
             made = route.handler(self)
-            if isinstance(made, CoroutineType):
+            if isinstance(made, _COROUTINES):
                 made = await made
             if isinstance(made, Reply):  # sent at once, and counted by the connection
                 service.held.check_room_for(len(made.body))
@@ -215,7 +216,7 @@ class Call:
     def _take(self, made: "Answer | Coroutine[Any, Any, Answer]") -> None:
         if made is LATER:
             return
-        if isinstance(made, CoroutineType):
+        if isinstance(made, _COROUTINES):
             self._drive(made)
         else:
             self._answer(made)  # type: ignore[arg-type]
@@ -445,6 +446,22 @@ class Call:
             }
             level = logging.ERROR if status >= 500 else logging.INFO
             log.log(level, "request", extra={"fields": fields})
+
+
+async def _empty() -> None:
+    pass
+
+
+def _coroutine_type() -> Any:
+    coroutine = _empty()
+    coroutine.close()
+    return type(coroutine)
+
+
+_COROUTINES: Any = (
+    CoroutineType,
+    _coroutine_type(),
+)  # compiled coroutines have a type of their own
 
 
 class _Resumed:

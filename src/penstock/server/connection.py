@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """HTTP/1.1 on one connection: read requests, answer them in order, and keep to the time limits.
 
 One connection may use only a part of a turn of the event loop. Received bytes are parsed in small

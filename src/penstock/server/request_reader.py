@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Read the requests of one HTTP/1.1 connection within limits, by callbacks of httptools' parser.
 
 Callbacks do not raise: they record a refusal, which the connection sends after the parser has

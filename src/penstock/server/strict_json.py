@@ -13,12 +13,20 @@ import json
 import math
 import re
 import sys
-from collections.abc import Iterator
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from penstock.errors import InvalidInput
+
+if TYPE_CHECKING:
+    is_surely_strict: Callable[[bytes], bool] | None
+else:
+    try:
+        from penstock.server._strict_scan import is_surely_strict
+    except ImportError:  # there was no compiler
+        is_surely_strict = None
 
 _T = TypeVar("_T")
 
@@ -33,6 +41,7 @@ _TWO_DIGITS = re.compile(rb"[0-9](?=[0-9])")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _anything = msgspec.json.Decoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
+_SCANNED_BYTES = 64 * 1024  # at most: a scan is not interrupted
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
@@ -56,13 +65,29 @@ def decode_closed(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return decode(body, decoder)  # raises an error with the position
     if not has_one_key_at_most(body):
-        check(body)
+        check_decoded(body)
     return value
 
 
 def has_one_key_at_most(body: bytes) -> bool:
     """Return True if there is at most one key; False if there may be more."""
     return body.count(b":") <= 1
+
+
+def is_strict(body: bytes) -> bool:
+    """Return whether `check` accepts a body."""
+    try:
+        _raw.decode(body)
+        check_decoded(body)
+    except (InvalidInput, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def check_decoded(body: bytes) -> None:
+    """Do as `check`, for a body that was decoded into another type."""
+    if is_surely_strict is None or len(body) > _SCANNED_BYTES or not is_surely_strict(body):
+        check(body)
 
 
 def check(body: bytes) -> None:

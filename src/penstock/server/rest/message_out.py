@@ -8,7 +8,6 @@ from typing import Any
 
 from msgspec import Raw
 
-from penstock.errors import InvalidInput
 from penstock.model import DeadLetter, LeasedMessage, Message
 from penstock.operations.answers import rfc3339
 from penstock.server import strict_json
@@ -64,17 +63,9 @@ def _fields(message: Message, b64: bool) -> dict[str, Any]:
     content_type = message.content_type
     if content_type is not None:
         fields["content_type"] = content_type
-        if not b64 and content_type.startswith(JSON) and _is_json(message.payload):
+        if not b64 and content_type.startswith(JSON) and strict_json.is_strict(message.payload):
             fields["payload"] = Raw(message.payload)
             return fields
     # As raw bytes: a large text would be scanned again by the encoder.
     fields["payload_b64"] = Raw(to_base64(message.payload, quote=b'"'))
     return fields
-
-
-def _is_json(payload: bytes) -> bool:
-    try:
-        strict_json.check(payload)
-    except InvalidInput:
-        return False
-    return True

@@ -117,11 +117,11 @@ def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         pass  # it has options, or is not valid
     else:
-        strict_json.check(body)  # the payload may be any JSON
+        strict_json.check_decoded(body)  # the payload may be any JSON
         return TypedPayload(bytes(plain.payload), plain.content_type or JSON)
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
-        strict_json.check(body)  # the payload may be any JSON
+        strict_json.check_decoded(body)  # the payload may be any JSON
     elif one.payload_b64 is not UNSET and strict_json.has_one_key_at_most(body):
         return _from_base64(one.payload_b64, "$")  # so it has no options
     return new_message(one, "$")

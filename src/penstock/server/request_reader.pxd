@@ -1,0 +1,23 @@
+# The types of the compiled module. Without a compiler, the plain one does the same, slower.
+from penstock.server.call cimport Call
+
+cdef class RequestReader:
+    cdef object _connection, _service, _settings, _parser, _piece
+    cdef bytes _raw_head
+    cdef dict _headers
+    cdef list _repeated
+    cdef Py_ssize_t _header_bytes
+    cdef bint _at_body
+    cdef public int phase
+    cdef public Py_ssize_t messages, head_bytes, body_bytes, buffered
+    cdef public bytes url
+    cdef public object refusal
+    cdef public bint expects_continue, got_last_request
+    cdef public Call call
+    cdef public object waiting
+
+    cdef feed(self, data)
+    cdef check_header_bytes(self)
+    cdef check_overhead(self)
+    cdef bint _has_single_spaces(self, bytes method)
+    cdef piece_bytes(self, usual)
