@@ -6,8 +6,11 @@ from pathlib import Path
 import pytest
 
 import penstock
+from penstock.client.options import KEY_VARIABLE
 from penstock.errors import InvalidInput
+from penstock.operations import Verb
 from penstock.spark.jobs import check_stream, stream
+from tests.server.running import RunningServer
 
 
 @pytest.mark.parametrize("target", ["orders", "orders/", "./orders", "link"])
@@ -30,6 +33,39 @@ def test_one_of_many_queues_is_not_streamed_to_itself(tmp_path: Path) -> None:
     with pytest.raises(InvalidInput, match="both source and target"):
         check_stream(data, data, "queue", None, "shop/mails")
     check_stream(data, data, "queue", "shop/orders", "shop/mails")
+
+
+def test_a_queue_is_not_streamed_to_itself_by_path_and_url(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        for name in ("orders", "mails"):
+            with penstock.open(f"{server.url}/shop/{name}") as queue:
+                queue.enqueue(b"x")
+        path, url = f"{tmp_path}/data/shop/orders", f"{server.url}/shop/orders"
+        other_url = url.replace("127.0.0.1", "localhost") + "/"
+        named = (server.url, "shop/orders")
+        locations = [(path, None), (url, None), (other_url, None), named]
+        for source, queue_name in locations:
+            for target, target_queue in locations:
+                with pytest.raises(InvalidInput, match="both source and target"):
+                    check_stream(source, target, "queue", queue_name, target_queue)
+            check_stream(source, f"{server.url}/shop/mails", "queue", queue_name, None)
+            check_stream(source, f"{server.url}/shop/new", "queue", queue_name, None)
+            check_stream(source, f"{server.url}/nowhere/new", "queue", queue_name, None)
+        for created in ("shop/new", "nowhere"):
+            assert not (tmp_path / "data" / created).exists()
+
+
+def test_a_key_that_may_only_publish_does_not_hide_that_it_is_the_same_queue(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with RunningServer(tmp_path / "data") as server:
+        with penstock.open(f"{server.url}/shop/orders") as queue:
+            queue.enqueue(b"x")
+        monkeypatch.setenv(KEY_VARIABLE, server.new_key(Verb.PUBLISH))
+        with pytest.raises(InvalidInput, match="both source and target"):
+            check_stream(
+                f"{tmp_path}/data/shop/orders", f"{server.url}/shop/orders", "queue", None, None
+            )
 
 
 @pytest.mark.parametrize("interval_s", [-1.0, math.nan, math.inf])

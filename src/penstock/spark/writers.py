@@ -16,7 +16,7 @@ from penstock.client import files as calls
 from penstock.client.address import QueueAddress, queue_address
 from penstock.client.queue import RemoteQueue
 from penstock.clock import SystemClock
-from penstock.errors import InvalidInput, LedgerLocked
+from penstock.errors import InvalidInput, LedgerLocked, NoSuchNamespace, NoSuchQueue, NotAllowed
 from penstock.ledger import Ledger
 from penstock.ledger.adoption import adopt_or_append, applications, sweep_staging
 from penstock.ledger.files import OsFiles
@@ -151,16 +151,36 @@ def open_target(options: WriteOptions) -> Target:
     return Target(queue, owner, manifest.identity, settings)
 
 
-def check_target(location: str, queue: str | None) -> str:
-    """Return the directory or URL of the queue that a sink would write to.
+def check_target(location: str, queue: str | None) -> QueueLocation:
+    """Return the queue that a sink would write to.
 
     Raise for a location that it cannot write to. Nothing is created.
     """
     if is_url(location):
         address = queue_address(location, queue)
         check_reachable(location)
-        return queue_at_broker(address.base, address.queue, None).path
-    return os.path.realpath(_directory_of(location, queue))
+        return queue_at_broker(address.base, address.queue, default_key(None))
+    path = _directory_of(location, queue)
+    return QueueLocation(None, path.rstrip("/").rpartition("/")[2], path)
+
+
+def identity_of(queue: QueueLocation) -> int | None:
+    """Return the identity of a queue, which is the same at its path and its URL.
+
+    Return None if there is no such queue. A key that may only publish creates the queue.
+    """
+    if not queue.url:
+        try:
+            data = Folder(OsFiles(), queue.path).read(MANIFEST_NAME, max_bytes=MAX_MANIFEST_BYTES)
+        except FileNotFoundError:
+            return None
+        return Manifest.unpack(data).identity
+    try:
+        return queue.connection.do(calls.segments(queue.api_path)).identity
+    except (NoSuchQueue, NoSuchNamespace):
+        return None
+    except NotAllowed:
+        return _staging_info(queue).identity
 
 
 def _create(owner: QueueLocation) -> None:

@@ -1,6 +1,5 @@
 """Stream: copy a queue to Parquet, the console or another queue; or any stream to a queue."""
 
-import os
 from collections.abc import Mapping
 
 from pyspark.sql import DataFrame, SparkSession
@@ -10,7 +9,7 @@ from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
 from penstock.spark.locations import location_options, queues_of_job
 from penstock.spark.sink_rows import SINK_COLUMNS
-from penstock.spark.writers import check_target
+from penstock.spark.writers import check_target, identity_of
 
 TARGETS = ("parquet", "console", "queue")
 
@@ -23,10 +22,14 @@ def check_stream(
     sources = [] if source is None else queues_of_job(source, queue)
     if to == "queue":
         written = check_target(target, target_queue)
-        if written in [one.path if one.url else os.path.realpath(one.path) for one in sources]:
-            raise InvalidInput(
-                f"{written} is both source and target: a stream to itself never ends"
-            )
+        identity = identity_of(written) if sources else None
+        # By identity: the same queue may be named by its path, a link to it, or a URL.
+        for one in sources if identity is not None else ():
+            if identity_of(one) == identity:
+                raise InvalidInput(
+                    f"{written.path} is both source and target (the source is {one.path}; both "
+                    f"have the queue id {identity:08x}): a stream to itself never ends"
+                )
 
 
 def stream(
