@@ -1,15 +1,23 @@
 """Redriving at a limited rate, on a virtual clock."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
 from penstock.broker.store import Settlement, save_document
-from penstock.errors import CorruptLedger, InvalidInput, LedgerError, NoSuchQueue
+from penstock.errors import (
+    CorruptLedger,
+    DiskFull,
+    InvalidInput,
+    LedgerError,
+    NoSuchQueue,
+    Overloaded,
+)
 from penstock.names import QueueName
-from penstock.operations import Discard, GetStats, Redrive
+from penstock.operations import CreateGroup, DeleteGroup, Discard, GetStats, Redrive
 from tests.broker.conftest import OpenBroker
 from tests.broker.test_several_brokers import two_brokers
 from tests.harness.virtual_loop import LoopClock
@@ -137,6 +145,108 @@ async def test_a_damaged_document_refuses_new_redrives_and_is_not_overwritten(
         assert await broker.redrive_paced(ANN, QUEUE, Redrive(), 1) == 1
         await asyncio.sleep(20)
         assert await ready(broker) == 4
+
+
+@pytest.mark.parametrize("limit", [None, 8])
+@pytest.mark.parametrize(
+    "error",
+    [DiskFull("no room"), Overloaded("too much"), LedgerError("no answer"), OSError(5, "io")],
+)
+async def test_an_error_that_passes_is_retried_and_shown_meanwhile(
+    open_broker: OpenBroker,
+    monkeypatch: pytest.MonkeyPatch,
+    error: Exception,
+    limit: int | None,
+) -> None:
+    async with open_broker() as broker:
+        await kill(broker, 8)
+        await broker.redrive_paced(ANN, QUEUE, Redrive(limit=limit), 1)
+        await asyncio.sleep(2.5)
+        run, failures = broker.store.run, [0]
+
+        def fail(queue: QueueName, operation: Any) -> Any:
+            if isinstance(operation, Redrive):
+                failures[0] += 1
+                raise error
+            return run(queue, operation)
+
+        monkeypatch.setattr(broker.store, "run", fail)
+        await asyncio.sleep(1000)
+        assert 15 <= failures[0] <= 25  # with backoff
+        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        assert (shown.state, shown.reason) == ("retrying", str(error))
+        monkeypatch.undo()
+        await asyncio.sleep(61)
+        assert await ready(broker) == 8
+        assert await broker.paced_redrives(ANN, QUEUE) == []
+        assert await broker.store.load_document("redrives.json") is None
+
+
+async def test_an_error_is_shown_while_the_document_cannot_be_written_and_gone_after_success(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with open_broker() as broker:
+        await kill(broker, 20)
+        await broker.redrive_paced(ANN, QUEUE, Redrive(limit=20), 1)
+        await asyncio.sleep(2.5)
+
+        def full(*_: object) -> object:
+            raise DiskFull("no room")
+
+        monkeypatch.setattr(broker.store, "replace_document", full)
+        await asyncio.sleep(10)
+        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        assert (shown.state, shown.reason) == ("retrying", "no room")
+        monkeypatch.undo()
+        await asyncio.sleep(12)
+        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        assert (shown.state, shown.reason) == ("running", "")
+        await asyncio.sleep(30)
+        assert await ready(broker) == 20
+
+
+async def test_a_redrive_that_failed_is_shown_until_it_is_cancelled(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        await broker.run(ANN, CreateGroup("mails"), QUEUE)
+        await broker.publish(ANN, QUEUE, [b"x"] * 5)
+        leased = await broker.lease(ANN, QUEUE, n=5, group="mails")
+        await broker.settle(ANN, [Settlement("nack", one.receipt, dead=True) for one in leased])
+        await broker.redrive_paced(ANN, QUEUE, Redrive(group="mails"), 1)
+        await asyncio.sleep(1.5)
+        await broker.run(ANN, DeleteGroup("mails"), QUEUE)
+        await asyncio.sleep(60)
+        (before,) = await broker.paced_redrives(ANN, QUEUE)
+        assert (before.state, before.group) == ("failed", "mails")
+        assert "mails" in before.reason
+    async with open_broker() as broker:
+        await asyncio.sleep(60)
+        assert await broker.paced_redrives(ANN, QUEUE) == [before]
+        other = QueueName("shop", "other")
+        assert not await broker.cancel_paced_redrive(ANN, other, before.id)
+        assert await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
+        assert not await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
+        assert await broker.paced_redrives(ANN, QUEUE) == []
+        assert await broker.store.load_document("redrives.json") is None
+        with pytest.raises(NoSuchQueue):
+            await broker.paced_redrives(ANN, other)
+
+
+@pytest.mark.parametrize("limit", [None, 50])
+async def test_a_cancelled_redrive_stops_whichever_broker_runs_it(
+    clock: LoopClock, limit: int | None
+) -> None:
+    async with two_brokers(clock) as (first, second):
+        await kill(first, 50)
+        await first.redrive_paced(ANN, QUEUE, Redrive(limit=limit), 1)
+        await asyncio.sleep(5)
+        (running,) = await second.paced_redrives(ANN, QUEUE)
+        assert (running.state, running.rate_per_s, running.reason) == ("running", 1, "")
+        assert await second.cancel_paced_redrive(ANN, QUEUE, running.id)
+        await asyncio.sleep(100)
+        assert 5 <= await ready(second) <= 7
+        assert await first.paced_redrives(ANN, QUEUE) == []
 
 
 async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(

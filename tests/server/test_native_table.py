@@ -456,6 +456,20 @@ def test_redrive_by_id_by_filter_and_all(http: Client, queue: str) -> None:
     assert len(lease(http, queue, max=5)) == 3
 
 
+def test_paced_redrives_are_listed_and_cancelled(http: Client, queue: str) -> None:
+    kill(http, queue, 1, 2, 3)
+    path = queue_path(queue, "redrives")
+    assert http.get(path).json() == {"redrives": []}
+    http.post(queue_path(queue, "redrive"), json={"max_rate": 0.001})
+    (shown,) = http.get(path).json()["redrives"]
+    id_ = shown.pop("id")
+    assert shown == {"group": "main", "max_rate": 0.001, "state": "running"}
+    assert http.delete(f"{path}/{id_}").json() == {"cancelled": True}
+    assert http.delete(f"{path}/{id_}").json() == {"cancelled": False}
+    assert http.get(path).json() == {"redrives": []}
+    assert http.get(queue_path("missing", "redrives")).status_code == 404
+
+
 def test_redrive_at_a_rate_is_answered_at_once_and_goes_on(http: Client, queue: str) -> None:
     kill(http, queue, 1, 2, 3)
     asked = {"max_rate": 1000.0}

@@ -17,7 +17,7 @@ from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.paced_redrive import PacedRedrives
+from penstock.broker.paced_redrive import PacedRedrive, PacedRedrives
 from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
@@ -39,6 +39,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
 from penstock.errors import (
     NoSuchMessage,
+    NoSuchQueue,
     NotEmpty,
     PenstockError,
     ReceiptInvalid,
@@ -89,7 +90,7 @@ class Broker:
         self._paced = PacedRedrives(store, self.clock, self.node_id)
         self._open = False
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
-        self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = []
+        self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = [self._paced.queue_deleted]
         # Told the names of documents that changed.
         self.on_document_changed: list[Callable[[str], None]] = [self._paced.on_document]
 
@@ -453,11 +454,23 @@ class Broker:
     ) -> Future[int]:
         """Redrive at most `max_rate` dead letters a second, in the background. Return how many.
 
-        It goes on after a restart, or on another broker of the store.
+        It goes on after a restart, or on another broker of the store. See `paced_redrives`.
         """
         self.admit(caller, redrive.verb, queue.namespace)
         check_number("max_rate", max_rate, 1e-6, 1e9)
         return self._paced.redrive(queue, redrive, rate_per_s=max_rate)
+
+    async def paced_redrives(self, caller: Caller, queue: QueueName) -> list[PacedRedrive]:
+        """Return the paced redrives of a queue that run, wait for a retry, or failed."""
+        self.admit(caller, Verb.READ, queue.namespace)
+        if queue not in self._catalogue:
+            raise NoSuchQueue(f"there is no queue {queue}")
+        return await self._paced.unfinished(queue)
+
+    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> bool:
+        """End a paced redrive. Return False if the queue has none of that id (any more)."""
+        self.admit(caller, Redrive.verb, queue.namespace)
+        return await self.background.run(self._paced.cancel(queue, id))
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
         """Cancel what group main has ready, parked or leased. Return the number of messages.

@@ -29,6 +29,7 @@ from penstock.operations import (
     Resume,
     Seek,
     Sync,
+    Verb,
 )
 from penstock.operations.answers import Answer, json_name
 from penstock.operations.operation import (
@@ -52,6 +53,9 @@ from penstock.server.rest.structs import (
     MessageId,
     Name,
     PositionBody,
+    RedriveAnswer,
+    RedriveCancelled,
+    RedriveList,
     Redriven,
     SeekBody,
     SoughtTo,
@@ -221,6 +225,23 @@ async def redrive(call: Call) -> HttpAnswer:
     return Redriven(await call.broker.run(call.caller, operation, call.queue))
 
 
+async def list_redrives(call: Call) -> HttpAnswer:
+    """List the paced redrives (`max_rate`) that run, wait for a retry, or failed."""
+    found = await call.broker.paced_redrives(call.caller, call.queue)
+    return RedriveList(
+        [
+            RedriveAnswer(one.id, one.group, one.rate_per_s, one.state, one.reason or UNSET)
+            for one in found
+        ]
+    )
+
+
+async def cancel_redrive(call: Call) -> HttpAnswer:
+    """Cancel a paced redrive. Dead letters that are ready again stay so."""
+    cancel = call.broker.cancel_paced_redrive(call.caller, call.queue, call.path("id"))
+    return RedriveCancelled(await cancel)
+
+
 # -- groups, and positions as bodies name them -----------------------------------------------------
 
 
@@ -273,6 +294,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         body_optional=True,
         also=(404,),
     ),
+    Endpoint("GET", f"{QUEUE}/redrives", list_redrives, Verb.READ, RedriveList, also=(404,)),
+    Endpoint("DELETE", f"{QUEUE}/redrives/{{id}}", cancel_redrive, Redrive.verb, RedriveCancelled),
     Endpoint("GET", _GROUP, get_group, GetStats.verb, GroupAnswer, also=(404,)),
     Endpoint(
         "PUT",

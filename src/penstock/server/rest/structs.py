@@ -319,6 +319,28 @@ class Redriven(Struct):
     redriven: int
 
 
+class RedriveAnswer(Struct, omit_defaults=True):
+    """A paced redrive that is not finished."""
+
+    id: str
+    group: str
+    max_rate: float
+    state: Literal["running", "retrying", "failed"]
+    reason: str | UnsetType = UNSET
+
+
+class RedriveList(Struct):
+    """The paced redrives of a queue that are not finished."""
+
+    redrives: list[RedriveAnswer]
+
+
+class RedriveCancelled(Struct):
+    """Whether a paced redrive was cancelled."""
+
+    cancelled: bool
+
+
 class RateLimit(Struct):
     """The token bucket of a queue's publishes. `refill_per_s` 0: no limit."""
 
