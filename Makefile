@@ -63,9 +63,17 @@ quick: .venv/.dev
 	.venv/bin/pytest -n $(JOBS) -x --durations=0 --durations-min=5 \
 		-m "not long and not hypothesis" -k "not [python-" $(QUICK)
 
+# One directory after another: a test process that hangs loses only the data of its directory.
 .PHONY: coverage
 coverage: machine-test .venv/.dev
-	PENSTOCK_HTTP=python .venv/bin/pytest -n $(JOBS) --cov --cov-report=term:skip-covered
+	.venv/bin/coverage erase
+	failed=; for part in $(sort $(dir $(wildcard tests/*/test_*.py))) "$(wildcard tests/test_*.py)"; do \
+		PENSTOCK_HTTP=python .venv/bin/coverage run -m pytest -n $(JOBS) --timeout=600 $$part \
+			|| failed+=" $$part"; \
+	done; \
+	.venv/bin/coverage combine --quiet; \
+	.venv/bin/coverage report --skip-covered; \
+	[ -z "$$failed" ] || { echo "Tests failed in:$$failed" >&2; exit 1; }
 
 # The hypothesis plugin marks every property test, so they can be selected.
 .PHONY: test-long

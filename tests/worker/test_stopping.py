@@ -171,6 +171,8 @@ def test_a_thread_is_interrupted_and_its_message_handed_back(queue: Queue) -> No
 def test_a_thread_that_cannot_be_interrupted_is_left_alone(
     queue: Queue, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if sys.gettrace() is not None:
+        pytest.skip("CPython 3.11 hangs: a tracer, and an exception pending in another thread")
     monkeypatch.setattr("penstock.worker.shift._GRACE_S", 0.01)
     id_ = queue.enqueue(b"stuck")
     let_go = threading.Event()
