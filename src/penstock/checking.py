@@ -11,6 +11,8 @@ from typing import Any, Literal, TypeGuard, get_args, get_origin
 from penstock.errors import InvalidInput
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+# `http//host`, `localhost:8080/x`, `10.0.0.1:8080/x`: mistyped. `./10.0.0.1:80/x` is a directory.
+_URL_WITHOUT_SCHEME = re.compile(r"https?//|(localhost|[\w-]+(\.[\w-]+)+):[0-9]{2,5}/", re.ASCII)
 
 MEMORY = "memory:"  # instead of a directory: a queue in the memory of this process
 
@@ -101,12 +103,12 @@ def path_of(path: object) -> str:
 
 
 def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
-    """Return a path of this machine's file system. Refuse a URL, which would name a directory.
+    """Return a path of this machine's file system. Refuse a URL, even a mistyped one.
 
     >>> check_local("./orders")
     './orders'
     """
-    if _SCHEME.match(path):
+    if _SCHEME.match(path) or _URL_WITHOUT_SCHEME.match(path):
         raise InvalidInput(
             f"{path!r} is a URL, not a directory: {wanted}. Object stores and other remote file "
             f"systems are not supported."

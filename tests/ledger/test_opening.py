@@ -80,7 +80,19 @@ def test_no_parent_is_made_for_a_reader(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("path", ["redis://localhost/0", "file:///tmp/queue", "s3://bucket/q"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "redis://localhost/0",
+        "file:///tmp/queue",
+        "s3://bucket/q",
+        "http:/127.0.0.1:8080/shop/orders",
+        "http//127.0.0.1:8080/shop/orders",
+        "127.0.0.1:8080/shop/orders",
+        "localhost:8080/shop/orders",
+        "queues.example.com:80/shop/orders",
+    ],
+)
 def test_a_url_is_no_directory(path: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match=r"a queue is a directory.*or.*http://"):
