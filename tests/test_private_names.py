@@ -23,19 +23,6 @@ NOT_OURS = {
 NAMED_TUPLES = {"_asdict", "_field_defaults", "_fields", "_make", "_replace"}
 # Two bodies of one specification: tests compare the compiled module with its twin.
 COMPILED = {"_clock", "_codec"}
-KNOWN = {
-    "src/penstock/queue/binding.py": {"_run"},  # it makes methods of the class that has `_run`
-    # Tests that stop the code in the middle of a step, where no seam is public yet. Add none.
-    "tests/broker/webhooks/test_restart.py": {"_make_group"},
-    "tests/client/test_retries.py": {"_open"},
-    "tests/docs/test_broker_page.py": {"_CAUSES"},
-    "tests/docs/test_websocket_page.py": {"_PARAMETERS", "_MOST_UNANSWERED", "_client_frame"},
-    "tests/server/test_auth.py": {"_age_s"},
-    "tests/server/test_limits.py": {"_anything", "_catalogue", "_held"},
-    "tests/spark/test_sink.py": {"_Adoption"},
-    "tests/spark/test_stream_reader.py": {"_clock", "_last_batch_ns"},
-    "tests/spark/test_tasks.py": {"_waves"},
-}
 
 
 def private_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -76,8 +63,7 @@ def test_no_module_reads_private_names_of_another(folder: str) -> None:
     for path in sorted((ROOT / folder).rglob("*.py")):
         name = path.relative_to(ROOT).as_posix()
         for line, private in private_names(ast.parse(path.read_text())):
-            if private not in KNOWN.get(name, ()):
-                found.append(f"{name}:{line} reads {private}")
+            found.append(f"{name}:{line} reads {private}")
     assert found == []
 
 

@@ -267,11 +267,10 @@ def test_a_broker_that_comes_back_is_found_again(tmp_path: Path) -> None:
 
 def test_a_stopping_broker_is_unavailable(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data") as server:
-        server.server.service.broker._open = False
+        server.call(server.server.broker.stop())
         queue = penstock.open(server.url, queue="x", retry_s=0)
         with queue, pytest.raises(Unavailable):
             queue.enqueue(b"x")
-        server.server.service.broker._open = True
 
 
 # -- keys ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import pytest
 from prometheus_client import Metric
 
 from penstock.broker import BrokerMetrics, BrokerSettings, QueueName, Verb
-from penstock.broker.metrics import _CAUSES
+from penstock.broker.metrics import CAUSES
 from penstock.model import GroupStats, Stats, StorageStats
 from tests.docs.pages import quantity, rows_with, unquoted
 
@@ -35,7 +35,7 @@ def test_every_verb_is_listed() -> None:
 
 def test_every_cause_of_a_refusal_is_listed() -> None:
     stated = SERIES["penstock_rejected_total"]["meaning"]
-    for _, cause in _CAUSES:
+    for _, cause in CAUSES:
         assert f"`{cause}`" in stated
 
 

@@ -15,9 +15,9 @@ PAGE = (DOCS / "websocket.md").read_text()
 
 def test_parameters_match_the_code() -> None:
     named = {unquoted(row["parameter"]) for row in rows_with("websocket.md", "parameter", "means")}
-    assert named == native._PARAMETERS
+    assert named == native.PARAMETERS
     assert f"0 to {MOST_CREDIT} | {native.USUAL_CREDIT} |" in PAGE
-    assert f"| {stream._MOST_UNANSWERED} |" in PAGE
+    assert f"| {stream.MAX_UNANSWERED} |" in PAGE
 
 
 def test_every_close_code_is_listed() -> None:
@@ -28,7 +28,7 @@ def test_every_close_code_is_listed() -> None:
 
 def test_frames_on_the_page_parse_and_are_complete() -> None:
     (shown,) = re.findall(r"```json\n(.*?)```", PAGE, re.DOTALL)
-    kinds = {type(native._client_frame.decode(line)) for line in shown.splitlines()}
+    kinds = {type(native.CLIENT_FRAMES.decode(line)) for line in shown.splitlines()}
     assert kinds == {native.Ack, native.Nack, native.Extend, native.Credit}
 
 

@@ -173,7 +173,7 @@ def test_a_key_made_while_the_server_runs_is_good_at_once(
 ) -> None:
     """A key that is not known is looked for."""
     _, token = KeyAdmin(str(server.data)).create("new", ["publish"], None)
-    server.until(lambda: server.server.service.keys._age_s() > 0.2)
+    server.until(lambda: server.server.service.keys.age_s() > 0.2)
     with server.client(headers={"x-api-key": token}) as http:
         path = queue_path("new-key", "messages", namespace="shop")
         assert http.post(path, json={"payload": 1}).status_code == 201

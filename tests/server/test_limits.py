@@ -15,6 +15,8 @@ from typing import Any
 import httpx2
 import pytest
 
+from penstock.broker import QueueName
+from penstock.broker.catalogue import Catalogue
 from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import InvalidInput
 from penstock.server import off_loop as pieces
@@ -213,14 +215,14 @@ def test_a_message_with_too_many_keys_is_refused_before_it_is_read(
     """A decoder makes all keys of an object in one call, during which no other thread runs."""
     path = queue_path(queue, "messages")
     decoded: list[int] = []
-    decoder = strict_json._anything
+    decoder = strict_json.ANY_VALUE
 
     class Watched:
         def decode(self, body: bytes) -> Any:
             decoded.append(body.count(b":"))
             return decoder.decode(body)
 
-    monkeypatch.setattr(strict_json, "_anything", Watched())
+    monkeypatch.setattr(strict_json, "ANY_VALUE", Watched())
     most = strict_json.MAX_KEYS
     many = json.dumps({str(number): 1 for number in range(590_000)}).encode()
     for body in (
@@ -408,7 +410,7 @@ def test_pages_that_nobody_reads_stay_below_the_limit(
             held.append(self.service.held.bytes)
 
     def run_and_look(off_loop: OffLoop, work: Any) -> Any:
-        held.append(off_loop._held.bytes)
+        held.append(off_loop.held.bytes)
         return answer(off_loop, work)
 
     monkeypatch.setattr("penstock.server.server.new_connection", Watched)
@@ -456,19 +458,19 @@ def test_who_sends_no_more_does_not_wait_for_messages_of_a_new_queue(
     With stale keys, as on a server that was idle for two seconds, they are read again first.
     """
     broker = server.server.broker
-    ensure_queue = broker._catalogue.ensure_queue
+    ensure_queue = Catalogue.ensure_queue
     making: list[asyncio.Event] = []
 
-    async def ensure_queue_slowly(*args: Any) -> None:
+    async def ensure_queue_slowly(catalogue: Catalogue, queue: QueueName) -> None:
         making.append(asyncio.Event())
         await making[0].wait()
-        await ensure_queue(*args)
+        await ensure_queue(catalogue, queue)
 
     async def go_on() -> None:
         making[0].set()
 
     if not is_made:
-        monkeypatch.setattr(broker._catalogue, "ensure_queue", ensure_queue_slowly)
+        monkeypatch.setattr(Catalogue, "ensure_queue", ensure_queue_slowly)
     server.until(partial(_no_connections, server))
     if are_keys_stale:
         monkeypatch.setattr(server.server.service.keys, "_loaded_ns", 0)

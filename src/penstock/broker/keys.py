@@ -179,10 +179,10 @@ class Keys:
 
         Raise KeyRefused if no key matches, TooManyRequests after many wrong tokens of an address.
         """
-        if self._age_s() > _FRESH_S:
+        if self.age_s() > _FRESH_S:
             await self.refresh()
         caller = self.known(token, ip)
-        if caller is None and token and self._age_s() >= _SOON_S:
+        if caller is None and token and self.age_s() >= _SOON_S:
             await self.load()
             caller = self.known(token, ip)
         if caller is not None:
@@ -197,7 +197,7 @@ class Keys:
 
         Then call `admit`, which reads the keys again and counts wrong tokens.
         """
-        age_s = self._age_s()
+        age_s = self.age_s()
         if age_s > _FRESH_S:
             self._refresh()
             if age_s > _STALE_S:
@@ -221,7 +221,8 @@ class Keys:
             caller = self._known[ip] = Caller(f"ip:{ip}")
         return caller
 
-    def _age_s(self) -> float:
+    def age_s(self) -> float:
+        """Return how long ago the keys were read."""
         return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9
 
     def _refresh(self) -> "asyncio.Future[None]":

@@ -30,7 +30,7 @@ MAX_SERIES_QUEUES = 1000  # queues with series of their own
 _FSYNC_BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.1, 0.5, 1, 5)
 _BATCH_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 4096)
 
-_CAUSES: tuple[tuple[type[PenstockError], str], ...] = (
+CAUSES: tuple[tuple[type[PenstockError], str], ...] = (
     (QueueFull, "queue_full"),
     (RateLimited, "queue_rate"),
     (TooManyRequests, "client_rate"),
@@ -45,7 +45,7 @@ _CAUSES: tuple[tuple[type[PenstockError], str], ...] = (
 
 def cause_of(error: PenstockError) -> str:
     """Return the cause of a refusal: one of a fixed set of labels."""
-    return next((cause for kind, cause in _CAUSES if isinstance(error, kind)), "other")
+    return next((cause for kind, cause in CAUSES if isinstance(error, kind)), "other")
 
 
 class _Read(NamedTuple):

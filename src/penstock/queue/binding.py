@@ -251,9 +251,9 @@ def runs(make: Callable[P, Operation[R]]) -> Method[P, R]:
 def runs_for(make: Callable[P, Operation[A]], read: Callable[[A], R]) -> Method[P, R]:
     """Return the same, with the result that `read` makes of the operation's answer."""
 
-    async def call(queue: Any, /, *args: P.args, **options: P.kwargs) -> R:
+    async def call(self: Any, /, *args: P.args, **options: P.kwargs) -> R:
         operation: Operation[A] = make(*args, **options)
-        return read(await queue._run(operation))
+        return read(await self._run(operation))
 
     own = inspect.Parameter("self", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     dressed: Any = call

@@ -25,7 +25,7 @@ class OffLoop:
     """The threads of one server."""
 
     def __init__(self, held: Held) -> None:
-        self._held = held
+        self.held = held
         self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="penstock-large")
 
     def run(self, work: Callable[[], _T]) -> "Future[_T]":
@@ -40,11 +40,11 @@ class OffLoop:
         """Make an answer of `size` bytes, which count as held until it is made."""
         if size <= SMALL_BYTES:
             return make()
-        self._held.bytes += size
+        self.held.bytes += size
         try:
             return await self.run(make)
         finally:
-            self._held.bytes -= size
+            self.held.bytes -= size
 
     async def page(self, size: int, make: Callable[[], bytes]) -> bytes:
         """Make an answer like `answer`. Raise Overloaded if there is no room for it.
@@ -52,7 +52,7 @@ class OffLoop:
         Only for reads: refusing an answer after a change would hide that the change was made.
         """
         if size > SMALL_BYTES:
-            self._held.check_room_for(size)
+            self.held.check_room_for(size)
         return await self.answer(size, make)
 
     def close(self) -> None:

@@ -39,7 +39,7 @@ _LARGEST = int(sys.float_info.max)
 _SAMPLE_STEP = _MAX_DIGITS // 2  # a longer number covers two samples in a row
 _TWO_DIGITS = re.compile(rb"[0-9](?=[0-9])")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_anything = msgspec.json.Decoder()
+ANY_VALUE = msgspec.json.Decoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
 _SCANNED_BYTES = 64 * 1024  # at most: a scan is not interrupted
 
@@ -99,7 +99,7 @@ def check(body: bytes) -> None:
     if _may_have_a_long_number(body):
         _raise_problem(body)
     try:
-        value = _anything.decode(body)
+        value = ANY_VALUE.decode(body)
         if has_one_key_at_most(body) and body.count(b"[") + body.count(b"{") <= MAX_DEPTH:
             return  # no duplicate key, and not nested too deep
         pairs = _count_pairs(value, 0)

@@ -2,15 +2,20 @@
 
 import asyncio
 import shutil
+from asyncio import Future
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from penstock.broker.access import INSIDE
+from penstock.broker import Broker, QueueName
+from penstock.broker.access import INSIDE, Caller
 from penstock.broker.embedded import EmbeddedStore
-from penstock.broker.webhooks import Subscription, Webhooks
+from penstock.broker.webhooks import Webhooks
 from penstock.errors import CorruptLedger, DiskFull, LedgerError, Unavailable
+from penstock.operations import CreateGroup
+from penstock.operations.operation import Operation
 from tests.broker.webhooks.life import ORDERS, Life, life
 from tests.broker.webhooks.scripted import DOWN, Scripted
 from tests.harness.virtual_loop import LoopClock, run_virtually
@@ -195,12 +200,14 @@ def test_a_webhook_of_a_queue_that_is_gone_is_forgotten(tmp_path: Path) -> None:
 def test_a_group_that_a_crash_kept_from_being_made_is_made_at_the_start(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    make_group = Webhooks._make_group
+    run = Broker.run
 
-    async def crash_just_before(webhooks: Webhooks, subscription: Subscription) -> None:
-        if not (tmp_path / "reopened").exists():
+    def crash_just_before(
+        broker: Broker, caller: Caller, operation: Operation[Any], queue: QueueName
+    ) -> Future[Any]:
+        if isinstance(operation, CreateGroup) and not (tmp_path / "reopened").exists():
             shutil.copytree(tmp_path / "killed", tmp_path / "reopened")
-        await make_group(webhooks, subscription)
+        return run(broker, caller, operation, queue)
 
     async def main(clock: LoopClock) -> None:
         async with life(tmp_path / "killed", sender=Scripted(clock), clock=clock) as one:
@@ -212,7 +219,7 @@ def test_a_group_that_a_crash_kept_from_being_made_is_made_at_the_start(
             await asyncio.sleep(1)
             assert len(end.calls) == 1
 
-    monkeypatch.setattr(Webhooks, "_make_group", crash_just_before)
+    monkeypatch.setattr(Broker, "run", crash_just_before)
     run_virtually(main)
 
 

@@ -27,7 +27,7 @@ from penstock.server.ws.protocol import METHOD, WebSocketProtocol
 from penstock.server.ws.stream import Settling, Stream
 
 USUAL_CREDIT = 10
-_PARAMETERS = frozenset({"group", "credit", "lease_s", "payload"})
+PARAMETERS = frozenset({"group", "credit", "lease_s", "payload"})
 
 
 class Ack(Struct, tag="ack", forbid_unknown_fields=True):
@@ -61,7 +61,7 @@ class Error(Struct, tag="error", omit_defaults=True):
     retry_after_s: float | UnsetType = UNSET
 
 
-_client_frame = msgspec.json.Decoder(Ack | Nack | Extend | Credit)
+CLIENT_FRAMES = msgspec.json.Decoder(Ack | Nack | Extend | Credit)
 
 
 class NativeFrames:
@@ -75,7 +75,7 @@ class NativeFrames:
         return '{"type":"message",' + encode(leased(one, b64=self._b64))[1:].decode()
 
     def handle(self, consumer: Consumer, text: str) -> Settling | None:
-        frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), _client_frame)
+        frame = strict_json.decode(text.encode("utf-8", "surrogatepass"), CLIENT_FRAMES)
         if isinstance(frame, Credit):
             consumer.set_credit(frame.credit)
             return None
@@ -102,7 +102,7 @@ def _settled(outcome: Outcome) -> str:
 async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a group's messages while the client has credit."""
     broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
-    query = Query(websocket.query_string, _PARAMETERS)
+    query = Query(websocket.query_string, PARAMETERS)
     group = check_name("group", query.text("group") or MAIN_GROUP_NAME)
     credit = query.whole("credit", 0, MOST_CREDIT)
     b64 = query.choice("payload", PAYLOADS) == "b64"

@@ -18,7 +18,7 @@ from penstock.server.ws.protocol import RESTARTING, REVOKED, Disconnected, WebSo
 
 log = logging.getLogger("penstock.server")
 
-_MOST_UNANSWERED = 256  # settlements that are not durable yet; then reading stops
+MAX_UNANSWERED = 256  # settlements that are not durable yet; then reading stops
 _LONGEST_REASON = 120  # bytes: a close frame has room for 123
 
 # Close codes. Those from 4000 are our own: 4000 plus the equivalent HTTP status.
@@ -64,7 +64,7 @@ class Stream:
         self._websocket = websocket
         self._consumer = consumer
         self._frames = frames
-        self._settling: asyncio.Queue[Settling] = asyncio.Queue(_MOST_UNANSWERED)
+        self._settling: asyncio.Queue[Settling] = asyncio.Queue(MAX_UNANSWERED)
 
     async def run(self) -> None:
         """Run until one side closes the WebSocket, then release all unsettled messages."""
