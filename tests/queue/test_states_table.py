@@ -114,7 +114,7 @@ TABLE: dict[str, dict[str, str]] = {
         "SOUGHT": "ready",
         **REMOVALS,
     },
-    "dead, handed out": {
+    "dead, leased": {
         "ACKED": "done",
         "NACKED": "scheduled",
         "TIMED_OUT": "scheduled",
@@ -171,7 +171,7 @@ HISTORIES: dict[str, list[Event]] = {
     "leased": [event(EventType.LEASED, at=10)],
     "leased, of a key": [event(EventType.LEASED, at=10)],
     "dead": [event(EventType.LEASED, at=10), event(EventType.DEAD, at=20)],
-    "dead, handed out": [
+    "dead, leased": [
         event(EventType.LEASED, at=10),
         event(EventType.DEAD, at=20),
         event(EventType.DEAD_LEASED, at=30),
@@ -206,7 +206,7 @@ def counts(group: Group) -> dict[str, int]:
 @pytest.mark.parametrize("name", TABLE)
 def test_each_state_can_be_reached(name: str) -> None:
     group = in_state(name)
-    word = {"dead, handed out": "leased", "never published": "done"}.get(name, name.split(",")[0])
+    word = {"dead, leased": "leased", "never published": "done"}.get(name, name.split(",")[0])
     assert state_of(group, name) == word
     expected = dict.fromkeys(counts(group), 0)
     if word != "done":
@@ -232,7 +232,7 @@ def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
         assert counts(group) == counts(in_state(name))
     elif kind is not EventType.PURGED:
         # A dead letter that was leased and fails again has died before.
-        died_before = name == "dead, handed out" and kind is EventType.DEAD
+        died_before = name == "dead, leased" and kind is EventType.DEAD
         assert group.totals[kind] == counted + (not died_before)
     only = dict.fromkeys(counts(group), 0)
     if (expected or before) != "done":
