@@ -12,7 +12,6 @@ Publishing, leasing and settling are not operations: they have calls of their ow
 """
 
 from collections.abc import Iterable
-from copy import copy
 from dataclasses import fields
 from enum import Enum, StrEnum
 from functools import cache
@@ -92,9 +91,16 @@ class Operation(Generic[A_co]):
 
     def with_internal(self, name: str, value: object) -> Self:
         """Return a copy with an internal field set, such as `max_bytes`."""
-        copied = copy(self)
-        object.__setattr__(copied, name, value)
+        kind: Any = type(self)
+        copied: Self = object.__new__(kind)
+        for each in _field_names(kind):
+            object.__setattr__(copied, each, value if each == name else getattr(self, each))
         return copied
+
+
+@cache
+def _field_names(kind: Any) -> tuple[str, ...]:
+    return tuple(one.name for one in fields(kind))
 
 
 class MessageOperation(Operation[A_co]):

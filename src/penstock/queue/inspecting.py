@@ -1,13 +1,15 @@
 """Inspecting: messages, counts, the reason for a wait, the history. Changes nothing."""
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice
+from operator import attrgetter
 
 from penstock import codec
 from penstock.checking import check_whole
 from penstock.codec import Entry
+from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
 from penstock.model import (
@@ -22,6 +24,7 @@ from penstock.model import (
     StorageStats,
     Why,
 )
+from penstock.operations import Row
 from penstock.queue.core import QueueCore
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
 from penstock.queue.events import ALL_GROUPS, Cause, EventType
@@ -30,7 +33,13 @@ from penstock.queue.history import Endings, events_of
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 
 STATES = {state.name.lower(): state for state in State}
+NAMES = {state: name for name, state in STATES.items()}
+_ENDED = (State.DONE, State.EXPIRED, State.CANCELLED)
+_PLAIN_LANE = slice(DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
 _CHUNK = 500
+_FEW = 1000  # messages to list in the event loop
+_OF_MAIN = [name for name in Stats._fields if name in GroupStats._fields]
+_of_main = attrgetter(*_OF_MAIN)
 _MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
 
@@ -70,10 +79,7 @@ class Inspecting:
     def _state(self, group: Group, entry: Entry) -> State:
         core = self._core
         core.catch_up()
-        now_ns = core.clock.now_ns()
-        state = group.state_of(entry.seq, now_ns)
-        waits = state in WAITING_STATES
-        return State.EXPIRED if waits and 0 < entry.expires_at_ns <= now_ns else state
+        return _state_at(group, entry, core.clock.now_ns())
 
     # -- many --------------------------------------------------------------------------------------
 
@@ -108,34 +114,80 @@ class Inspecting:
         found = self.search(state, group_name, after_seq=after_seq)
         return (message for _, message in found if message is not None)
 
+    def rows(
+        self, messages: Sequence[Message], group_name: str, state: str | None = None
+    ) -> list[Row]:
+        """Return messages with their states, or with `state` if that is known already."""
+        core = self._core
+        with core.lock, core.change:
+            core.catch_up()
+            now_ns = core.clock.now_ns()
+            group = core.group(group_name)
+            return [
+                Row(
+                    message,
+                    state or NAMES[_state_at(group, message, now_ns)],
+                    group.attempts_of(message.seq),
+                )
+                for message in messages
+            ]
+
+    def is_quick_to_search(self, state: str | None, group_name: str) -> bool:
+        """Return whether finding the messages in a state takes little time."""
+        core = self._core
+        if state is not None and STATES.get(state) in _ENDED:
+            return False
+        with core.lock, core.change:
+            group = core.group(group_name)
+            waiting = group.waiting
+            count = len(group.leases) + len(group.deliveries) + len(group.dead)
+            count += waiting.scheduled + waiting.special + waiting.plain.count_runs()
+            return count <= _FEW
+
     def search(
-        self, state: str | None, group_name: str, *, after_seq: int = 0
+        self, state: str | None, group_name: str, *, after_seq: int = 0, chunk: int = _CHUNK
     ) -> Iterator[tuple[int, Message | None]]:
-        """As `browse`, with each seq that is looked at; None for a message in another state."""
+        """As `browse`, with each seq that is looked at; None for a message in another state.
+
+        `chunk`: how many messages to read at first.
+        """
         if state is not None and state not in STATES:
             raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
         core = self._core
         core.ledger.check_open()
-        if wanted in (State.DONE, State.EXPIRED, State.CANCELLED):
+        if wanted in _ENDED:
             return self._browse_log(wanted, group_name, after_seq)
         with core.lock, core.change:
             core.catch_up()
             group = core.group(group_name)
             now_ns = core.clock.now_ns()
             group.waiting.promote(now_ns)
-            runs = self._runs(group, wanted)
-        found = self._messages(
-            (max(first, after_seq + 1), end) for first, end in runs if end > after_seq + 1
-        )
+            runs = self._runs(group, wanted, after_seq)
+        found = self._messages(runs, chunk)
         if wanted in WAITING_STATES:
-            return ((s, m) for s, m in found if m is None or not 0 < m.expires_at_ns <= now_ns)
+            return ((s, None if _is_expired(m, now_ns) else m) for s, m in found)
         return found
 
-    def _messages(self, runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, Message | None]]:
-        for first, end in runs:
-            for seq in range(first, end):
-                yield seq, self._readable(seq)
+    def _messages(
+        self, runs: Iterable[tuple[int, int]], chunk: int
+    ) -> Iterator[tuple[int, Message | None]]:
+        """Yield each seq of the runs, with its message unless that cannot be read."""
+        log = self._core.ledger.messages
+        for seq, end in _joined(runs):
+            cursor = Cursor(log, seq, unsynced=True)
+            while seq < end and (entries := cursor.read(min(chunk, end - seq))):
+                chunk = _CHUNK
+                for entry in entries:
+                    for gone in range(seq, min(entry.seq, end)):
+                        yield gone, None
+                    seq = entry.seq
+                    if seq >= end:
+                        break
+                    yield seq, self._message(entry)
+                    seq += 1
+            for gone in range(seq, end):
+                yield gone, None
 
     def _browse_log(
         self, wanted: State, group_name: str, after_seq: int
@@ -156,29 +208,42 @@ class Inspecting:
             ended = self._endings.of(number, seqs)
             for entry, state in zip(entries, states, strict=True):
                 is_wanted = ended.get(entry.seq, state) is wanted
-                yield entry.seq, self._readable(entry.seq) if is_wanted else None
+                yield entry.seq, self._message(entry) if is_wanted else None
 
-    def _runs(self, group: Group, wanted: State | None) -> list[tuple[int, int]]:
-        """Return the seqs in a state, or in any but done, as rising runs."""
+    def _runs(
+        self, group: Group, wanted: State | None, after_seq: int
+    ) -> Iterator[tuple[int, int]]:
+        """Return the seqs above one that are in a state, or in any but done, as rising runs."""
+        waiting, from_seq = group.waiting, after_seq + 1
         parts: list[Iterable[tuple[int, int]]] = []
+        seqs: list[int] = []
         if wanted in (None, State.READY):
-            parts += [list(lane.fresh.pairs()) for lane in group.waiting.lanes]
-            parts += [[(seq, seq + 1) for _, seq in lane.due] for lane in group.waiting.lanes]
+            for lane in waiting.lanes if waiting.special else waiting.lanes[_PLAIN_LANE]:
+                parts.append(
+                    [(max(at, from_seq), end) for at, end in lane.fresh.pairs() if end > from_seq]
+                )
+                seqs += [seq for _, seq in lane.due]
         if wanted in (None, State.SCHEDULED):
-            parts.append([(seq, seq + 1) for _, seq in group.waiting.timetable])
+            seqs += [seq for _, seq in waiting.timetable]
         if wanted in (None, State.LEASED):
-            parts.append([(seq, seq + 1) for seq in group.leases])
-        if wanted in (None, State.PARKED):
-            parked = [s for s, one in group.deliveries.items() if one.state is State.PARKED]
-            parts.append([(seq, seq + 1) for seq in parked])
+            seqs += group.leases
+        if wanted in (None, State.PARKED) and group.parked:
+            seqs += [s for s, one in group.deliveries.items() if one.state is State.PARKED]
         if wanted in (None, State.DEAD):
-            parts.append([(seq, seq + 1) for seq in group.dead])
-        return list(merge(*(sorted(part) for part in parts)))
+            seqs += group.dead
+        parts.append([(seq, seq + 1) for seq in sorted(seqs) if seq > after_seq])
+        return merge(*parts)
 
     def _readable(self, seq: int) -> Message | None:
         try:
-            return self._core.message(read_entry(self._core.ledger.messages, seq))
-        except (EntryGone, PayloadUnreadable):
+            return self._message(read_entry(self._core.ledger.messages, seq))
+        except EntryGone:
+            return None
+
+    def _message(self, entry: Entry) -> Message | None:
+        try:
+            return self._core.message(entry)
+        except PayloadUnreadable:
             return None
 
     # -- dead letters ------------------------------------------------------------------------------
@@ -228,32 +293,36 @@ class Inspecting:
         with core.lock, core.change:
             now_ns = core.tick()
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
-            ledger, main = core.ledger, groups[MAIN_GROUP_NAME]._asdict()
+            state, ledger, main = core.state, core.ledger, groups[MAIN_GROUP_NAME]
+            messages, events = ledger.messages, ledger.events
             return Stats(
-                **{name: main[name] for name in Stats._fields if name in main},
-                published=ledger.messages.next_seq - 1,
-                deduplicated=core.state.deduplicated,
-                dedup_entries=len(core.state.dedup),
-                dedup_evicted=core.state.dedup.evicted,
-                paused=core.state.paused,
-                next_seq=ledger.messages.next_seq,
-                first_seq=ledger.messages.first_seq,
+                **dict(zip(_OF_MAIN, _of_main(main), strict=True)),
+                published=messages.next_seq - 1,
+                deduplicated=state.deduplicated,
+                dedup_entries=len(state.dedup),
+                dedup_evicted=state.dedup.evicted,
+                paused=state.paused,
+                next_seq=messages.next_seq,
+                first_seq=messages.first_seq,
                 storage=StorageStats(
-                    message_log_bytes=ledger.messages.size_bytes(),
-                    event_log_bytes=ledger.events.size_bytes(),
-                    segments=len(ledger.messages.segments.all) + len(ledger.events.segments.all),
+                    message_log_bytes=messages.size_bytes(),
+                    event_log_bytes=events.size_bytes(),
+                    segments=len(messages.segments.all) + len(events.segments.all),
                     damaged=len(ledger.damage),
                 ),
                 groups=groups,
             )
 
     def _group_stats(self, group: Group, now_ns: int) -> GroupStats:
-        total = group.totals
-        heads = [lane.head(self._core.published_ns) for lane in group.waiting.lanes if len(lane)]
-        oldest_ns = min((head[0] for head in heads if head), default=now_ns)
+        total, waiting = group.totals, group.waiting
+        oldest_ns = now_ns
+        for lane in waiting.lanes if waiting.special else waiting.lanes[_PLAIN_LANE]:
+            head = lane.head(self._core.published_ns)
+            if head is not None and head[0] < oldest_ns:
+                oldest_ns = head[0]
         return GroupStats(
-            ready=group.waiting.ready,
-            scheduled=group.waiting.scheduled,
+            ready=waiting.ready,
+            scheduled=waiting.scheduled,
             leased=len(group.leases),
             parked=group.parked,
             dead=len(group.dead),
@@ -267,8 +336,8 @@ class Inspecting:
             redriven=total[EventType.REDRIVEN],
             discarded=total[EventType.DISCARDED],
             retrying=group.retrying,
-            read_position=group.waiting.first_fresh or self._core.ledger.messages.next_seq,
-            oldest_ready_age_s=max(now_ns - oldest_ns, 0) / NS,
+            read_position=waiting.first_fresh or self._core.ledger.messages.next_seq,
+            oldest_ready_age_s=(now_ns - oldest_ns) / NS,
         )
 
     # -- why and history ---------------------------------------------------------------------------
@@ -421,3 +490,26 @@ class Inspecting:
         )
         end = None if limit is None else skip + limit
         return list(islice(chain([published], found), skip, end))
+
+
+def _state_at(group: Group, message: Entry | Message, now_ns: int) -> State:
+    state = group.state_of(message.seq, now_ns)
+    waits = state in WAITING_STATES
+    return State.EXPIRED if waits and 0 < message.expires_at_ns <= now_ns else state
+
+
+def _is_expired(message: Message | None, now_ns: int) -> bool:
+    return message is not None and 0 < message.expires_at_ns <= now_ns
+
+
+def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield rising runs; adjacent and overlapping ones as one."""
+    first = last = 0
+    for at, end in runs:
+        if at > last:
+            if last:
+                yield first, last
+            first = at
+        last = max(last, end)
+    if last:
+        yield first, last

@@ -65,6 +65,8 @@ from penstock.queue.messages import size_of
 A = TypeVar("A")
 
 MAX_SCANNED_BYTES = 256 << 20  # of payloads, for one page
+_NO_FILTERS = (None, None, None, None)
+MAX_QUICK_ROWS, MAX_QUICK_BYTES = 100, 256 << 10  # of a page that is made in the event loop
 
 
 def run(queue: Behaviours, operation: Operation[A]) -> A:
@@ -76,40 +78,66 @@ def run(queue: Behaviours, operation: Operation[A]) -> A:
 
 
 def get_message(queue: Behaviours, operation: GetMessage) -> Row:
-    return _row(queue, queue.inspecting.get(operation.id), operation.group)
+    return queue.inspecting.rows([queue.inspecting.get(operation.id)], operation.group)[0]
 
 
 def peek(queue: Behaviours, operation: Peek) -> list[Row]:
     found = queue.inspecting.peek(operation.n, operation.group, operation.max_bytes)
-    return [_row(queue, message, operation.group) for message in found]
+    return queue.inspecting.rows(found, operation.group)
 
 
 def browse(queue: Behaviours, operation: Browse) -> Page:
     """Return the next rows that match, reading no more messages than the budget allows."""
-    matches = _filter(operation)
-    rows: list[Row] = []
-    looked_at, last_seq, size, scanned_bytes = 0, operation.after_seq, 0, 0
-    for seq, message in queue.inspecting.search(
-        operation.state, operation.group, after_seq=operation.after_seq
+    return _page(queue, operation, operation.budget, MAX_SCANNED_BYTES)
+
+
+def browse_quickly(queue: Behaviours, operation: Browse) -> Page | None:
+    """Return what `browse` does, or None if that takes too long for the event loop."""
+    if operation.limit > MAX_QUICK_ROWS or not queue.inspecting.is_quick_to_search(
+        operation.state, operation.group
     ):
-        if looked_at == operation.budget or scanned_bytes > MAX_SCANNED_BYTES:
-            return Page(rows, last_seq, looked_at, exhausted=True)
-        if len(rows) == operation.limit:
-            return Page(rows, last_seq, looked_at, exhausted=False)
+        return None
+    budget = min(operation.budget, MAX_QUICK_ROWS + 1)
+    page = _page(queue, operation, budget, MAX_QUICK_BYTES)
+    return None if page.exhausted and page.looked_at < operation.budget else page
+
+
+def _page(queue: Behaviours, operation: Browse, budget: int, max_scanned_bytes: int) -> Page:
+    matches = _filter(operation)
+    found: list[Message] = []
+    looked_at, last_seq, size, scanned_bytes = 0, operation.after_seq, 0, 0
+    exhausted = False
+    for seq, message in queue.inspecting.search(
+        operation.state,
+        operation.group,
+        after_seq=operation.after_seq,
+        chunk=operation.limit + 1,
+    ):
+        if looked_at == budget or scanned_bytes > max_scanned_bytes:
+            exhausted = True
+            break
+        if len(found) == operation.limit:
+            break
         looked_at += 1
         last_seq = seq
         if message is None:
             continue
         scanned_bytes += len(message.payload)
-        if matches(message):
+        if matches is None or matches(message):
             size += size_of(message)
-            if rows and size > operation.max_bytes:
-                return Page(rows, rows[-1].message.seq, looked_at, exhausted=False)
-            rows.append(_row(queue, message, operation.group, operation.state))
-    return Page(rows, 0, looked_at, exhausted=False)
+            if found and size > operation.max_bytes:
+                last_seq = found[-1].seq
+                break
+            found.append(message)
+    else:
+        last_seq = 0
+    rows = queue.inspecting.rows(found, operation.group, operation.state)
+    return Page(rows, last_seq, looked_at, exhausted)
 
 
-def _filter(operation: Browse) -> Callable[[Message], bool]:
+def _filter(operation: Browse) -> Callable[[Message], bool] | None:
+    if (operation.key, operation.since, operation.until, operation.text) == _NO_FILTERS:
+        return None
     text = None if operation.text is None else operation.text.encode()
     since_ns, until_ns = _ns(operation.since), _ns(operation.until)
 
@@ -126,15 +154,6 @@ def _filter(operation: Browse) -> Callable[[Message], bool]:
 
 def _ns(time: Any) -> int:
     return 0 if time is None else round(time * NS)
-
-
-def _row(queue: Behaviours, message: Message, group_name: str, state: str | None = None) -> Row:
-    """Return a message with its state; `state` if that is known already."""
-    core = queue.core
-    with core.lock, core.change:
-        group = core.group(group_name)
-        attempts = group.attempts_of(message.seq)
-    return Row(message, state or queue.inspecting.state_of(message.id, group_name), attempts)
 
 
 def list_dead(queue: Behaviours, operation: ListDead) -> DeadPage:

@@ -48,6 +48,9 @@ class Runs:
         for at in range(self._head, len(pairs), 2):
             yield pairs[at], pairs[at + 1]
 
+    def count_runs(self) -> int:
+        return (len(self._look()) - self._head) // 2
+
     def dump(self) -> bytes:
         """Return the runs as bytes, for `load`."""
         return self._look()[self._head :].tobytes()
@@ -82,6 +85,8 @@ class Runs:
         self._changed()
 
     def __contains__(self, seq: int) -> bool:
+        if self.first is None or seq < self.front_end:
+            return self.first is not None and seq >= self.first
         pairs = self._look()
         at = self._pair_before(seq)
         return at >= self._head and seq < pairs[at + 1]

@@ -154,6 +154,8 @@ class Waiting:
     @property
     def first_fresh(self) -> int | None:
         """Return the lowest seq that is ready and was never leased."""
+        if not self.special:
+            return self.plain.first
         return min((lane.fresh.first for lane in self.lanes if lane.fresh.first), default=None)
 
     # -- adding and taking -------------------------------------------------------------------------
@@ -348,7 +350,7 @@ class Waiting:
 
     def state_of(self, seq: int, now_ns: int) -> State:
         """Return the state of a message that has no Delivery and is not leased."""
-        if any(seq in lane.fresh for lane in self.lanes):
+        if seq in self.plain or (self.special and any(seq in lane.fresh for lane in self.lanes)):
             return State.READY
         delay = self.delays.get(seq)
         if delay is None:

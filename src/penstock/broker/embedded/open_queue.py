@@ -32,10 +32,10 @@ from penstock.model import (
     Stats,
 )
 from penstock.names import QueueName
-from penstock.operations import Operation, Runs, Sync
+from penstock.operations import Browse, Operation, Runs, Sync
 from penstock.queue.behaviours import Behaviours, as_new
 from penstock.queue.core import QueueCore
-from penstock.queue.operation_handlers import run
+from penstock.queue.operation_handlers import browse_quickly, run
 
 if TYPE_CHECKING:
     from penstock.broker.background import Background
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _T = TypeVar("_T")
 MOST_DUE_IN_LOOP = 1000  # messages whose leases end together; more are expired in a thread
-_STAYS_LARGE_S = 10.0  # after a large lease, leases run in a thread for this long
+_STAYS_LARGE_S = 10.0  # after a large lease or page, the next ones run in a thread for this long
 _SYNC_LEASES_S = 0.01  # leases that were handed over are on disk by then, and one sync
 
 
@@ -83,6 +83,7 @@ class OpenQueue:
         self._watchers = 0
         self._large_until_s = 0.0  # until then, leases run in a thread
         self._largest_bytes = 0  # the largest payload leased in that time
+        self._slow_until_s = 0.0  # until then, searches run in a thread
         self._blocked: set[asyncio.Event] = set()  # of publishers waiting for room
         self.is_closing = False
         self.turn = asyncio.Lock()
@@ -470,6 +471,11 @@ class OpenQueue:
         """Run any other operation. Its class says where, and whether the answer must be durable."""
         if isinstance(operation, Sync):
             return self._commits.when_durable(self, cast(_T, None))
+        if isinstance(operation, Browse) and self._loop.time() >= self._slow_until_s:
+            page = browse_quickly(self._behaviours, operation)
+            if page is not None:
+                return self._done(cast(_T, page))
+            self._slow_until_s = self._loop.time() + _STAYS_LARGE_S
         work = partial(run, self._behaviours, operation)
         if operation.runs is not Runs.LOOP:
             alone = operation.runs is Runs.ALONE

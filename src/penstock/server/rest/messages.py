@@ -39,17 +39,20 @@ async def browse_messages(call: Call) -> Answer:
     query, b64 = call.query, wants_b64(call)
     if query.choice("order", _ORDERS) == "delivery":
         return await _peek(call)
+    group, state = group_of(call), query.choice("state", STATES)
+    key, text = query.text("key"), query.text("text")
+    since, until = query.time_s("since"), query.time_s("until")
+    listing = listing_of(call, group, state, key, since, until, text)
     asked = Browse(
-        group=group_of(call),
-        state=query.choice("state", STATES),
-        key=query.text("key"),
-        since=query.time_s("since"),
-        until=query.time_s("until"),
-        text=query.text("text"),
+        state,
+        group=group,
+        key=key,
+        since=since,
+        until=until,
+        text=text,
+        after_seq=call.service.cursors.read_number(listing, query.text("cursor")),
+        limit=limit_of(call),
     )
-    listing = listing_of(call, asked)
-    after = call.service.cursors.read_number(listing, query.text("cursor"))
-    asked = replace(asked, after_seq=after, limit=limit_of(call))
     page = await call.broker.run(call.caller, asked, call.queue)
     cursor = cursor_of(call, listing, page.next_seq)
 
