@@ -1,4 +1,4 @@
-"""Rates as bars, a panel a row, in a hand-written SVG: readable without anything installed."""
+"""Draw rates as bars, one panel per row, as SVG without dependencies."""
 
 import math
 from collections.abc import Sequence

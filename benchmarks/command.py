@@ -1,4 +1,4 @@
-"""What every benchmark script does: choose rows, run them, print the table, write the results."""
+"""Shared by all benchmark scripts: choose rows, run them, print the table, write the results."""
 
 import argparse
 import json
@@ -109,26 +109,30 @@ def _arguments(benchmark: Benchmark, description: str) -> argparse.Namespace:
     names = [row.name for row in benchmark.rows(quick=True)]
     rounds = benchmark.rounds
     parser = argparse.ArgumentParser(description=description)
-    parser.add_argument("--only", nargs="+", choices=names, help="these rows, not all of them")
+    parser.add_argument("--only", nargs="+", choices=names, help="run only these rows")
     parser.add_argument(
-        "--rounds", type=int, default=rounds, help=f"how often each row runs ({rounds})"
+        "--rounds", type=int, default=rounds, help=f"number of rounds (default: {rounds})"
     )
     parser.add_argument(
         "--patience",
         type=int,
         default=1,
-        help="on a busy machine: run up to this many times the rounds",
+        help="busy machine: run up to this many times the rounds, count the least disturbed",
     )
     if benchmark.by_cpu:
         parser.add_argument(
             "--by",
             choices=("wall", "cpu"),
             default="wall",
-            help="rates without sync by the wall clock, or, on a shared machine, by processor time",
+            help="measure rates without sync by wall time or, on a shared machine, processor time",
         )
-    parser.add_argument("--quick", action="store_true", help="little work, to see that it runs")
-    parser.add_argument("--dir", type=Path, default=HERE, help="where to work: on a real disk")
     parser.add_argument(
-        "--out", type=Path, help="where JSON, page and plot go (a whole run: results/)"
+        "--quick", action="store_true", help="do little work: only check that it runs"
+    )
+    parser.add_argument(
+        "--dir", type=Path, default=HERE, help="directory to work in, on a real disk"
+    )
+    parser.add_argument(
+        "--out", type=Path, help="directory of the results (default for a complete run: results/)"
     )
     return parser.parse_args()

@@ -1,4 +1,4 @@
-"""The embedded queue against its peers: `make bench-embedded`; README.md says more."""
+"""The embedded queue compared with other libraries: `make bench-embedded`. See README.md."""
 
 import sys
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""The peers of the embedded benchmark, each behind the same few calls, as its own manual uses it.
+"""The libraries of the embedded benchmark behind one interface, each used as its manual says.
 
-None of them syncs a write here where it leaves that choice; what each does all the same is said in
-`embedded.py`. A peer has only the calls that it has a way for.
+Syncing is off in every library that has the choice; `embedded.py` says what each one does anyway.
+A library implements only the calls that it supports.
 """
 
 import os

@@ -1,9 +1,9 @@
-"""What the embedded benchmark times: one workload a process, started by `measure.Runner`.
+"""Workloads of the embedded benchmark. Each runs in its own process, started by `measure.Runner`.
 
-Every workload gets a directory and answers its figures. Opening, and the first messages, which make
-the files, come before the clock starts. Payloads are 100 bytes. `wall_rate` is by the clock on the
-wall, `cpu_rate` by the time that the process had a processor: on a machine with nothing else to do
-they are alike, unless the workload waits for the disk. `rate` is the one that was asked for.
+A workload gets a directory and returns its figures. Opening and the first messages, which create
+the files, are not timed. Payloads are 100 bytes. `wall_rate` is per second of wall time, `cpu_rate`
+per second of processor time of the process. On an idle machine they are equal, unless the workload
+waits for the disk. `rate` is the one that was requested.
 """
 
 import asyncio

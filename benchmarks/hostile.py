@@ -1,15 +1,14 @@
-"""Requests that try to stop a server: `python benchmarks/hostile.py`.
+"""Hostile requests against a server: `python benchmarks/hostile.py`.
 
-Each case starts a server of its own with default settings, asks it for `/livez` again and again
-meanwhile, and shows the largest of each:
+Each case starts a server with default settings, polls `/livez`, and reports the maximum of each:
 
 - RSS: resident memory.
-- loop: processor time of the event loop's thread between two beats of a heartbeat in the loop. No
-  single callback can take longer. This is judged: at most 100 ms.
-- process: processor time of all the server's threads between two beats. A thread that does not let
-  go of the interpreter is in it.
-- gap: wall time between two beats. livez: the answer time of `/livez`. On a busy machine, most of
-  both is the time that other processes took.
+- loop: processor time of the event loop's thread between two heartbeats in the loop. No single
+  callback can take longer. Target: at most 100 ms.
+- process: processor time of all threads of the server between two heartbeats. It includes threads
+  that hold the interpreter lock.
+- gap: wall time between two heartbeats. livez: response time of `/livez`. On a busy machine, most
+  of both is time that other processes used.
 """
 
 import argparse
@@ -361,9 +360,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", nargs="*", default=[], help="cases whose name has this text")
-    parser.add_argument("--dir", default=None, help="where to work; a real disk")
-    parser.add_argument("--out", type=Path, default=None, help="where to write the results")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="run only cases whose name contains this"
+    )
+    parser.add_argument("--dir", default=None, help="directory to work in, on a real disk")
+    parser.add_argument("--out", type=Path, default=None, help="directory of the results")
     chosen = parser.parse_args()
     print(f"{'case':<44}" + "".join(f"{column:>11}" for column in COLUMNS))
     found = {}

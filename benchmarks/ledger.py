@@ -1,4 +1,4 @@
-"""The ledger against its peers and the machine: `make bench`, or see README.md beside this file."""
+"""The ledger compared with other logs and with the disk: `make bench`. See README.md."""
 
 import sys
 from collections.abc import Callable

@@ -1,7 +1,7 @@
-"""What the ledger benchmark times: one workload a process, started by `measure.Runner`.
+"""Workloads of the ledger benchmark. Each runs in its own process, started by `measure.Runner`.
 
-Every workload gets a directory and answers its figures. Opening, and the first appends, which make
-the files, come before the clock starts. Payloads are 100 bytes; an entry of them is 126 on disk.
+A workload gets a directory and returns its figures. Opening and the first appends, which create the
+files, are not timed. Payloads are 100 bytes; their entries are 126 bytes on disk.
 """
 
 import asyncio

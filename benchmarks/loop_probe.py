@@ -1,8 +1,8 @@
 """Serve, and measure the event loop from inside: `loop_probe.py FILE serve DIRECTORY …`.
 
-A heartbeat runs in the loop every millisecond. FILE holds the largest gap between two beats by the
-wall clock, by the processor time of the loop's thread, and by that of the whole process. What other
-processes take of the machine is in the first only. Writing zeros to FILE starts anew.
+A heartbeat runs in the loop every millisecond. FILE holds the longest gap between two heartbeats in
+wall time, in processor time of the loop's thread, and in processor time of the process. Only the
+first includes the time of other processes. Write zeros to FILE to reset it.
 """
 
 import asyncio

@@ -1,13 +1,11 @@
-"""Measuring things side by side: each in its own process, in interleaved rounds, by medians.
+"""Run contenders in their own processes, in interleaved rounds, and compare medians.
 
-A round runs every contender of a row once, in an order that changes from round to round, so that
-whatever else the machine does meets all of them alike; where starting takes long (Spark), a row can
-have all of them in one process, pass by pass. A target is judged in each round, on
-figures taken seconds apart, and the median over the rounds counts.
+A round runs every contender of a row once. The order changes between rounds, so that other load on
+the machine affects all of them equally. If starting is slow (Spark), one process runs all of them,
+pass by pass. A target is evaluated in each round, and the median over the rounds counts.
 
-How much of the machine other processes took is measured with every run. Where a machine cannot be
-had for oneself, more rounds can be run than are wanted: then the least disturbed count. Which they
-are is decided by that share alone, never by what they found.
+The share of the machine used by other processes is measured in each round. On a shared machine, run
+more rounds than needed: those with the lowest share count. Results play no part in that choice.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What a benchmark found, for people (an aligned table, a Markdown page) and for tools (JSON)."""
+"""Format results as an aligned table, a Markdown page and JSON."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""The broker over HTTP against its peers: `make bench-server`; see README.md beside this file."""
+"""The broker over HTTP compared with other servers: `make bench-server`. See README.md."""
 
 import sys
 from collections.abc import Callable, Mapping

@@ -1,9 +1,8 @@
-"""Load for servers: connections that send prepared bytes and read one answer each, on one loop.
+"""Load generator for servers: connections send prepared bytes and read one reply each, on one loop.
 
-One generator for all contenders, so that what it costs is the same for all: raw protocols on
-uvloop, no client library, no task or future for a request. It shares the machine with the server it
-measures, so every microsecond it takes is taken from the server. PostgreSQL alone is spoken to by
-asyncpg, the fastest client there is.
+All contenders use the same generator, so its cost is equal: raw protocols on uvloop, without client
+libraries, and without a task or future per request. It shares the machine with the server, so its
+own processor time reduces the rate of the server. PostgreSQL is called through asyncpg instead.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""Servers to be measured: started on loopback in a directory of the run, stopped at its end."""
+"""Start the servers to measure on loopback, in a directory of the run, and stop them at its end."""
 
 import os
 import pwd

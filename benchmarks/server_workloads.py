@@ -1,4 +1,4 @@
-"""What the server benchmark times, one workload a process: the load comes from here."""
+"""Workloads of the server benchmark. Each runs in its own process, which generates the load."""
 
 import asyncio
 import json

@@ -1,8 +1,8 @@
-"""The data pipeline against Spark's own Parquet: `python benchmarks/spark.py`; README.md says more.
+"""The Spark source and jobs compared with Spark's own Parquet: `make bench-spark`. See README.md.
 
-The contenders of a row take turns in one Spark, pass by pass: ten seconds of each to warm up, then
-five passes of each, of which the medians count. Beside the rate stands the processor time of Spark
-and its Python workers (`cpu_s`): on a shared machine, `--by cpu` judges by that.
+The contenders of a row alternate in one Spark session: ten seconds of each to warm up, then five
+passes of each. The medians count. `cpu_s` is the processor time of Spark and its Python workers. On
+a shared machine, `--by cpu` evaluates targets by it.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""How the Spark benchmark times: in one Spark that is warm, by medians, with the processor time."""
+"""Time passes in one warm Spark session, with medians and processor time."""
 
 import os
 from collections.abc import Callable, Mapping

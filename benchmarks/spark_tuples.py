@@ -1,4 +1,4 @@
-"""The plainest source that can read the queue's files: a Python tuple for each entry."""
+"""The simplest source that reads the files of a queue: one Python tuple per entry."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime

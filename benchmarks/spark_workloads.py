@@ -1,4 +1,4 @@
-"""What the Spark benchmark times; one workload a process, each with a Spark of its own."""
+"""Workloads of the Spark benchmark. Each runs in its own process with its own Spark session."""
 
 import json
 import os

@@ -1,6 +1,6 @@
-"""Single requests over HTTP, as ratios of a bare loop: `make bench-wire`.
+"""Single requests over HTTP, as ratios to a bare loop: `make bench-wire`.
 
-`wrk` sends the requests. See README.md beside this file, and wire_workloads.py for the bare loop.
+`wrk` sends the requests. See README.md, and wire_workloads.py for the bare loop.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""Requests sent by `wrk` to a server in a process of its own, for the rows in wire.py.
+"""Workloads of the wire benchmark: `wrk` sends requests to a server in its own process.
 
-Bodies vary in size, and a `traceparent` header is never the same. The bare loop is uvloop, the
-httptools parser, msgspec and a fixed reply: the cost of a request before a broker does anything.
+Bodies vary in size, and each request has a different `traceparent` header. The bare loop is uvloop,
+the httptools parser, msgspec and a fixed reply: the cost of a request without a broker.
 """
 
 import asyncio

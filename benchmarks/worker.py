@@ -1,7 +1,7 @@
-"""A worker against a bare loop of lease and ack, embedded and over HTTP.
+"""A worker compared with a bare loop of lease and ack, embedded and over HTTP.
 
-Each row has the loop and the worker on the same kind of queue: for threads with a plain function,
-for tasks with a coroutine function.
+In each row, the loop and the worker use the same kind of queue: with a function for threads, with a
+coroutine function for tasks.
 """
 
 import sys

@@ -1,8 +1,8 @@
-"""What the worker benchmark times: one workload a process, started by `measure.Runner`.
+"""Workloads of the worker benchmark. Each runs in its own process, started by `measure.Runner`.
 
-Messages of 100 bytes are published before the clock starts. A bare loop leases one message and acks
-it, again and again. A worker calls a handler that does nothing, with concurrency 1 and its default
-options. Queues do not sync. A queue over HTTP is one of a broker in a process of its own.
+Messages of 100 bytes are published before the timing starts. The bare loop leases one message and
+acks it, repeatedly. The worker calls a handler that does nothing, with concurrency 1 and default
+options. Queues do not sync. Over HTTP, the broker runs in its own process.
 """
 
 import asyncio
