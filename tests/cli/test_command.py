@@ -69,6 +69,8 @@ def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
         ("peek . --state redy", "'redy' is not one of"),
         ("queues change http://h a", "give what is to change: --set NAME=VALUE (see"),
         ("worker nonsense -q .", "'nonsense' is not MODULE:FUNCTION, such as tasks:handle (see"),
+        ("worker shutil:copyfil -q .", "'shutil' has no 'copyfil'; did you mean copyfile? (see"),
+        ("worker math:pi.nonsense -q .", "'math' has no 'pi.nonsense' (see"),
     ],
 )
 def test_wrong_usage_is_one_sentence(command: CommandLine, line: str, sentence: str) -> None:

@@ -8,10 +8,12 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
+from inspect import isfunction
 from typing import Annotated, Any
 
 import typer
 
+from penstock.checking import did_you_mean
 from penstock.cli.formatting import number
 from penstock.cli.options import MAIN, AsJson, InGroup, argument, duration_option, option
 from penstock.cli.targets import open_to_write
@@ -89,7 +91,9 @@ def load_function(text: str, *, verbose: bool = False) -> Callable[[Any], object
         try:
             found = getattr(found, name)
         except AttributeError:
-            raise typer.BadParameter(f"{module_name!r} has no {path!r}") from None
+            functions = [one for one in dir(found) if isfunction(getattr(found, one, None))]
+            hint = f"; {did_you_mean(name, functions)}" if functions else ""
+            raise typer.BadParameter(f"{module_name!r} has no {path!r}{hint}") from None
     if not callable(found):
         raise typer.BadParameter(f"{text!r} is not a function")
     function: Callable[[Any], object] = found

@@ -129,7 +129,7 @@ class Attempts(Generic[T]):
         if self._clock.monotonic_ns() + round(wait_s * NS) > self._until_ns:
             raise error
         if self._retries == _LOGGED_RETRY:
-            log.info("%s; retrying for up to %g s", error, limits.retry_s)
+            log.warning("%s; retrying for up to %g s", error, limits.retry_s)
         return Retry(wait_s)
 
 
