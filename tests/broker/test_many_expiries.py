@@ -1,19 +1,37 @@
-"""Many leases that end together do not block the event loop."""
+"""Many leases that end together, or delayed messages due together, do not block the event loop."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from threading import current_thread, main_thread
 from typing import Any
 
 import pytest
 
-from penstock.broker import Caller, QueueName
-from penstock.broker.embedded.open_queue import MOST_DUE_IN_LOOP
+from penstock.broker import Broker, Caller, QueueName
+from penstock.broker.embedded.open_queue import MOST_DUE_IN_LOOP, OpenQueue
+from penstock.broker.embedded.timer import Timer
+from penstock.errors import DiskFull
+from penstock.ledger import Ledger
+from penstock.model import NewMessage
+from penstock.operations import GetStats, Purge
+from penstock.queue.core import QueueCore
 from penstock.queue.decisions import decide_due
+from penstock.queue.waiting import Waiting
 from tests.broker.conftest import OpenBroker
 
 ON_DISK = True
 ANN = Caller("ip:ann")
 ORDERS = QueueName("shop", "orders")
 QUEUES = {"sync": "never", "backoff_base_s": 0}
+
+
+Call = Callable[[Broker], Awaitable[object]]
+CALLS: dict[str, Call] = {
+    "lease": lambda broker: broker.lease(ANN, ORDERS),
+    "stats": lambda broker: broker.run(ANN, GetStats(), ORDERS),
+    "purge": lambda broker: broker.run(ANN, Purge(), ORDERS),
+    "lease dead": lambda broker: broker.lease_dead(ANN, ORDERS),
+}
 
 
 @pytest.mark.parametrize("per_lease", [1, MOST_DUE_IN_LOOP + 500])
@@ -46,3 +64,124 @@ async def test_few_leases_that_end_together_are_expired_in_the_loop(
         await broker.lease(ANN, ORDERS, n=10, lease_s=10)
         (again,) = await broker.lease(ANN, ORDERS, n=1, wait_s=60)
         assert again.attempt == 2
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+async def test_a_call_before_the_timer_fires_waits_for_a_thread_that_expires_many_leases(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, call: Call
+) -> None:
+    in_loop, in_threads = [0], [0]
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        events = decide_due(*arguments, **options)
+        (in_loop if current_thread() is main_thread() else in_threads).append(len(events))
+        return events
+
+    monkeypatch.setattr("penstock.queue.core.decide_due", counted)
+    monkeypatch.setattr(Timer, "plan", lambda *_: None)  # it fires too late
+    most = MOST_DUE_IN_LOOP + 500
+    async with open_broker(queues=QUEUES) as broker:
+        await broker.publish(ANN, ORDERS, [b"x"] * most)
+        await broker.lease(ANN, ORDERS, n=most, lease_s=10)
+        await asyncio.sleep(11)
+        await asyncio.gather(*(call(broker) for _ in range(3)))
+        assert (sum(in_threads), sum(in_loop)) == (most, 0)
+
+
+async def test_a_call_that_waited_for_a_long_one_does_not_expire_many_leases_in_the_loop(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    in_loop = [0]
+
+    def counted(*arguments: Any, **options: Any) -> Any:
+        events = decide_due(*arguments, **options)
+        if current_thread() is main_thread():
+            in_loop.append(len(events))
+        return events
+
+    monkeypatch.setattr("penstock.queue.core.decide_due", counted)
+    most = MOST_DUE_IN_LOOP + 500
+    async with open_broker(queues=QUEUES) as broker:
+        await broker.publish(ANN, ORDERS, [b"x"] * most)
+        await broker.lease(ANN, ORDERS, n=most, lease_s=10)
+        queue = broker.store.open_queues[ORDERS]  # type: ignore[attr-defined]
+        async with queue.turn:  # as a long call in a thread has it
+            queue.is_occupied = True
+            waiting = broker.lease(ANN, ORDERS)
+            await asyncio.sleep(11)
+            queue.is_occupied = False
+        (again,) = await waiting
+        assert (again.attempt, sum(in_loop)) == (2, 0)
+
+
+@pytest.mark.parametrize("has_timer", [True, False])
+async def test_many_delayed_messages_that_are_due_together_are_promoted_in_a_thread(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, has_timer: bool
+) -> None:
+    promote, in_loop, in_threads = Waiting.promote, [0], [0]
+
+    def counted(waiting: Waiting, now_ns: int) -> None:
+        before = waiting.scheduled
+        promote(waiting, now_ns)
+        (in_loop if current_thread() is main_thread() else in_threads).append(
+            before - waiting.scheduled
+        )
+
+    monkeypatch.setattr(Waiting, "promote", counted)
+    if not has_timer:
+        monkeypatch.setattr(Timer, "plan", lambda *_: None)
+    most = MOST_DUE_IN_LOOP + 500
+    async with open_broker(queues=QUEUES) as broker:
+        await broker.publish(ANN, ORDERS, [NewMessage(payload=b"x", delay=10)] * most)
+        await asyncio.sleep(11)
+        assert len(await broker.lease(ANN, ORDERS, n=most)) == most
+        assert (sum(in_threads), sum(in_loop)) == (most, 0)
+
+
+@pytest.mark.parametrize("count", [1, MOST_DUE_IN_LOOP + 500])
+async def test_a_lease_that_ends_in_a_queue_that_takes_no_writes_does_not_keep_the_loop_busy(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, count: int
+) -> None:
+    wake, wakes = OpenQueue.wake, [0]
+
+    def counted(queue: OpenQueue) -> None:
+        wakes[0] += 1
+        assert wakes[0] < 100
+        wake(queue)
+
+    async with open_broker(queues=QUEUES) as broker:
+        await broker.publish(ANN, ORDERS, [b"x"] * count)
+        await broker.lease(ANN, ORDERS, n=count, lease_s=10)
+        with monkeypatch.context() as patched:
+            patched.setattr(Ledger, "is_stopped", True)
+            patched.setattr(OpenQueue, "wake", counted)
+            await asyncio.sleep(30)
+            assert 10 < wakes[0] < 100
+        (again,) = await broker.lease(ANN, ORDERS, wait_s=60)
+        assert again.attempt == 2
+
+
+async def test_an_error_in_one_queue_does_not_keep_others_from_their_due_messages(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tick, failing = QueueCore.tick, [True]
+
+    def fail(core: QueueCore) -> int:
+        if failing and core.ledger.path.endswith("first"):
+            raise DiskFull("no room")
+        return tick(core)
+
+    async with open_broker(queues=QUEUES) as broker:
+        waiting = []
+        for name in ("first", "second"):
+            queue = QueueName("shop", name)
+            await broker.publish(ANN, queue, [NewMessage(payload=b"x", delay=10)])
+            waiting.append(broker.lease(ANN, queue, wait_s=60))
+        await asyncio.sleep(5)
+        monkeypatch.setattr(QueueCore, "tick", fail)
+        async with asyncio.timeout(20):
+            assert len(await waiting[1]) == 1
+        await asyncio.sleep(10)
+        failing.clear()
+        async with asyncio.timeout(2):
+            assert len(await waiting[0]) == 1

@@ -168,10 +168,14 @@ class QueueCore:
         return now_ns
 
     def has_more_due(self, most: int) -> bool:
-        """Return whether a tick would end the leases of more than `most` messages of a group."""
-        mono_ns = self.clock.monotonic_ns()
-        groups = self.state.groups.values()
-        return any(group.lease_ends.are_more_overdue(most, mono_ns) for group in groups)
+        """Return whether a tick would end more than `most` leases of a group, or promote more
+        than `most` of its delayed messages. Caller holds the lock."""
+        now_ns, mono_ns = self.clock.read()
+        return any(
+            group.lease_ends.are_more_overdue(most, mono_ns)
+            or group.waiting.timetable.has_more_upto(now_ns, most)
+            for group in self.state.groups.values()
+        )
 
     def retry_delay(self, failed: FailedAttempt) -> int | None:
         """Return the nanoseconds until the next attempt, or None for a dead letter."""

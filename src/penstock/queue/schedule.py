@@ -136,6 +136,15 @@ class Timetable:
             self._first_changed(0)
             yield from popped
 
+    def has_more_upto(self, limit_ns: int, most: int) -> bool:
+        """Return whether more than `most` pairs are due by then."""
+        count = 0
+        for dues, _ in self._pieces:
+            if dues[0] > limit_ns or count > most:
+                break
+            count += bisect_right(dues, limit_ns)
+        return count > most
+
     def pop_below(self, seq: int) -> list[int]:
         """Remove all pairs with a lower seq. Return their seqs."""
         gone = [other for _, seqs in self._pieces for other in seqs if other < seq]

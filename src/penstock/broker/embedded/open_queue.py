@@ -5,6 +5,7 @@ a thread.
 """
 
 import asyncio
+import logging
 from asyncio import Future
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
-from penstock.errors import Unavailable
+from penstock.errors import PenstockError, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
@@ -42,8 +43,12 @@ if TYPE_CHECKING:
     from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
     from penstock.broker.embedded.timer import Timer
 
+log = logging.getLogger("penstock.broker")
+
 _T = TypeVar("_T")
-MOST_DUE_IN_LOOP = 1000  # messages whose leases end together; more are expired in a thread
+MOST_DUE_IN_LOOP = 1000  # more leases that ended, or delayed messages, are for a thread
+_TROUBLE_S = 1.0  # between two attempts to tick a queue that takes no writes
+_QUIET_S = 1.0  # how long a look at what is due next is good for
 _STAYS_LARGE_S = 10.0  # after a large lease or page, the next ones run in a thread for this long
 _SYNC_LEASES_S = 0.01  # leases that were handed over are on disk by then, and one sync
 
@@ -89,7 +94,9 @@ class OpenQueue:
         self.turn = asyncio.Lock()
         self.is_occupied = False  # a thread holds the queue's lock for long
         self._busy = 0  # calls in threads
-        self._has_tick_failed = False  # in a thread: the loop tries it then, and raises the error
+        self._quiet_until_ns = 0  # nothing is due before that, in monotonic time
+        self._is_ticking = False  # a thread is about to tick, or does so
+        self._has_tick_failed = False  # in a thread: the loop tries it then
         self._at_rest = asyncio.Event()
         self._at_rest.set()
         self.used_at = self._loop.time()
@@ -160,31 +167,73 @@ class OpenQueue:
         """Set the timer to the time when the next message is due or the next lease ends."""
         if self.is_occupied:
             return  # the call that holds the lock plans when it ends
+        self._quiet_until_ns = 0
         with self.core.lock, self.core.change:
             wake_ns = self.core.next_wake_ns()
         if wake_ns is not None:
-            self._timer.plan(self.name, wake_ns / 1e9)
+            # A stopped ledger records nothing, so that what is due stays due.
+            least_s = _TROUBLE_S if self.core.ledger.is_stopped else 0.0
+            self._timer.plan(self.name, max(wake_ns / 1e9, least_s))
 
     def wake(self) -> None:
         """Promote due messages and expire leases, when the timer fires."""
-        if self.is_occupied:
+        if self.is_occupied or self._tick_in_thread():
             return  # the call that holds the lock wakes the queue when it ends
-        with self.core.lock, self.core.change:
-            if self.core.has_more_due(MOST_DUE_IN_LOOP) and not (
-                self.is_closing or self._has_tick_failed
-            ):
-                soon = partial(self._commits.soon, self)
-                self.in_thread(self._tick, alone=True, after=soon).add_done_callback(_ignore_error)
-                return  # wakes the queue again when it ends
-            before = self.core.ledger.events.next_seq
-            self.core.tick()
-            happened = self.core.ledger.events.next_seq != before
-            self._has_tick_failed = False
+        try:
+            with self.core.lock, self.core.change:
+                before = self.core.ledger.events.next_seq
+                self.core.tick()
+                happened = self.core.ledger.events.next_seq != before
+                self._has_tick_failed = False
+        except (PenstockError, OSError) as error:  # the other queues are woken all the same
+            log.warning("what is due in %s waits %g s: %s", self.name, _TROUBLE_S, error)
+            self._timer.plan(self.name, _TROUBLE_S)
+            return
         if happened:
             self._commits.soon(self)
         if self._watchers:
             self._on_ready(self.name)
         self.plan()
+
+    def is_free(self) -> bool:
+        """Return whether a call may run in the loop now.
+
+        If not, wait for `turn`, and ask again. A call begins with a tick; if many messages are due
+        before the timer has fired, this starts the tick in a thread.
+        """
+        if self.is_occupied or self._is_ticking:
+            return False
+        for group in self.core.state.groups.values():
+            if (
+                len(group.leases) > MOST_DUE_IN_LOOP or group.waiting.scheduled > MOST_DUE_IN_LOOP
+            ):  # else no more can be due, whatever the time is
+                is_quiet = self.core.clock.monotonic_ns() < self._quiet_until_ns
+                return is_quiet or not self._tick_in_thread()
+        return True
+
+    def _tick_in_thread(self) -> bool:
+        """Tick in a thread if many messages are due. Return False if the loop may tick."""
+        if self._is_ticking:
+            return True
+        if self.is_closing or self._has_tick_failed or self.core.ledger.is_stopped:
+            return False
+        with self.core.lock, self.core.change:
+            if not self.core.has_more_due(MOST_DUE_IN_LOOP):
+                now_ns, wake_ns = self.core.clock.monotonic_ns(), self.core.next_wake_ns()
+                quiet_s = min(_QUIET_S, self.core.settings.lease_s)  # new leases end later
+                quiet_ns = round(quiet_s * NS)
+                left_ns = quiet_ns if wake_ns is None else min(quiet_ns, wake_ns)
+                self._quiet_until_ns = now_ns + left_ns
+                return False
+        self._is_ticking = True
+        work = self.in_thread(self._tick, alone=True, after=self._ticked)
+        work.add_done_callback(_ignore_error)
+        return True
+
+    def _ticked(self) -> None:
+        """Called in the loop after a tick in a thread. The queue is woken again after that."""
+        self._is_ticking = False
+        self._commits.soon(self)
 
     def _tick(self) -> None:
         """Do the work of `wake` in a thread."""
@@ -369,6 +418,8 @@ class OpenQueue:
         """Plan the end of the new leases; earlier times are planned already. Return the size of
         the payloads in bytes."""
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
+        if lease_s is not None and lease_s < _QUIET_S:
+            self._quiet_until_ns = 0
         self._plan_next_of_keys()
         size = len(leased[0][0][2]) if len(leased) == 1 else payload_bytes(leased)
         if size > LARGE_BYTES:

@@ -123,7 +123,7 @@ class EmbeddedStore:
         """Work in the queue, at once if it is open. `size`: bytes to count of the result."""
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is not None and not found.is_occupied:
+        if found is not None and found.is_free():
             answer = work(found)
             if shelf.quotas.is_counting:
                 shelf.quotas.note(found, answer)
@@ -141,9 +141,11 @@ class EmbeddedStore:
         while True:
             found = await shelf.opened(queue)
             async with found.turn:
-                if shelf.get(queue) is found:  # else it was closed while this one waited
+                # Else it was closed while this call waited, or many messages are due.
+                if shelf.get(queue) is found and found.is_free():
                     answer = work(found)
                     break
+            await asyncio.sleep(0)  # let the tick have its turn first
         shelf.quotas.note(found, answer)
         result = await answer
         if size is not None:
@@ -185,7 +187,7 @@ class EmbeddedStore:
     def direct(self, queue: QueueName) -> OpenQueue | None:
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is None or found.is_occupied or shelf.quotas.apply_to(queue.namespace):
+        if found is None or not found.is_free() or shelf.quotas.apply_to(queue.namespace):
             return None
         return found
 
