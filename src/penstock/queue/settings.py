@@ -7,6 +7,7 @@ convert it.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any, Literal, TypedDict, get_type_hints
 
 from penstock.checking import Duration, as_seconds, check_fields, did_you_mean
@@ -176,15 +177,14 @@ class QueueSettings:
     def as_dict(self) -> dict[str, Any]:
         """Return a flat mapping of names to values: the form in which settings are stored."""
         # Not by `asdict`, which copies each value: that takes ten times as long.
-        found = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        storage = found.pop("storage")
-        return found | {name: getattr(storage, name) for name in storage.__dataclass_fields__}
+        return dict(zip(SETTING_TYPES, _values_of(self), strict=True))
 
 
 _own = get_type_hints(QueueSettings)
 _of_storage = get_type_hints(_own.pop("storage"))
 # The types of all settings by their flat names, in the order of docs/settings.md.
 SETTING_TYPES: Mapping[str, Any] = {**_own, **_of_storage}
+_values_of = attrgetter(*_own, *(f"storage.{name}" for name in _of_storage))
 
 
 def refuse_storage_settings(names: Iterable[str]) -> None:

@@ -45,6 +45,9 @@ def _size(outcomes: Sequence[Outcome]) -> int:
 def _read(body: bytes) -> list[Settlement]:
     """Return settlements in the order of their results: acks, nacks, extends, releases."""
     asked = strict_json.decode_closed(body, _decoder)
+    if len(asked.ack) == 1 and not (asked.nack or asked.extend or asked.release):
+        item = asked.ack[0]  # the usual call
+        return [_ack(item, "$.ack[0]") if isinstance(item, AckItem) else Settlement("ack", item)]
     count = len(asked.ack) + len(asked.nack) + len(asked.extend) + len(asked.release)
     if not 1 <= count <= MOST_SETTLED:
         raise InvalidInput(f"a call settles 1 to {MOST_SETTLED} receipts, not {count}")
@@ -79,9 +82,9 @@ def _ack(item: AckItem, path: str) -> Settlement:
 def _answer(_: Call, outcomes: Sequence[Outcome]) -> Answer:
     """Return a result for each receipt; as a problem if none was settled."""
     results = [SettledOne(one.receipt, one.status, one.detail, list(one.ids)) for one in outcomes]
-    if any(one.ok for one in outcomes):
-        return encode(Settled(results))
     first = outcomes[0]
+    if first.ok or any(one.ok for one in outcomes):
+        return encode(Settled(results))
     asked_wrongly = all(one.status == "invalid" and _is_receipt(one.receipt) for one in outcomes)
     error = InvalidInput(first.detail) if asked_wrongly else ReceiptInvalid(first.detail)
     return problem_of(error, results=results)
