@@ -53,9 +53,7 @@ def test_messages_are_read_as_they_were_published(body: Body) -> None:
 @pytest.mark.parametrize(
     ("draft", "stops_skip"),
     [
-        (Draft(b"x", priority=9), True),
-        (Draft(b"x", deliver_at_ns=5), True),
-        (Draft(b"x", key=b"k"), True),
+        (Draft(b"x", key=b"\xff"), True),
         (Draft(b"x", attributes={1: b"a"}), True),
         (Draft(bytes(8), type=TOMBSTONE), True),
         (Draft(b"x", type=FIRST_EVENT), True),
@@ -72,6 +70,29 @@ def test_the_short_way_ends_before_what_needs_a_look(
     assert body.unpack(data, after, len(data)).seq == 6
     skipped = body.skip_plain(data, 0, len(data), end_seq=99)
     assert skipped == ((5, 6, after) if stops_skip else (5, 8, len(data)))
+
+
+@each_body
+@pytest.mark.parametrize(
+    ("draft", "options"),
+    [
+        (Draft(b"x", priority=9), {"priority": 9}),
+        (Draft(b"x", deliver_at_ns=5), {"deliver_at_ns": 5}),
+        (Draft(b"x", key="größe".encode()), {"key": "größe"}),
+        (Draft(b"x", key=b"k", priority=0), {"key": "k", "priority": 0}),
+    ],
+    ids=str,
+)
+def test_options_that_affect_the_order_are_read_and_end_a_plain_run(
+    body: Body, draft: Draft, options: dict[str, Any]
+) -> None:
+    data = run_of(body, b"plain", draft, b"plain")
+    messages, after = read(body, data)
+    assert after == len(data)
+    plain = messages[0]._replace(id=messages[1].id, seq=6, payload=b"x")
+    assert messages[1] == plain._replace(**options)
+    assert [message.seq for message in messages] == [5, 6, 7]
+    assert body.skip_plain(data, 0, len(data), end_seq=99)[:2] == (5, 6)
 
 
 @each_body

@@ -123,6 +123,31 @@ def test_a_lease_follows_priorities_keys_and_delays(queue: Queue, clock: ManualC
     assert found == [b"urgent", b"late", b"plain", b"first of its key", b"second of its key"]
 
 
+def test_the_next_of_a_key_goes_before_later_messages_that_were_found_ahead(queue: Queue) -> None:
+    for key in "pqabacd":
+        queue.enqueue(b"x", key=key)
+    fast_path = queue.behaviours.fast_path
+    found = []
+    while (leased := fast_path.lease()) is not None:
+        found.append(leased.seq)
+        assert fast_path.ack(leased)
+    assert found == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_messages_that_need_an_entry_are_leased_between_others(queue: Queue) -> None:
+    for number in range(30):
+        dedup_id = str(number) if number % 4 == 0 else None
+        queue.enqueue(b"%d" % number, priority=3 + number % 3, dedup_id=dedup_id)
+    found = []
+    while (leased := queue.behaviours.fast_path.lease()) is not None:
+        found.append((leased.message.priority, int(leased.payload)))
+    assert found == sorted(((3 + number % 3, number) for number in range(30)), key=by_priority)
+
+
+def by_priority(message: tuple[int, int]) -> tuple[int, int]:
+    return -message[0], message[1]
+
+
 def test_a_message_published_without_the_lock_goes_before_lower_priorities(queue: Queue) -> None:
     for _ in range(5):
         queue.enqueue(b"low", priority=1)

@@ -53,7 +53,6 @@ def make_ids(timestamp_ns, identity, first_seq, Py_ssize_t count):
 cdef enum:
     MESSAGE_FIELDS = 11
     AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-    NOT_PLAIN = AFFECTS_ORDER | IS_COMPRESSED
 
 if len(Message._fields) != MESSAGE_FIELDS:
     raise ImportError("the compiled codec was built for other messages; build it again")
@@ -113,11 +112,15 @@ cdef object message_of(
     cdef object headers = NO_HEADERS
     cdef object content_type = None
     cdef object priority = fields.priority
+    cdef object deliver_at_ns = fields.deliver_at_ns
+    cdef object key = None
     cdef object expires_at_ns = fields.expires_at_ns
     cdef object max_attempts = attributes.max_attempts
     cdef tuple message
     if fields.headers:
         headers = headers_of(at, head, fields)
+    if head.flags & HAS_KEY:
+        key = PyUnicode_DecodeUTF8(<char *>at + fields.key_at, fields.key_bytes, NULL)
     if attributes.content_type_at:
         content_type = PyUnicode_DecodeUTF8(
             <char *>at + attributes.content_type_at, attributes.content_type_bytes, NULL
@@ -126,8 +129,8 @@ cdef object message_of(
         return tuple.__new__(
             Message,
             (
-                id_, number, payload, priority, timestamp_ns, 0, expires_at_ns, None, headers,
-                content_type, max_attempts,
+                id_, number, payload, priority, timestamp_ns, deliver_at_ns, expires_at_ns, key,
+                headers, content_type, max_attempts,
             ),
         )
     message = penstock_new_tuple(Message, MESSAGE_FIELDS)
@@ -136,9 +139,9 @@ cdef object message_of(
     put(message, 2, payload)
     put(message, 3, priority)
     put(message, 4, timestamp_ns)
-    put(message, 5, 0)
+    put(message, 5, deliver_at_ns)
     put(message, 6, expires_at_ns)
-    put(message, 7, None)
+    put(message, 7, key)
     put(message, 8, headers)
     put(message, 9, content_type)
     put(message, 10, max_attempts)
@@ -158,7 +161,7 @@ def read_messages(
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
-    """Return plain messages from `start` on, and the offset after them."""
+    """Return messages from `start` on, and the offset after them."""
     cdef int64_t base = checked_seq(seq_base)
     cdef int64_t limit = checked_entry_limit(max_entry_bytes)
     cdef uint32_t who = <uint32_t>(<uint64_t>identity)
@@ -177,7 +180,11 @@ def read_messages(
             break
         if head.type != CHECKPOINT:
             seq = base + <int64_t>head.seq
-            if head.type != DATA or head.flags & NOT_PLAIN or seq > MAX_ID_SEQ:
+            if head.type != DATA or head.flags & IS_COMPRESSED or seq > MAX_ID_SEQ:
+                break
+            if head.flags & HAS_KEY and not is_utf8(
+                view.data + offset + fields.key_at, fields.key_bytes
+            ):
                 break
             if not read_plain_attributes(view.data, &head, &fields, &attributes):
                 break

@@ -1,4 +1,4 @@
-"""Messages straight from their bytes: the fast path for runs of plain messages.
+"""Messages straight from their bytes: the fast path of delivery and of recovery.
 
 These functions stop at anything else, which is left to the readers of whole entries.
 """
@@ -22,7 +22,6 @@ from penstock.errors import BadEntry
 from penstock.model import NO_HEADERS, Message
 
 _AFFECTS_ORDER = HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY
-_NOT_PLAIN = _AFFECTS_ORDER | IS_COMPRESSED
 _PLAIN_TAGS = {CONTENT_TYPE_TAG, MAX_ATTEMPTS_TAG}
 
 
@@ -40,8 +39,8 @@ def read_messages(
     """Return messages from `start` on, without checkpoints, and the offset to continue from.
 
     Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first
-    message), and before anything but a good message whose only options are headers, content type,
-    expiry and max_attempts.
+    message), and before anything but a good message that is not compressed and has no attributes
+    other than content type and max_attempts.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
@@ -55,9 +54,9 @@ def read_messages(
             if messages and offset + head.size - start > max_bytes:
                 break
             if head.type != CHECKPOINT:
-                if head.type != DATA or head.flags & _NOT_PLAIN or head.seq > MAX_ID_SEQ:
+                if head.type != DATA or head.flags & IS_COMPRESSED or head.seq > MAX_ID_SEQ:
                     break
-                if not _has_plain_attributes(entry):
+                if not (_has_plain_attributes(entry) and _is_text(entry.key)):
                     break
                 messages.append(_message_of(entry, identity))
             offset += head.size
@@ -119,11 +118,14 @@ def _has_plain_attributes(entry: Entry) -> bool:
         return True
     if not attributes.keys() <= _PLAIN_TAGS or len(attributes.get(MAX_ATTEMPTS_TAG, b"")) > 4:
         return False
+    return _is_text(attributes.get(CONTENT_TYPE_TAG))
+
+
+def _is_text(value: bytes | None) -> bool:
     try:
-        attributes.get(CONTENT_TYPE_TAG, b"").decode()
+        return value is None or value.decode() is not None
     except UnicodeDecodeError:
         return False
-    return True
 
 
 def _message_of(entry: Entry, identity: int) -> Message:
@@ -135,9 +137,9 @@ def _message_of(entry: Entry, identity: int) -> Message:
         payload=entry.payload,
         priority=entry.priority,
         published_ns=entry.timestamp_ns,
-        deliver_at_ns=0,
+        deliver_at_ns=entry.deliver_at_ns,
         expires_at_ns=entry.expires_at_ns,
-        key=None,
+        key=None if entry.key is None else entry.key.decode(),
         headers=entry.headers or NO_HEADERS,
         content_type=None if content_type is None else content_type.decode(),
         max_attempts=int.from_bytes(attributes.get(MAX_ATTEMPTS_TAG, b""), "little"),

@@ -234,10 +234,10 @@ class Segment:
     def read_messages(
         self, offset: int, max_count: int, identity: int, max_bytes: int
     ) -> tuple[list[Message], int]:
-        """Return messages without options from an offset on, and the offset after them.
+        """Return messages from an offset on, and the offset after them.
 
         Return at least one message, but not more than `max_bytes` of them. An empty list means
-        another kind of entry, or the end.
+        the end, or an entry that `codec.read_messages` does not read.
         """
         end, view = self._readable()
         return codec.read_messages(

@@ -35,7 +35,7 @@ from penstock.queue.fold import (
     leave_out_what_was_lost,
 )
 from penstock.queue.group import Group
-from penstock.queue.messages import EntryReader, MessageReader, to_message
+from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
 from penstock.queue.settings import QueueSettings
@@ -94,7 +94,9 @@ class QueueCore:
         self._discards_dead = self._bounds_dead or settings.dead_retention_s > 0
         self.level_ns = round(settings.starvation_after_s * NS)
         self.reader = EntryReader(ledger.messages)
+        self._failed_reader = EntryReader(ledger.messages)  # of messages whose attempts are counted
         self.messages = MessageReader(ledger.messages, self.identity)
+        self.nearby_messages = NearbyMessages(ledger.messages, self.identity)
         self._group_messages: dict[int, MessageReader] = {}
         self.saver = SnapshotSaver(ledger.save_snapshot, ledger.path)
         if settings.dead_max_bytes:
@@ -318,10 +320,14 @@ class QueueCore:
         )
 
     def max_attempts_of(self, seq: int) -> int:
+        """Return the maximum number of attempts of a message. Caller holds the lock."""
         try:
-            entry = read_entry(self.ledger.messages, seq)
+            return self.max_attempts_in(self._failed_reader.look(seq))
         except EntryGone:
             return self.settings.max_attempts
+
+    def max_attempts_in(self, entry: Entry) -> int:
+        """Return the maximum number of attempts of the message in an entry."""
         own = entry.attributes.get(MAX_ATTEMPTS) if entry.attributes else None
         return int.from_bytes(own, "little") if own else self.settings.max_attempts
 
@@ -353,7 +359,9 @@ class QueueCore:
     def forget_read_ahead(self) -> None:
         """Drop what was read ahead: segments or the state have changed."""
         self.reader.forget()
+        self._failed_reader.forget()
         self.messages.forget()
+        self.nearby_messages.forget()
         self._group_messages.clear()
 
     def message(self, entry: Entry) -> Message:

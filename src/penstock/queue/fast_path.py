@@ -29,8 +29,8 @@ _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
 _pack_lease = struct.Struct(format_of_one(EventType.LEASED)).pack  # without holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _new = tuple.__new__
-# Of plain messages with the usual lease, latency is measured for two neighbours of 64 events: a
-# lease and its ack, whichever is even. Of all others, it is measured each time.
+# Of leases of the usual length, latency is measured for two neighbours of 64 events: a lease and
+# its ack, whichever is even. Of other leases, it is measured each time.
 _NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
@@ -156,7 +156,7 @@ class FastPath:
                     if message is None:
                         return None
                     delivery = group.deliveries.get(message[1])
-                    if delivery is not None:
+                    if delivery is not None and delivery.attempt:
                         attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
                     is_plain = False
                 seq = message[1]
@@ -183,7 +183,7 @@ class FastPath:
                     priority = message[3]
                     group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
                 self._metrics.leased += 1
-                if not is_plain or is_special:
+                if is_special:
                     self._metrics.wait.add(now_ns - message.published_ns)
                 elif not event_seq & _NOT_MEASURED:
                     self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
@@ -225,12 +225,11 @@ class FastPath:
                 )
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-                is_plain = seq not in group.deliveries
                 group.ack_one(seq)
                 self._metrics.acked += 1
-                if not is_plain or not event_seq & _NOT_MEASURED:
+                if not event_seq & _NOT_MEASURED:
                     worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
-                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
+                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
                 return True
@@ -261,8 +260,12 @@ class FastPath:
             )
             if not upcoming.seqs:
                 return None
+        seq = upcoming.seqs[-1]
+        message = core.nearby_messages.pop(seq)
+        if message is not None:
+            return None if 0 < message[6] <= now_ns else message
         try:
-            entry = core.reader.get(upcoming.seqs[-1])
+            entry = core.reader.get(seq)
             return None if 0 < entry.expires_at_ns <= now_ns else core.message(entry)
         except (EntryGone, PayloadUnreadable):
             return None

@@ -14,6 +14,7 @@ from penstock.queue.schedule import Delays
 from penstock.queue.waiting import KeyOrder, Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
+_STATE_LEASED = State.LEASED
 
 
 class Moment:
@@ -165,7 +166,16 @@ class Group:
         own_priority: int,
     ) -> None:
         """Apply a LEASED event about one message of any kind."""
-        priority = self._take_to_lease(seq, attempt, nonce, own_priority)
+        delivery = self.deliveries.get(seq)
+        priority: int | None = own_priority
+        if delivery is None:
+            priority = self._take_to_lease(seq, attempt, nonce, own_priority)
+        elif self.waiting.take_delivery(seq, delivery):
+            priority = delivery.priority
+            delivery.state = _STATE_LEASED
+            delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
+        else:
+            priority = None
         if priority is not None:
             ends_mono_ns = self._moment.mono_ns + length_ns
             lease = Lease(
@@ -254,19 +264,17 @@ class Group:
 
     def ack_one(self, seq: int) -> None:
         """Apply an ACKED event about one leased message."""
-        if seq not in self.deliveries:
-            self.ack_plain(seq)
-            return
-        del self.leases[seq]
-        self.totals[_ACKED] += 1
-        self._finish(seq)
-
-    def ack_plain(self, seq: int) -> None:
-        """Apply an ACKED event about one leased message that has no Delivery."""
         lease, ends = self.leases.pop(seq), self.lease_ends.heap
         if ends and ends[-1][2] is lease and len(lease.seqs) == 1:
             ends.pop()  # it was the newest; the last item can be taken off a heap
         self.totals[_ACKED] += 1
+        delivery = self.deliveries.pop(seq, None)
+        if delivery is None:
+            return
+        if delivery.first_failure_ns:
+            self.retrying -= delivery.is_retried
+        if delivery.key is not None:
+            self._leave_key(seq, delivery)
 
     def _acked(self, event: Event) -> None:
         leases, deliveries = self.leases, self.deliveries

@@ -458,7 +458,7 @@ class Inspecting:
             group.name,
             state.name.lower(),
             attempts,
-            core.max_attempts_of(entry.seq),
+            core.max_attempts_in(entry),
             next_ns,
             reason,
             first_ns,

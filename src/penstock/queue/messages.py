@@ -140,11 +140,71 @@ class EntryReader:
                 return
 
 
-class MessageReader:
-    """Read messages without options other than headers, in order and ahead.
+class NearbyMessages:
+    """Read messages that are delivered in another order than that of their seqs.
 
-    Most messages are delivered this way, without an entry in between. A message that it does not
-    find may have options, and is read by the EntryReader.
+    Messages behind the one that is asked for are read with it: most are needed soon. After messages
+    that it cannot read, it does not try again for some calls, because trying is slow.
+    """
+
+    def __init__(self, log: Log, identity: int) -> None:
+        self._log = log
+        self._identity = identity
+        self._ahead: dict[int, Message] = {}
+        self._segment: Segment | None = None
+        self._offset = 0  # behind the last message read ahead
+        self._next_seq = 0
+        self._count = _FIRST_AHEAD
+        self._failures = 0  # in a row
+        self._calls_to_skip = 0
+
+    def pop(self, seq: int) -> Message | None:
+        """Return a message, and forget it. Return None if it must be read by an EntryReader."""
+        message = self._ahead.pop(seq, None)
+        if message is not None:
+            return message
+        if self._calls_to_skip:
+            self._calls_to_skip -= 1
+            return None
+        message = self._find(seq)
+        self._failures = min(self._failures + 1, 7) if message is None else 0
+        self._calls_to_skip = (1 << self._failures) - 1
+        return message
+
+    def forget(self) -> None:
+        """Drop what was read ahead: segments have changed."""
+        self._ahead.clear()
+        self._segment = None
+
+    def _find(self, seq: int) -> Message | None:
+        log, segment, offset = self._log, self._segment, self._offset
+        log.check_readable()
+        log.publish_tail()
+        if segment is None or segment.gone or not 0 <= seq - self._next_seq < _AHEAD_ENTRIES:
+            self._count = _FIRST_AHEAD
+            segment = log.segments.holding(seq)
+            offset = -1 if segment is None else segment.offset_of(seq)
+        self._segment = None  # until the message is found
+        while segment is not None and offset >= 0:
+            messages, after = log.segments.used(segment).read_messages(
+                offset, self._count, self._identity, _AHEAD_BYTES
+            )
+            if not messages:
+                return None
+            self._count = _ahead_count(self._count, (after - offset) // len(messages))
+            offset = after
+            if messages[-1][1] >= seq:
+                self._ahead = {message[1]: message for message in messages}
+                self._segment, self._offset, self._next_seq = segment, after, messages[-1][1] + 1
+                return self._ahead.pop(seq, None)
+        return None
+
+
+class MessageReader:
+    """Read messages in seq order and ahead, without an entry in between.
+
+    Most messages are delivered this way. A message that it does not find may be compressed or have
+    other attributes, and is read by the EntryReader.
     """
 
     def __init__(self, log: Log, identity: int) -> None:
@@ -158,7 +218,7 @@ class MessageReader:
         self._read_bytes = 0  # by the last read
 
     def get(self, seq: int) -> Message | None:
-        """Return a message, or None if it may have options."""
+        """Return a message, or None if only an EntryReader can read it."""
         ahead = self.ahead
         if ahead and ahead[-1][1] == seq:
             return ahead.pop()
@@ -174,7 +234,7 @@ class MessageReader:
     ) -> list[Message] | None:
         """Return `count` messages from a seq on, fewer if they exceed `max_bytes`, at least one.
 
-        Return None if any of them may have options.
+        Return None if only an EntryReader can read any of them.
         """
         found: list[Message] = []
         if self.ahead and self.ahead[-1][1] == first:

@@ -105,9 +105,14 @@ class Runs:
             self.first = end  # the usual case: from the front of a run
             return end - first
         if first == self.first and end == self.front_end:
-            self._count -= end - self._array[self._head]
-            self._drop_front_pair()
-            self._changed()
+            pairs, head = self._array, self._head
+            self._count -= end - pairs[head]
+            head += 2
+            if head <= 2 * _TRIM_AFTER and head < len(pairs):
+                self._head, self.first, self.front_end = head, pairs[head], pairs[head + 1]
+            else:
+                self._drop_front_pair()
+                self._changed()
             return end - first
         before = len(self)
         self._discard_anywhere(first, end)

@@ -110,6 +110,12 @@ class Timetable:
             return False
         dues, seqs = self._pieces[0]
         if seqs[0] == seq and dues[0] == due_ns:  # the first, as most are
+            if len(dues) > 1:
+                del dues[0], seqs[0]
+                self._count -= 1
+                self.next_ns = due_ns = dues[0]
+                self._heads[0] = due_ns << _SEQ_BITS | seqs[0]
+                return True
             number = at = 0
         else:
             number = self._piece_of(due_ns, seq)

@@ -4,12 +4,11 @@ A plain message that waits is part of a run in a packed array. Only messages tha
 retried or keyed have an object of their own (a `Delivery`). Pure: no file, no clock, no lock.
 """
 
-from bisect import bisect, bisect_right
+from bisect import bisect
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
-from operator import neg
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
@@ -19,6 +18,8 @@ from penstock.queue.schedule import NEVER_NS, Delays, Timetable
 TimeOf = Callable[[int], int]  # seq -> nanoseconds
 _SPARE = 1024
 _FIRST_AHEAD, _MOST_AHEAD = 2, 128  # upcoming messages that are found at once
+_SEQ_BITS = 64
+_READY, _SCHEDULED = State.READY, State.SCHEDULED  # a global is faster than an attribute
 
 
 class Lane:
@@ -67,38 +68,50 @@ class Upcoming:
 
     Finding them compares lanes, due times and ages, which is quick for many messages at once. A
     message that is added later keeps the list valid if it comes after all of it: its priority is
-    not higher than any in the list, and it is younger than all of them. Otherwise the list is cut
-    before it, or cleared, and found again when it is needed.
+    not higher than any in the list, and it is younger than all of them. Otherwise it is inserted if
+    all are of its priority; or else the list is cut before it, or cleared, and found again when it
+    is needed.
     """
 
-    __slots__ = ("_lowest_priority", "_since_ns", "count", "seqs", "until_ns")
+    __slots__ = ("_lowest_priority", "_places", "count", "seqs", "until_ns")
 
     def __init__(self) -> None:
         self.seqs: list[int] = []  # the next one last
         self.count = _FIRST_AHEAD  # how many to find next
         self.until_ns = 0  # when a message may have aged enough to come first
-        self._since_ns: list[int] = []  # since when each has been ready, if the oldest comes first
+        self._places: list[int] = []  # negative (since_ns, seq) of each, if the oldest comes first
         self._lowest_priority = 0
 
     def fill(
         self, seqs: list[int], since_ns: list[int], *, lowest_priority: int, until_ns: int
     ) -> None:
         """Set the list, the next first. `since_ns` is empty if it is unknown or not rising."""
+        self._places = list(map(_place, since_ns, seqs))
+        self._places.reverse()
         seqs.reverse()
-        since_ns.reverse()
-        self.seqs, self._since_ns = seqs, since_ns
+        self.seqs = seqs
         self._lowest_priority, self.until_ns = lowest_priority, until_ns
         self.count = min(2 * self.count, _MOST_AHEAD)
 
-    def added(self, priority: int, since_ns: int) -> None:
+    def added(self, priority: int, since_ns: int, seq: int) -> None:
         """Note a message that has been ready since a time; NEVER_NS if it was just published."""
         if not self.seqs or (priority <= self._lowest_priority and since_ns == NEVER_NS):
             return
-        if priority > self._lowest_priority or not self._since_ns:
+        places = self._places
+        if priority > self._lowest_priority or not places or not since_ns:
             self.clear()
-        elif since_ns <= self._since_ns[0]:
-            younger = bisect_right(self._since_ns, -since_ns, key=neg)
-            del self.seqs[:younger], self._since_ns[:younger]
+            return
+        place = -(since_ns << _SEQ_BITS | seq)
+        if place <= places[0]:
+            return
+        younger = bisect(places, place)
+        if priority == self._lowest_priority:
+            places.insert(younger, place)
+            self.seqs.insert(younger, seq)
+            if len(places) > 2 * _MOST_AHEAD:
+                del self.seqs[:_MOST_AHEAD], places[:_MOST_AHEAD]
+        else:
+            del self.seqs[:younger], places[:younger]
             self.count = max(len(self.seqs), _FIRST_AHEAD)
 
     def taken(self, first: int, end: int) -> None:
@@ -107,16 +120,20 @@ class Upcoming:
         if seqs:
             if seqs[-1] == first and end == first + 1:
                 seqs.pop()
-                if self._since_ns:
-                    self._since_ns.pop()
+                if self._places:
+                    self._places.pop()
             else:
                 self.clear()
 
     def clear(self) -> None:
         if self.seqs:
             self.seqs.clear()
-            self._since_ns.clear()
+            self._places.clear()
             self.count = _FIRST_AHEAD
+
+
+def _place(since_ns: int, seq: int) -> int:
+    return -(since_ns << _SEQ_BITS | seq)
 
 
 class Waiting:
@@ -164,13 +181,13 @@ class Waiting:
         """Add messages [first, end) that were just published, of the default priority."""
         self.plain.add(first, end)
         if self.upcoming.seqs:
-            self.upcoming.added(DEFAULT_PRIORITY, NEVER_NS)
+            self.upcoming.added(DEFAULT_PRIORITY, NEVER_NS, first)
 
     def add_fresh(self, priority: int, seq: int, *, is_new: bool) -> None:
         """Add a message that is due since it was published: just now, or earlier."""
         self.lanes[priority].fresh.add(seq, seq + 1)
         self.special += priority != DEFAULT_PRIORITY
-        self.upcoming.added(priority, NEVER_NS if is_new else 0)
+        self.upcoming.added(priority, NEVER_NS if is_new else 0, seq)
 
     def add_delayed(self, seq: int, due_ns: int, priority: int) -> None:
         """Add a new message that is due later."""
@@ -181,12 +198,13 @@ class Waiting:
     def schedule(self, seq: int, delivery: Delivery, due_ns: int) -> None:
         """Add a message that has a Delivery: to its lane if it is due, else to the timetable."""
         delivery.due_ns = due_ns
-        self._oldest.add(seq)
+        if self._oldest.is_kept:
+            self._oldest.add(seq)
         if due_ns <= self._promoted_ns:
-            delivery.state = State.READY
+            delivery.state = _READY
             self._add_due(due_ns, seq, delivery.priority)
         else:
-            delivery.state = State.SCHEDULED
+            delivery.state = _SCHEDULED
             self.timetable.add(due_ns, seq)
             self.scheduled += 1
 
@@ -215,26 +233,30 @@ class Waiting:
     def _add_due(self, due_ns: int, seq: int, priority: int) -> None:
         self.lanes[priority].due.add(due_ns, seq)
         self.special += 1
-        self.upcoming.added(priority, due_ns)
+        if self.upcoming.seqs:
+            self.upcoming.added(priority, due_ns, seq)
 
     def take(self, seq: int, own_priority: int = DEFAULT_PRIORITY) -> tuple[int, int, bool] | None:
         """Remove a ready or scheduled message. It is looked for first in the lane of its priority.
 
         Return its priority, its due time, and whether it was never delayed; None if it is not here.
         """
-        if self.upcoming.seqs:
-            self.upcoming.taken(seq, seq + 1)
         delivery = self._deliveries.get(seq)
         if delivery is not None:
-            if delivery.state is not State.READY and delivery.state is not State.SCHEDULED:
-                return None
-            self._take_due(delivery.due_ns, delivery.priority, seq)
-            return delivery.priority, delivery.due_ns, False
+            is_taken = self.take_delivery(seq, delivery)
+            return (delivery.priority, delivery.due_ns, False) if is_taken else None
+        if self.upcoming.seqs:
+            self.upcoming.taken(seq, seq + 1)
         fresh = self.lanes[own_priority].fresh
         if fresh.first == seq:  # the usual case
             fresh.discard(seq, seq + 1)
             self.special -= own_priority != DEFAULT_PRIORITY
             return own_priority, 0, True
+        delay = self.delays.pop(seq)
+        if delay is not None:
+            due_ns, priority = delay
+            self._take_due(due_ns, priority, seq)
+            return priority, due_ns, False
         for priority, lane in enumerate(self.lanes):
             if lane.fresh.first == seq:
                 lane.fresh.discard(seq, seq + 1)
@@ -242,17 +264,25 @@ class Waiting:
                 return priority, 0, True
         if self.plain.discard(seq, seq + 1):
             return DEFAULT_PRIORITY, 0, True
-        delay = self.delays.pop(seq)
-        if delay is not None:
-            due_ns, priority = delay
-            self._take_due(due_ns, priority, seq)
-            return priority, due_ns, False
         if self.special:
             for priority, lane in enumerate(self.lanes):
                 if lane.fresh.discard(seq, seq + 1):
                     self.special -= 1
                     return priority, 0, True
         return None
+
+    def take_delivery(self, seq: int, delivery: Delivery) -> bool:
+        """Remove a message that has a Delivery. Return False if it is not ready or scheduled."""
+        if delivery.state is _READY:
+            if self.upcoming.seqs:
+                self.upcoming.taken(seq, seq + 1)
+            if self.lanes[delivery.priority].due.remove(delivery.due_ns, seq):
+                self.special -= 1
+                return True
+        elif delivery.state is not _SCHEDULED:
+            return False
+        self._take_due(delivery.due_ns, delivery.priority, seq)
+        return True
 
     def take_plain(self, first: int, end: int) -> None:
         """Remove a run of plain messages."""
@@ -326,18 +356,23 @@ class Waiting:
         lowest, until_ns = MAX_PRIORITY, NEVER_NS
         if len(lanes) > 1 and level_ns:
             aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)
-            for seq, priority in islice(aged, count):
-                seqs.append(seq)
-                lowest = min(lowest, priority)
-            until_ns = aged.until_ns
+            lowest, until_ns = aged.fill(seqs, count)
+        elif len(lanes) == 1:
+            lowest = lanes[0]
+            lane = self.lanes[lowest]
+            if lane.fresh.first is None:  # their due times are at hand
+                for since, seq in islice(lane.due, count):
+                    since_ns.append(since)
+                    seqs.append(seq)
+            else:
+                seqs += islice(lane.in_order(published_ns), count)
+                if lane.due:
+                    since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
         else:
             for lowest in reversed(lanes):
-                lane = self.lanes[lowest]
-                seqs += islice(lane.in_order(published_ns), count - len(seqs))
+                seqs += islice(self.lanes[lowest].in_order(published_ns), count - len(seqs))
                 if len(seqs) == count:
                     break
-            if len(lanes) == 1 and lane.due:
-                since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
         self.upcoming.fill(seqs, since_ns, lowest_priority=lowest, until_ns=until_ns)
 
     def _used_lanes(self) -> list[int]:
@@ -375,8 +410,7 @@ class Waiting:
 class _Aged:
     """Ready messages of several lanes, as (seq, priority), the next first.
 
-    A message that waited `level_ns` counts as one priority higher. `until_ns` is when one of those
-    that were compared rises by a level: the order may change then.
+    A message that waited `level_ns` counts as one priority higher.
     """
 
     def __init__(
@@ -388,7 +422,7 @@ class _Aged:
         now_ns: int,
         level_ns: int,
     ) -> None:
-        self.until_ns = NEVER_NS
+        self._until_ns = NEVER_NS
         self._waiting, self._due_ns = waiting, due_ns
         self._now_ns, self._level_ns = now_ns, level_ns
         self._heads: list[tuple[tuple[int, int, int], int, Iterator[int]]] = []
@@ -402,15 +436,36 @@ class _Aged:
             self._push_head(-negative, seqs)
             yield seq, -negative
 
+    def fill(self, found: list[int], count: int) -> tuple[int, int]:
+        """Append the next seqs. Return their lowest priority, and when the order may change."""
+        (_, _, negative), seq, seqs = self._heads[0]
+        run = [seq, *islice(seqs, count - 1)]
+        self._heads[0] = (self._heads[0][0], seq, chain(run[1:], seqs))
+        level = self._level(-negative, self._waiting.since_ns(run[-1], self._due_ns))
+        others = self._heads[1:]
+        if all(-head[0] < level for head, _, _ in others):
+            # All of one lane: its youngest goes before the oldest of every other lane.
+            found += run
+            rises = [head[1] + (level + head[2]) * self._level_ns for head, _, _ in others]
+            return -negative, min(rises)
+        lowest = MAX_PRIORITY
+        for seq, priority in islice(self, count):
+            found.append(seq)
+            lowest = min(lowest, priority)
+        return lowest, self._until_ns
+
+    def _level(self, priority: int, since_ns: int) -> int:
+        levels = max(self._now_ns - since_ns, 0) // self._level_ns
+        return min(priority + levels, MAX_PRIORITY)
+
     def _push_head(self, priority: int, seqs: Iterator[int]) -> None:
         seq = next(seqs, None)
         if seq is None:
             return
         since_ns, level_ns = self._waiting.since_ns(seq, self._due_ns), self._level_ns
-        levels = max(self._now_ns - since_ns, 0) // level_ns
-        if priority + levels < MAX_PRIORITY:
-            self.until_ns = min(self.until_ns, since_ns + (levels + 1) * level_ns)
-        level = min(priority + levels, MAX_PRIORITY)
+        level = self._level(priority, since_ns)
+        if level < MAX_PRIORITY:  # when it rises by a level, the order may change
+            self._until_ns = min(self._until_ns, since_ns + (level - priority + 1) * level_ns)
         heappush(self._heads, ((-level, since_ns, -priority), seq, seqs))
 
 
@@ -420,10 +475,11 @@ class _Oldest:
     Nothing is kept before the first call of `lowest`: only a queue that drops its oldest needs it.
     """
 
-    __slots__ = ("_heap",)
+    __slots__ = ("_heap", "is_kept")
 
     def __init__(self) -> None:
         self._heap: list[int] | None = None
+        self.is_kept = False
 
     def add(self, seq: int) -> None:
         if self._heap is not None:
@@ -434,7 +490,7 @@ class _Oldest:
         heap = self._heap
         if heap is None or len(heap) > 2 * len(deliveries) + _SPARE:
             heap = [seq for seq, one in deliveries.items() if one.state in WAITING_STATES]
-            self._heap = heap
+            self._heap, self.is_kept = heap, True
             heapify(heap)
         found: list[int] = []
         while heap and len(found) < count:
