@@ -29,8 +29,8 @@ _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
 _pack_lease = struct.Struct(format_of_one(EventType.LEASED)).pack  # without holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _new = tuple.__new__
-# Of leases of the usual length, latency is measured for two neighbours of 64 events: a lease and
-# its ack, whichever is even. Of other leases, it is measured each time.
+# Of plain messages with the usual lease, latency is measured for two neighbours of 64 events: a
+# lease and its ack, whichever is even. Of all others, it is measured each time.
 _NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
@@ -183,7 +183,7 @@ class FastPath:
                     priority = message[3]
                     group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
                 self._metrics.leased += 1
-                if is_special:
+                if not is_plain or is_special:
                     self._metrics.wait.add(now_ns - message.published_ns)
                 elif not event_seq & _NOT_MEASURED:
                     self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
@@ -225,11 +225,12 @@ class FastPath:
                 )
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
+                is_plain = seq not in group.deliveries
                 group.ack_one(seq)
                 self._metrics.acked += 1
-                if not event_seq & _NOT_MEASURED:
+                if not is_plain or not event_seq & _NOT_MEASURED:
                     worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
-                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR)
+                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
                 return True
