@@ -313,10 +313,11 @@ class Ledger:
     def syncs(self) -> "list[Callable[[], None]]":
         """Return the steps of `sync` as calls that may run in parallel threads.
 
-        A power cut in between may leave an event about a message that is missing. So it may with
-        any policy other than "always", and opening handles it.
+        In turn, they sync messages first. In parallel, a crash in between may leave an event about
+        a message that is missing. So it may with any policy other than "always", and opening
+        ignores such an event.
         """
-        needed = [log.sync for log in (self.events, self.messages) if log.needs_sync]
+        needed = [log.sync for log in (self.messages, self.events) if log.needs_sync]
         return needed or [self.sync]  # which raises if the ledger has stopped
 
     def _sync_logs(self) -> None:
