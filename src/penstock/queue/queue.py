@@ -42,7 +42,14 @@ from penstock.model import (
     new_message,
 )
 from penstock.operations import GetStats, Leased, Operation, Runs, Sync
-from penstock.queue.behaviours import Behaviours, as_new, half_time_ns, several, wait_ns_of
+from penstock.queue.behaviours import (
+    Behaviours,
+    as_list,
+    as_new,
+    half_time_ns,
+    several,
+    wait_ns_of,
+)
 from penstock.queue.binding import SUSPENDED, finish
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import (
@@ -327,6 +334,15 @@ class Queue(Embedded, AnyQueue):
             return published.id
         raise RuntimeError(SUSPENDED)
 
+    def _fast_enqueue_batch(self, messages: Iterable[Payload | NewMessage]) -> list[str]:
+        listed: Any = as_list(messages)
+        if not self.behaviours.all_plain(listed):
+            return finish(self._publish_payloads, listed)
+        ids = self.behaviours.publishing.publish_plain_batch(listed)
+        if self._commits:
+            self._ledger.commit()
+        return ids
+
     def _fast_lease(
         self,
         n: int = 1,
@@ -345,7 +361,12 @@ class Queue(Embedded, AnyQueue):
                 if self._commits:
                     self._ledger.commit()
                 return [leased]
-        return finish(self._lease, n, lease_s, wait_s, group, holder, stopper)
+        if wait_s is not NO_WAIT or stopper is not None:
+            return finish(self._lease, n, lease_s, wait_s, group, holder, stopper)
+        several_leased = self.behaviours.delivering.lease(n, lease_s, group, holder)
+        if self._commits:
+            self._ledger.commit()
+        return several_leased
 
     def _fast_dequeue(
         self, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
@@ -362,6 +383,16 @@ class Queue(Embedded, AnyQueue):
         taken = finish(self._take, 1, wait_s, group)
         return taken[0] if taken else None
 
+    def _fast_dequeue_batch(
+        self, n: int, wait_s: Duration = NO_WAIT, group: str = MAIN_GROUP_NAME
+    ) -> list[Message]:
+        if wait_s is not NO_WAIT:
+            return finish(self._take, n, wait_s, group)
+        taken = self.behaviours.delivering.take(n, group)
+        if self._commits:
+            self._ledger.commit()
+        return taken
+
     def _fast_ack(
         self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
     ) -> list[str]:
@@ -370,7 +401,10 @@ class Queue(Embedded, AnyQueue):
             if self._commits:
                 self._ledger.commit()
             return []
-        return finish(self._ack, leased, as_new(emit))
+        ids = self.behaviours.settling.ack(several(leased), as_new(emit))
+        if self._commits:
+            self._ledger.commit()
+        return ids
 
     # -- how it waits ------------------------------------------------------------------------------
 
