@@ -89,4 +89,11 @@ def import_compiled_or_source(package: str, directory: Path, *names: str) -> Non
             "penstock again; or unset PENSTOCK_HTTP."
         )
     if reason and compiled:
+        if wanted != "python":
+            logging.getLogger("penstock").warning(
+                "the compiled modules of %s are not used: %s. Install penstock again; "
+                "PENSTOCK_HTTP=python silences this",
+                package,
+                reason,
+            )
         sys.meta_path.insert(0, _SourceFinder(sources))

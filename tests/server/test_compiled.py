@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.compiled import import_compiled_or_source
 from penstock.errors import InvalidInput
 from penstock.server import COMPILED, connection, strict_json
 
@@ -117,3 +119,22 @@ def test_the_quick_check_is_sure_of_plain_bodies_only(body: bytes, sure: bool) -
     assert strict_json.is_strict(b'{"a": 1, "a": 1}') is False
     with pytest.raises(InvalidInput):
         strict_json.check_decoded(b'{"a": 1, "a": 1}')
+
+
+def test_compiled_modules_older_than_their_sources_are_not_used_and_this_is_logged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delenv("PENSTOCK_HTTP", raising=False)
+    (tmp_path / "one.py").write_text("")
+    compiled = tmp_path / f"one{EXTENSION_SUFFIXES[0]}"
+    compiled.write_bytes(b"")
+    import_compiled_or_source("package", tmp_path, "one")
+    assert caplog.messages == []
+    os.utime(compiled, (0, 0))
+    import_compiled_or_source("package", tmp_path, "one")
+    (text,) = caplog.messages
+    assert "of package are not used: they were edited after they were compiled" in text
+    spec = sys.meta_path[0].find_spec("package.one", None)
+    assert spec is not None
+    assert spec.origin == str(tmp_path / "one.py")
