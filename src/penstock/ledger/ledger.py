@@ -310,15 +310,22 @@ class Ledger:
         """Return when all earlier appends are on disk, whatever the policy."""
         self._group.wait()
 
-    def syncs(self) -> "list[Callable[[], None]]":
+    def syncs(self, *, together: bool = False) -> "list[Callable[[], None]]":
         """Return the steps of `sync` as calls that may run in parallel threads.
 
         In turn, they sync messages first. In parallel, a crash in between may leave an event about
         a message that is missing. So it may with any policy other than "always", and opening
-        ignores such an event.
+        ignores such an event. `together`: return one step, for files of which one sync makes all
+        durable.
         """
-        needed = [log.sync for log in (self.messages, self.events) if log.needs_sync]
-        return needed or [self.sync]  # which raises if the ledger has stopped
+        needed = [log for log in (self.messages, self.events) if log.needs_sync]
+        if together and len(needed) == 2:
+            return [self._flush_and_sync]
+        return [log.sync for log in needed] or [self.sync]  # raises if the ledger has stopped
+
+    def _flush_and_sync(self) -> None:
+        self.events.flush()  # first: the messages of these events are written by the sync
+        self._sync_logs()
 
     def _sync_logs(self) -> None:
         # Messages first: an event on disk should not refer to a message that is not.

@@ -265,6 +265,14 @@ class Log:
             self._check_writable()
         self._sync()
 
+    def flush(self) -> None:
+        """Write to the file what was appended, without a sync."""
+        with self._sync_lock, self._lock:
+            self._check_writable()
+            self._finish_or_stop()
+            if self._writer.tail is not None:
+                self._writer.flush()
+
     def _sync(self) -> None:
         with self._sync_lock:
             with self._lock:

@@ -408,7 +408,13 @@ class TailMaker:
     def _tail(self, fd: int, header: SegmentHeader, start: TailStart) -> Tail:
         files, max_entry_bytes = self._folder.files, self._settings.max_entry_bytes
         try:
-            tail = self._tail_type(files, fd, header, start, max_entry_bytes)
+            try:
+                tail: Tail = self._tail_type(files, fd, header, start, max_entry_bytes)
+            except OSError as error:
+                if error.errno != errno.ENODEV or self._tail_type is StagedTail:
+                    raise
+                self._tail_type = StagedTail  # these files have no mappings that can be written
+                tail = StagedTail(files, fd, header, start, max_entry_bytes)
         except BaseException:
             files.close(fd)
             raise

@@ -39,7 +39,6 @@ class DataDirectory:
     """The queues, namespaces, documents and locks of a directory, in one process."""
 
     def __init__(self, path: str, files: Files, clock: Clock, options: Options) -> None:
-        self._files = files
         self._clock = clock
         self._options = options
         self._layout = Layout(files, path)
@@ -95,13 +94,16 @@ class DataDirectory:
             self._background,
             on_ready=self._on_ready,
             on_queue=self._on_queue,
-            files=self._files,
             clock=self._clock,
             max_open=options.max_open,
             idle_close_s=options.idle_close_s,
         )
         self._is_started = True
-        await self.shelf.recover()
+        queues: list[QueueName] = []
+        for namespace in await asyncio.to_thread(self._layout.namespaces):
+            self.shelf.quotas.namespaces[namespace.name] = namespace
+            queues += await asyncio.to_thread(self._layout.queues, namespace.name)
+        await self.shelf.recover(queues)
         self._is_open = True
 
     async def close(self, listener: StoreListener | None) -> None:

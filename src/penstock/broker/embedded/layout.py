@@ -35,6 +35,8 @@ _LOCK_RETRY_S = 0.01
 class Layout:
     """The data directory. Every call may raise OSError; all are for a thread, not the loop."""
 
+    syncs_together = False
+
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self._root = Folder(
@@ -127,8 +129,13 @@ class Layout:
         ]
         return [queue for queue in found if is_made(self._queue_folder(queue))]
 
-    def path_of(self, queue: QueueName) -> str:
-        return self._queue_folder(queue).path
+    def enter(self, queue: QueueName) -> tuple[str, Files]:
+        """Return the directory of a queue, and the files that hold it."""
+        folder = self._queue_folder(queue)
+        return folder.path, folder.files
+
+    def leave(self, queue: QueueName, size_bytes: int) -> None:
+        """Do nothing: the LOCK of the data directory is kept."""
 
     def _queue_folder(self, queue: QueueName) -> Folder:
         return self._folder(queue.namespace).child(directory_of(queue.name))

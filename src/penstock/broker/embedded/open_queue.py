@@ -65,8 +65,11 @@ class OpenQueue:
         on_ready: Callable[[QueueName], None],
         repeats: Repeats,
         background: "Background",
+        *,
+        syncs_together: bool = False,
     ) -> None:
         self.name = name
+        self._syncs_together = syncs_together
         self.core = core
         self._behaviours = Behaviours(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
@@ -109,7 +112,7 @@ class OpenQueue:
     def syncs(self) -> list[Callable[[], None]]:
         """Return the syncs of both logs, for the commit loop."""
         self._syncing_upto = self.core.ledger.messages.next_seq
-        return self.core.ledger.syncs()
+        return self.core.ledger.syncs(together=self._syncs_together)
 
     @property
     def is_in_use(self) -> bool:

@@ -8,12 +8,11 @@ for each queue; other calls wait. They run to their end even if their caller is 
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
 
 from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import CommitLoop
-from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
 from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.settling import Repeats
@@ -47,30 +46,42 @@ class IdentityTaken(BrokerError):
     """Two queues have the same identity."""
 
 
+class QueueHome(Protocol):
+    """Where the queues of a shelf are kept. Every call is for a thread."""
+
+    syncs_together: bool  # one sync makes both logs of a queue durable
+
+    def enter(self, queue: QueueName) -> tuple[str, Files]:
+        """Return the path of a queue that is about to be opened, and the files that hold it."""
+
+    def leave(self, queue: QueueName, size_bytes: int) -> None:
+        """Note that a queue was closed."""
+
+    def delete_queue(self, queue: QueueName) -> None: ...
+
+
 class Shelf:
-    """The queues of a data directory."""
+    """The queues of a store, those that are open in this process and the others."""
 
     def __init__(
         self,
-        layout: Layout,
+        home: QueueHome,
         commits: CommitLoop,
         timer: Timer[QueueName],
         background: Background,
         *,
         on_ready: Callable[[QueueName], None],
         on_queue: Callable[[QueueName, int | None], None],
-        files: Files,
         clock: Clock,
         max_open: int,
         idle_close_s: float,
     ) -> None:
-        self._layout = layout
+        self._home = home
         self._commits = commits
         self._timer = timer
         self._background = background
         self._on_ready = on_ready
         self._on_queue = on_queue  # gets the identity of a new queue, None for a deleted one
-        self._files = files
         self._clock = clock
         self._max_open = max_open
         self._idle_close_s = idle_close_s
@@ -89,15 +100,13 @@ class Shelf:
 
     # -- life --------------------------------------------------------------------------------------
 
-    async def recover(self) -> None:
-        """Find every queue and open it once, to recover from a crash before the first call.
+    async def recover(self, queues: Iterable[QueueName]) -> None:
+        """Open every queue once, to recover from a crash before the first call.
 
         A queue that cannot be opened is logged. Only its own calls are refused.
         """
-        for namespace in await asyncio.to_thread(self._layout.namespaces):
-            self.quotas.namespaces[namespace.name] = namespace
-            for queue in await asyncio.to_thread(self._layout.queues, namespace.name):
-                self._bytes[queue] = 0
+        for queue in queues:
+            self._bytes[queue] = 0
         turn = asyncio.Semaphore(_RECOVERIES)
 
         async def recover(queue: QueueName) -> None:
@@ -110,7 +119,7 @@ class Shelf:
                 await self._background.run(self._close_some())
 
         await asyncio.gather(*(recover(queue) for queue in list(self._bytes)))
-        self._tidy_later()
+        self.close_idle_later()
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -162,6 +171,28 @@ class Shelf:
             for queue, size in self._bytes.items()
             if queue.namespace == namespace
         }
+
+    def __contains__(self, queue: QueueName) -> bool:
+        return queue in self._bytes
+
+    def add(self, queue: QueueName, size_bytes: int) -> None:
+        """Note a queue that is not open here, or what it holds."""
+        if queue not in self._open:
+            self._bytes[queue] = size_bytes
+            self.quotas.set_size(queue, size_bytes)
+
+    def open_sizes(self) -> dict[QueueName, int]:
+        """Return the sizes of the open queues, in bytes."""
+        return {queue: found.bytes() for queue, found in self._open.items()}
+
+    async def forget(self, queue: QueueName) -> None:
+        """Close and forget a queue that was deleted elsewhere."""
+        await self._background.run(self._forget_in_turn(queue))
+
+    async def _forget_in_turn(self, queue: QueueName) -> None:
+        async with self._turn(queue):
+            if queue in self._bytes:
+                await self._forget(queue)
 
     def stats_of_closed(self, queue: QueueName) -> Stats | None:
         """Return the counts of a closed queue; None if it is open or was never opened."""
@@ -224,7 +255,7 @@ class Shelf:
                     self._make_room_later()
                     return made.info
                 except IdentityTaken:  # random, 1 in 2^32 for each queue: draw another
-                    await asyncio.to_thread(self._layout.delete_queue, queue)
+                    await asyncio.to_thread(self._home.delete_queue, queue)
 
     def change(self, queue: QueueName, settings: Mapping[str, Any]) -> Future[QueueInfo]:
         """Change settings by reopening the queue: they are read when it is opened."""
@@ -249,7 +280,7 @@ class Shelf:
             if if_empty:
                 await self._check_empty(queue)
             await self._forget(queue)
-            await asyncio.to_thread(self._layout.delete_queue, queue)
+            await asyncio.to_thread(self._home.delete_queue, queue)
         self._turns.pop(queue, None)
 
     async def _check_empty(self, queue: QueueName) -> None:
@@ -283,7 +314,7 @@ class Shelf:
         core = await asyncio.to_thread(self._open_core, queue, settings)
         owner = self._by_identity.get(core.identity)
         if owner not in (None, queue):
-            await asyncio.to_thread(core.close)
+            await asyncio.to_thread(self._close_core, queue, core)
             raise IdentityTaken(
                 f"queue {queue} has the identity of {owner}, as after copying its directory: "
                 f"receipts of one would settle messages of the other. Move one of them out of the "
@@ -297,6 +328,7 @@ class Shelf:
             self._on_ready,
             self._repeats,
             self._background,
+            syncs_together=self._home.syncs_together,
         )
         for _ in range(self._watchers.get(queue, 0)):
             found.watch()
@@ -313,15 +345,20 @@ class Shelf:
         return found
 
     def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:
-        return open_core(
-            self._layout.path_of(queue),
-            settings,
-            files=self._files,
-            clock=self._clock,
-            on_dirty=lambda: self._written(queue),
-            if_unstored=_IF_SETTINGS_WERE_LOST,
-            own_timer=False,
-        )
+        path, files = self._home.enter(queue)
+        try:
+            return open_core(
+                path,
+                settings,
+                files=files,
+                clock=self._clock,
+                on_dirty=lambda: self._written(queue),
+                if_unstored=_IF_SETTINGS_WERE_LOST,
+                own_timer=False,
+            )
+        except BaseException:
+            self._home.leave(queue, self._bytes.get(queue, 0))
+            raise
 
     def _written(self, queue: QueueName) -> None:
         """Plan a sync of a write that no call waits for. Called from any thread."""
@@ -356,22 +393,35 @@ class Shelf:
                 await found.finished()
                 self._closed[queue] = found.last_stats()
                 self._bytes[queue] = found.bytes()
-            finally:
-                await asyncio.to_thread(found.core.close)  # release the files in any case
+            finally:  # release the files in any case
+                await asyncio.to_thread(self._close_core, queue, found.core)
             self._bytes[queue] = found.bytes()  # closing writes a little
             self.quotas.set_size(queue, self._bytes[queue])
         except LedgerError as error:
             self._closed.pop(queue, None)
             log.error("closing queue %s failed: %s", queue, error)
 
+    def _close_core(self, queue: QueueName, core: QueueCore) -> None:
+        try:
+            core.close()
+        finally:
+            ledger = core.ledger
+            size_bytes = ledger.messages.size_bytes() + ledger.events.size_bytes()
+            self._home.leave(queue, size_bytes)
+
+    async def discard(self, queue: QueueName) -> None:
+        """Close a queue, also one that takes no more writes: the next call opens it anew."""
+        await self._background.run(self._close(queue))
+
     # -- keeping few open --------------------------------------------------------------------------
 
-    def _tidy_later(self) -> None:
+    def close_idle_later(self) -> None:
+        """Close queues that are not in use, now and then, from now on."""
         self._tidying = self._loop.call_later(self._idle_close_s / 4, self._tidy)
 
     def _tidy(self) -> None:
         self._background.run(self._close_idle())
-        self._tidy_later()
+        self.close_idle_later()
 
     async def _close_idle(self) -> None:
         limit = self._loop.time() - self._idle_close_s
