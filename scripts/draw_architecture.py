@@ -28,6 +28,7 @@ PURPOSES = {
     "client": "a broker's queues over HTTP",
     "broker": "many queues: keys, quotas, long polls, webhooks",
     "units": "durations and sizes with units",
+    "postgres": "publish in a transaction",
     "queue": "leases, retries, priorities, order",
     "ledger": "logs on disk: recovery, commit, compaction",
     "codec": "one entry to bytes and back",

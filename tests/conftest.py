@@ -1,9 +1,13 @@
-"""What every test shares: the hypothesis profiles and the meaning of the `root` marker."""
+"""What every test shares: the hypothesis profiles, the `root` marker, and a PostgreSQL server."""
 
 import os
+from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 from hypothesis import settings
+
+from tests.harness.postgres_server import PostgresServer
 
 # The default profile is the same run every time, on every machine; the long one goes looking.
 settings.register_profile(
@@ -22,3 +26,22 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("root") is not None:
             item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """A PostgreSQL server for the tests of this process, started when first needed."""
+    server = PostgresServer()
+    try:
+        yield server.create().start()
+    finally:
+        server.remove()
+
+
+_schemas = count(1)
+
+
+@pytest.fixture
+def new_schema() -> Callable[[], str]:
+    """Names of schemas that no other test uses."""
+    return lambda: f"penstock_{next(_schemas)}"

@@ -3,14 +3,17 @@
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from penstock.broker import Broker, BrokerSettings, EmbeddedStore
+from penstock.broker.postgres import ClusterOptions, PostgresStore
+from penstock.broker.store import Store
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.distant_store import DistantStore
+from tests.harness.postgres_server import PostgresServer
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
@@ -28,7 +31,7 @@ def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> bool | None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "open_broker" in metafunc.fixturenames:
         on_disk = getattr(metafunc.module, "ON_DISK", False)
-        stores = ["embedded"] if on_disk else ["embedded", "memory", "distant"]
+        stores = ["embedded"] if on_disk else ["embedded", "memory", "distant", "postgres"]
         if hasattr(metafunc.function, "in_this_process"):
             stores.remove("distant")
         metafunc.parametrize("open_broker", stores, indirect=True)
@@ -43,8 +46,37 @@ def in_this_process(test: _T) -> _T:
 @pytest.fixture
 def open_broker(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock) -> OpenBroker:
     """`async with open_broker(setting=…) as broker`, again and again on the same data."""
-    in_memory = None if request.param == "embedded" else MemoryFiles()
+    in_memory = None if request.param in ("embedded", "postgres") else MemoryFiles()
     path = "/data" if in_memory else str(tmp_path / "data")
+    if request.param == "postgres":
+        server: PostgresServer = request.getfixturevalue("postgres_server")
+        options = ClusterOptions(
+            schema=request.getfixturevalue("new_schema")(),
+            beat_s=1e9,
+            outbox_s=1e9,
+            locks_clock=clock,
+            cache=str(tmp_path),
+        )
+
+    def make_store(max_open: int, idle_close_s: float, files: Files | None) -> Store:
+        if request.param == "postgres":
+            return PostgresStore(
+                server.url,
+                options,
+                clock=clock,
+                max_open=max_open,
+                idle_close_s=idle_close_s,
+                sync_threads=LoopThreads,
+            )
+        store = EmbeddedStore(
+            path,
+            clock=clock,
+            max_open=max_open,
+            idle_close_s=idle_close_s,
+            files=files or in_memory,
+            sync_threads=LoopThreads,
+        )
+        return cast(Store, DistantStore(store)) if request.param == "distant" else store
 
     @asynccontextmanager
     async def opened(
@@ -55,16 +87,8 @@ def open_broker(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock
         **settings: Any,
     ) -> AsyncIterator[Broker]:
         settings.setdefault("max_wait_s", 3600)
-        store = EmbeddedStore(
-            path,
-            clock=clock,
-            max_open=max_open,
-            idle_close_s=idle_close_s,
-            files=files or in_memory,
-            sync_threads=LoopThreads,
-        )
-        used: Any = DistantStore(store) if request.param == "distant" else store
-        broker = Broker(used, BrokerSettings(**settings), clock=clock)
+        store = make_store(max_open, idle_close_s, files)
+        broker = Broker(store, BrokerSettings(**settings), clock=clock)
         await broker.start()
         try:
             yield broker

@@ -1,17 +1,20 @@
 """The suite that every store must pass. To add a store: a way to make it, in `MAKERS`."""
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from penstock.broker.embedded import EmbeddedStore
+from penstock.broker.postgres import ClusterOptions, PostgresStore
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, QueueIdentities, Store
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
+from tests.harness.postgres_server import PostgresServer
 from tests.harness.virtual_loop import LoopClock, LoopThreads
 from tests.harness.virtual_tests import clock, run_coroutine_test
 
@@ -23,9 +26,10 @@ class Stores(NamedTuple):
 
     first: Callable[[], Store]  # after the one before was closed
     another: Callable[[Any], Store]  # beside one that is open, for another broker
+    look: Callable[[Any], Awaitable[None]] | None = None  # have a store look for changes at once
 
 
-def _embedded(path: Path, clock: LoopClock) -> Stores:
+def _embedded(path: Path, clock: LoopClock, request: pytest.FixtureRequest) -> Stores:
     data = str(path / "data")
     return Stores(
         lambda: EmbeddedStore(data, clock=clock, sync_threads=LoopThreads),
@@ -33,7 +37,24 @@ def _embedded(path: Path, clock: LoopClock) -> Stores:
     )
 
 
-def _memory(path: Path, clock: LoopClock) -> Stores:
+def _postgres(path: Path, clock: LoopClock, request: pytest.FixtureRequest) -> Stores:
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    # No beats: they would be many, and on a virtual clock at no particular time.
+    options = ClusterOptions(
+        schema=request.getfixturevalue("new_schema")(),
+        beat_s=1e9,
+        outbox_s=1e9,
+        locks_clock=clock,
+        cache=str(path),
+    )
+
+    def make() -> PostgresStore:
+        return PostgresStore(server.url, options, clock=clock, sync_threads=LoopThreads)
+
+    return Stores(make, lambda _: make(), PostgresStore.refresh)
+
+
+def _memory(path: Path, clock: LoopClock, request: pytest.FixtureRequest) -> Stores:
     files = MemoryFiles()  # outlives the store, as a directory does
     return Stores(
         lambda: EmbeddedStore("/data", files=files, clock=clock, sync_threads=LoopThreads),
@@ -41,7 +62,11 @@ def _memory(path: Path, clock: LoopClock) -> Stores:
     )
 
 
-MAKERS: dict[str, Callable[[Path, LoopClock], Stores]] = {"embedded": _embedded, "memory": _memory}
+MAKERS: dict[str, Callable[[Path, LoopClock, pytest.FixtureRequest], Stores]] = {
+    "embedded": _embedded,
+    "memory": _memory,
+    "postgres": _postgres,
+}
 ORDERS = QueueName("shop", "orders")
 
 
@@ -87,6 +112,7 @@ class StoreLife:
         self._stores = stores
         self.clock = clock
         self.heard = Heard()
+        self._others: list[Store] = []
 
     @property
     def ready(self) -> list[QueueName]:
@@ -105,7 +131,15 @@ class StoreLife:
         """Return the store of a second broker, opened beside the first."""
         store, heard = self._stores.another(self.store), Heard()
         await store.open(heard)
+        self._others.append(store)
         return store, heard
+
+    async def told(self) -> None:
+        """Let the notices of other brokers arrive."""
+        await asyncio.sleep(0.1)
+        if self._stores.look is not None:
+            for store in [self.store, *self._others]:
+                await self._stores.look(store)
 
     async def reopen(self) -> Store:
         await self.store.close()
@@ -123,4 +157,4 @@ class StoreLife:
 
 @pytest.fixture(params=list(MAKERS))
 def life(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock) -> StoreLife:
-    return StoreLife(MAKERS[request.param](tmp_path, clock), clock)
+    return StoreLife(MAKERS[request.param](tmp_path, clock, request), clock)

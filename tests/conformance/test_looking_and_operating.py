@@ -196,6 +196,7 @@ async def test_sync_is_done_in_every_policy_and_needs_the_queue(life: StoreLife)
     await store.run(ORDERS, Sync())
     with pytest.raises(NoSuchQueue):
         await store.run(QueueName("shop", "none"), Sync())
+    await store.close()
 
 
 async def test_compaction_gives_back_what_is_done_with(life: StoreLife) -> None:
@@ -233,6 +234,7 @@ async def test_what_is_ready_parked_or_leased_is_cancelled_and_the_rest_stays(
     assert (found.ready, found.parked, found.scheduled, found.cancelled) == (0, 0, 1, 5)
     assert found.dead + found.leased == 2
     assert await store.settle(ORDERS, [Settlement("ack", dead.receipt)])
+    await store.close()
 
 
 async def test_a_queue_is_deleted_only_if_it_is_empty_where_that_is_asked(life: StoreLife) -> None:
@@ -246,3 +248,4 @@ async def test_a_queue_is_deleted_only_if_it_is_empty_where_that_is_asked(life: 
     await store.settle(ORDERS, [Settlement("ack", leased.receipt)])
     await store.delete(ORDERS, if_empty=True)
     assert ORDERS not in life.heard.queues
+    await store.close()

@@ -12,28 +12,23 @@ SETTINGS = BrokerSettings().queue_settings()
 LOANS = QueueName("bank", "loans")
 
 
-async def told() -> None:
-    """Let the notices of the other broker arrive."""
-    await asyncio.sleep(0.1)
-
-
 async def test_both_know_the_same_catalogue_and_are_told_of_each_change(life: StoreLife) -> None:
     first = await life.open()
     second, heard = await life.open_another()
     assert (heard.namespaces, heard.queues) == (life.heard.namespaces, life.heard.queues)
     made = await second.create(LOANS, SETTINGS)
     assert heard.queues[LOANS] == made.identity  # its own change: told before the answer
-    await told()
+    await life.told()
     assert life.heard.queues[LOANS] == made.identity
     changed = heard.namespaces["bank"]._replace(max_queues=7)
     assert await first.replace_namespace(heard.namespaces["bank"], changed)
-    await told()
+    await life.told()
     assert heard.namespaces["bank"] == changed
     await first.delete(LOANS)
-    await told()
+    await life.told()
     assert LOANS not in heard.queues
     await first.delete_namespace("bank", force=False)
-    await told()
+    await life.told()
     assert heard.namespaces == life.heard.namespaces == {"shop": NamespaceInfo("shop", 1, {})}
     await second.close()
     await first.close()
@@ -68,7 +63,7 @@ async def test_a_publish_through_one_wakes_those_who_wait_at_the_other(life: Sto
     second, heard = await life.open_another()
     second.watch(ORDERS)
     await first.publish(ORDERS, [b"news"])
-    await told()
+    await life.told()
     assert ORDERS in heard.ready
     second.unwatch(ORDERS)
     await second.close()
@@ -80,11 +75,11 @@ async def test_documents_are_compared_and_set_between_brokers(life: StoreLife) -
     second, heard = await life.open_another()
     assert await first.replace_document("keys", None, b"one")
     assert not await second.replace_document("keys", None, b"late")
-    await told()
+    await life.told()
     assert heard.documents == life.heard.documents == ["keys"]
     assert await second.replace_document("keys", b"one", b"two")
     assert await first.load_document("keys") == b"two"
-    await told()
+    await life.told()
     assert heard.documents == life.heard.documents == ["keys", "keys"]
     await second.close()
     await first.close()

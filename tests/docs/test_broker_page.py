@@ -25,6 +25,8 @@ def test_default_matches_the_code(name: str) -> None:
     default, stated = getattr(BrokerSettings(), name), SETTINGS[name]["default"]
     if isinstance(default, bool):
         assert stated == str(default).lower()
+    elif isinstance(default, str):
+        assert stated == (f"`{default}`" if default else "none")
     else:
         assert quantity(stated) == default
 

@@ -8,10 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from penstock.broker.postgres.database import Database
+from penstock.broker.postgres.files import PostgresFiles
+from penstock.broker.postgres.schema import migrate
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.faults import FaultyFiles
 from tests.harness.journal import RecordedFiles
+from tests.harness.postgres_server import PostgresServer, new_queue
 
 
 @dataclass
@@ -47,13 +51,35 @@ MAKERS: dict[str, Callable[[], Files]] = {
 }
 
 
-@pytest.fixture(params=MAKERS)
+@pytest.fixture(params=[*MAKERS, "postgres"])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
-    files = MAKERS[request.param]()
-    if "os" in request.param:
+    if request.param == "postgres":
+        return Place(postgres_files(request, str(tmp_path)), str(tmp_path))
+    return make_place(request.param, tmp_path)
+
+
+@pytest.fixture(params=MAKERS)
+def mappable(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    """Return files that can be mapped to be written."""
+    return make_place(request.param, tmp_path)
+
+
+def make_place(name: str, tmp_path: Path) -> Place:
+    files = MAKERS[name]()
+    if "os" in name:
         return Place(files, str(tmp_path))
     files.make_directory("/queue")
     return Place(files, "/queue")
+
+
+def postgres_files(request: pytest.FixtureRequest, path: str) -> PostgresFiles:
+    """Return the files of a new queue in a database, with their cache at a path."""
+    server: PostgresServer = request.getfixturevalue("postgres_server")
+    database = Database(server.url, schema=request.getfixturevalue("new_schema")())
+    request.addfinalizer(database.close)
+    migrate(database)
+    queue = new_queue(database)
+    return PostgresFiles(database, queue, 1, path)
 
 
 def refuses(number: int) -> "pytest.RaisesExc[OSError]":
@@ -173,16 +199,16 @@ def test_truncate_cuts_and_extends_with_zeros(place: Place) -> None:
     assert place.content("a") == b"abc\0\0z"
 
 
-def test_start_writing_changes_nothing_that_can_be_seen(place: Place) -> None:
-    fd = place.make("a", b"abcdef")
-    mapping = place.files.map(fd, 6, writable=True)
+def test_start_writing_changes_nothing_that_can_be_seen(mappable: Place) -> None:
+    fd = mappable.make("a", b"abcdef")
+    mapping = mappable.files.map(fd, 6, writable=True)
     mapping.view[1:3] = b"XY"
-    place.files.start_writing(fd, 0, 6)
-    assert place.content("a") == b"aXYdef"
+    mappable.files.start_writing(fd, 0, 6)
+    assert mappable.content("a") == b"aXYdef"
     assert bytes(mapping.view) == b"aXYdef"
-    place.files.close(fd)
+    mappable.files.close(fd)
     with refuses(errno.EBADF):
-        place.files.start_writing(fd, 0, 6)
+        mappable.files.start_writing(fd, 0, 6)
 
 
 @pytest.mark.parametrize("offset", [0, 3, 4095, 4096, 5000, 9000, 10_000])
@@ -200,23 +226,23 @@ def test_write_again_changes_nothing(place: Place, offset: int) -> None:
 # -- mappings --------------------------------------------------------------------------------------
 
 
-def test_a_writable_mapping_is_the_file(place: Place) -> None:
-    fd = place.make("a", bytes(8192))
-    mapping = place.files.map(fd, 8192, writable=True)
+def test_a_writable_mapping_is_the_file(mappable: Place) -> None:
+    fd = mappable.make("a", bytes(8192))
+    mapping = mappable.files.map(fd, 8192, writable=True)
     mapping.view[4094:4098] = b"abcd"
-    assert place.files.pread(fd, 6, 4093) == b"\0abcd\0"
-    place.files.pwrite(fd, b"XY", 4095)
+    assert mappable.files.pread(fd, 6, 4093) == b"\0abcd\0"
+    mappable.files.pwrite(fd, b"XY", 4095)
     assert bytes(mapping.view[4094:4098]) == b"aXYd"
-    assert place.content("a")[4094:4098] == b"aXYd"
+    assert mappable.content("a")[4094:4098] == b"aXYd"
 
 
-def test_mappings_of_one_file_agree_also_after_it_was_closed(place: Place) -> None:
-    fd = place.make("a", b"." * 100)
-    writer = place.files.map(fd, 100, writable=True)
-    other = place.files.open(place.file("a"), "read")
-    reader = place.files.map(other, 50, writable=False)
-    place.files.close(fd)
-    place.files.close(other)
+def test_mappings_of_one_file_agree_also_after_it_was_closed(mappable: Place) -> None:
+    fd = mappable.make("a", b"." * 100)
+    writer = mappable.files.map(fd, 100, writable=True)
+    other = mappable.files.open(mappable.file("a"), "read")
+    reader = mappable.files.map(other, 50, writable=False)
+    mappable.files.close(fd)
+    mappable.files.close(other)
     writer.view[10:13] = b"new"
     assert bytes(reader.view[9:14]) == b".new."
     assert len(reader.view) == 50
@@ -229,16 +255,16 @@ def test_a_reading_mapping_cannot_be_written(place: Place) -> None:
         mapping.view[0] = 1
 
 
-def test_a_file_grows_under_its_mapping_and_is_mapped_again(place: Place) -> None:
-    fd = place.make("a", bytes(4096))
-    small = place.files.map(fd, 4096, writable=True)
-    place.files.pwrite(fd, bytes(8192), 4096)
-    large = place.files.map(fd, 12288, writable=True)
+def test_a_file_grows_under_its_mapping_and_is_mapped_again(mappable: Place) -> None:
+    fd = mappable.make("a", bytes(4096))
+    small = mappable.files.map(fd, 4096, writable=True)
+    mappable.files.pwrite(fd, bytes(8192), 4096)
+    large = mappable.files.map(fd, 12288, writable=True)
     small.view[:5] = b"small"
     large.view[12283:] = b"large"
     assert bytes(large.view[:5]) == b"small"
     large.view[:5] = b"SMALL"
-    assert place.content("a") == b"SMALL" + bytes(12278) + b"large"
+    assert mappable.content("a") == b"SMALL" + bytes(12278) + b"large"
 
 
 def test_no_more_is_mapped_than_there_is(place: Place) -> None:
@@ -254,12 +280,12 @@ def test_a_handle_for_reading_gives_no_writable_mapping(place: Place) -> None:
         place.files.map(fd, 3, writable=True)
 
 
-def test_a_view_that_someone_holds_outlives_its_mapping(place: Place) -> None:
-    fd = place.make("a", b"abcdef")
-    mapping = place.files.map(fd, 6, writable=True)
+def test_a_view_that_someone_holds_outlives_its_mapping(mappable: Place) -> None:
+    fd = mappable.make("a", b"abcdef")
+    mapping = mappable.files.map(fd, 6, writable=True)
     held = mapping.view[2:4]
     del mapping
-    place.files.close(fd)
+    mappable.files.close(fd)
     assert bytes(held) == b"cd"
 
 
@@ -349,16 +375,16 @@ def test_rename_refuses_what_does_not_fit(place: Place) -> None:
     assert place.files.names(place.path) == ["a", "d", "full"]
 
 
-def test_an_unlinked_file_lives_on_in_its_handles_and_mappings(place: Place) -> None:
-    fd = place.make("a", b"abc")
-    mapping = place.files.map(fd, 3, writable=True)
-    place.files.unlink(place.file("a"))
-    assert not place.files.exists(place.file("a"))
-    assert place.files.pwrite(fd, b"X", 0) == 1
+def test_an_unlinked_file_lives_on_in_its_handles_and_mappings(mappable: Place) -> None:
+    fd = mappable.make("a", b"abc")
+    mapping = mappable.files.map(fd, 3, writable=True)
+    mappable.files.unlink(mappable.file("a"))
+    assert not mappable.files.exists(mappable.file("a"))
+    assert mappable.files.pwrite(fd, b"X", 0) == 1
     assert bytes(mapping.view) == b"Xbc"
-    again = place.make("a", b"other")
-    assert place.files.pread(fd, 9, 0) == b"Xbc"
-    assert place.files.pread(again, 9, 0) == b"other"
+    again = mappable.make("a", b"other")
+    assert mappable.files.pread(fd, 9, 0) == b"Xbc"
+    assert mappable.files.pread(again, 9, 0) == b"other"
 
 
 def test_unlink_needs_a_file(place: Place) -> None:
@@ -462,3 +488,13 @@ def test_a_random_identity_has_32_bits_and_is_another_in_another_place(place: Pl
     assert 0 <= identity < 1 << 32
     place.make("a")
     assert place.files.random_identity() != identity
+
+
+def test_files_in_a_database_have_no_mapping_that_can_be_written(
+    request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    place = Place(postgres_files(request, str(tmp_path)), str(tmp_path))
+    fd = place.make("a", b"abc")
+    with refuses(errno.ENODEV):
+        place.files.map(fd, 3, writable=True)
+    assert bytes(place.files.map(fd, 3, writable=False).view) == b"abc"

@@ -1,28 +1,52 @@
 """A server of one's own: in a thread, on a free port, with its data in a directory of the test."""
 
 import asyncio
+import atexit
 import os
 import threading
+import zlib
 from collections.abc import Callable, Coroutine
-from functools import partial
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import psycopg
 import uvloop
 
-from penstock.broker import BrokerSettings
+from penstock.broker import BrokerSettings, Store
 from penstock.broker.stores import KeyAdmin, open_store
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.server.configuration import Configuration
 from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
+from tests.harness.postgres_server import PostgresServer
 from tests.server.wire import Wire
 
 _T = TypeVar("_T")
 _PATIENCE_S = 30
 _memory: dict[Path, MemoryFiles] = {}
+
+
+@cache
+def _database_server() -> PostgresServer:
+    """Return a PostgreSQL server that runs as long as this process."""
+    server = PostgresServer()
+    atexit.register(server.remove)
+    return server.create().start()
+
+
+@cache
+def location_of(data: Path) -> str:
+    """Return the location of a store for a path: itself, or a database if the run asks for it."""
+    if os.environ.get("PENSTOCK_TEST_STORE") != "postgres":
+        return str(data)
+    server = _database_server()
+    name = f"data_{zlib.crc32(str(data).encode())}"
+    with psycopg.connect(server.url, autocommit=True) as connection:
+        connection.execute(f"create database {name}")
+    return server.url.replace("/postgres", f"/{name}")
 
 
 class RunningServer:
@@ -78,6 +102,14 @@ class RunningServer:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(self._life())
 
+    def _open_store(self, location: str, settings: BrokerSettings, **options: Any) -> Store:
+        return open_store(self.location, settings, files=self._files(), **options)
+
+    @property
+    def location(self) -> str:
+        """Return where the store is: a directory, or a database that stands for it."""
+        return location_of(self.data)
+
     def _files(self) -> Files | None:
         """Return files in memory if the run asks for them. A path stands for the same files, so
         that a second server of a test finds what the first has stored."""
@@ -94,9 +126,7 @@ class RunningServer:
         self._loop = asyncio.get_running_loop()
         self._stopping = asyncio.Event()
         try:
-            self.server = Server(
-                self._configuration, open_store=partial(open_store, files=self._files())
-            )
+            self.server = Server(self._configuration, open_store=self._open_store)
             await self.server.start()
             try:
                 await self.server.ready()
@@ -132,7 +162,7 @@ class RunningServer:
 
     def new_key(self, *verbs: str, namespaces: list[str] | None = None) -> str:
         """A key that is good from now on."""
-        _, token = KeyAdmin(str(self.data)).create("test", verbs, namespaces)
+        _, token = KeyAdmin(self.location).create("test", verbs, namespaces)
         self.call(self.server.service.keys.load())
         return token
 

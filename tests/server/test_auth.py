@@ -39,7 +39,7 @@ class Keys:
         self.every = server.new_key(*Verb)
         self.elsewhere = server.new_key(*Verb, namespaces=["other"])
         self.revoked = server.new_key(*Verb)
-        KeyAdmin(str(server.data)).revoke(self.revoked.split("_")[1])
+        KeyAdmin(server.location).revoke(self.revoked.split("_")[1])
         server.call(server.server.service.keys.load())
         self.without = {verb: server.new_key(*(set(Verb) - {verb})) for verb in Verb}
         self.only = {verb: server.new_key(verb) for verb in Verb}
@@ -172,7 +172,7 @@ def test_a_key_made_while_the_server_runs_is_good_at_once(
     server: RunningServer, keys: Keys
 ) -> None:
     """A key that is not known is looked for."""
-    _, token = KeyAdmin(str(server.data)).create("new", ["publish"], None)
+    _, token = KeyAdmin(server.location).create("new", ["publish"], None)
     server.until(lambda: server.server.service.keys.age_s() > 0.2)
     with server.client(headers={"x-api-key": token}) as http:
         path = queue_path("new-key", "messages", namespace="shop")

@@ -20,7 +20,7 @@ from penstock.server.configuration import Configuration
 from penstock.server.listening import refuse_public_without_keys
 from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
-from tests.server.running import RunningServer, queue_path
+from tests.server.running import RunningServer, location_of, queue_path
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_keys_are_asked_for_from_the_first_moment(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with RunningServer(data):
         pass
-    KeyAdmin(str(data)).create("one", ["read"], None)
+    KeyAdmin(location_of(data)).create("one", ["read"], None)
     with RunningServer(data) as server, server.client() as http:
         assert http.get("/metrics").status_code == 401
         assert http.get("/readyz").status_code == 200
@@ -251,7 +251,7 @@ def test_reloading_changes_what_can_be_changed(running: RunningServer) -> None:
 def test_reloading_finds_new_keys(running: RunningServer) -> None:
     with running.client() as http:
         assert http.get("/metrics").status_code == 200
-        KeyAdmin(str(running.data)).create("one", ["read"], None)
+        KeyAdmin(running.location).create("one", ["read"], None)
         running.call(running.server.reload(Configuration(running.settings)))
         assert http.get("/metrics").status_code == 401
 

@@ -60,7 +60,7 @@ def test_a_revoked_key_in_a_repeated_request_is_refused(tmp_path: Path) -> None:
         for _ in range(2):
             wire.send(request)
             assert wire.answer().status == 201
-        KeyAdmin(str(server.data)).revoke(token.split("_")[1])
+        KeyAdmin(server.location).revoke(token.split("_")[1])
         server.call(server.server.service.keys.load())
         wire.send(request)
         assert wire.answer().status == 401

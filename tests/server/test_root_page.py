@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from penstock.broker.stores import KeyAdmin
-from tests.server.running import RunningServer
+from tests.server.running import RunningServer, location_of
 from tests.server.wire import Wire
 
 
@@ -44,7 +44,7 @@ def test_every_place_it_names_is_there(running: RunningServer) -> None:
 
 
 def test_no_key_is_needed(tmp_path: Path) -> None:
-    KeyAdmin(str(tmp_path / "data")).create("test", ["read"], None)
+    KeyAdmin(location_of(tmp_path / "data")).create("test", ["read"], None)
     with RunningServer(tmp_path / "data") as server, server.client() as http:
         assert http.get("/").status_code == 200
         assert http.get("/metrics").status_code == 401

@@ -32,6 +32,13 @@ class BrokerSettings:
     webhook_concurrency: int = 8  # deliveries of one subscription at a time
     webhook_allow_private: bool = False  # also call private, loopback and link-local addresses
     webhook_log: int = 100  # deliveries kept for each subscription
+    # a store in PostgreSQL
+    postgres_schema: str = "penstock"
+    postgres_connections: int = 16  # at a time, of one broker
+    postgres_migrate: bool = True  # bring the schema up to date when the broker starts
+    cluster_host: str = ""  # where other brokers reach this one; "": as the database sees it
+    cluster_port: int = 0  # 0: any free one
+    cache_directory: str = ""  # of the files of open queues; "": that of temporary files
 
     def __post_init__(self) -> None:
         check_fields(self, _RANGES)
@@ -59,4 +66,6 @@ _RANGES: dict[str, tuple[float, float]] = {
     "webhook_timeout_s": (0.1, 300),
     "webhook_concurrency": (1, 1000),
     "webhook_log": (0, 100_000),
+    "postgres_connections": (2, 1000),
+    "cluster_port": (0, 65535),
 }

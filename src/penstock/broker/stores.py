@@ -1,6 +1,7 @@
-"""Choose a store by its location: a directory, or the memory of this process."""
+"""Choose a store by its location: a directory, a PostgreSQL database, or this process's memory."""
 
 import asyncio
+import re
 from collections.abc import Callable, Iterable
 
 from penstock.broker.embedded import EmbeddedStore
@@ -9,8 +10,11 @@ from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import Store
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
+from penstock.errors import InvalidInput
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
+
+_PASSWORD = re.compile(r"(?<=[^/]):[^@/]*(?=@)|(?<=[?&])password=[^&]*")
 
 
 def _unobserved(seconds: float, answers: int) -> None:
@@ -25,12 +29,15 @@ def open_store(
     clock: Clock | None = None,
     files: Files | None = None,
 ) -> Store:
-    """Return the store at a location: a directory, or `memory:`, which is lost with the process.
+    """Return the store at a location: a directory, the URL of a PostgreSQL database, or `memory:`,
+    which is lost with the process.
 
     Nothing is read or written before `claim` or `open`, except for documents. `files` is the file
     system that holds a directory, if it is not the operating system's.
     """
     settings = settings or BrokerSettings()
+    if is_database_url(location):
+        return _postgres_store(location, settings, observe_commit, clock)
     if location == MEMORY:
         location, files = f"/{MEMORY}", files or MemoryFiles()
     return EmbeddedStore(
@@ -40,6 +47,51 @@ def open_store(
         observe_commit=observe_commit,
         files=files,
         clock=clock or SystemClock(),
+    )
+
+
+def is_database_url(location: str) -> bool:
+    """Return whether a location is a PostgreSQL database."""
+    return location.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(location: str) -> str:
+    """Return a location to be shown: the URL of a database without its password.
+
+    >>> without_password("postgresql://ann:secret@db1,db2/shop"), without_password("./data")
+    ('postgresql://ann@db1,db2/shop', './data')
+    """
+    return _PASSWORD.sub("", location) if is_database_url(location) else location
+
+
+def _postgres_store(
+    url: str,
+    settings: BrokerSettings,
+    observe_commit: Callable[[float, int], None],
+    clock: Clock | None,
+) -> Store:
+    try:
+        from penstock.broker.postgres import ClusterOptions, PostgresStore
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"a store in PostgreSQL needs {error.name}: pip install 'penstock[postgres]'"
+        ) from None
+    options = ClusterOptions(
+        schema=settings.postgres_schema,
+        max_connections=settings.postgres_connections,
+        host=settings.cluster_host,
+        port=settings.cluster_port,
+        cache=settings.cache_directory or None,
+        migrate=settings.postgres_migrate,
+        queue_defaults={"sync": "always", **settings.queues},
+    )
+    return PostgresStore(
+        url,
+        options,
+        max_open=settings.max_open_queues,
+        idle_close_s=settings.idle_close_s,
+        observe_commit=observe_commit,
+        clock=clock,
     )
 
 

@@ -13,6 +13,7 @@ from penstock.cli import admin, dead_letters, files, look, messages, operate
 from penstock.cli.bench import bench
 from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
+from penstock.cli.migrate import migrate
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
@@ -61,7 +62,9 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(operate.pause, operate.resume, operate.purge, operate.groups_app, operate.compact),
         *(worker, bench),
     ),
-    "Broker": (*(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app),),
+    "Broker": (
+        *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
+    ),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

@@ -22,6 +22,10 @@ def serve(
             "DIR", "Data directory, or memory: for none. Default: ./data, or the configuration."
         ),
     ] = None,
+    store: Annotated[
+        str | None,
+        option("PostgreSQL database instead of a directory: postgresql://…", metavar="URL"),
+    ] = None,
     host: Annotated[str | None, option("Address to listen on. Default: 127.0.0.1.")] = None,
     port: Annotated[
         int | None, option("Port to listen on; 0: any free one. Default: 8080.")
@@ -43,18 +47,21 @@ def serve(
         bool, option("Print the URL as JSON once the broker listens.", "--json")
     ] = False,
 ) -> None:
-    """Serve the queues of a directory over HTTP, until SIGTERM or Ctrl-C.
+    """Serve the queues of a directory or database over HTTP, until SIGTERM or Ctrl-C.
 
     Settings come from the file, then the environment (PENSTOCK_SERVER_PORT),
     then these options: the last one wins. SIGHUP reads them again.
     """
     with requires_extra("server"):
+        from penstock.broker.stores import without_password
         from penstock.server.configuration import load_configuration
         from penstock.server.serve import serve as serve_until_stopped
+    if data is not None and store is not None:
+        raise InvalidInput("give a directory or --store, not both")
 
     def read() -> "Configuration":
         flags = {
-            "data": data,
+            "data": store or data,
             "host": host,
             "port": port,
             "tcp": False if no_tcp else None,
@@ -67,16 +74,15 @@ def serve(
     def on_listening(server: "Server") -> None:
         urls = server.urls
         if json:
-            print_json_line(
-                {"url": urls[0], "urls": urls, "data": settings.data, "pid": os.getpid()}
-            )
+            print_json_line({"url": urls[0], "urls": urls, "data": served, "pid": os.getpid()})
             sys.stdout.flush()
         else:
             hint = " (open it in a browser)" if settings.tcp else ""
-            print_stderr(f"serving {settings.data} at {' and '.join(urls)}{hint}; Ctrl-C stops it")
+            print_stderr(f"serving {served} at {' and '.join(urls)}{hint}; Ctrl-C stops it")
 
     configuration = read()
     settings = configuration.server
+    served = without_password(settings.data)
     if is_queue_directory(settings.data):
         raise InvalidInput(
             f"{settings.data} is a queue itself: serve another directory, and move this one to "

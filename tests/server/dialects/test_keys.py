@@ -73,7 +73,7 @@ def test_a_key_of_another_namespace_or_verb_is_403(tmp_path: Path) -> None:
 
 def test_clients_keep_the_key_that_they_have(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data") as server:
-        KeyAdmin(str(server.data)).create("old", list(Verb), None, "my-epochqueue-key")
+        KeyAdmin(server.location).create("old", list(Verb), None, "my-epochqueue-key")
         server.call(server.server.service.keys.load())
         at = "/namespaces/shop/queues/orders/messages"
         for headers, status in (

@@ -23,7 +23,7 @@ def test_a_stream_of_a_revoked_key_is_closed_and_its_messages_are_released(
             http.post(queue_path("orders", "messages"), json={"payload": 1})
             with opened(server, path, additional_headers={"x-api-key": bad}) as stream:
                 (held,) = stream.messages(1)
-                KeyAdmin(str(server.data)).revoke(bad.split("_")[1])
+                KeyAdmin(server.location).revoke(bad.split("_")[1])
                 code, reason = stream.closed()
                 assert (code, "revoked" in reason) == (1008, True)
                 answer = http.post(queue_path("orders", "lease"), json={"wait_s": 20})
@@ -39,7 +39,7 @@ def test_a_stream_of_another_key_stays_open(tmp_path: Path) -> None:
             opened(server, NATIVE, additional_headers={"x-api-key": bad}) as closed,
             opened(server, NATIVE, additional_headers={"x-api-key": good}) as stream,
         ):
-            KeyAdmin(str(server.data)).revoke(bad.split("_")[1])
+            KeyAdmin(server.location).revoke(bad.split("_")[1])
             assert closed.closed()[0] == 1008
             http.post(queue_path("orders", "messages"), json={"payload": 1})
             (message,) = stream.messages(1)
@@ -48,7 +48,7 @@ def test_a_stream_of_another_key_stays_open(tmp_path: Path) -> None:
 
 def test_the_first_key_closes_the_streams_without_a_key(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data") as server, opened(server, NATIVE) as stream:
-        KeyAdmin(str(server.data)).create("first", ["consume"], None)
+        KeyAdmin(server.location).create("first", ["consume"], None)
         assert stream.closed()[0] == 1008
 
 

@@ -1,0 +1,363 @@
+"""Connections between brokers: calls with answers, many at a time, over one TCP connection each.
+
+Both sides prove that they know the key of the cluster, which is in the database, before anything
+else is read. Then frames follow: a length of four bytes and a value of `wire`. Frames of one turn
+of the event loop are sent together.
+
+    client                                server
+                                    ←     nonce
+    nonce, HMAC(key, server nonce)  →
+                                    ←     HMAC(key, client nonce)
+    [number, method, arguments]     →
+                                    ←     [number, answer]  or  [number, None, error]
+    [number]                        →                               cancels the call
+                                    ←     [0, notice]               unasked
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+from asyncio import Future
+from collections.abc import Callable
+from itertools import count
+from typing import Any, Protocol, cast
+
+from penstock.broker.postgres import wire
+from penstock.errors import PenstockError, Unavailable
+
+log = logging.getLogger("penstock.broker")
+
+MAX_FRAME_BYTES = 1 << 30
+_NONCE_BYTES = 32
+_CONNECT_S = 5.0
+
+
+class ChannelLost(Unavailable):
+    """The connection to another broker broke, or was not made. A sent call may have been done."""
+
+
+class NotSent(ChannelLost):
+    """There is no connection to another broker: the call was not carried out."""
+
+
+class _Frames(asyncio.Protocol):
+    """A connection that carries frames once both sides have shown that they know the key."""
+
+    def __init__(self, key: bytes) -> None:
+        self._key = key
+        self._loop = asyncio.get_running_loop()
+        self._buffer = bytearray()
+        self._outgoing: list[bytes] = []
+        self._nonce = secrets.token_bytes(_NONCE_BYTES)
+        self._step: Callable[[], bool] = self._read_frame
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base
+
+    def data_received(self, data: bytes) -> None:
+        self._buffer += data
+        try:
+            while self._step():
+                pass
+        except Exception as error:
+            log.warning("connection of a broker closed: %s", error)
+            self.abort()
+
+    def abort(self) -> None:
+        if self.transport is not None:
+            self.transport.abort()
+
+    def send(self, value: Any) -> None:
+        body = wire.encode(value)
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(len(body).to_bytes(4, "big"))
+        self._outgoing.append(body)
+
+    def received(self, value: Any) -> None:
+        raise NotImplementedError
+
+    def _flush(self) -> None:
+        outgoing, self._outgoing = self._outgoing, []
+        if self.transport is not None:
+            self.transport.write(b"".join(outgoing))
+
+    def _read_frame(self) -> bool:
+        if len(self._buffer) < 4:
+            return False
+        size = int.from_bytes(self._buffer[:4], "big")
+        if size > MAX_FRAME_BYTES:
+            raise ValueError(f"a frame of {size} bytes was announced")
+        if len(self._buffer) < 4 + size:
+            return False
+        body = bytes(self._buffer[4 : 4 + size])
+        del self._buffer[: 4 + size]
+        self.received(wire.decode(body))
+        return True
+
+    def _take(self, size: int) -> bytes | None:
+        if len(self._buffer) < size:
+            return None
+        taken = bytes(self._buffer[:size])
+        del self._buffer[:size]
+        return taken
+
+    def _proof(self, nonce: bytes, side: bytes) -> bytes:
+        return hmac.digest(self._key, side + nonce, "sha256")
+
+    def _check(self, proof: bytes, side: bytes) -> None:
+        if not hmac.compare_digest(proof, self._proof(self._nonce, side)):
+            raise PermissionError("it does not know the key of this cluster")
+
+
+# -- the calling side ------------------------------------------------------------------------------
+
+
+class _Calls(_Frames):
+    """The calls that wait for answers on one connection."""
+
+    def __init__(
+        self, key: bytes, on_notice: Callable[[Any], None], on_lost: Callable[[], None]
+    ) -> None:
+        super().__init__(key)
+        self._step = self._greet
+        self._on_notice = on_notice
+        self._on_lost = on_lost
+        self._numbers = count(1)
+        self._waiting: dict[int, Future[Any]] = {}
+        self.is_open: Future[None] = self._loop.create_future()
+        self.on_late: dict[int, Callable[[Any], None]] = {}  # for answers to cancelled calls
+        self.is_lost = False
+
+    def _greet(self) -> bool:
+        nonce = self._take(_NONCE_BYTES)
+        if nonce is None:
+            return False
+        assert self.transport is not None
+        self.transport.write(self._nonce + self._proof(nonce, b"client"))
+        self._step = self._check_server
+        return True
+
+    def _check_server(self) -> bool:
+        proof = self._take(32)
+        if proof is None:
+            return False
+        self._check(proof, b"server")
+        self._step = self._read_frame
+        self.is_open.set_result(None)
+        return True
+
+    def call(self, method: str, arguments: Any, on_late: Callable[[Any], None]) -> Future[Any]:
+        if self.is_lost:
+            raise NotSent("the connection to another broker is lost: try again in a moment")
+        number = next(self._numbers)
+        self.send([number, method, arguments])
+        answer: Future[Any] = self._loop.create_future()
+        self._waiting[number] = answer
+
+        def cancelled(done: Future[Any]) -> None:
+            if done.cancelled() and self._waiting.pop(number, None) is not None:
+                self.on_late[number] = on_late
+                self.send([number])
+
+        answer.add_done_callback(cancelled)
+        return answer
+
+    def received(self, value: Any) -> None:
+        number, result, *error = value
+        if number == 0:
+            self._on_notice(result)
+            return
+        answer = self._waiting.pop(number, None)
+        if answer is None:
+            late = self.on_late.pop(number, None)
+            if late is not None and not error:
+                late(result)
+        elif error:
+            answer.set_exception(error[0])
+        else:
+            answer.set_result(result)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self.is_lost = True
+        reason = ChannelLost("the connection to another broker broke: try again in a moment")
+        if not self.is_open.done():
+            self.is_open.set_exception(reason)
+            self.is_open.exception()  # retrieved, in case that the caller gave up
+        waiting, self._waiting = self._waiting, {}
+        for answer in waiting.values():
+            if not answer.done():
+                answer.set_exception(ChannelLost(*reason.args))
+        self._on_lost()
+
+
+class Peer:
+    """Another broker. The connection is made by the first call, and anew after it was lost."""
+
+    def __init__(
+        self,
+        address: str,
+        key: bytes,
+        on_notice: Callable[[Any], None],
+        on_lost: Callable[["Peer"], None],
+    ) -> None:
+        self.address = address
+        self._key = key
+        self._on_notice = on_notice
+        self._on_lost = on_lost
+        self._calls: _Calls | None = None
+        self._turn = asyncio.Lock()
+        self.watched: set[Any] = set()  # what the other broker was asked to watch
+
+    @property
+    def is_connected(self) -> bool:
+        return self._calls is not None and not self._calls.is_lost
+
+    async def connect(self) -> None:
+        """Connect if necessary. Raise ChannelLost if the other broker is not reached."""
+        async with self._turn:
+            if self.is_connected:
+                return
+            host, _, port = self.address.rpartition(":")
+            loop = asyncio.get_running_loop()
+            try:
+                async with asyncio.timeout(_CONNECT_S):
+                    _, calls = await loop.create_connection(
+                        lambda: _Calls(self._key, self._on_notice, self._lost),
+                        host.strip("[]"),
+                        int(port),
+                    )
+                    try:
+                        await calls.is_open
+                    except BaseException:
+                        calls.abort()
+                        raise
+            except (OSError, TimeoutError, ChannelLost) as error:
+                raise NotSent(
+                    f"the broker at {self.address} cannot be reached ({error}): try again"
+                ) from None
+            self._calls = calls
+
+    def call(self, method: str, arguments: Any, on_late: Callable[[Any], None]) -> Future[Any]:
+        """Send a call. `on_late` gets an answer that comes after the future was cancelled."""
+        if self._calls is None:
+            raise NotSent("there is no connection to the other broker yet")
+        return self._calls.call(method, arguments, on_late)
+
+    def close(self) -> None:
+        if self._calls is not None:
+            self._calls.abort()
+
+    def _lost(self) -> None:
+        self.watched.clear()
+        self._on_lost(self)
+
+
+# -- the answering side ----------------------------------------------------------------------------
+
+
+class Service(Protocol):
+    """What answers the calls of other brokers."""
+
+    def answer(self, caller: "Caller", method: str, arguments: Any) -> "Future[Any]": ...
+
+    def undelivered(self, method: str, arguments: Any, result: Any) -> None:
+        """Receive a result whose caller is gone."""
+
+    def caller_lost(self, caller: "Caller") -> None: ...
+
+
+class Caller(_Frames):
+    """A broker that calls this one."""
+
+    def __init__(self, key: bytes, service: Service, callers: "set[Caller]") -> None:
+        super().__init__(key)
+        self._step = self._check_client
+        self._service = service
+        self._callers = callers
+        self._running: dict[int, Future[Any]] = {}
+        self.watched: set[Any] = set()  # what it asked this broker to watch
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        super().connection_made(transport)
+        self._callers.add(self)
+        assert self.transport is not None
+        self.transport.write(self._nonce)
+
+    def _check_client(self) -> bool:
+        taken = self._take(_NONCE_BYTES + 32)
+        if taken is None:
+            return False
+        self._check(taken[_NONCE_BYTES:], b"client")
+        assert self.transport is not None
+        self.transport.write(self._proof(taken[:_NONCE_BYTES], b"server"))
+        self._step = self._read_frame
+        return True
+
+    def notify(self, notice: Any) -> None:
+        self.send([0, notice])
+
+    def received(self, value: Any) -> None:
+        number, *rest = value
+        if not rest:
+            running = self._running.get(number)
+            if running is not None:
+                running.cancel()
+            return
+        method, arguments = rest
+        try:
+            answer = self._service.answer(self, method, arguments)
+        except PenstockError as error:
+            self.send([number, None, error])
+            return
+        self._running[number] = answer
+        answer.add_done_callback(lambda done: self._answered(number, method, arguments, done))
+
+    def _answered(self, number: int, method: str, arguments: Any, done: Future[Any]) -> None:
+        del self._running[number]
+        if done.cancelled():
+            return
+        error = done.exception()
+        if self.transport is None or self.transport.is_closing():
+            if error is None:
+                self._service.undelivered(method, arguments, done.result())
+            return
+        try:
+            self.send([number, done.result()] if error is None else [number, None, error])
+        except TypeError as defect:  # a bug of ours: the caller must not wait for ever
+            log.error("an answer to another broker cannot be sent", exc_info=defect)
+            self.send([number, None, Unavailable(f"the answer cannot be sent: {defect}")])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        self._callers.discard(self)
+        for running in list(self._running.values()):
+            running.cancel()
+        self._service.caller_lost(self)
+
+
+class Door:
+    """Where other brokers connect to this one."""
+
+    def __init__(self, service: Service, key: bytes) -> None:
+        self._service = service
+        self._key = key
+        self._callers: set[Caller] = set()
+        self._server: asyncio.Server | None = None
+
+    async def open(self, host: str, port: int) -> int:
+        """Listen. Return the port."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(
+            lambda: Caller(self._key, self._service, self._callers), host, port
+        )
+        found: int = self._server.sockets[0].getsockname()[1]
+        return found
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+        for caller in list(self._callers):
+            caller.abort()

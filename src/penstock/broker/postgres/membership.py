@@ -1,0 +1,246 @@
+"""Which brokers are alive, and which of them owns a queue.
+
+A broker has a row and a connection of its own. On that connection it holds an advisory lock, which
+the server releases as soon as the connection closes: so others see at once that a process died. Its
+row says until when it counts as alive by the database's clock: the net below, for a broker that
+hangs, and for the moments after a failover, when nobody holds a lock yet.
+
+A queue belongs to the broker that used it first, until that one stops or dies. A takeover raises
+the queue's token, which fences the old owner off.
+"""
+
+import shutil
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from tempfile import mkdtemp
+from threading import Lock
+
+import psycopg
+
+from penstock.broker.postgres.database import Database, Session
+from penstock.broker.postgres.files import PostgresFiles
+from penstock.errors import BrokerError, NoSuchQueue
+from penstock.ledger.files import Files, OsFiles
+from penstock.names import QueueName
+
+ALIVE_S = 15.0
+CACHE_PREFIX = "penstock-cache-"
+# Whether the broker in `b` is alive; its parameter is the server that is asked.
+ALIVE = """(b.alive_until > clock_timestamp() and (b.server <> %s or exists (
+    select from pg_locks l where l.locktype = 'advisory' and l.granted and l.objsubid = 2
+    and l.database = (select oid from pg_database where datname = current_database())
+    and l.classid = hashtext(current_schema())::oid and l.objid = b.number::oid)))"""
+_TAKE_LOCK = "select pg_try_advisory_lock(hashtext(current_schema()), %s)"
+
+
+class OwnedElsewhere(BrokerError):
+    """Another broker owns the queue. Its number and address are the arguments."""
+
+    @property
+    def owner(self) -> int:
+        return int(self.args[0])
+
+    @property
+    def address(self) -> str:
+        return str(self.args[1])
+
+
+class Membership:
+    """This broker among those of the database. Every call blocks, and is for a thread."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._session: Session | None = None
+        self._lock = Lock()
+        self.number = 0
+        self._has_lock = False
+
+    def cluster_key(self) -> tuple[bytes, str]:
+        """Return the secret that all brokers share, and this machine's address in their network.
+
+        The address is the one from which it reaches the database.
+        """
+
+        def read(session: Session) -> tuple[bytes, str]:
+            key, address = session.one(
+                "select key, coalesce(host(inet_client_addr()), '127.0.0.1') from cluster"
+            )
+            return bytes(key), address
+
+        return self._database.read(read)
+
+    def join(self, address: str) -> None:
+        """Announce this broker, reached by the others at `address`."""
+
+        def work(session: Session) -> None:
+            session.execute("delete from broker where alive_until < now() - interval '1 hour'")
+            row = session.one(
+                "insert into broker (address, server, alive_until) values "
+                "(%s, %s, clock_timestamp() + make_interval(secs => %s)) returning number",
+                (address, session.server, ALIVE_S),
+            )
+            self.number = row[0]
+
+        self._database.transact(work)
+        self._address = address
+        self.renew()
+
+    def announce(self, url: str) -> None:
+        update = "update broker set url = %s where number = %s"
+        self._database.transact(lambda session: session.execute(update, (url, self.number)))
+
+    def renew(self) -> None:
+        """Say that this broker is alive. Connect anew if the connection is lost."""
+        with self._lock:
+            try:
+                self._renew()
+            except psycopg.Error:
+                self._drop_session()
+                self._renew()
+
+    def _renew(self) -> None:
+        if self._session is None or self._session.connection.closed:
+            self._session, self._has_lock = self._database.connect(), False
+        session = self._session
+        if not self._has_lock:
+            self._has_lock = session.one(_TAKE_LOCK, (self.number,))[0]
+        session.execute(
+            "insert into broker (number, address, server, alive_until) overriding system value "
+            "values (%s, %s, %s, clock_timestamp() + make_interval(secs => %s)) "
+            "on conflict (number) do update set server = excluded.server, "
+            "alive_until = excluded.alive_until",
+            (self.number, self._address, session.server, ALIVE_S),
+        )
+
+    def leave(self) -> None:
+        """Let other brokers have the queues of this one at once."""
+
+        def work(session: Session) -> None:
+            session.execute("update queue set owner = null where owner = %s", (self.number,))
+            session.execute("delete from broker where number = %s", (self.number,))
+
+        try:
+            if self.number:
+                self._database.transact(work)
+        finally:
+            with self._lock:
+                self._drop_session()
+
+    def drop(self) -> None:
+        """Close the connection, as a crash of the process would."""
+        with self._lock:
+            self._drop_session()
+
+    def _drop_session(self) -> None:
+        if self._session is not None:
+            self._session.connection.close()
+            self._session = None
+
+    def take(self, queue: QueueName) -> tuple[int, int, int]:
+        """Become the owner of a queue. Return its number, the new token and its identity.
+
+        Raise NoSuchQueue, or OwnedElsewhere while another broker is alive and owns it.
+        """
+
+        def work(session: Session) -> tuple[int, int, int]:
+            row = session.one(
+                "select id, is_made, owner from queue where namespace = %s and name = %s "
+                "for update",
+                queue,
+            )
+            if row is None or not (row[1] or row[2] == self.number):
+                raise NoSuchQueue(f"there is no queue {queue}")
+            if row[2] is not None and row[2] != self.number:
+                other = session.one(
+                    f"select number, address from broker b where number = %s and {ALIVE}",
+                    (row[2], session.server),
+                )
+                if other is not None:
+                    raise OwnedElsewhere(*other)
+            found = session.one(
+                "update queue set owner = %s, token = token + 1 where id = %s "
+                "returning id, token, identity",
+                (self.number, row[0]),
+            )
+            return found[0], found[1], found[2]
+
+        return self._database.transact(work)
+
+    def is_owner(self, queue: QueueName) -> bool:
+        query = "select from queue where namespace = %s and name = %s and owner = %s"
+        found = self._database.read(lambda session: session.one(query, (*queue, self.number)))
+        return found is not None
+
+
+class Caches:
+    """Directories that hold copies of the files of the open queues. Lost without harm."""
+
+    syncs_together = True
+
+    def __init__(
+        self,
+        database: Database,
+        membership: Membership,
+        directory: str | None,
+        on_lost: Callable[[QueueName], None],
+        delete_queue: Callable[[QueueName], None],
+    ) -> None:
+        """`on_lost` is called, in any thread, when a queue takes no more writes."""
+        self._database = database
+        self._membership = membership
+        self._parent = directory
+        self._on_lost = on_lost
+        self.delete_queue = delete_queue
+        self._files = OsFiles()
+        self._root: Path | None = None
+        self._lock_fd = -1
+        self._entered: dict[QueueName, Path] = {}
+
+    def open(self) -> None:
+        """Make the directory, and remove those of processes that died."""
+        made = Path(mkdtemp(prefix=f".{CACHE_PREFIX}", dir=self._parent))
+        self._lock_fd = self._files.open(str(made / "LOCK"), "create")
+        self._files.lock(self._lock_fd)
+        self._root = made.rename(made.with_name(made.name[1:]))  # others look at it from now on
+        for other in self._root.parent.glob(f"{CACHE_PREFIX}*"):
+            if other != self._root:
+                self._remove_if_dead(other)
+
+    def close(self) -> None:
+        if self._root is not None:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._files.close(self._lock_fd)
+            self._root = None
+
+    def enter(self, queue: QueueName) -> tuple[str, Files]:
+        """Become the owner of a queue. Return the path of its files in the cache, and the files."""
+        assert self._root is not None
+        id_, token, identity = self._membership.take(queue)
+        cache = self._root / f"{id_}-{token}"
+        cache.mkdir()
+        self._entered[queue] = cache
+        files = PostgresFiles(
+            self._database,
+            id_,
+            token,
+            str(cache),
+            identity=identity,
+            on_lost=lambda: self._on_lost(queue),
+        )
+        return str(cache / "queue"), files
+
+    def leave(self, queue: QueueName, size_bytes: int) -> None:
+        """Remove the cache of a queue that was closed. It stays with this broker."""
+        cache = self._entered.pop(queue, None)
+        if cache is not None:
+            shutil.rmtree(cache, ignore_errors=True)
+
+    def _remove_if_dead(self, directory: Path) -> None:
+        with suppress(OSError):
+            fd = self._files.open(str(directory / "LOCK"), "write")
+            try:
+                if self._files.lock(fd):
+                    shutil.rmtree(directory, ignore_errors=True)
+            finally:
+                self._files.close(fd)

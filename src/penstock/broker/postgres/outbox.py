@@ -1,0 +1,147 @@
+"""Move messages of committed transactions from the table `outbox` into their queues.
+
+One broker at a time moves, oldest first. A row is published under a dedup id of its own, and then
+deleted: if the broker dies in between, the next one publishes it again, and the queue drops the
+duplicate. A row that its queue refuses stays in the table, with the reason.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.broker.postgres.database import Database, Session
+from penstock.errors import (
+    AlreadyExists,
+    InvalidInput,
+    NoSuchQueue,
+    PenstockError,
+    QuotaExceeded,
+)
+from penstock.model import NewMessage
+from penstock.names import QueueName
+from penstock.queue.settings import QueueSettings
+
+if TYPE_CHECKING:
+    from penstock.broker.postgres.store import PostgresStore
+
+log = logging.getLogger("penstock.broker")
+
+_LOCK = "outbox"
+_LOCK_S = 30.0
+_ROWS = 500
+_DEDUP_WINDOW_S = 7 * 86400.0  # after a crash in the middle, a broker must go on within it
+
+
+class _Row(NamedTuple):
+    id: int
+    queue: QueueName
+    payload: bytes
+    options: str
+
+    def message(self) -> NewMessage:
+        """Return the message; raise InvalidInput if the options are not those of a message."""
+        try:
+            options: dict[str, Any] = json.loads(self.options)
+            QueueName.checked(*self.queue)
+            options.setdefault("dedup_id", f"outbox-{self.id}")
+            options.setdefault("dedup_window_s", _DEDUP_WINDOW_S)
+            return NewMessage(payload=self.payload, **options)
+        except (TypeError, ValueError, AttributeError) as error:
+            raise InvalidInput(f"the options are not those of a message: {error}") from None
+
+
+class Outbox:
+    """The task of one broker that moves messages, while it has the lock."""
+
+    def __init__(
+        self,
+        database: Database,
+        store: "PostgresStore",
+        every_s: float,
+        new_settings: Callable[[QueueName], QueueSettings],
+    ) -> None:
+        self._database = database
+        self._store = store
+        self._every_s = every_s
+        self._new_settings = new_settings
+        self._owner = ""
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self, owner: str) -> None:
+        self._owner = owner
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def close(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        renew_at = 0.0
+        while True:
+            await asyncio.sleep(self._every_s)
+            try:
+                if loop.time() >= renew_at:
+                    if not await self._store.acquire_lock(_LOCK, self._owner, _LOCK_S):
+                        await asyncio.sleep(_LOCK_S / 6)
+                        continue
+                    renew_at = loop.time() + _LOCK_S / 3
+                while await self.move() == _ROWS and loop.time() < renew_at:
+                    pass
+            except (PenstockError, OSError) as error:
+                log.warning("the outbox is not moved now: %s", error)
+
+    async def move(self) -> int:
+        """Move the oldest rows. Return how many were looked at."""
+        rows = await asyncio.to_thread(self._database.read, _oldest)
+        by_queue: dict[QueueName, list[_Row]] = {}
+        for row in rows:
+            by_queue.setdefault(row.queue, []).append(row)
+        moved: list[int] = []
+        for queue, waiting in by_queue.items():
+            try:
+                moved += await self._publish(queue, waiting)
+            except InvalidInput:
+                for row in waiting:  # one of them is bad: each by itself
+                    try:
+                        moved += await self._publish(queue, [row])
+                    except InvalidInput as error:
+                        await asyncio.to_thread(self._set_aside, row.id, str(error))
+            except (PenstockError, OSError) as error:
+                log.warning("the outbox waits for queue %s: %s", queue, error)
+        if moved:
+            delete = "delete from outbox where id = any(%s)"
+            work = lambda session: session.execute(delete, (moved,))  # noqa: E731
+            await asyncio.to_thread(self._database.transact, work)
+        return len(rows) if moved else 0
+
+    async def _publish(self, queue: QueueName, rows: list[_Row]) -> list[int]:
+        messages = [row.message() for row in rows]
+        try:
+            await self._store.publish(queue, messages)
+        except NoSuchQueue:
+            try:
+                await self._store.create(queue, self._new_settings(queue))
+            except AlreadyExists:
+                pass
+            except QuotaExceeded as error:
+                raise InvalidInput(str(error)) from None
+            await self._store.publish(queue, messages)
+        return [row.id for row in rows]
+
+    def _set_aside(self, id: int, reason: str) -> None:
+        log.warning("a message of the outbox is refused: row %d: %s", id, reason)
+        update = "update outbox set error = %s where id = %s"
+        self._database.transact(lambda session: session.execute(update, (reason, id)))
+
+
+def _oldest(session: Session) -> list[_Row]:
+    rows = session.execute(
+        "select id, namespace, queue, payload, options from outbox where error is null "
+        "order by id limit %s",
+        (_ROWS,),
+    ).fetchall()
+    return [_Row(id_, QueueName(space, name), bytes(data), o) for id_, space, name, data, o in rows]

@@ -1,0 +1,273 @@
+"""Files in a database: fenced, written once whatever happens to the connection, fetched again."""
+
+import errno
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from penstock.broker.postgres.database import Database
+from penstock.broker.postgres.files import MAX_CHUNK_BYTES, PostgresFiles
+from penstock.broker.postgres.schema import migrate
+from tests.harness.cutting_proxy import CuttingProxy
+from tests.harness.postgres_server import PostgresServer, new_queue
+
+Opened = Callable[..., Database]
+
+
+@pytest.fixture
+def opened(postgres_server: PostgresServer, new_schema: Callable[[], str]) -> Iterator[Opened]:
+    """Return a function that opens the same schema, each time as another program does."""
+    schema, databases = new_schema(), list[Database]()
+
+    def open_(port: int = postgres_server.port, **options: Any) -> Database:
+        url = f"postgresql://penstock:secret@127.0.0.1:{port}/postgres"
+        databases.append(Database(url, schema=schema, **options))
+        migrate(databases[-1])
+        return databases[-1]
+
+    yield open_
+    for database in databases:
+        database.close()
+
+
+class Place:
+    """The files of a queue as one broker has them, with a cache of its own."""
+
+    def __init__(self, database: Database, queue: int, token: int, cache: Path) -> None:
+        cache.mkdir()
+        self.path = str(cache)
+        self.lost = 0
+        self.files = PostgresFiles(database, queue, token, self.path, on_lost=self._on_lost)
+
+    def _on_lost(self) -> None:
+        self.lost += 1
+
+    def write(self, name: str, data: bytes, offset: int = 0) -> None:
+        path = self.files.join(self.path, name)
+        fd = self.files.open(path, "write" if self.files.exists(path) else "create")
+        try:
+            assert self.files.pwrite(fd, data, offset) == len(data)
+            self.files.fdatasync(fd)
+        finally:
+            self.files.close(fd)
+
+    def read(self, name: str) -> bytes:
+        fd = self.files.open(self.files.join(self.path, name), "read")
+        try:
+            return self.files.pread(fd, self.files.size(fd), 0)
+        finally:
+            self.files.close(fd)
+
+
+def take_over(database: Database, queue: int, token: int) -> None:
+    update = "update queue set token = %s where id = %s"
+    database.transact(lambda session: session.execute(update, (token, queue)))
+
+
+def number_of(database: Database, query: str, *values: object) -> int:
+    found: int = database.read(lambda session: session.one(query, values))[0]
+    return found
+
+
+def test_what_was_synced_is_there_for_the_next_owner(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    first = Place(database, queue, 1, tmp_path / "first")
+    first.write("log", b"header" + bytes(100_000))
+    first.write("log", b"entries", 6)
+    first.write("log", b"more", 13)
+    first.write("large", b"x" * (2 * MAX_CHUNK_BYTES + 5))
+    files = first.files
+    files.rename(files.join(first.path, "large"), files.join(first.path, "renamed"))
+    first.write("gone", b"temporary")
+    files.unlink(files.join(first.path, "gone"))
+    files.sync_directory(first.path)
+    take_over(database, queue, 2)
+    second = Place(database, queue, 2, tmp_path / "second")
+    assert second.files.names(second.path) == ["log", "renamed"]
+    assert second.read("log") == b"headerentriesmore" + bytes(100_000 - 11)
+    assert second.read("renamed") == b"x" * (2 * MAX_CHUNK_BYTES + 5)
+    sent = "select coalesce(sum(length(data)), 0)::bigint from chunk where queue = %s and node = 1"
+    assert number_of(database, sent, queue) == 17  # the zeros are not sent
+
+
+def test_what_was_not_synced_is_not_there(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    first = Place(database, queue, 1, tmp_path / "first")
+    first.write("log", b"synced")
+    path = first.files.join(first.path, "log")
+    fd = first.files.open(path, "write")
+    first.files.pwrite(fd, b"lost", 6)
+    first.files.close(fd)
+    second = Place(database, queue, 1, tmp_path / "second")
+    assert second.read("log") == b"synced"
+
+
+def test_an_owner_that_was_replaced_writes_nothing(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    old = Place(database, queue, 1, tmp_path / "old")
+    old.write("log", b"one")
+    take_over(database, queue, 2)
+    new = Place(database, queue, 2, tmp_path / "new")
+    for attempt in ("content", "names", "again"):
+        with pytest.raises(OSError, match="took the queue over") as refused:
+            if attempt == "names":
+                old.files.make_directory(old.files.join(old.path, "directory"))
+                old.files.sync_directory(old.path)
+            else:
+                old.write("log", b"late", 3)
+        assert refused.value.errno == errno.EIO
+    assert old.lost == 1
+    new.write("log", b"two", 3)
+    assert Place(database, queue, 2, tmp_path / "third").read("log") == b"onetwo"
+
+
+@pytest.mark.parametrize("kind", ["content", "names"])
+def test_a_write_whose_answer_is_lost_is_written_once(
+    postgres_server: PostgresServer, opened: Opened, tmp_path: Path, kind: str
+) -> None:
+    direct = opened()
+    queue = new_queue(direct)
+    proxy = CuttingProxy(postgres_server.port)
+    try:
+        place = Place(opened(proxy.port), queue, 1, tmp_path / "first")
+        for at, byte in enumerate(b"one"):
+            place.write("log", bytes([byte]), at)  # the statement is prepared now
+        if kind == "names":
+            place.files.make_directory(place.files.join(place.path, "directory"))
+        proxy.swallow_answers(2)
+        place.write("log", b"two", 3)
+        assert proxy.cuts == 2
+        place.write("log", b"three", 6)
+    finally:
+        proxy.close()
+    again = Place(direct, queue, 1, tmp_path / "second")
+    assert again.read("log") == b"onetwothree"
+    assert number_of(direct, "select count(*) from chunk where queue = %s", queue) == 5
+    assert number_of(direct, "select repeats from queue where id = %s", queue) >= 1
+
+
+def test_an_unknown_commit_before_a_takeover_counts_as_done(
+    postgres_server: PostgresServer, opened: Opened, tmp_path: Path
+) -> None:
+    direct = opened()
+    queue = new_queue(direct)
+    proxy = CuttingProxy(postgres_server.port)
+    taken = threading.Event()
+
+    try:
+        database = opened(proxy.port)
+        place = Place(database, queue, 1, tmp_path / "first")
+        for at, byte in enumerate(b"one"):
+            place.write("log", bytes([byte]), at)  # the statement is prepared now
+
+        def watch() -> None:
+            count = "select count(*) from chunk where queue = %s"
+            while number_of(direct, count, queue) < 4:
+                pass
+            take_over(direct, queue, 2)
+            taken.set()
+
+        watching = threading.Thread(target=watch)
+        watching.start()
+        proxy.swallow_answers(1)
+        # The first attempt commits, its answer is lost; repetitions wait for the takeover's lock.
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(database, "repeat", _after(taken, database.repeat))
+            place.write("log", b"two", 3)
+        watching.join(10)
+    finally:
+        proxy.close()
+    assert Place(direct, queue, 2, tmp_path / "second").read("log") == b"onetwo"
+
+
+def _after(event: threading.Event, repeat: Any) -> Any:
+    """Return a `repeat` whose second call of the work waits for an event."""
+
+    def changed(work: Any, *arguments: Any) -> Any:
+        def waiting(session: Any, is_repeat: bool) -> Any:
+            if is_repeat:
+                assert event.wait(10)
+            return work(session, is_repeat)
+
+        return repeat(waiting, *arguments)
+
+    return changed
+
+
+def test_a_cancelled_wait_for_the_standby_is_waited_for_again(tmp_path: Path) -> None:
+    server = PostgresServer().create().start()
+    try:
+        database = Database(server.url)
+        migrate(database)
+        place = Place(database, new_queue(database), 1, tmp_path / "cache")
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            over, answered = threading.Event(), list[int]()
+
+            def write() -> None:
+                for at in range(1_000_000):  # processes notice the setting one after another
+                    if over.is_set():
+                        return
+                    place.write("log", b"x", at)
+                    answered.append(at)
+
+            writing = threading.Thread(target=write)
+            writing.start()
+            _set_standbys(admin, "absent")
+            first = _waiting_backend(admin, set())
+            before = len(answered)
+            admin.execute("select pg_cancel_backend(%s)", (first,))
+            _waiting_backend(admin, {first})  # it commits again, and waits again
+            assert len(answered) == before
+            over.set()
+            _set_standbys(admin, "")
+            writing.join(30)
+            assert len(answered) == before + 1
+        database.close()
+    finally:
+        server.remove()
+
+
+def _set_standbys(admin: "psycopg.Connection[Any]", names: str) -> None:
+    admin.execute("set synchronous_commit = local")
+    admin.execute(f"alter system set synchronous_standby_names = '{names}'")
+    admin.execute("select pg_reload_conf()")
+    while admin.execute("show synchronous_standby_names").fetchone() != (names,):
+        pass
+
+
+def _waiting_backend(admin: "psycopg.Connection[Any]", known: set[int]) -> int:
+    """Return a process that waits for a standby, and is not known yet."""
+    query = "select pid from pg_stat_activity where wait_event = 'SyncRep'"
+    while True:
+        for (pid,) in admin.execute(query):
+            if pid not in known:
+                return int(pid)
+
+
+def test_a_database_that_lost_what_it_confirmed_is_not_written_to(tmp_path: Path) -> None:
+    server = PostgresServer().create().start()
+    try:
+        database = Database(server.url)
+        migrate(database)
+        queue = new_queue(database)
+        place = Place(database, queue, 1, tmp_path / "first")
+        place.write("log", b"one")
+        place.write("log", b"two", 3)
+        with psycopg.connect(server.url, autocommit=True) as admin:
+            admin.execute("delete from penstock.chunk where start = 3")  # as a failover may
+        server.stop()
+        server.start()
+        with pytest.raises(OSError, match="lost what it had confirmed"):
+            place.write("log", b"three", 6)
+        again = Place(database, queue, 1, tmp_path / "second")
+        assert again.read("log") == b"one"
+        database.close()
+    finally:
+        server.remove()
