@@ -42,6 +42,7 @@ help:
 	@echo "make bench-embedded  the embedded queue against other queues"
 	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
 	@echo "make bench-wire  requests over HTTP by wrk, compared with a bare loop"
+	@echo "make bench-postgres  the store on PostgreSQL against other queues in PostgreSQL"
 	@echo "make bench-spark     the Spark source against Spark's own Parquet"
 	@echo "make clean      remove environments, builds and caches"
 
@@ -108,6 +109,10 @@ bench-server: machine-bench .venv-bench/.bench
 bench-wire: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/wire.py
 
+.PHONY: bench-postgres
+bench-postgres: machine-bench .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/postgres.py
+
 .PHONY: bench-spark
 bench-spark: machine-test .venv/.dev
 	.venv/bin/python benchmarks/spark.py
@@ -146,6 +151,6 @@ machine-%:
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
-	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli]'
+	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli,postgres]'
 	PENSTOCK_HTTP=compiled .venv-bench/bin/python -c '$(IMPORTS)'
 	touch $@

@@ -17,9 +17,10 @@ def as_svg(title: str, outcomes: Sequence[Outcome]) -> str:
     top = 50
     for outcome in outcomes:
         bars = [
-            (one.name, found["rate"])
+            (one.name + _what(figure), rate)
             for one in outcome.row.contenders
-            if (found := outcome.median(one)) is not None and "rate" in found
+            for figure, rate in (outcome.median(one) or {}).items()
+            if figure == "rate" or figure.endswith("_per_s")
         ]
         if not bars or not outcome.row.unit.endswith("/s"):
             continue
@@ -41,9 +42,14 @@ def as_svg(title: str, outcomes: Sequence[Outcome]) -> str:
     )
 
 
+def _what(figure: str) -> str:
+    """Return what a rate is of, if a contender has several."""
+    return "" if figure == "rate" else f": {figure.removesuffix('_per_s')}"
+
+
 def _bar(top: int, name: str, rate: float) -> list[str]:
     # Not a peer: Penstock, or one of the ways to use it.
-    colour = _OURS if name == "penstock" or name[0].isdigit() else _PEER
+    colour = _OURS if name.startswith("penstock") or name[0].isdigit() else _PEER
     end = _x(rate)
     return [
         f'<text x="{_LEFT - 8}" y="{top + 15}" text-anchor="end">{escape(name)}</text>',

@@ -100,11 +100,13 @@ def _figures(figures: Figures | None) -> str:
         return "not installed"
     if "rate" in figures:
         return _short(figures["rate"]) + _spent(figures)
-    return ", ".join(
-        f"{name.removesuffix('_us')} {value:.1f}"
-        for name, value in figures.items()
-        if name != OTHERS
-    )
+    return ", ".join(_figure(*item) for item in figures.items() if item[0] != OTHERS)
+
+
+def _figure(name: str, value: float) -> str:
+    if name.endswith("_per_s"):
+        return f"{name.removesuffix('_per_s')} {_short(value)}"
+    return f"{name.removesuffix('_us')} {value:.1f}"
 
 
 def _spent(figures: Figures) -> str:

@@ -1,13 +1,12 @@
 """Start the servers to measure on loopback, in a directory of the run, and stop them at its end."""
 
 import os
-import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
@@ -25,7 +24,9 @@ def free_port() -> int:
 
 
 @contextmanager
-def running(command: list[str], port: int, **options: object) -> Iterator[int]:
+def running(
+    command: list[str], port: int, *, stop: signal.Signals = signal.SIGTERM, **options: object
+) -> Iterator[int]:
     """The server's process id, once it listens."""
     process = subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
@@ -34,7 +35,7 @@ def running(command: list[str], port: int, **options: object) -> Iterator[int]:
         _wait_for(port, process)
         yield process.pid
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(stop)
         try:
             process.wait(20)
         except subprocess.TimeoutExpired:
@@ -55,10 +56,11 @@ def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
 
 
 @contextmanager
-def penstock(directory: str, sync: str) -> Iterator[tuple[int, int]]:
-    """Its port and process id."""
+def penstock(location: str, sync: str) -> Iterator[tuple[int, int]]:
+    """Its port and process id. The location is a directory, or the URL of a database."""
     port = free_port()
-    command = [sys.executable, "-m", "penstock", "serve", directory, "--port", str(port)]
+    store = ["--store", location] if "://" in location else [location]
+    command = [sys.executable, "-m", "penstock", "serve", *store, "--port", str(port)]
     environment = {**os.environ, "PENSTOCK_QUEUES_SYNC": sync}
     with running(command, port, env=environment) as pid:
         _wait_until_ready(port)
@@ -101,31 +103,76 @@ def redis(directory: str, sync: str) -> Iterator[int]:
 
 
 @contextmanager
-def postgres(directory: str) -> Iterator[int]:
-    """As it is set up by default: durable at every commit."""
-    binaries = postgres_binaries()
-    if binaries is None:
-        raise RuntimeError("PostgreSQL is not installed")
-    user = _POSTGRES_USER if os.geteuid() == 0 else pwd.getpwuid(os.geteuid()).pw_name
+def postgres(directory: str, *, checksums: bool = False, **settings: str) -> Iterator[int]:
+    """As it is set up by default, durable at every commit, but for the settings given."""
+    data = _postgres_directory(directory) / "pg"
+    words = ["-D", str(data), "-A", "trust", "-U", _POSTGRES_USER]
+    _run_postgres("initdb", *words, *(["--data-checksums"] if checksums else []), cwd=data.parent)
+    with _postgres_running(data, settings) as port:
+        yield port
+
+
+@contextmanager
+def postgres_standby(directory: str, primary: int) -> Iterator[None]:
+    """A standby of the server at a port."""
+    data = _postgres_directory(directory) / "standby"
+    address = ["-h", "127.0.0.1", "-p", str(primary), "-U", _POSTGRES_USER]
+    copy = ["-R", "-X", "stream", "-c", "fast", "-D", str(data)]
+    _run_postgres("pg_basebackup", *address, *copy, cwd=data.parent)
+    with _postgres_running(data, {}):
+        yield
+
+
+def postgres_url(port: int) -> str:
+    return f"postgresql://{_POSTGRES_USER}@127.0.0.1:{port}/postgres"
+
+
+def _postgres_directory(directory: str) -> Path:
     place = Path(directory)
     place.mkdir(parents=True, exist_ok=True)
     if os.geteuid() == 0:
-        shutil.chown(place, user)
+        shutil.chown(place, _POSTGRES_USER)
         place.parent.chmod(0o711)  # it refuses to run as root, and has to get there
+    return place
+
+
+@contextmanager
+def _postgres_running(data: Path, settings: Mapping[str, str]) -> Iterator[int]:
     port = free_port()
-    data = str(place / "pg")
-    options: dict[str, object] = {"user": user} if os.geteuid() == 0 else {}
+    words = ["-D", str(data), "-p", str(port), "-k", "", "-h", "127.0.0.1"]
+    chosen = {"max_connections": "200", **settings}
+    words += [word for name, value in chosen.items() for word in ("-c", f"{name}={value}")]
+    command = [_postgres_program("postgres"), *words]
+    with running(command, port, stop=signal.SIGINT, cwd=data.parent, **_postgres_user()):
+        until = monotonic() + _START_S
+        ready = [_postgres_program("pg_isready"), "-q", "-h", "127.0.0.1", "-p", str(port)]
+        while subprocess.run(ready).returncode != 0:
+            if monotonic() > until:
+                raise RuntimeError("PostgreSQL does not get ready")
+            sleep(0.05)
+        yield port
+
+
+def _run_postgres(program: str, *words: str, cwd: Path) -> None:
+    command = [_postgres_program(program), *words]
     subprocess.run(
-        [str(binaries / "initdb"), "-D", data, "-A", "trust", "-U", _POSTGRES_USER],
+        command,
         stdout=subprocess.DEVNULL,
         check=True,
-        cwd=place,
-        **options,  # type: ignore[call-overload]
+        cwd=cwd,
+        **_postgres_user(),  # type: ignore[call-overload]
     )
-    command = [str(binaries / "postgres"), "-D", data, "-p", str(port), "-k", data]
-    command += ["-h", "127.0.0.1", "-c", "max_connections=100"]
-    with running(command, port, cwd=place, **options):
-        yield port
+
+
+def _postgres_program(name: str) -> str:
+    binaries = postgres_binaries()
+    if binaries is None:
+        raise RuntimeError("PostgreSQL is not installed")
+    return str(binaries / name)
+
+
+def _postgres_user() -> dict[str, object]:
+    return {"user": _POSTGRES_USER} if os.geteuid() == 0 else {}
 
 
 def postgres_binaries() -> Path | None:

@@ -310,13 +310,7 @@ def _postgres(
 
     async def main(port: int) -> Figures:
         address = {"host": "127.0.0.1", "port": port, "user": "postgres", "database": "postgres"}
-        while True:
-            try:
-                lines = [await asyncpg.connect(**address)]
-                break
-            except asyncpg.CannotConnectNowError:  # it listens before it has started
-                await asyncio.sleep(0.05)
-        lines += [await asyncpg.connect(**address) for _ in range(connections - 1)]
+        lines = [await asyncpg.connect(**address) for _ in range(connections)]
         await lines[0].execute(_TABLE)
         await lines[0].execute(
             f"insert into q (payload) select '{TEXT}'::bytea from generate_series(1, {fill})"

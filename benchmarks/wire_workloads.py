@@ -69,7 +69,6 @@ def postgres_inserts(directory: str, connections: int, seconds: int) -> Figures:
     assert binaries is not None
     with postgres(directory) as port:
         address = ["-h", "127.0.0.1", "-p", str(port), "-U", "postgres"]
-        _wait_for_postgres([str(binaries / "pg_isready"), *address])
         table = "create table q (id bigserial primary key, payload bytea not null)"
         subprocess.run(
             [str(binaries / "psql"), *address, "-qc", table], check=True, stdout=subprocess.DEVNULL
@@ -88,14 +87,6 @@ def postgres_inserts(directory: str, connections: int, seconds: int) -> Figures:
     found = re.search(r"tps = ([\d.]+)", said)
     assert found is not None, said
     return {"rate": float(found[1])}
-
-
-def _wait_for_postgres(command: list[str]) -> None:
-    for _ in range(300):
-        if subprocess.run(command, capture_output=True).returncode == 0:
-            return
-        subprocess.run(["sleep", "0.1"], check=True)
-    raise RuntimeError("PostgreSQL does not get ready")
 
 
 def _load(
