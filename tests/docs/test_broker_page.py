@@ -7,6 +7,7 @@ from prometheus_client import Metric
 
 from penstock.broker import BrokerMetrics, BrokerSettings, QueueName, Verb
 from penstock.broker.metrics import CAUSES
+from penstock.broker.store import DatabaseState, StandbyState, TableState
 from penstock.model import GroupStats, Stats, StorageStats
 from tests.docs.pages import quantity, rows_with, unquoted
 
@@ -45,7 +46,9 @@ def test_every_series_is_listed_with_its_labels() -> None:
     metrics = BrokerMetrics()
     group = GroupStats(*range(len(GroupStats._fields)))
     stats = Stats._make([*[0] * (len(Stats._fields) - 2), StorageStats(), {"main": group}])
-    metrics.page([(QueueName("shop", "orders"), stats)])
+    standby, table = StandbyState("db2", "streaming", "sync", 0, 0), TableState("chunk", 1, 1, 1)
+    database = DatabaseState("db1/shop", standbys=(standby,), tables=(table,))
+    metrics.page([(QueueName("shop", "orders"), stats)], database)
     found = {_name(family): _labels(family) for family in metrics.registry.collect()}
     stated = {name: _split(row["labels"]) for name, row in SERIES.items()}
     assert found.keys() == stated.keys()

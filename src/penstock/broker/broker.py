@@ -22,6 +22,7 @@ from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
 from penstock.broker.store import (
+    DatabaseState,
     DirectQueue,
     NamespaceInfo,
     Outcome,
@@ -411,6 +412,10 @@ class Broker:
         """Why some queue takes no writes; None if all is well."""
         return self.store.trouble if self._open else None
 
+    async def database_state(self) -> DatabaseState | None:
+        """Return the state of the database behind the store; None if there is none."""
+        return await self.store.database_state()
+
     def has_queue(self, queue: QueueName) -> bool:
         """Return whether the queue exists."""
         return queue in self._catalogue
@@ -499,7 +504,8 @@ class Broker:
                 continue
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
-        return await asyncio.to_thread(self.metrics.page, found)
+        database = await self.store.database_state()
+        return await asyncio.to_thread(self.metrics.page, found, database)
 
     # -- catalogue ---------------------------------------------------------------------------------
 

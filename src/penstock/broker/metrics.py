@@ -10,6 +10,7 @@ from typing import NamedTuple
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from penstock.broker.store import DatabaseState
 from penstock.errors import (
     DiskFull,
     InvalidInput,
@@ -114,6 +115,7 @@ class BrokerMetrics:
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
         self._queues: Sequence[tuple[QueueName, Stats]] = ()
+        self._database: DatabaseState | None = None
         self._rejected = Counter(
             "penstock_rejected",
             "Calls that were refused, by cause.",
@@ -155,9 +157,13 @@ class BrokerMetrics:
 
     # -- reading -----------------------------------------------------------------------------------
 
-    def page(self, queues: Sequence[tuple[QueueName, Stats]]) -> bytes:
-        """Return all series, with the counts of these queues."""
-        self._queues = queues
+    def page(
+        self,
+        queues: Sequence[tuple[QueueName, Stats]],
+        database: DatabaseState | None = None,
+    ) -> bytes:
+        """Return all series, with the counts of these queues and of the database."""
+        self._queues, self._database = queues, database
         return generate_latest(self.registry)
 
     @property
@@ -188,6 +194,8 @@ class BrokerMetrics:
             yield gauge
         yield from self._collect_groups(shown)
         yield GaugeMetricFamily("penstock_queues", "Queues that there are.", len(self._queues))
+        if self._database is not None:
+            yield from _collect_database(self._database)
 
     def _collect_groups(self, shown: Sequence[tuple[QueueName, Stats]]) -> Iterator[Metric]:
         for read in _GROUP_COUNTERS:
@@ -204,5 +212,46 @@ class BrokerMetrics:
             yield gauge
 
 
+def _collect_database(state: DatabaseState) -> Iterator[Metric]:
+    for name, text, value in (
+        ("up", "1 if the database takes writes.", float(state.problem is None)),
+        ("commits_waiting", "Commits that wait for a standby.", state.commits_waiting),
+        (
+            "oldest_snapshot_seconds",
+            "Age of the oldest transaction with a snapshot: vacuum removes nothing younger.",
+            state.oldest_snapshot_s,
+        ),
+        ("outbox_waiting", "Rows of the outbox to be published.", state.outbox_waiting),
+        ("outbox_refused", "Rows of the outbox that were refused.", state.outbox_refused),
+    ):
+        yield GaugeMetricFamily(f"penstock_database_{name}", text, value)
+    lag_s = GaugeMetricFamily(
+        "penstock_database_replication_lag_seconds",
+        "How far a standby is behind with applying.",
+        labels=["standby", "sync_state"],
+    )
+    lag_bytes = GaugeMetricFamily(
+        "penstock_database_replication_lag_bytes",
+        "How far a standby is behind with applying.",
+        labels=["standby", "sync_state"],
+    )
+    for standby in state.standbys:
+        lag_s.add_metric([standby.name, standby.sync_state], standby.lag_s)
+        lag_bytes.add_metric([standby.name, standby.sync_state], standby.lag_bytes)
+    live = GaugeMetricFamily("penstock_database_live_rows", "Rows of a table.", labels=_TABLE)
+    dead = GaugeMetricFamily(
+        "penstock_database_dead_rows", "Rows that vacuum has not removed yet.", labels=_TABLE
+    )
+    size = GaugeMetricFamily(
+        "penstock_database_table_bytes", "Size of a table with its indexes.", labels=_TABLE
+    )
+    for table in state.tables:
+        live.add_metric([table.name], table.live_rows)
+        dead.add_metric([table.name], table.dead_rows)
+        size.add_metric([table.name], table.size_bytes)
+    yield from (lag_s, lag_bytes, live, dead, size)
+
+
+_TABLE = ["table"]
 _QUEUE = ["namespace", "queue"]
 _GROUP = ["namespace", "queue", "group"]

@@ -56,6 +56,40 @@ class QueueInfo(NamedTuple):
     settings: QueueSettings
 
 
+class StandbyState(NamedTuple):
+    """A standby, as its primary sees it. Texts are empty if the user may not see them."""
+
+    name: str
+    state: str  # "streaming", "catchup" …
+    sync_state: str  # "sync", "quorum", "potential" or "async"
+    lag_s: float  # of applying; 0 if it has everything
+    lag_bytes: int
+
+
+class TableState(NamedTuple):
+    """A table, by the statistics of the database."""
+
+    name: str
+    live_rows: int
+    dead_rows: int  # which vacuum has not removed yet
+    size_bytes: int  # with its indexes
+
+
+class DatabaseState(NamedTuple):
+    """The database behind a store."""
+
+    name: str  # its addresses and its name, without the password
+    is_primary: bool = False
+    needs_standby: bool = False  # a commit waits for a synchronous standby
+    standbys: tuple[StandbyState, ...] = ()
+    commits_waiting: int = 0  # for a standby, now
+    oldest_snapshot_s: float = 0.0  # of any session: vacuum removes nothing that is younger
+    outbox_waiting: int = 0
+    outbox_refused: int = 0
+    tables: tuple[TableState, ...] = ()
+    problem: str | None = None  # why writes cannot be answered
+
+
 class Settlement(NamedTuple):
     """What is to become of one leased message."""
 
@@ -238,6 +272,12 @@ class Store(Documents, Protocol):
     @property
     def trouble(self) -> str | None:
         """Return why some queue takes no writes (a failed sync, damage), or None."""
+
+    async def database_state(self) -> DatabaseState | None:
+        """Return the state of the database behind the store, within about a second.
+
+        None if there is none. It raises no error: the state says what is wrong.
+        """
 
     @property
     def files(self) -> StoreFiles | None:

@@ -94,6 +94,9 @@ class EmbeddedStore:
     def progress(self) -> tuple[int, int]:
         return self._directory.progress
 
+    async def database_state(self) -> None:
+        return None
+
     @property
     def trouble(self) -> str | None:
         return self._directory.shelf.trouble()

@@ -27,10 +27,12 @@ from penstock.broker.embedded.timer import Timer
 from penstock.broker.postgres import schema
 from penstock.broker.postgres.channel import Caller, ChannelLost, Door, NotSent, Peer
 from penstock.broker.postgres.database import Database
+from penstock.broker.postgres.health import Health
 from penstock.broker.postgres.membership import Caches, Membership, OwnedElsewhere
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.tables import BeingMade, Change, Tables
 from penstock.broker.store import (
+    DatabaseState,
     NamespaceInfo,
     Outcome,
     Publishable,
@@ -118,6 +120,7 @@ class PostgresStore:
         )
         self._tables = Tables(self.database, options.locks_clock)
         self._membership = Membership(self.database)
+        self._health = Health(self.database)
         self._is_claimed = False
         self._listener: StoreListener | None = None
         self._last_change = 0
@@ -225,6 +228,9 @@ class PostgresStore:
     @property
     def trouble(self) -> str | None:
         return self._trouble or (self._shelf.trouble() if self._is_open else None)
+
+    async def database_state(self) -> DatabaseState:
+        return await self._health.state()
 
     @property
     def quotas(self) -> Quotas:

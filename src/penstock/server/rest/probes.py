@@ -12,7 +12,8 @@ from typing import Annotated
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.broker import Verb
-from penstock.errors import TooManyRequests
+from penstock.broker.store import DatabaseState
+from penstock.errors import PenstockError, TooManyRequests
 from penstock.server.call import Answer, Call, encode
 from penstock.server.problems import NoSuchRoute
 from penstock.server.replies import Reply
@@ -27,6 +28,29 @@ class Live(Struct):
     status: str
 
 
+class Standby(Struct):
+    """A standby of the database. Its states are empty if the database's user may not see them."""
+
+    name: str
+    state: str
+    sync_state: str
+    lag_s: float
+    lag_bytes: int
+
+
+class Database(Struct):
+    """The database behind the store."""
+
+    name: str
+    primary: bool
+    needs_standby: bool
+    standbys: list[Standby]
+    commits_waiting: int
+    outbox_waiting: int
+    outbox_refused: int
+    oldest_snapshot_s: float
+
+
 class Ready(Struct, omit_defaults=True):
     """Whether calls are accepted; during the start, the number of queues recovered so far."""
 
@@ -34,6 +58,7 @@ class Ready(Struct, omit_defaults=True):
     queues: int = 0
     recovered: int = 0
     reason: str | UnsetType = UNSET
+    database: Database | UnsetType = UNSET
 
 
 async def livez(call: Call) -> Answer:
@@ -42,21 +67,56 @@ async def livez(call: Call) -> Answer:
 
 
 async def readyz(call: Call) -> Answer:
-    """Check that calls are accepted. 503 during start and stop, or if a queue refuses writes."""
+    """Check that calls are accepted.
+
+    503 during start and stop, if a queue refuses writes, or if the database takes none. Reasons and
+    the state of the database are shown without a key only if no call needs one.
+    """
     broker = call.broker
     recovered, queues = broker.progress
-    trouble = broker.trouble
     if call.service.is_stopping:
-        answer = Ready("stopping")
-    elif not broker.is_open:
-        answer = Ready("starting", queues, recovered)
-    elif trouble is not None:
-        # This call needs no key, so it shows no names of queues if other calls need one.
-        reason = UNSET if call.service.keys.required else trouble
-        answer = Ready("trouble", queues, recovered, reason)
-    else:
-        return Ready("ready", queues, recovered)
+        return _not_ready(Ready("stopping"))
+    if not broker.is_open:
+        return _not_ready(Ready("starting", queues, recovered))
+    state, trouble = await broker.database_state(), broker.trouble
+    if state is not None and state.problem is not None:
+        trouble = f"PostgreSQL ({state.name}): {state.problem}"
+    answer = Ready("ready" if trouble is None else "trouble", queues, recovered)
+    if await _may_see_details(call):
+        answer.reason = UNSET if trouble is None else trouble
+        answer.database = UNSET if state is None else _database(state)
+    return answer if trouble is None else _not_ready(answer)
+
+
+def _not_ready(answer: Ready) -> Reply:
     return Reply(encode(answer), 503, headers=[("retry-after", "1")])
+
+
+async def _may_see_details(call: Call) -> bool:
+    """Return whether the caller may see names: always if no key is needed, else with a key."""
+    if not call.service.keys.required:
+        return True
+    if b"authorization" not in call.headers:
+        return False
+    try:
+        caller = await call.service.admit(call.headers, call.query_string, call.connection.peer)
+        caller.check(Verb.READ, None)
+    except PenstockError:
+        return False
+    return True
+
+
+def _database(state: DatabaseState) -> Database:
+    return Database(
+        state.name,
+        state.is_primary,
+        state.needs_standby,
+        [Standby(*standby) for standby in state.standbys],
+        state.commits_waiting,
+        state.outbox_waiting,
+        state.outbox_refused,
+        state.oldest_snapshot_s,
+    )
 
 
 async def metrics(call: Call) -> Answer:
