@@ -292,7 +292,7 @@ def test_tables_fit_into_80_columns(command: CommandLine, lived_in: Path) -> Non
 
 # -- what is not there -----------------------------------------------------------------------------
 
-NOT_OF_ONE_QUEUE = {"serve", "worker", "top", "bench"}
+NOT_OF_ONE_QUEUE = {"serve", "worker", "top", "bench", "migrate", "migrate-store"}
 COMMANDS = sorted(
     {info.name or info.callback.__name__ for info in app.registered_commands if info.callback}
     - NOT_OF_ONE_QUEUE

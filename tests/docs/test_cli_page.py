@@ -50,7 +50,7 @@ def keys_of(column: str) -> list[str]:
 
 
 def test_every_command_has_a_section() -> None:
-    assert sorted(re.findall(r"^## `penstock (\w+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
+    assert sorted(re.findall(r"^## `penstock ([\w-]+)`", TEXT, re.MULTILINE)) == sorted(COMMANDS)
 
 
 def test_every_command_of_a_group_has_a_section() -> None:

@@ -17,6 +17,7 @@ from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.moving import refuse_unfinished
 from penstock.broker.paced_redrive import PacedRedrive, PacedRedrives
 from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
@@ -104,8 +105,11 @@ class Broker:
     async def start(self) -> None:
         """Open the store, load the catalogue, and accept calls."""
         self._catalogue.check_supported(self.settings.queues)
-        await self.store.open(self)
         try:
+            await self.store.claim()
+            await refuse_unfinished(self.store)
+            await self.store.open(self)
+            await refuse_unfinished(self.store)  # a move may have begun before this was a member
             made = secrets.token_hex(16).encode()
             found = await update_document(self.store, _SECRET_DOCUMENT, lambda old: old or made)
             self.secret = found or made

@@ -13,7 +13,7 @@ from penstock.cli import admin, dead_letters, files, look, messages, operate
 from penstock.cli.bench import bench
 from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
-from penstock.cli.migrate import migrate
+from penstock.cli.migrate import migrate, migrate_store
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
@@ -64,6 +64,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     ),
     "Broker": (
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
+        *(migrate_store,),
     ),
     "Data pipeline (on Spark)": (spark_app,),
 }
@@ -81,7 +82,8 @@ for _panel, _commands in _COMMANDS.items():
             continue
         _takes_receipts = _command in (messages.ack, messages.nack)
         _class = messages.SettleCommand if _takes_receipts else None
-        app.command(cls=_class, rich_help_panel=_panel)(_command)
+        _name = _command.__name__.replace("_", "-")
+        app.command(_name, cls=_class, rich_help_panel=_panel)(_command)
 app.command("publish", rich_help_panel="Change", help="The same as `enqueue`.")(messages.enqueue)
 
 

@@ -12,7 +12,7 @@ collides with the rest.
 
 import json
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from threading import Condition
 
@@ -22,7 +22,12 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import LedgerError, LedgerLocked
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
-from penstock.ledger.queue_directory import DirectoryLock, is_made, make_with_parents
+from penstock.ledger.queue_directory import (
+    LOCK_NAME,
+    DirectoryLock,
+    is_made,
+    make_with_parents,
+)
 from penstock.names import QueueName, directory_of, is_name, name_of_directory
 
 _NAMESPACE_FILE = "namespace.json"
@@ -143,6 +148,15 @@ class Layout:
     def delete_queue(self, queue: QueueName) -> None:
         self._throw_away(self._folder(queue.namespace), directory_of(queue.name))
 
+    def add_queue(self, queue: QueueName, fill: Callable[[str, Files], object]) -> None:
+        """Let `fill` make a queue's directory, and put it into its namespace in one step."""
+        made = self._trash.child(secrets.token_hex(8))
+        fill(made.path, made.files)
+        folder = self._folder(queue.namespace)
+        folder.files.rename(made.path, folder.child(directory_of(queue.name)).path)
+        folder.sync()
+        self._trash.sync()
+
     def _throw_away(self, folder: Folder, directory: str) -> None:
         """Move a directory to the trash in one step. After a crash, the trash is emptied."""
         target = self._trash.child(secrets.token_hex(8))
@@ -171,6 +185,11 @@ class Layout:
         return sorted(found)
 
     # -- documents ---------------------------------------------------------------------------------
+
+    def document_names(self) -> list[str]:
+        """Return the names of all documents, sorted."""
+        names = self._documents.names() if self._documents.exists() else []
+        return [name for name in names if name != LOCK_NAME]
 
     def load_document(self, name: str) -> bytes | None:
         try:

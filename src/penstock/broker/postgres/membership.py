@@ -167,6 +167,14 @@ class Membership:
 
         return self._database.transact(work)
 
+    def others(self) -> list[str]:
+        """Return the addresses of the other brokers that are alive."""
+        query = f"select address from broker b where number <> %s and {ALIVE} order by number"
+        rows = self._database.read(
+            lambda session: session.execute(query, (self.number, session.server)).fetchall()
+        )
+        return [row[0] for row in rows]
+
     def is_owner(self, queue: QueueName) -> bool:
         query = "select from queue where namespace = %s and name = %s and owner = %s"
         found = self._database.read(lambda session: session.one(query, (*queue, self.number)))

@@ -148,10 +148,13 @@ class Tables:
 
     # -- queues ------------------------------------------------------------------------------------
 
-    def reserve(self, queue: QueueName, owner: int, now_ns: int) -> None:
+    def reserve(
+        self, queue: QueueName, owner: int, now_ns: int, identity: int | None = None
+    ) -> None:
         """Add the row of a queue that `owner` is about to create, within its quotas.
 
         Other brokers do not see it before `made`. Raise BeingMade if another broker creates it.
+        `identity`: that of a queue that is moved here; a new one is random.
         """
 
         def work(session: Session) -> None:
@@ -188,10 +191,12 @@ class Tables:
                 done = session.execute(
                     "insert into queue (namespace, name, identity, owner) values (%s, %s, %s, %s) "
                     "on conflict (identity) do nothing",
-                    (*queue, secrets.randbits(32), owner),
+                    (*queue, secrets.randbits(32) if identity is None else identity, owner),
                 )
                 if done.rowcount:
                     return
+                if identity is not None:
+                    raise AlreadyExists(f"there is a queue with the identity {identity:08x}")
 
         self._database.transact(work)
 
@@ -246,6 +251,18 @@ class Tables:
         query = "select content from document where name = %s"
         row = self._database.read(lambda session: session.one(query, (name,)))
         return None if row is None else bytes(row[0])
+
+    def documents(self) -> dict[str, bytes]:
+        """Return all documents, by name."""
+        query = "select name, content from document"
+        rows = self._database.read(lambda session: session.execute(query).fetchall())
+        return {name: bytes(content) for name, content in rows}
+
+    def outbox_rows(self) -> int:
+        """Return the rows of the outbox that are in no queue yet."""
+        query = "select count(*) from outbox"
+        found: int = self._database.read(lambda session: session.one(query)[0])
+        return found
 
     def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool:
         def work(session: Session) -> bool:
