@@ -25,6 +25,8 @@ class CuttingProxy:
             self._answers_to_swallow = count
 
     def close(self) -> None:
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listener.close()
         with self._lock:
             for one in self._sockets:

@@ -49,7 +49,7 @@ class _Selector(selectors.SelectSelector):
         found = super().select(0)
         if found or timeout == 0:
             return found
-        if self.loop.working_threads:
+        if self.loop.working_threads or self.loop.awaited_sockets:
             return super().select(None)  # a thread wakes the loop when it is done
         if timeout is None:
             raise AssertionError("every task waits, and no timer is set: nothing will ever happen")
@@ -65,6 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.clock = clock or LoopClock()
         self._inline = inline
         self.working_threads = 0
+        self.awaited_sockets: set[int] = set()  # time stands still while their answers are awaited
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
@@ -89,6 +90,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         future = super().run_in_executor(executor, func, *args)
         future.add_done_callback(self._thread_is_done)
         return future
+
+    def add_reader(  # type: ignore[override]
+        self, fd: int, callback: Callable[..., Any], *args: Any
+    ) -> None:
+        """Wait for another program, such as a database. Connections of asyncio do not call it."""
+        self.awaited_sockets.add(fd)
+        super().add_reader(fd, callback, *args)
+
+    def remove_reader(self, fd: Any) -> bool:
+        self.awaited_sockets.discard(fd)
+        return super().remove_reader(fd)
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         self._threads.shutdown()  # asyncio's own does it in a thread that the loop does not know

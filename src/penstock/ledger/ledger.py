@@ -16,6 +16,7 @@ from penstock.errors import (
     EntryGone,
     LedgerClosed,
     LedgerForked,
+    LedgerStopped,
     PenstockError,
     ReadOnly,
     again,
@@ -35,7 +36,7 @@ from penstock.ledger.json_files import (
     Marks,
     save_metadata,
 )
-from penstock.ledger.log import Log
+from penstock.ledger.log import Begun, Log
 from penstock.ledger.opening import LogOpener
 from penstock.ledger.queue_directory import DirectoryLock, check_location
 from penstock.ledger.segment_header import EVENTS, MESSAGES, segment_name
@@ -50,6 +51,24 @@ _EXPECTED = (
     "a queue is a directory, such as ./orders, or a queue of a broker, such as "
     "http://127.0.0.1:8080/default/orders"
 )
+
+
+class PendingSync:
+    """What a sync covers whose files are made durable by the caller of `Ledger.begin_sync`."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Log, Begun]] = []
+
+    def end(self) -> None:
+        """Note that it is durable. Earlier syncs must have ended."""
+        for log, begun in self.parts:
+            log.end_sync(begun)
+
+    def fail(self, error: OSError) -> PenstockError:
+        """Stop the ledger. Return the error for the calls that wait."""
+        for log, _ in self.parts:
+            return log.fail_sync(error)
+        return LedgerStopped(str(error))
 
 
 class Ledger:
@@ -310,22 +329,28 @@ class Ledger:
         """Return when all earlier appends are on disk, whatever the policy."""
         self._group.wait()
 
-    def syncs(self, *, together: bool = False) -> "list[Callable[[], None]]":
+    def syncs(self) -> "list[Callable[[], None]]":
         """Return the steps of `sync` as calls that may run in parallel threads.
 
         In turn, they sync messages first. In parallel, a crash in between may leave an event about
         a message that is missing. So it may with any policy other than "always", and opening
-        ignores such an event. `together`: return one step, for files of which one sync makes all
-        durable.
+        ignores such an event.
         """
-        needed = [log for log in (self.messages, self.events) if log.needs_sync]
-        if together and len(needed) == 2:
-            return [self._flush_and_sync]
-        return [log.sync for log in needed] or [self.sync]  # raises if the ledger has stopped
+        needed = [log.sync for log in (self.messages, self.events) if log.needs_sync]
+        return needed or [self.sync]  # which raises if the ledger has stopped
 
-    def _flush_and_sync(self) -> None:
-        self.events.flush()  # first: the messages of these events are written by the sync
-        self._sync_logs()
+    def begin_sync(self) -> "PendingSync | None":
+        """Write what was appended to the files, which the caller then makes durable itself.
+
+        Return None while another sync runs.
+        """
+        pending = PendingSync()
+        for log in (self.events, self.messages):  # messages last: those of all written events
+            begun = log.begin_sync()
+            if begun is None:
+                return None
+            pending.parts += [(log, one) for one in begun]
+        return pending
 
     def _sync_logs(self) -> None:
         # Messages first: an event on disk should not refer to a message that is not.

@@ -27,8 +27,10 @@ from penstock.ledger.segment_header import SegmentHeader
 from penstock.ledger.segment_list import SegmentList
 from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
-from penstock.ledger.tail import StagedTail, TailMaker
+from penstock.ledger.tail import StagedTail, Tail, TailMaker
 from penstock.ledger.writer import Item, LogWriter, MustRotate, save_index
+
+Begun = tuple[Tail, int, int]  # what a sync covers: the tail, its end, the seq behind
 
 
 class Log:
@@ -265,13 +267,37 @@ class Log:
             self._check_writable()
         self._sync()
 
-    def flush(self) -> None:
-        """Write to the file what was appended, without a sync."""
-        with self._sync_lock, self._lock:
-            self._check_writable()
-            self._finish_or_stop()
-            if self._writer.tail is not None:
-                self._writer.flush()
+    def begin_sync(self) -> "list[Begun] | None":
+        """Flush, for a caller that makes the file durable itself and then calls `end_sync`.
+
+        Return what that covers, empty if there is nothing; None while another sync runs.
+        """
+        if not self._sync_lock.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                self._check_writable()
+                self._finish_or_stop()
+                begun = self._writer.begin_sync()
+            return [] if begun is None else [begun]
+        finally:
+            self._sync_lock.release()
+
+    def end_sync(self, begun: "Begun") -> None:
+        """Note that what `begin_sync` returned is durable. Several may be under way, in order."""
+        tail, end, next_seq = begun
+        with self._lock:
+            if self._writer.tail is tail:
+                self._writer.end_sync(tail, end, next_seq, may_open=self._refusal is None)
+            else:  # it was sealed or closed, which synced it
+                durable = self._writer.durable_next_seq
+                self._writer.durable_next_seq = max(durable, next_seq)
+            if self._waiting:
+                self._arrived.notify_all()
+
+    def fail_sync(self, error: OSError) -> LedgerStopped:
+        """Stop writing, because what was flushed did not become durable."""
+        return self._stop(error, "syncing")
 
     def _sync(self) -> None:
         with self._sync_lock:

@@ -10,7 +10,8 @@ import psycopg
 import pytest
 
 from penstock.broker.postgres.database import Database
-from penstock.broker.postgres.files import MAX_CHUNK_BYTES, PostgresFiles
+from penstock.broker.postgres.files import PostgresFiles
+from penstock.broker.postgres.journal import MAX_CHUNK_BYTES
 from penstock.broker.postgres.schema import migrate
 from tests.harness.cutting_proxy import CuttingProxy
 from tests.harness.postgres_server import PostgresServer, new_queue
@@ -91,7 +92,10 @@ def test_what_was_synced_is_there_for_the_next_owner(opened: Opened, tmp_path: P
     assert second.files.names(second.path) == ["log", "renamed"]
     assert second.read("log") == b"headerentriesmore" + bytes(100_000 - 11)
     assert second.read("renamed") == b"x" * (2 * MAX_CHUNK_BYTES + 5)
-    sent = "select coalesce(sum(length(data)), 0)::bigint from chunk where queue = %s and node = 1"
+    sent = (
+        "select coalesce(sum(length(data)), 0)::bigint from chunk c join node n on n.queue = "
+        "c.queue and n.id = c.node where c.queue = %s and n.name = 'log'"
+    )
     assert number_of(database, sent, queue) == 17  # the zeros are not sent
 
 

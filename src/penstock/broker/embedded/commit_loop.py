@@ -5,6 +5,9 @@ merges the flushes), and answers the calls. Calls that arrive in the meantime wa
 round. A call is answered through an object with `succeed` and `fail`, such as a future's adapter.
 The syncs run in threads, or in the loop while the disk is fast; see `SyncThreads`. Everything else
 runs in the event loop, so nothing here needs a lock.
+
+With a `Committer`, several rounds may be under way: each begins while the one before is on its way
+to the disk. They are answered in order.
 """
 
 import asyncio
@@ -180,7 +183,33 @@ class Syncable(Protocol):
         """Return functions for threads. When all have returned, earlier writes are on disk."""
 
 
+class Committer(Protocol):
+    """Makes the writes of many queues durable together, without threads."""
+
+    max_rounds: int  # how many may be under way
+
+    def start(
+        self, queues: Sequence[Any], done: Callable[[int, Exception | None], None]
+    ) -> Sequence[int]:
+        """Begin to make the writes of queues durable. Call `done` for each, by its index.
+
+        Return the indexes of those that must be synced in threads instead.
+        """
+
+
 _Waiting = tuple[Pending, Any, int]  # who gets the result, the result, its size
+
+
+class _Round:
+    """The calls that one round answers, by queue, and the errors of the queues."""
+
+    __slots__ = ("calls", "errors", "left", "started_ns")
+
+    def __init__(self, calls: dict[Syncable, list[_Waiting]], started_ns: int) -> None:
+        self.calls = calls
+        self.errors: list[Exception | None] = [None] * len(calls)
+        self.left = len(calls)  # syncs that have not ended
+        self.started_ns = started_ns
 
 
 class _ToFuture:
@@ -229,14 +258,18 @@ class CommitLoop:
         clock: Clock,
         observe: Callable[[float, int], None],
         threads: Callable[[asyncio.AbstractEventLoop], Threads] = SyncThreads,
+        committer: Committer | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._observe = observe
         self._threads = threads(self._loop)
+        self._committer = committer
+        self._max_rounds = 1 if committer is None else committer.max_rounds
         self._gathering: dict[Syncable, list[_Waiting]] = {}
-        self._syncing: dict[Syncable, list[_Waiting]] = {}  # the round that runs
-        self._is_running = False
+        self._rounds: deque[_Round] = deque()  # under way, oldest first
+        self._next: asyncio.Handle | None = None  # starts the next round
+        self._average_s = 0.0  # how long a round takes
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
@@ -287,13 +320,21 @@ class CommitLoop:
         `size` counts in `held_bytes` until then. `covered`: the last round that was started is
         enough, if it is still running; what was written since is synced by the next one.
         """
-        calls = self._syncing.get(queue) if covered else None
+        calls = self._last_calls(queue) if covered else None
         if calls is not None:
             calls.append((pending, result, size))
             self.soon(queue)
         else:
             self._add(queue, (pending, result, size))
         self.held_bytes += size
+
+    def _last_calls(self, queue: Syncable) -> list[_Waiting] | None:
+        """Return the calls of the last round under way that syncs a queue."""
+        for round_ in reversed(self._rounds):
+            calls = round_.calls.get(queue)
+            if calls is not None:
+                return calls
+        return None
 
     def run(self, work: Callable[["HeldResult"], Coroutine[Any, Any, _T]]) -> "asyncio.Task[_T]":
         """Run a task that reports the size of its result."""
@@ -308,7 +349,7 @@ class CommitLoop:
 
     async def drained(self) -> None:
         """Wait until all earlier calls are answered."""
-        while self._is_running or self._gathering:
+        while self._rounds or self._gathering:
             await self._idle.wait()
 
     async def close(self) -> None:
@@ -323,46 +364,69 @@ class CommitLoop:
         calls = self._gathering.get(queue)
         if calls is None:
             calls = self._gathering[queue] = []
-            if not self._is_running:
-                self._is_running = True
-                self._idle.clear()
-                # Not at once: calls that the loop handles now can share the round.
-                self._loop.call_soon(self._start)
+            self._idle.clear()
+            self._plan()
         if waiting is not None:
             calls.append(waiting)
 
+    def _plan(self) -> None:
+        """Have the next round started, unless that is planned or too many are under way."""
+        if self._next is not None:
+            return
+        if not self._rounds:
+            # Not at once: calls that the loop handles now can share the round.
+            self._next = self._loop.call_soon(self._start)
+        elif len(self._rounds) < self._max_rounds:
+            # Spread over the time of a round: the more calls share one, the fewer commits.
+            passed_s = (self._clock.monotonic_ns() - self._rounds[-1].started_ns) / 1e9
+            left_s = self._average_s / self._max_rounds - passed_s
+            self._next = self._loop.call_later(max(left_s, 0.0), self._start)
+
     def _start(self) -> None:
+        if self._next is not None:
+            self._next.cancel()
+            self._next = None
         by_queue, self._gathering = self._gathering, {}
-        self._syncing = by_queue
-        started_ns = self._clock.monotonic_ns()
-        syncs = [(index, sync) for index, queue in enumerate(by_queue) for sync in queue.syncs()]
-        left = len(syncs)
-        errors: list[Exception | None] = [None] * len(by_queue)
-
-        def on_synced(index: int, error: Exception | None) -> None:
-            nonlocal left
-            left -= 1
-            errors[index] = errors[index] or error
-            if not left:
-                self._finish(list(by_queue.values()), errors, started_ns)
-
+        round_ = _Round(by_queue, self._clock.monotonic_ns())
+        self._rounds.append(round_)
+        queues = list(by_queue)
+        in_threads: Sequence[int] = range(len(queues))
+        if self._committer is not None:
+            in_threads = self._committer.start(queues, partial(self._synced, round_))
+        syncs = [(index, sync) for index in in_threads for sync in queues[index].syncs()]
+        round_.left += len(syncs) - len(in_threads)
         for index, sync in syncs:
-            self._threads.run(partial(_try_sync, sync), partial(on_synced, index), of=len(syncs))
+            self._threads.run(
+                partial(_try_sync, sync), partial(self._synced, round_, index), of=len(syncs)
+            )
 
-    def _finish(
-        self,
-        answered: Sequence[list[_Waiting]],
-        errors: Sequence[Exception | None],
-        started_ns: int,
-    ) -> None:
-        self._syncing = {}
-        if self._gathering:
+    def _synced(self, round_: _Round, index: int, error: Exception | None) -> None:
+        round_.left -= 1
+        round_.errors[index] = round_.errors[index] or error
+        if not round_.left and self._rounds[0] is round_:
+            self._finish()
+
+    def _finish(self) -> None:
+        """Answer the oldest rounds, as far as they have ended."""
+        ended: list[_Round] = []
+        while self._rounds and not self._rounds[0].left:
+            ended.append(self._rounds.popleft())
+        if not self._gathering:
+            if not self._rounds:
+                self._idle.set()
+        elif not self._rounds:
             self._start()  # first: the next sync runs while these are answered
         else:
-            self._is_running = False
-            self._idle.set()
-        self._observe((self._clock.monotonic_ns() - started_ns) / 1e9, sum(map(len, answered)))
-        for calls, error in zip(answered, errors, strict=True):
+            self._plan()
+        for round_ in ended:
+            self._answer(round_)
+
+    def _answer(self, round_: _Round) -> None:
+        took_s = (self._clock.monotonic_ns() - round_.started_ns) / 1e9
+        self._average_s += (took_s - self._average_s) / _AVERAGE_OF
+        answered = list(round_.calls.values())
+        self._observe(took_s, sum(map(len, answered)))
+        for calls, error in zip(answered, round_.errors, strict=True):
             for pending, result, size in calls:
                 self.held_bytes -= size
                 try:

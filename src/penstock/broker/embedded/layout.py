@@ -40,8 +40,6 @@ _LOCK_RETRY_S = 0.01
 class Layout:
     """The data directory. Every call may raise OSError; all are for a thread, not the loop."""
 
-    syncs_together = False
-
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self._root = Folder(

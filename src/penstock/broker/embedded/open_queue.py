@@ -24,6 +24,7 @@ from penstock.broker.store import (
     payload_bytes,
 )
 from penstock.errors import PenstockError, Unavailable
+from penstock.ledger.ledger import PendingSync
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
@@ -65,11 +66,8 @@ class OpenQueue:
         on_ready: Callable[[QueueName], None],
         repeats: Repeats,
         background: "Background",
-        *,
-        syncs_together: bool = False,
     ) -> None:
         self.name = name
-        self._syncs_together = syncs_together
         self.core = core
         self._behaviours = Behaviours(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
@@ -112,7 +110,14 @@ class OpenQueue:
     def syncs(self) -> list[Callable[[], None]]:
         """Return the syncs of both logs, for the commit loop."""
         self._syncing_upto = self.core.ledger.messages.next_seq
-        return self.core.ledger.syncs(together=self._syncs_together)
+        return self.core.ledger.syncs()
+
+    def begin_sync(self) -> PendingSync | None:
+        """Begin a sync of both logs, for a committer; see `Ledger.begin_sync`."""
+        pending = self.core.ledger.begin_sync()
+        if pending is not None:
+            self._syncing_upto = self.core.ledger.messages.next_seq
+        return pending
 
     @property
     def is_in_use(self) -> bool:

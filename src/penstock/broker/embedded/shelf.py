@@ -49,8 +49,6 @@ class IdentityTaken(BrokerError):
 class QueueHome(Protocol):
     """Where the queues of a shelf are kept. Every call is for a thread."""
 
-    syncs_together: bool  # one sync makes both logs of a queue durable
-
     def enter(self, queue: QueueName) -> tuple[str, Files]:
         """Return the path of a queue that is about to be opened, and the files that hold it."""
 
@@ -328,7 +326,6 @@ class Shelf:
             self._on_ready,
             self._repeats,
             self._background,
-            syncs_together=self._home.syncs_together,
         )
         for _ in range(self._watchers.get(queue, 0)):
             found.watch()

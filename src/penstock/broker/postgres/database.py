@@ -92,13 +92,47 @@ class Session:
         return result.command_tuples or 0
 
     def _execute_prepared(self, query: str, values: Sequence[bytes]) -> PGresult:
+        name = self.prepare(query)
         connection = self.connection.pgconn
+        return _checked(connection.exec_prepared(name, values, [1] * len(values)))
+
+    def prepare(self, query: str) -> bytes:
+        """Prepare a statement if it is not yet. Return its name."""
         name = self._prepared.get(query)
         if name is None:
             name = b"penstock_%d" % len(self._prepared)
-            _checked(connection.prepare(name, query.encode()))
+            _checked(self.connection.pgconn.prepare(name, query.encode()))
             self._prepared[query] = name
-        return _checked(connection.exec_prepared(name, values, [1] * len(values)))
+        return name
+
+    # -- in an event loop: no call blocks ----------------------------------------------------------
+
+    def send(self, query: str, values: Sequence[bytes]) -> None:
+        """Send a prepared statement whose values are in PostgreSQL's binary form."""
+        self._warning = None
+        connection = self.connection.pgconn
+        connection.nonblocking = 1
+        connection.send_query_prepared(self._prepared[query], values, [1] * len(values))
+
+    def flush(self) -> bool:
+        """Send as much as the socket takes. Return whether more is left."""
+        return self.connection.pgconn.flush() != 0
+
+    def receive(self) -> int | None:
+        """Return the row count of the statement that was sent; None if it is not there yet."""
+        connection = self.connection.pgconn
+        connection.consume_input()
+        if connection.is_busy():
+            return None
+        result = connection.get_result()
+        if result is None:
+            raise psycopg.OperationalError("the connection is lost")
+        while connection.get_result() is not None:
+            pass
+        found = _checked(result).command_tuples or 0
+        if self._warning is not None:
+            raise NotReplicated(self._warning)
+        return found
 
     def one(self, query: Any, values: Any = None) -> Any:
         """Return the only row of an answer, or None."""

@@ -11,66 +11,43 @@ connection broke or the standby was not waited for, it is sent again before the 
 """
 
 import errno
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count, groupby
-from struct import Struct
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, count
 from threading import Lock
 
 import psycopg
 
 from penstock.broker.postgres.database import Database, Session, one_line
+from penstock.broker.postgres.journal import (
+    EMPTY,
+    MAKE,
+    MAX_CHUNK_BYTES,
+    MAX_STATEMENT_BYTES,
+    MOVE,
+    REMOVE,
+    WRITE,
+    Change,
+    Commit,
+    Write,
+    fence,
+    values_of,
+    write_again,
+)
 from penstock.ledger.files import Mapping, OpenMode, OsFiles, holder_name, os_error
 from penstock.ledger.folder import write_fully
 
 ROOT_NODE = 0
-MAX_CHUNK_BYTES = 1 << 20
-MAX_STATEMENT_BYTES = 16 << 20
 MAX_UNSYNCED_BYTES = 4 << 20  # more are sent before the sync, to bound memory and the sync's time
-_VERSION_BITS = 40  # a version is the token and a counter, so that no two owners use the same
+# A version, and the number of a file, is the token and a counter: no two owners use the same.
+_COUNTER_BITS = 40
 _FETCH_ROWS = 64
 _FILLED_BYTES = 512  # this many zeros at the end of a write are not sent
 _ZEROS = bytes(_FILLED_BYTES)
 
-_FENCE = "select from queue where id = %s and token = %s for share"
-_FIRST = (  # the usual case, in one statement: see `Session.insert`
-    "with fence as (select from queue where id = $1 and token = $2 for share) "
-    "insert into chunk (queue, node, version, start, data) select $1, w.* from fence, "
-    "unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[]) as w(node, version, start, data)"
-)
-_FENCE_AGAIN = "update queue set repeats = repeats + 1 where id = %s and token = %s"
-_VALUES = (
-    "unnest(%s::bigint[], %s::bigint[], %s::bigint[], %s::bytea[]) as w(node, version, start, data)"
-)
-_WRITE_AGAIN = (
-    "insert into chunk (queue, node, version, start, data) "
-    f"select %s, w.* from {_VALUES} on conflict do nothing"
-)
-_MAKE = (
-    "insert into node (queue, id, parent, name, is_directory) values (%s, %s, %s, %s, %s) "
-    "on conflict do nothing"
-)
-_MOVE = "update node set parent = %s, name = %s where queue = %s and id = %s"
-_REMOVE = "delete from node where queue = %s and id = %s"
-_EMPTY = "delete from chunk where queue = %s and node = %s"
-
 
 class Fenced(psycopg.Error):
     """Another broker took the queue over."""
-
-
-class _Write:
-    """A change of content: data from `start` on; without data, the file ends at `start`."""
-
-    __slots__ = ("data", "node", "start", "version")
-
-    def __init__(self, node: int, version: int, start: int, data: bytearray | None) -> None:
-        self.node = node
-        self.version = version
-        self.start = start
-        self.data = data
-
-
-_Change = _Write | tuple[str, tuple[object, ...]]
 
 
 class PostgresFiles:
@@ -100,8 +77,12 @@ class PostgresFiles:
         self._handles: dict[int, int] = {}  # open for writing: file descriptor → node
         self._lock = Lock()  # of journal and names; never held while the database is asked
         self._sync_lock = Lock()  # one transaction at a time; taken before `_lock`
-        self._journal: list[_Change] = []
-        self._versions = count((token << _VERSION_BITS) + 1)
+        self._journal: list[Change] = []
+        self._has_names = False  # whether the journal changes names
+        self._under_way: deque[Commit] = deque()  # writes that a committer has sent, oldest first
+        self._removed: list[int] = []  # files of which such writes may arrive late
+        self._versions = count((token << _COUNTER_BITS) + 1)
+        self._numbers = count((token << _COUNTER_BITS) + 1)
         self._durable: dict[int, int] = {}  # the last version of each node that was synced
         self._unsynced_bytes = 0
         self._server = ""  # the server that took the last sync
@@ -196,7 +177,7 @@ class PostgresFiles:
             for path in [source, *inner]:
                 self._nodes[target + path[len(source) :]] = self._nodes.pop(path)
             parent, name = self._parent(target)
-            self._journal.append((_MOVE, (parent, name, self._queue, self._nodes[target])))
+            self._note_names(MOVE, parent, name, self._queue, self._nodes[target])
 
     def unlink(self, path: str) -> None:
         with self._lock:
@@ -233,22 +214,28 @@ class PostgresFiles:
     def _add(self, path: str, *, is_directory: bool) -> None:
         number = self._nodes[path] = next(self._numbers)
         parent, name = self._parent(path)
-        self._journal.append((_MAKE, (self._queue, number, parent, name, is_directory)))
+        self._note_names(MAKE, self._queue, number, parent, name, is_directory)
 
     def _forget(self, path: str) -> None:
         number = self._nodes.pop(path)
         self._not_fetched.discard(number)
         self._data_ends.pop(number, None)
         self._durable.pop(number, None)
-        self._journal.append((_REMOVE, (self._queue, number)))
-        self._journal.append((_EMPTY, (self._queue, number)))
+        self._note_names(REMOVE, self._queue, number)
+        self._note_names(EMPTY, self._queue, number)
+        if self._under_way:
+            self._removed.append(number)
+
+    def _note_names(self, statement: str, *values: object) -> None:
+        self._journal.append((statement, values))
+        self._has_names = True
 
     def _parent(self, path: str) -> tuple[int, str]:
         directory, _, name = path.rpartition("/")
         return self._nodes[directory], name
 
     def _note_size(self, node: int, size: int) -> None:
-        self._journal.append(_Write(node, next(self._versions), size, None))
+        self._journal.append(Write(node, next(self._versions), size, None))
         self._data_ends[node] = min(self._data_ends.get(node, 0), size)
 
     def _note_write(self, fd: int, start: int, data: bytes | memoryview) -> None:
@@ -268,7 +255,7 @@ class PostgresFiles:
         self._unsynced_bytes += len(data)
         last = self._journal[-1] if self._journal else None
         if (
-            isinstance(last, _Write)
+            isinstance(last, Write)
             and last.node == node
             and last.data is not None
             and last.start + len(last.data) == start
@@ -278,97 +265,125 @@ class PostgresFiles:
             return
         for at in range(0, len(data), MAX_CHUNK_BYTES):
             part = bytearray(data[at : at + MAX_CHUNK_BYTES])
-            self._journal.append(_Write(node, next(self._versions), start + at, part))
+            self._journal.append(Write(node, next(self._versions), start + at, part))
 
     # -- writing to the database -------------------------------------------------------------------
 
+    def begin_commit(self, server: str) -> Commit | None:
+        """Return what a sync would write, for a committer. It calls `end_commit` in this order.
+
+        Return None if `_sync` must do it: names changed, or the connection is to another server.
+        """
+        if not self._sync_lock.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                if self._has_names or self._failure is not None or server != self._server:
+                    return None
+                if self._unsynced_bytes > MAX_UNSYNCED_BYTES:
+                    return None
+                commit = Commit(self._queue, self._token, self._take_journal())  # type: ignore[arg-type]
+                self._under_way.append(commit)
+                return commit
+        finally:
+            self._sync_lock.release()
+
+    def end_commit(self, commit: Commit) -> None:
+        """Note that the oldest commit under way is in the database."""
+        with self._lock:
+            self._under_way.remove(commit)
+            self._note_durable(commit.writes)
+            if self._removed and not self._under_way:
+                for number in self._removed:
+                    self._note_names(EMPTY, self._queue, number)
+                self._removed.clear()
+
+    def send_again(self, commit: Commit) -> None:
+        """Write a commit whose outcome is unknown. Raise OSError if that fails."""
+        try:
+            self._database.repeat(lambda session, _: self._send(session, commit.writes, True))
+        except BaseException as error:
+            raise self._fail(error) from error
+
     def _sync(self) -> None:
-        """Write the journal to the database. An error is final: the outcome may be unknown."""
+        """Write the journal to the database. An error is final: the outcome may be unknown.
+
+        Commits under way are written as well: this thread cannot wait for the event loop.
+        """
         with self._sync_lock:
             with self._lock:
                 if self._failure is not None:
                     raise OSError(errno.EIO, self._failure)
-                journal, self._journal = self._journal, []
-                self._unsynced_bytes = 0
-            if not journal:
+                journal = self._take_journal()
+                sent: list[Change] = list(chain(*(one.writes for one in self._under_way)))
+            if not journal and not sent:
                 return
             try:
-                self._database.repeat(lambda session, again: self._send(session, journal, again))
+                self._database.repeat(
+                    lambda session, again: self._send(
+                        session, [*sent, *journal], again or bool(sent)
+                    )
+                )
             except BaseException as error:
-                self._failure = f"PostgreSQL did not take the write: {one_line(error)}"
-                if self._on_lost is not None:
-                    self._on_lost()
-                if isinstance(error, psycopg.Error):
-                    number = errno.ENOSPC if error.sqlstate == "53100" else errno.EIO
-                    raise OSError(number, self._failure) from error
-                raise
+                raise self._fail(error) from error
             with self._lock:
-                for change in journal:
-                    if isinstance(change, _Write):
-                        self._durable[change.node] = change.version
-                    elif change[0] is _REMOVE:
-                        self._durable.pop(change[1][1], None)  # type: ignore[call-overload]
+                self._note_durable(journal)
 
-    def _send(self, session: Session, journal: list[_Change], is_repeat: bool) -> None:
+    def _take_journal(self) -> list[Change]:
+        journal, self._journal = self._journal, []
+        self._unsynced_bytes = 0
+        self._has_names = False
+        return journal
+
+    def _note_durable(self, journal: "list[Change] | list[Write]") -> None:
+        for change in journal:
+            if isinstance(change, Write):
+                self._durable[change.node] = change.version
+            elif change[0] is REMOVE:
+                self._durable.pop(change[1][1], None)  # type: ignore[call-overload]
+
+    def _fail(self, error: BaseException) -> BaseException:
+        """Take no more writes. Return the error to raise."""
+        self._failure = f"PostgreSQL did not take the write: {one_line(error)}"
+        if self._on_lost is not None:
+            self._on_lost()
+        if isinstance(error, psycopg.Error):
+            number = errno.ENOSPC if error.sqlstate == "53100" else errno.EIO
+            return OSError(number, self._failure)
+        return error
+
+    def _send(
+        self, session: Session, journal: "list[Change] | list[Write]", is_repeat: bool
+    ) -> None:
         if session.server != self._server:
             if self._server:
                 self._check_not_behind(session, journal)
             self._server = session.server
-        size = sum(len(c.data) for c in journal if isinstance(c, _Write) and c.data is not None)
-        is_simple = not is_repeat and size <= MAX_STATEMENT_BYTES
-        if is_simple and all(isinstance(change, _Write) for change in journal):
-            # One statement commits by itself.
-            writes = [change for change in journal if isinstance(change, _Write)]
-            values = (
-                _int8(self._queue),
-                _int8(self._token),
-                _array(_INT8, [_int8(write.node) for write in writes]),
-                _array(_INT8, [_int8(write.version) for write in writes]),
-                _array(_INT8, [_int8(write.start) for write in writes]),
-                _array(_BYTEA, [write.data for write in writes]),
-            )
-            if session.insert(_FIRST, values) != len(writes):
+        writes = [change for change in journal if isinstance(change, Write)]
+        is_small = len(writes) * MAX_CHUNK_BYTES <= MAX_STATEMENT_BYTES
+        if not is_repeat and is_small and len(writes) == len(journal):
+            # One statement, which commits by itself.
+            values, rows = values_of([Commit(self._queue, self._token, writes)])
+            if session.insert(WRITE, values) != rows:
                 raise self._fenced()
             return
         with session.transaction():
-            fence = _FENCE_AGAIN if is_repeat else _FENCE
-            if session.execute(fence, (self._queue, self._token)).rowcount != 1:
-                if is_repeat and self._is_written(session, journal):
-                    return  # it was committed before the other broker took over, which has it
+            if fence(session, self._queue, self._token, is_repeat=is_repeat):
+                write_again(session, self._queue, journal)
+            elif not (is_repeat and self._is_written(session, journal[-1:])):
                 raise self._fenced()
-            for is_write, changes in groupby(journal, lambda change: isinstance(change, _Write)):
-                if is_write:
-                    for part in _parts(changes):  # type: ignore[arg-type]
-                        self._insert_again(session, part)
-                    continue
-                for change in changes:
-                    assert isinstance(change, tuple)
-                    session.execute(*change)
+            # Else it was committed before the other broker took over, which has it.
 
-    def _insert_again(self, session: Session, writes: list[_Write]) -> None:
-        values = (
-            self._queue,
-            [write.node for write in writes],
-            [write.version for write in writes],
-            [write.start for write in writes],
-            [write.data for write in writes],
+    def _is_written(self, session: Session, last: "list[Change] | list[Write]") -> bool:
+        """Return whether a transaction was committed, by its last change."""
+        query = "select 1 from chunk where queue = %s and node = %s and version = %s"
+        return any(
+            session.one(query, (self._queue, one.node, one.version)) is not None
+            for one in last
+            if isinstance(one, Write)
         )
-        session.execute(_WRITE_AGAIN, values, binary=True)
 
-    def _is_written(self, session: Session, journal: list[_Change]) -> bool:
-        """Return whether the transaction of a journal was committed. It was, or none of it."""
-        for change in journal:
-            if isinstance(change, _Write):
-                return (
-                    session.one(
-                        "select 1 from chunk where queue = %s and node = %s and version = %s",
-                        (self._queue, change.node, change.version),
-                    )
-                    is not None
-                )
-        return False
-
-    def _check_not_behind(self, session: Session, journal: list[_Change]) -> None:
+    def _check_not_behind(self, session: Session, journal: "list[Change] | list[Write]") -> None:
         """Raise an error if this server lacks what another one confirmed.
 
         A standby that is not synchronous may have become the primary. To write on would leave a
@@ -377,7 +392,7 @@ class PostgresFiles:
         with self._lock:
             expected = dict(self._durable)
         for change in journal:
-            if not isinstance(change, _Write) and change[0] is _REMOVE:
+            if not isinstance(change, Write) and change[0] is REMOVE:
                 expected.pop(change[1][1], None)  # type: ignore[call-overload]
         rows = session.execute(
             "select node, max(version) from chunk where queue = %s group by node", (self._queue,)
@@ -404,7 +419,6 @@ class PostgresFiles:
             return session.execute(query, (self._queue,)).fetchall()
 
         rows = self._database.read(nodes)
-        self._numbers = count(max((row[0] for row in rows), default=ROOT_NODE) + 1)
         children: dict[int, list[tuple[int, str, bool]]] = {}
         for number, parent, name, is_directory in rows:
             children.setdefault(parent, []).append((number, name, is_directory))
@@ -462,39 +476,3 @@ class PostgresFiles:
             if len(rows) < _FETCH_ROWS:
                 return
             version = rows[-1][0]
-
-
-# -- PostgreSQL's binary form of values ------------------------------------------------------------
-
-_INT8, _BYTEA = 20, 17  # numbers of the types
-
-
-def _int8(value: int) -> bytes:
-    return value.to_bytes(8, "big")
-
-
-def _array(kind: int, items: Sequence[bytes | bytearray | None]) -> bytes:
-    parts = [_ARRAY.pack(1, 1, kind, len(items), 1)]
-    for item in items:
-        parts.append(_NULL if item is None else len(item).to_bytes(4, "big"))
-        if item is not None:
-            parts.append(bytes(item))
-    return b"".join(parts)
-
-
-_ARRAY = Struct(">iiIii")  # dimensions, may have nulls, type; length and first index
-_NULL = b"\xff\xff\xff\xff"
-
-
-def _parts(changes: Iterator[_Write]) -> Iterator[list[_Write]]:
-    """Split writes into statements of a moderate size."""
-    part: list[_Write] = []
-    size = 0
-    for write in changes:
-        part.append(write)
-        size += len(write.data or b"")
-        if size >= MAX_STATEMENT_BYTES:
-            yield part
-            part, size = [], 0
-    if part:
-        yield part

@@ -184,8 +184,6 @@ class Membership:
 class Caches:
     """Directories that hold copies of the files of the open queues. Lost without harm."""
 
-    syncs_together = True
-
     def __init__(
         self,
         database: Database,

@@ -68,7 +68,8 @@ MIGRATIONS = (
         start bigint not null,
         data bytea,
         primary key (queue, node, version)
-    ) with (autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_scale_factor = 0.05);
+    ) with (autovacuum_vacuum_insert_scale_factor = 0.5, autovacuum_vacuum_scale_factor = 0.05,
+        toast_tuple_target = 8160);
     comment on table chunk is
         'Content of files, in the order of the writes. Without data: the file ends at start.';
     alter table chunk alter column data set storage external;

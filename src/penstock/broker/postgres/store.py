@@ -26,6 +26,7 @@ from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.postgres import schema
 from penstock.broker.postgres.channel import Caller, ChannelLost, Door, NotSent, Peer
+from penstock.broker.postgres.committer import Committer
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.health import Health
 from penstock.broker.postgres.membership import Caches, Membership, OwnedElsewhere
@@ -119,7 +120,7 @@ class PostgresStore:
             patience_s=options.patience_s,
         )
         self._tables = Tables(self.database, options.locks_clock)
-        self._membership = Membership(self.database)
+        self.membership = Membership(self.database)
         self._health = Health(self.database)
         self._is_claimed = False
         self._listener: StoreListener | None = None
@@ -130,6 +131,7 @@ class PostgresStore:
         self._peers: dict[str, Peer] = {}
         self._watched: Counter[QueueName] = Counter()
         self._watching: dict[QueueName, set[Caller]] = {}  # other brokers, by what they watch
+        self._opening: dict[QueueName, Future[OpenQueue]] = {}
         self._lost: dict[QueueName, Future[None]] = {}  # queues that are being closed
         self._beating: asyncio.Task[None] | None = None
         self._outbox: Outbox | None = None
@@ -160,11 +162,15 @@ class PostgresStore:
         loop = self._loop = asyncio.get_running_loop()
         self._background = Background()
         self._refreshing = asyncio.Lock()
-        self._commits = CommitLoop(self._clock, self._observe_commit, self._sync_threads)
+        self._committer = Committer(self.database)
+        await self._committer.open()
+        self._commits = CommitLoop(
+            self._clock, self._observe_commit, self._sync_threads, self._committer
+        )
         self._timer: Timer[QueueName] = Timer(self._wake)
         self._caches = Caches(
             self.database,
-            self._membership,
+            self.membership,
             self._options.cache,
             self._on_lost_in_thread,
             self._tables.delete_queue,
@@ -182,12 +188,12 @@ class PostgresStore:
             idle_close_s=self._idle_close_s,
         )
         self._is_open = True
-        self._key, seen_at = await asyncio.to_thread(self._membership.cluster_key)
+        self._key, seen_at = await asyncio.to_thread(self.membership.cluster_key)
         host = self._options.host or seen_at
         self._door = Door(self, self._key)
         self._outbox = Outbox(self.database, self, self._options.outbox_s, self._new_settings)
         port = await self._door.open(host, self._options.port)
-        await asyncio.to_thread(self._membership.join, f"{host}:{port}")
+        await asyncio.to_thread(self.membership.join, f"{host}:{port}")
         self._listener = listener
         await self._reload()
         self._shelf.close_idle_later()
@@ -209,8 +215,9 @@ class PostgresStore:
             await self._background.finished()
             await self._shelf.close()
             await self._commits.close()
+            await self._committer.close()
             with suppress(PenstockError):  # then its queues are free as soon as it counts as dead
-                await asyncio.to_thread(self._membership.leave)
+                await asyncio.to_thread(self.membership.leave)
             self._door.close()
             for peer in list(self._peers.values()):
                 peer.close()
@@ -219,7 +226,7 @@ class PostgresStore:
         await asyncio.to_thread(self.database.close)
 
     def announce(self, url: str) -> Future[None]:
-        return self._in_thread(self._membership.announce, url)
+        return self._in_thread(self.membership.announce, url)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -244,7 +251,7 @@ class PostgresStore:
         while True:
             await asyncio.sleep(self._options.beat_s)
             try:
-                await asyncio.to_thread(self._membership.renew)
+                await asyncio.to_thread(self.membership.renew)
                 await self.refresh()
                 await self._share_sizes()
                 if self._loop.time() >= forget_at:
@@ -311,7 +318,7 @@ class PostgresStore:
         if not limited:
             return
         own = {q: size for q, size in shelf.open_sizes().items() if q.namespace in limited}
-        number = self._membership.number
+        number = self.membership.number
         await asyncio.to_thread(self._tables.save_sizes, number, own)
         for row in await asyncio.to_thread(self._tables.sizes_of, limited):
             if row.queue in shelf:
@@ -416,19 +423,37 @@ class PostgresStore:
                     held.hold(payload_bytes(result))
                 return result
             except OwnedElsewhere as error:
-                if self._owners.pop(queue, None) is None:
-                    self._owners[queue] = error.address  # learnt from the database
+                if address is None:  # the database says so, perhaps to many calls at once
+                    self._owners[queue] = error.address
+                else:
+                    self._forget_owner(queue, address)
             except NoSuchQueue:
                 # The owner as last known may have deleted it, and another broker made it anew.
                 if address is None:
                     raise
-                self._owners.pop(queue, None)
+                self._forget_owner(queue, address)
             except ChannelLost as error:
-                self._owners.pop(queue, None)
+                if address is not None:
+                    self._forget_owner(queue, address)
                 may_repeat = isinstance(error, NotSent) or _is_repeatable(method, arguments)
                 if self._loop.time() >= ends_at or not may_repeat:
                     raise
                 await asyncio.sleep(_RETRY_S)
+
+    async def _opened(self, queue: QueueName) -> OpenQueue:
+        """Open a queue, or learn who owns it: once for all calls that wait for it."""
+        opening = self._opening.get(queue)
+        if opening is None:
+            opening = self._background.run(self._shelf.opened(queue))
+            self._opening[queue] = opening
+            opening.add_done_callback(lambda _: self._opening.pop(queue))
+            _forgotten(opening)  # its callers may all be cancelled
+        return await asyncio.shield(opening)
+
+    def _forget_owner(self, queue: QueueName, address: str) -> None:
+        """Forget who owns a queue, unless another call has found a new owner meanwhile."""
+        if self._owners.get(queue) == address:
+            del self._owners[queue]
 
     async def _open_and_call(self, queue: QueueName, method: str, arguments: Any) -> Any:
         """Call a method of a queue that this broker owns, or takes over."""
@@ -439,7 +464,7 @@ class PostgresStore:
                 await asyncio.wait([self._lost[queue]])
             if method in _OF_SHELF:
                 return await _OF_SHELF[method](self, queue, *arguments)
-            found = await self._shelf.opened(queue)
+            found = await self._opened(queue)
             async with found.turn:
                 if self._shelf.get(queue) is found and queue not in self._lost:
                     answer = self._call_here(found, method, arguments)
@@ -553,7 +578,7 @@ class PostgresStore:
         now_ns = self._clock.now_ns()
         while True:
             try:
-                number = self._membership.number
+                number = self.membership.number
                 await asyncio.to_thread(self._tables.reserve, queue, number, now_ns)
                 break
             except BeingMade:
@@ -638,7 +663,7 @@ class PostgresStore:
 
     async def _stats(self, queue: QueueName, operation: Operation[_T], held: HeldResult) -> _T:
         """Return the counts of a queue that was closed here: looking does not open it."""
-        if await asyncio.to_thread(self._membership.is_owner, queue):
+        if await asyncio.to_thread(self.membership.is_owner, queue):
             closed: Any = self._shelf.stats_of_closed(queue)
             if closed is not None:
                 found: _T = closed

@@ -1,0 +1,275 @@
+"""Commits the writes of all queues of a round in one statement, without threads.
+
+A few connections take turns, so that a round is sent while the one before waits for the database's
+disk and its standby; the database flushes them together. A thread that waited would need the
+interpreter's lock to go on, up to 5 ms beside a busy event loop. Measured: docs/scale.md.
+
+Later commits may become durable before earlier ones, as on a disk that reorders writes. So a queue
+is told in order, and after a failure none of its later commits counts.
+
+If anything fails, the writes are sent again by a thread, until their outcome is known.
+"""
+
+import asyncio
+import errno
+import logging
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial
+from threading import Lock
+from typing import Any
+
+import psycopg
+
+from penstock.broker.embedded.open_queue import OpenQueue
+from penstock.broker.postgres.database import Database, Session, one_line
+from penstock.broker.postgres.files import PostgresFiles
+from penstock.broker.postgres.journal import WRITE, Commit, values_of
+from penstock.errors import PenstockError, Unavailable
+from penstock.ledger.ledger import PendingSync
+
+log = logging.getLogger("penstock.broker")
+
+MAX_ROUNDS = 3
+_RECONNECT_S = 0.5
+
+
+class _Part:
+    """The writes of one queue in a round."""
+
+    def __init__(
+        self,
+        files: PostgresFiles,
+        commit: Commit,
+        pending: PendingSync,
+        done: Callable[[Exception | None], None],
+    ) -> None:
+        self.files = files
+        self.commit = commit
+        self.pending = pending
+        self.done = done
+        self.is_over = False
+        self.error: Exception | None = None
+
+
+class Committer:
+    """The connections on which rounds are committed. Everything is called in the event loop."""
+
+    def __init__(self, database: Database, max_rounds: int = MAX_ROUNDS) -> None:
+        self.max_rounds = max_rounds
+        self._database = database
+        self._idle: list[_Lane] = []
+        self._lock = Lock()
+        self._sessions: set[Session] = set()
+        self._parts: dict[PostgresFiles, deque[_Part]] = {}  # under way, oldest first
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._is_open = False
+
+    async def open(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._is_open = True
+        for _ in range(self.max_rounds):
+            try:
+                await self._connect()
+            except (psycopg.Error, PenstockError):
+                self._run(self._reconnect())  # rounds are committed by threads until then
+
+    async def close(self) -> None:
+        """Close the connections. No round may be under way."""
+        with self._lock:
+            self._is_open = False
+            sessions, self._sessions = self._sessions, set()
+        for task in list(self._tasks):
+            task.cancel()
+        if self._tasks:
+            await asyncio.wait(list(self._tasks))
+        self._idle.clear()
+        for session in sessions:
+            session.connection.close()
+
+    async def _connect(self) -> None:
+        self._idle.append(_Lane(self._loop, await asyncio.to_thread(self._connected)))
+
+    def _connected(self) -> Session:
+        """Connect, in a thread: the task that waits for it may be cancelled."""
+        session = self._database.connect()
+        try:
+            session.prepare(WRITE)
+            with self._lock:
+                if not self._is_open:
+                    raise Unavailable("the store is closed")
+                self._sessions.add(session)
+        except BaseException:
+            session.connection.close()
+            raise
+        return session
+
+    async def _reconnect(self) -> None:
+        while self._is_open:
+            try:
+                await self._connect()
+                return
+            except (psycopg.Error, PenstockError):
+                await asyncio.sleep(_RECONNECT_S)
+
+    # -- rounds ------------------------------------------------------------------------------------
+
+    def start(
+        self,
+        queues: Sequence[OpenQueue],
+        done: Callable[[int, Exception | None], None],
+    ) -> Sequence[int]:
+        """Commit the writes of queues; see `commit_loop.Committer`."""
+        if not self._idle:
+            return range(len(queues))
+        lane = self._idle.pop()
+        refused: list[int] = []
+        parts: list[_Part] = []
+        for index, queue in enumerate(queues):
+            try:
+                part = self._begin(queue, lane.session.server, partial(done, index))
+            except Exception as error:  # the ledger has stopped
+                self._loop.call_soon(done, index, error)
+                continue
+            if part is None:
+                refused.append(index)
+            else:
+                parts.append(part)
+        commits = [part.commit for part in parts if part.commit.writes]
+        if commits:
+            values, rows = values_of(commits)
+            lane.send(values, partial(self._answered, lane, parts, rows))
+        else:
+            self._idle.append(lane)
+            self._loop.call_soon(self._over, parts)
+        return refused
+
+    def _begin(
+        self, queue: OpenQueue, server: str, done: Callable[[Exception | None], None]
+    ) -> _Part | None:
+        pending = queue.begin_sync()
+        if pending is None:
+            return None
+        files = queue.core.ledger.root.files
+        assert isinstance(files, PostgresFiles)
+        commit = files.begin_commit(server)
+        if commit is None:
+            return None
+        part = _Part(files, commit, pending, done)
+        self._parts.setdefault(files, deque()).append(part)
+        return part
+
+    def _answered(
+        self, lane: "_Lane", parts: list[_Part], rows: int, outcome: int | psycopg.Error
+    ) -> None:
+        """End a round whose statement was answered."""
+        if outcome == rows:
+            self._idle.append(lane)
+            self._over(parts)
+            return
+        if isinstance(outcome, int | psycopg.errors.UniqueViolation):
+            # Another broker took one of the queues over, or a thread wrote the same.
+            self._idle.append(lane)
+        else:
+            log.warning("a commit is sent again: %s", one_line(outcome))
+            with self._lock:
+                self._sessions.discard(lane.session)
+            lane.session.connection.close()
+            self._run(self._reconnect())
+        for part in parts:
+            self._run(self._send_again(part))
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _send_again(self, part: _Part) -> None:
+        try:
+            await asyncio.to_thread(part.files.send_again, part.commit)
+        except Exception as error:
+            part.error = error
+        self._over([part])
+
+    def _over(self, parts: list[_Part]) -> None:
+        """Tell the queues, each in the order of its commits."""
+        for part in parts:
+            part.is_over = True
+            waiting = self._parts[part.files]
+            while waiting and waiting[0].is_over:
+                self._tell(waiting.popleft())
+            if not waiting:
+                del self._parts[part.files]
+
+    def _tell(self, part: _Part) -> None:
+        part.files.end_commit(part.commit)
+        failure = part.files.failure
+        if part.error is None and failure is not None:  # an earlier commit is missing
+            part.error = OSError(errno.EIO, failure)
+        try:
+            if part.error is None:
+                part.pending.end()
+            elif isinstance(part.error, OSError):
+                part.error = part.pending.fail(part.error)
+        except Exception as error:
+            part.error = error
+        part.done(part.error)
+
+
+class _Lane:
+    """A connection with one statement under way at a time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, session: Session) -> None:
+        self.session = session
+        self._loop = loop
+        self._socket = session.connection.fileno()
+        self._is_writing = False
+        self._on_answer: Callable[[int | psycopg.Error], None] | None = None
+
+    def send(self, values: list[bytes], on_answer: Callable[[int | psycopg.Error], None]) -> None:
+        """Send the statement. `on_answer` gets the number of rows, or an error, later."""
+        self._on_answer = on_answer
+        try:
+            self.session.send(WRITE, values)
+            self._loop.add_reader(self._socket, self._readable)
+            self._flush()
+        except psycopg.Error as error:
+            self._loop.call_soon(self._end, error)
+
+    def _flush(self) -> None:
+        is_left = self.session.flush()
+        if is_left != self._is_writing:
+            self._is_writing = is_left
+            if is_left:
+                self._loop.add_writer(self._socket, self._writable)
+            else:
+                self._loop.remove_writer(self._socket)
+
+    def _writable(self) -> None:
+        try:
+            self._flush()
+        except psycopg.Error as error:
+            self._end(error)
+
+    def _readable(self) -> None:
+        try:
+            rows = self.session.receive()
+            if rows is None:
+                if self._is_writing:
+                    self._flush()
+                return
+        except psycopg.Error as error:
+            self._end(error)
+        else:
+            self._end(rows)
+
+    def _end(self, outcome: int | psycopg.Error) -> None:
+        with suppress(OSError, ValueError):
+            self._loop.remove_reader(self._socket)
+            if self._is_writing:
+                self._is_writing = False
+                self._loop.remove_writer(self._socket)
+        on_answer, self._on_answer = self._on_answer, None
+        if on_answer is not None:
+            on_answer(outcome)
