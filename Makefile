@@ -31,6 +31,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 .PHONY: help
 help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
+	@echo "make run-cluster  two brokers on PostgreSQL with a standby, from nothing: see a failover"
 	@echo "make demo       install into .venv and run a short demonstration of the ledger"
 	@echo "make test       lint, types, import contracts and the default tests: about 20 minutes"
 	@echo "make quick      unit tests of the core, while editing: under a minute"
@@ -49,6 +50,10 @@ help:
 .PHONY: run
 run: .venv/.run
 	.venv/bin/penstock serve ./data --host 127.0.0.1 --port 8080
+
+.PHONY: run-cluster
+run-cluster: machine-cluster .venv/.cluster
+	.venv/bin/python scripts/run_cluster.py
 
 .PHONY: demo
 demo: .venv/.run
@@ -123,7 +128,7 @@ clean:
 	rm -rf .coverage .coverage.* .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	find src tests benchmarks -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-# System packages that each kind of work needs: run, build, test, long, bench.
+# System packages that each kind of work needs: run, cluster, build, test, long, bench.
 .PHONY: machine-%
 machine-%:
 	@scripts/setup-machine $*
@@ -139,11 +144,15 @@ machine-%:
 	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server]'
 	touch $@
 
+.venv/.cluster: .venv/.run
+	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,postgres]'
+	touch $@
+
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
 	PENSTOCK_HTTP=compiled .venv/bin/python -c '$(IMPORTS)'
-	touch $@ .venv/.run
+	touch $@ .venv/.run .venv/.cluster
 
 .venv/.long: .venv/.dev
 	.venv/bin/python $(PIP_INSTALL) --editable '.[long]'
