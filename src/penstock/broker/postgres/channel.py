@@ -29,6 +29,7 @@ from penstock.errors import PenstockError, Unavailable
 log = logging.getLogger("penstock.broker")
 
 MAX_FRAME_BYTES = 1 << 30
+OnError = Callable[[Future[Any], Exception], None] | None
 _NONCE_BYTES = 32
 _CONNECT_S = 5.0
 
@@ -49,6 +50,7 @@ class _Frames(asyncio.Protocol):
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
         self._outgoing: list[bytes] = []
+        self._is_reading = False
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
         self._step: Callable[[], bool] = self._read_frame
         self.transport: asyncio.Transport | None = None
@@ -58,12 +60,16 @@ class _Frames(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
+        self._is_reading = True
         try:
             while self._step():
                 pass
         except Exception as error:
             log.warning("connection of a broker closed: %s", error)
             self.abort()
+        self._is_reading = False
+        if self._outgoing:
+            self._flush()  # what could be answered at once
 
     def abort(self) -> None:
         if self.transport is not None:
@@ -71,7 +77,7 @@ class _Frames(asyncio.Protocol):
 
     def send(self, value: Any) -> None:
         body = wire.encode(value)
-        if not self._outgoing:
+        if not self._outgoing and not self._is_reading:
             self._loop.call_soon(self._flush)
         self._outgoing.append(len(body).to_bytes(4, "big"))
         self._outgoing.append(body)
@@ -126,7 +132,7 @@ class _Calls(_Frames):
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._numbers = count(1)
-        self._waiting: dict[int, Future[Any]] = {}
+        self._waiting: dict[int, tuple[Future[Any], OnError]] = {}
         self.is_open: Future[None] = self._loop.create_future()
         self.on_late: dict[int, Callable[[Any], None]] = {}  # for answers to cancelled calls
         self.is_lost = False
@@ -149,13 +155,19 @@ class _Calls(_Frames):
         self.is_open.set_result(None)
         return True
 
-    def call(self, method: str, arguments: Any, on_late: Callable[[Any], None]) -> Future[Any]:
+    def call(
+        self,
+        method: str,
+        arguments: Any,
+        on_late: Callable[[Any], None],
+        on_error: OnError,
+    ) -> Future[Any]:
         if self.is_lost:
             raise NotSent("the connection to another broker is lost: try again in a moment")
         number = next(self._numbers)
         self.send([number, method, arguments])
         answer: Future[Any] = self._loop.create_future()
-        self._waiting[number] = answer
+        self._waiting[number] = answer, on_error
 
         def cancelled(done: Future[Any]) -> None:
             if done.cancelled() and self._waiting.pop(number, None) is not None:
@@ -170,15 +182,15 @@ class _Calls(_Frames):
         if number == 0:
             self._on_notice(result)
             return
-        answer = self._waiting.pop(number, None)
-        if answer is None:
+        waiting = self._waiting.pop(number, None)
+        if waiting is None:
             late = self.on_late.pop(number, None)
             if late is not None and not error:
                 late(result)
         elif error:
-            answer.set_exception(error[0])
+            _fail(*waiting, error[0])
         else:
-            answer.set_result(result)
+            waiting[0].set_result(result)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
@@ -187,10 +199,17 @@ class _Calls(_Frames):
             self.is_open.set_exception(reason)
             self.is_open.exception()  # retrieved, in case that the caller gave up
         waiting, self._waiting = self._waiting, {}
-        for answer in waiting.values():
+        for answer, on_error in waiting.values():
             if not answer.done():
-                answer.set_exception(ChannelLost(*reason.args))
+                _fail(answer, on_error, ChannelLost(*reason.args))
         self._on_lost()
+
+
+def _fail(answer: Future[Any], on_error: OnError, error: Exception) -> None:
+    if on_error is None:
+        answer.set_exception(error)
+    else:
+        on_error(answer, error)
 
 
 class Peer:
@@ -240,11 +259,20 @@ class Peer:
                 ) from None
             self._calls = calls
 
-    def call(self, method: str, arguments: Any, on_late: Callable[[Any], None]) -> Future[Any]:
-        """Send a call. `on_late` gets an answer that comes after the future was cancelled."""
+    def call(
+        self,
+        method: str,
+        arguments: Any,
+        on_late: Callable[[Any], None],
+        on_error: OnError = None,
+    ) -> Future[Any]:
+        """Send a call. `on_late` gets an answer that comes after the future was cancelled.
+
+        `on_error` gets the future and an error, and answers it. None: the future gets the error.
+        """
         if self._calls is None:
             raise NotSent("there is no connection to the other broker yet")
-        return self._calls.call(method, arguments, on_late)
+        return self._calls.call(method, arguments, on_late, on_error)
 
     def close(self) -> None:
         if self._calls is not None:
@@ -313,7 +341,10 @@ class Caller(_Frames):
             self.send([number, None, error])
             return
         self._running[number] = answer
-        answer.add_done_callback(lambda done: self._answered(number, method, arguments, done))
+        if answer.done():  # it goes out with the others of this read
+            self._answered(number, method, arguments, answer)
+        else:
+            answer.add_done_callback(lambda done: self._answered(number, method, arguments, done))
 
     def _answered(self, number: int, method: str, arguments: Any, done: Future[Any]) -> None:
         del self._running[number]

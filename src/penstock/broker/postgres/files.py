@@ -61,7 +61,7 @@ class PostgresFiles:
         cache: str,
         *,
         identity: int = 0,
-        on_lost: Callable[[], None] | None = None,
+        on_lost: Callable[[], object] | None = None,
     ) -> None:
         """`on_lost` is called, in any thread, when no more writes are possible."""
         self._database = database
@@ -241,7 +241,8 @@ class PostgresFiles:
     def _note_write(self, fd: int, start: int, data: bytes | memoryview) -> None:
         node = self._handles[fd]
         if len(data) >= _FILLED_BYTES and data[-_FILLED_BYTES:] == _ZEROS:
-            rest = bytes(data).rstrip(b"\0")
+            whole = bytes(data)
+            rest = b"" if whole == bytes(len(whole)) else whole.rstrip(b"\0")
             if start + len(rest) >= self._data_ends.get(node, 0):
                 # Filled ahead: only the size changes.
                 if rest:

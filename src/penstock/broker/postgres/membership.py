@@ -12,6 +12,7 @@ the queue's token, which fences the old owner off.
 import shutil
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from threading import Lock
@@ -189,7 +190,7 @@ class Caches:
         database: Database,
         membership: Membership,
         directory: str | None,
-        on_lost: Callable[[QueueName], None],
+        on_lost: Callable[[QueueName], object],
         delete_queue: Callable[[QueueName], None],
     ) -> None:
         """`on_lost` is called, in any thread, when a queue takes no more writes."""
@@ -232,7 +233,7 @@ class Caches:
             token,
             str(cache),
             identity=identity,
-            on_lost=lambda: self._on_lost(queue),
+            on_lost=partial(self._on_lost, queue),
         )
         return str(cache / "queue"), files
 

@@ -6,7 +6,7 @@ cannot make anything else.
 """
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from enum import Enum
 from typing import Any
@@ -41,6 +41,7 @@ KNOWN: dict[str, type] = {
 _FIELDS: dict[type, tuple[str, ...]] = {
     one: tuple(field.name for field in fields(one)) for one in KNOWN.values() if is_dataclass(one)
 }
+_NAMES = {one: name for name, one in KNOWN.items()}
 _ERRORS: dict[str, type[Exception]] = {
     OwnedElsewhere.__name__: OwnedElsewhere,
     **{
@@ -82,17 +83,17 @@ def _packed(value: Any) -> Any:
     if kind in _PLAIN:
         return value
     if kind is list:
-        return [_LIST, *map(_packed, value)]
+        return _packed_all(_LIST, value)
     if kind is model.Ticket:
         return ["Ticket", *value[:-1]]  # the settler stays where it is
-    if kind.__name__ in KNOWN and KNOWN[kind.__name__] is kind:
+    name = _NAMES.get(kind)
+    if name is not None:
         names = _FIELDS.get(kind)
-        items = value if names is None else [getattr(value, name) for name in names]
-        return [kind.__name__, *map(_packed, items)]
+        return _packed_all(name, value if names is None else [getattr(value, n) for n in names])
     if kind is tuple:
-        return [_TUPLE, *map(_packed, value)]
+        return _packed_all(_TUPLE, value)
     if isinstance(value, Mapping):
-        return [_MAPPING, *(_packed(part) for item in value.items() for part in item)]
+        return _packed_all(_MAPPING, [part for item in value.items() for part in item])
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
     if isinstance(value, BaseException):
@@ -100,8 +101,13 @@ def _packed(value: Any) -> Any:
     if isinstance(value, Enum):
         return _packed(value.value)
     if isinstance(value, list | tuple):
-        return [_LIST, *map(_packed, value)]
+        return _packed_all(_LIST, value)
     raise TypeError(f"{kind.__name__} cannot be sent to another broker")
+
+
+def _packed_all(head: int | str, items: Iterable[Any]) -> list[Any]:
+    # Most parts are plain: to look first is three times as fast as a call for each.
+    return [head, *[item if type(item) in _PLAIN else _packed(item) for item in items]]
 
 
 def _packed_error(error: BaseException) -> list[Any]:
@@ -115,15 +121,21 @@ def _unpacked(value: Any) -> Any:
     if type(value) is not list:
         return value
     kind = value[0]
+    if kind == _ERROR:
+        return _unpacked_error(value)
+    parts = [_unpacked(part) if type(part) is list else part for part in value[1:]]
     if type(kind) is str:
-        return _MAKERS[kind](list(map(_unpacked, value[1:])))
+        return _MAKERS[kind](parts)
     if kind == _LIST:
-        return list(map(_unpacked, value[1:]))
+        return parts
     if kind == _TUPLE:
-        return tuple(map(_unpacked, value[1:]))
-    if kind == _MAPPING:
-        parts = list(map(_unpacked, value[1:]))
-        return dict(zip(parts[::2], parts[1::2], strict=True))
+        return tuple(parts)
+    if kind != _MAPPING:
+        raise ValueError(f"there is no kind {kind}")
+    return dict(zip(parts[::2], parts[1::2], strict=True))
+
+
+def _unpacked_error(value: list[Any]) -> Exception:
     _, name, args, attributes = value
     made = _ERRORS[name]
     error = made.__new__(made)
@@ -137,7 +149,7 @@ def _maker(kind: type) -> Callable[[list[Any]], Any]:
     if kind is model.Ticket:
         return lambda items: model.Ticket._make([*items, _SETTLER])
     if names is None:
-        return lambda items: kind(*items)
+        return kind._make  # type: ignore[attr-defined,no-any-return]
 
     def make(items: list[Any]) -> Any:
         made: Any = object.__new__(kind)  # its values were checked where it was made
