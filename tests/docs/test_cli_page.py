@@ -30,6 +30,7 @@ GROUPS = (
     "namespaces",
     "webhooks",
     "keys",
+    "placement",
 )  # those of `spark` are on its own page
 OF_GROUPS: dict[str, Any] = {
     f"{group} {name}": command

@@ -14,6 +14,7 @@ from penstock.cli.bench import bench
 from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
 from penstock.cli.migrate import migrate, migrate_store
+from penstock.cli.placement import placement_app
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
@@ -64,7 +65,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     ),
     "Broker": (
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
-        *(migrate_store,),
+        *(migrate_store, placement_app),
     ),
     "Data pipeline (on Spark)": (spark_app,),
 }
