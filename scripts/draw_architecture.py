@@ -29,6 +29,7 @@ PURPOSES = {
     "broker": "many queues: keys, quotas, long polls, webhooks",
     "units": "durations and sizes with units",
     "postgres": "publish in a transaction",
+    "placement": "which cluster serves a queue",
     "queue": "leases, retries, priorities, order",
     "ledger": "logs on disk: recovery, commit, compaction",
     "codec": "one entry to bytes and back",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.conftest import CommandLine
+from tests.cli.command_line import CommandLine
 
 
 def test_it_compares_a_table_with_a_hash(command: CommandLine) -> None:
