@@ -39,6 +39,7 @@ class BrokerSettings:
     cluster_host: str = ""  # where other brokers reach this one; "": as the database sees it
     cluster_port: int = 0  # 0: any free one
     cache_directory: str = ""  # of the files of open queues; "": that of temporary files
+    cache_bytes: int = 8 << 30  # of complete files in it
 
     def __post_init__(self) -> None:
         check_fields(self, _RANGES)
@@ -66,6 +67,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "webhook_timeout_s": (0.1, 300),
     "webhook_concurrency": (1, 1000),
     "webhook_log": (0, 100_000),
-    "postgres_connections": (2, 1000),
+    "postgres_connections": (6, 1000),
+    "cache_bytes": (0, 1 << 50),
     "cluster_port": (0, 65535),
 }

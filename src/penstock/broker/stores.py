@@ -82,6 +82,7 @@ def _postgres_store(
         host=settings.cluster_host,
         port=settings.cluster_port,
         cache=settings.cache_directory or None,
+        cache_bytes=settings.cache_bytes,
         migrate=settings.postgres_migrate,
         queue_defaults={"sync": "always", **settings.queues},
     )

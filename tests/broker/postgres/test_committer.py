@@ -147,7 +147,7 @@ def test_a_round_behind_one_that_failed_is_not_confirmed(rig: Rig) -> None:
             killer.execute("select pg_terminate_backend(%s)", (first,))
             (again,) = await rig.waiting("update queue set repeats", 1)
             killer.execute("select pg_terminate_backend(%s)", (again,))
-            await until(lambda: rig.ledger.root.files.failure is not None)  # type: ignore[attr-defined]
+            await until(lambda: rig.ledger.root.files.journal.failure is not None)  # type: ignore[attr-defined]
         await until(lambda: len(rig.done) == 2)
         assert rig.done == [("one", False), ("two", False)]
 

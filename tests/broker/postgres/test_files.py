@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from penstock.broker.postgres.content import Content
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.files import PostgresFiles
 from penstock.broker.postgres.journal import MAX_CHUNK_BYTES
@@ -275,3 +276,106 @@ def test_a_database_that_lost_what_it_confirmed_is_not_written_to(tmp_path: Path
         database.close()
     finally:
         server.remove()
+
+
+# -- sealed files ----------------------------------------------------------------------------------
+
+
+def rows_of(database: Database, queue: int) -> int:
+    return number_of(database, "select count(*) from chunk where queue = %s", queue)
+
+
+def test_a_sealed_file_is_opened_without_fetching_it(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    first = Place(database, queue, 1, tmp_path / "first")
+    content = bytes(range(256)) * 100
+    for start in range(0, len(content), 256):
+        first.write("log", content[start : start + 256], start)
+    assert rows_of(database, queue) == 100
+    first.files.seal_complete()
+    assert rows_of(database, queue) == 4, "many small rows are rewritten"
+    second = Place(database, queue, 1, tmp_path / "second")
+    files = second.files
+    fd = files.open(files.join(second.path, "log"), "read")
+    assert files.size(fd) == len(content)
+    assert files.pread(fd, 64, 0) == content[:64]
+    assert files.fetched_bytes == 0
+    assert files.pread(fd, 1000, 50) == content[50:1050]
+    assert bytes(files.map(fd, len(content), writable=False).view) == content
+    files.close(fd)
+    assert files.fetched_bytes == len(content)
+
+
+def test_a_sealed_file_that_is_written_again_is_not_sealed(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    place.write("log", b"one")
+    place.files.seal_complete()
+    place.write("log", b"two", 3)
+    again = Place(database, queue, 1, tmp_path / "second")
+    assert again.read("log") == b"onetwo"
+    again.files.seal_complete()  # nothing was written: nothing is sealed
+    assert number_of(database, "select count(*) from node where size is not null") == 0
+    place.files.seal_complete()
+    assert number_of(database, "select count(*) from node where size = 6") == 1
+
+
+def test_a_file_that_is_opened_while_it_is_sealed_stays_unsealed(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    place.write("log", b"one")
+    seal = Content.seal
+
+    def written_meanwhile(*arguments: Any) -> bool:
+        place.write("log", b"two", 3)  # its unsealing is committed before the seal
+        return seal(*arguments)
+
+    monkeypatch.setattr(Content, "seal", written_meanwhile)
+    place.files.seal_complete()
+    place.write("log", b"three", 6)
+    assert Place(database, queue, 1, tmp_path / "second").read("log") == b"onetwothree"
+
+
+def test_a_dropped_copy_is_fetched_again_and_open_readers_keep_theirs(
+    opened: Opened, tmp_path: Path
+) -> None:
+    database = opened()
+    place = Place(database, new_queue(database), 1, tmp_path / "first")
+    content = bytes(range(256)) * 100
+    place.write("log", content)
+    files = place.files
+    assert files.cached() == [], "a file that is not sealed is not dropped"
+    files.seal_complete()
+    reader = files.open(files.join(place.path, "log"), "read")
+    (((_, size, node)),) = files.cached()
+    assert size == len(content)
+    files.evict(node)
+    assert files.cached() == []
+    assert files.pread(reader, len(content), 0) == content
+    files.close(reader)
+    assert files.fetched_bytes == 0
+    assert place.read("log") == content
+    assert files.fetched_bytes == len(content)
+    files.unlink(files.join(place.path, "log"))
+    assert files.cached() == []
+
+
+def test_a_reader_of_a_removed_file_reads_on(opened: Opened, tmp_path: Path) -> None:
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    content = bytes(range(256)) * 100
+    place.write("log", content)
+    place.files.seal_complete()
+    second = Place(database, queue, 1, tmp_path / "second")
+    path = second.files.join(second.path, "log")
+    reader = second.files.open(path, "read")
+    second.files.unlink(path)
+    second.files.sync_directory(second.path)
+    assert second.files.pread(reader, len(content), 0) == content
+    second.files.close(reader)

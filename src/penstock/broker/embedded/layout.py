@@ -29,6 +29,7 @@ from penstock.ledger.queue_directory import (
     make_with_parents,
 )
 from penstock.names import QueueName, directory_of, is_name, name_of_directory
+from penstock.queue.core import QueueCore
 
 _NAMESPACE_FILE = "namespace.json"
 _MAX_NAMESPACE_BYTES = 1 << 20
@@ -136,6 +137,9 @@ class Layout:
         """Return the directory of a queue, and the files that hold it."""
         folder = self._queue_folder(queue)
         return folder.path, folder.files
+
+    def opened(self, core: QueueCore) -> None:
+        """Do nothing: the files are here."""
 
     def leave(self, queue: QueueName, size_bytes: int) -> None:
         """Do nothing: the LOCK of the data directory is kept."""

@@ -52,6 +52,9 @@ class QueueHome(Protocol):
     def enter(self, queue: QueueName) -> tuple[str, Files]:
         """Return the path of a queue that is about to be opened, and the files that hold it."""
 
+    def opened(self, core: QueueCore) -> None:
+        """Prepare the files of a queue that was opened for its first calls."""
+
     def leave(self, queue: QueueName, size_bytes: int) -> None:
         """Note that a queue was closed."""
 
@@ -344,7 +347,7 @@ class Shelf:
     def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:
         path, files = self._home.enter(queue)
         try:
-            return open_core(
+            core = open_core(
                 path,
                 settings,
                 files=files,
@@ -353,6 +356,8 @@ class Shelf:
                 if_unstored=_IF_SETTINGS_WERE_LOST,
                 own_timer=False,
             )
+            self._home.opened(core)
+            return core
         except BaseException:
             self._home.leave(queue, self._bytes.get(queue, 0))
             raise

@@ -153,7 +153,7 @@ class Committer:
             return None
         files = queue.core.ledger.root.files
         assert isinstance(files, PostgresFiles)
-        commit = files.begin_commit(server)
+        commit = files.journal.begin_commit(server)
         if commit is None:
             return None
         part = _Part(files, commit, pending, done)
@@ -187,7 +187,7 @@ class Committer:
 
     async def _send_again(self, part: _Part) -> None:
         try:
-            await asyncio.to_thread(part.files.send_again, part.commit)
+            await asyncio.to_thread(part.files.journal.send_again, part.commit)
         except Exception as error:
             part.error = error
         self._over([part])
@@ -203,8 +203,8 @@ class Committer:
                 del self._parts[part.files]
 
     def _tell(self, part: _Part) -> None:
-        part.files.end_commit(part.commit)
-        failure = part.files.failure
+        part.files.journal.end_commit(part.commit)
+        failure = part.files.journal.failure
         if part.error is None and failure is not None:  # an earlier commit is missing
             part.error = OSError(errno.EIO, failure)
         try:

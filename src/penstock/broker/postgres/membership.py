@@ -9,24 +9,15 @@ A queue belongs to the broker that used it first, until that one stops or dies. 
 the queue's token, which fences the old owner off.
 """
 
-import shutil
-from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
-from pathlib import Path
-from tempfile import mkdtemp
 from threading import Lock
 
 import psycopg
 
 from penstock.broker.postgres.database import Database, Session
-from penstock.broker.postgres.files import PostgresFiles
 from penstock.errors import BrokerError, NoSuchQueue
-from penstock.ledger.files import Files, OsFiles
 from penstock.names import QueueName
 
 ALIVE_S = 15.0
-CACHE_PREFIX = "penstock-cache-"
 # Whether the broker in `b` is alive; its parameter is the server that is asked.
 ALIVE = """(b.alive_until > clock_timestamp() and (b.server <> %s or exists (
     select from pg_locks l where l.locktype = 'advisory' and l.granted and l.objsubid = 2
@@ -180,74 +171,3 @@ class Membership:
         query = "select from queue where namespace = %s and name = %s and owner = %s"
         found = self._database.read(lambda session: session.one(query, (*queue, self.number)))
         return found is not None
-
-
-class Caches:
-    """Directories that hold copies of the files of the open queues. Lost without harm."""
-
-    def __init__(
-        self,
-        database: Database,
-        membership: Membership,
-        directory: str | None,
-        on_lost: Callable[[QueueName], object],
-        delete_queue: Callable[[QueueName], None],
-    ) -> None:
-        """`on_lost` is called, in any thread, when a queue takes no more writes."""
-        self._database = database
-        self._membership = membership
-        self._parent = directory
-        self._on_lost = on_lost
-        self.delete_queue = delete_queue
-        self._files = OsFiles()
-        self._root: Path | None = None
-        self._lock_fd = -1
-        self._entered: dict[QueueName, Path] = {}
-
-    def open(self) -> None:
-        """Make the directory, and remove those of processes that died."""
-        made = Path(mkdtemp(prefix=f".{CACHE_PREFIX}", dir=self._parent))
-        self._lock_fd = self._files.open(str(made / "LOCK"), "create")
-        self._files.lock(self._lock_fd)
-        self._root = made.rename(made.with_name(made.name[1:]))  # others look at it from now on
-        for other in self._root.parent.glob(f"{CACHE_PREFIX}*"):
-            if other != self._root:
-                self._remove_if_dead(other)
-
-    def close(self) -> None:
-        if self._root is not None:
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._files.close(self._lock_fd)
-            self._root = None
-
-    def enter(self, queue: QueueName) -> tuple[str, Files]:
-        """Become the owner of a queue. Return the path of its files in the cache, and the files."""
-        assert self._root is not None
-        id_, token, identity = self._membership.take(queue)
-        cache = self._root / f"{id_}-{token}"
-        cache.mkdir()
-        self._entered[queue] = cache
-        files = PostgresFiles(
-            self._database,
-            id_,
-            token,
-            str(cache),
-            identity=identity,
-            on_lost=partial(self._on_lost, queue),
-        )
-        return str(cache / "queue"), files
-
-    def leave(self, queue: QueueName, size_bytes: int) -> None:
-        """Remove the cache of a queue that was closed. It stays with this broker."""
-        cache = self._entered.pop(queue, None)
-        if cache is not None:
-            shutil.rmtree(cache, ignore_errors=True)
-
-    def _remove_if_dead(self, directory: Path) -> None:
-        with suppress(OSError):
-            fd = self._files.open(str(directory / "LOCK"), "write")
-            try:
-                if self._files.lock(fd):
-                    shutil.rmtree(directory, ignore_errors=True)
-            finally:
-                self._files.close(fd)

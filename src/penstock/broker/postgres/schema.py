@@ -58,9 +58,12 @@ MIGRATIONS = (
         parent bigint not null,
         name text not null,
         is_directory boolean not null,
+        size bigint,
+        head bytea,
         primary key (queue, id)
     );
     comment on table node is 'Names of the files and directories of a queue.';
+    comment on column node.size is 'Of a sealed file, with its first bytes in head; else null.';
     create table chunk (
         queue bigint not null,
         node bigint not null,

@@ -6,8 +6,9 @@ or writes. So a broker that is started in the meantime cannot use them.
 
 from penstock.broker.moving import Copy
 from penstock.broker.postgres import schema
+from penstock.broker.postgres.caches import Caches
 from penstock.broker.postgres.database import Database
-from penstock.broker.postgres.membership import Caches, Membership
+from penstock.broker.postgres.membership import Membership
 from penstock.broker.postgres.tables import Tables
 from penstock.broker.store import NamespaceInfo
 from penstock.broker.stores import without_password

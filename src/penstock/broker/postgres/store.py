@@ -24,12 +24,13 @@ from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.postgres import schema
+from penstock.broker.postgres.caches import MAX_CACHE_BYTES, Caches
 from penstock.broker.postgres.channel import Door
-from penstock.broker.postgres.committer import Committer
+from penstock.broker.postgres.committer import MAX_ROUNDS, Committer
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.feed import Feed
 from penstock.broker.postgres.health import Health
-from penstock.broker.postgres.membership import Caches, Membership
+from penstock.broker.postgres.membership import Membership
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.routing import RETRY_S, Router
 from penstock.broker.postgres.store_files import PostgresStoreFiles
@@ -65,6 +66,7 @@ class ClusterOptions(NamedTuple):
     host: str = ""  # where other brokers reach this one; "": as the database sees it
     port: int = 0  # 0: any
     cache: str | None = None  # directory of the cache; None: that of temporary files
+    cache_bytes: int = MAX_CACHE_BYTES  # copies of complete files beyond that are dropped
     migrate: bool = True
     patience_s: float = 30.0  # for a database, or an owner of a queue, that does not answer
     beat_s: float = BEAT_S
@@ -101,7 +103,7 @@ class PostgresStore:
         self.database = Database(
             url,
             schema=options.schema,
-            max_connections=options.max_connections,
+            max_connections=options.max_connections - MAX_ROUNDS - 1,  # and one that shows life
             patience_s=options.patience_s,
         )
         self._tables = Tables(self.database, options.locks_clock)
@@ -112,6 +114,7 @@ class PostgresStore:
         self._trouble: str | None = None
         self._committer: Committer | None = None
         self._beating: asyncio.Task[None] | None = None
+        self._tidying: asyncio.Task[None] | None = None
         self._outbox: Outbox | None = None
         self._is_open = False
         self.files = PostgresStoreFiles(lambda *arguments: self._router.call(*arguments))
@@ -145,16 +148,17 @@ class PostgresStore:
             self._clock, self._observe_commit, self._sync_threads, self._committer
         )
         self._timer: Timer[QueueName] = Timer(self._wake)
-        self._caches = Caches(
+        self.caches = Caches(
             self.database,
             self.membership,
             self._options.cache,
             lambda queue: loop.call_soon_threadsafe(self._on_lost, queue),
             self._tables.delete_queue,
+            self._options.cache_bytes,
         )
-        await asyncio.to_thread(self._caches.open)
+        await asyncio.to_thread(self.caches.open)
         self._shelf = Shelf(
-            self._caches,
+            self.caches,
             self._commits,
             self._timer,
             self._background,
@@ -186,14 +190,16 @@ class PostgresStore:
         await self._feed.reload()
         self._shelf.close_idle_later()
         self._beating = loop.create_task(self._beat())
+        self._tidying = loop.create_task(self._tidy())
         self._outbox.start(f"{host}:{port}")
 
     async def close(self) -> None:
         self._listener = None
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait([self._beating])
-            self._beating = None
+        for task in (self._beating, self._tidying):
+            if task is not None:
+                task.cancel()
+                await asyncio.wait([task])
+        self._beating = self._tidying = None
         if self._outbox is not None:
             await self._outbox.close()
             self._outbox = None
@@ -209,7 +215,7 @@ class PostgresStore:
                 await asyncio.to_thread(self.membership.leave)
             self._door.close()
             self._router.close()
-            await asyncio.to_thread(self._caches.close)
+            await asyncio.to_thread(self.caches.close)
         if self._committer is not None:
             await self._committer.close()
             self._committer = None
@@ -249,6 +255,17 @@ class PostgresStore:
             except Exception as error:
                 self._trouble = f"PostgreSQL ({self.database.name}) does not answer: {error}"
                 log.warning("%s", self._trouble)
+
+    async def _tidy(self) -> None:
+        """Look after the copies of files: seal them, fetch what is read next, drop the oldest."""
+        while True:
+            await asyncio.sleep(self._options.beat_s)
+            try:
+                for found in list(self._shelf.open_queues.values()):
+                    await asyncio.to_thread(self.caches.opened, found.core)
+                await asyncio.to_thread(self.caches.tidy)
+            except Exception as error:  # the files are read and written all the same
+                log.warning("the cache is not looked after: %s", error)
 
     async def refresh(self) -> None:
         """Read what changed in the catalogue and the documents, and notify the listener."""
