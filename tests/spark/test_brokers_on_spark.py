@@ -11,7 +11,15 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.broker import Verb
-from penstock.spark.jobs import archive, audit, live_and_archived
+from penstock.spark.jobs import (
+    archive,
+    audit,
+    live_and_archived,
+    redrive,
+    report,
+    restore,
+    stream,
+)
 from tests.server.running import RunningServer
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
@@ -21,6 +29,16 @@ LOT = 7  # messages of a batch: a reader sees all of them or none
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
+    with RunningServer(tmp_path / "data", broker={"queues": {"sync": "always"}}) as running:
+        yield running
+
+
+@pytest.fixture(params=["files", "postgres"])
+def at_url(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[RunningServer]:
+    """A broker that Spark reaches by URL only, on each store."""
+    monkeypatch.setenv("PENSTOCK_TEST_STORE", request.param)
     with RunningServer(tmp_path / "data", broker={"queues": {"sync": "always"}}) as running:
         yield running
 
@@ -42,10 +60,10 @@ def explained(frame: DataFrame) -> str:
 
 
 def test_a_queue_is_read_streamed_and_written_by_url_and_the_key_is_not_told(
-    spark: SparkSession, server: RunningServer, tmp_path: Path
+    spark: SparkSession, at_url: RunningServer, tmp_path: Path
 ) -> None:
-    key = server.new_key(Verb.READ, Verb.PUBLISH, Verb.CONSUME, namespaces=["shop"])
-    at = {"url": server.url, "key": key}
+    key = at_url.new_key(Verb.READ, Verb.PUBLISH, Verb.CONSUME, namespaces=["shop"])
+    at = {"url": at_url.url, "key": key}
     frame = spark.range(0, 3000, 1, 3).selectExpr("cast(id as string) payload")
     writer = frame.write.format("penstock").mode("append").options(**at, queue="shop/orders")
     writer = writer.option("txnAppId", "nightly").option("txnVersion", "1")
@@ -69,16 +87,16 @@ def test_a_queue_is_read_streamed_and_written_by_url_and_the_key_is_not_told(
     assert query.awaitTermination(200)
     assert numbers(table(spark, **at, queue="shop/copy")) == list(range(3000))
     with pytest.raises(Exception, match="key") as refused:
-        table(spark, url=server.url, queue="shop/orders", key=key[:-1] + "x").count()
+        table(spark, url=at_url.url, queue="shop/orders", key=key[:-1] + "x").count()
     assert key[:-1] not in str(refused.value)
 
 
 def test_jobs_run_by_url_and_what_is_archived_may_go(
-    spark: SparkSession, server: RunningServer, tmp_path: Path
+    spark: SparkSession, at_url: RunningServer, tmp_path: Path
 ) -> None:
-    url, target = f"{server.url}/shop/orders", str(tmp_path / "archive")
+    url, target = f"{at_url.url}/shop/orders", str(tmp_path / "archive")
     settings = {"segment_bytes": 65536, "archive_required": True, "auto_compact": False}
-    with server.client() as http:
+    with at_url.client() as http:
         assert http.put("/api/v1/namespaces/shop/queues/orders", json=settings).status_code == 201
     with penstock.open(url) as queue:
         for start in range(0, 3000, 100):
@@ -93,6 +111,45 @@ def test_jobs_run_by_url_and_what_is_archived_may_go(
     whole = live_and_archived(spark, url, target, queue="shop/orders")
     seqs = [row.seq for row in whole.select("seq").orderBy("seq").collect()]
     assert seqs == list(range(1, 3001)), "neither gap nor overlap"
+
+
+def test_every_job_runs_through_a_broker_that_does_not_own_the_queue(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On PostgreSQL, where one broker owns a queue and the others forward to it."""
+    monkeypatch.setenv("PENSTOCK_TEST_STORE", "postgres")
+    with RunningServer(tmp_path / "data") as owner, RunningServer(tmp_path / "data") as other:
+        settings = {"segment_bytes": 65536, "max_attempts": 1}
+        with owner.client() as http:
+            http.put("/api/v1/namespaces/shop/queues/orders", json=settings).raise_for_status()
+        with penstock.open(f"{owner.url}/shop/orders") as queue:
+            for start in range(0, 3000, 100):
+                queue.enqueue_batch([b"%d" % n + b" " * 50 for n in range(start, start + 100)])
+            for leased in queue.lease(10):
+                queue.nack(leased, reason="broken")
+            assert queue.stats().groups["main"].dead == 10
+        url, target = f"{other.url}/shop/orders", str(tmp_path / "archive")
+        (found,) = report(spark, url, str(tmp_path / "report"))
+        assert found.totals["published"] == 3000
+        assert redrive(spark, url, where="seq <= 4").redriven == 4
+        query = stream(
+            spark,
+            url,
+            f"{other.url}/shop/copy",
+            to="queue",
+            checkpoint=str(tmp_path / "checkpoint"),
+            once=True,
+        )
+        assert query.awaitTermination(200)
+        assert numbers(table(spark, url=other.url, queue="shop/copy")) == list(range(3000))
+        (archived,) = archive(spark, url, target)
+        assert audit(spark, url, archive=target).is_sound
+        again = f"{other.url}/shop/again"
+        assert restore(spark, target, again) == archived.rows
+        assert restore(spark, target, again) == 0, "each message once"
+        assert numbers(table(spark, url=owner.url, queue="shop/again")) == list(
+            range(archived.rows)
+        )
 
 
 def test_spark_reads_and_writes_the_files_of_a_broker_under_load(

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pyarrow as pa
 import pytest
 from pyspark.sql.types import StructType
@@ -38,16 +39,27 @@ class Door:
             return [message.payload for message in queue.browse()]
 
     def staging(self) -> list[str]:
+        if self.server.location != str(self.server.data):  # a database
+            with psycopg.connect(self.server.location) as connection:
+                rows = connection.execute(
+                    "select n.name from penstock.node n join penstock.node p on p.queue = n.queue "
+                    "and p.id = n.parent where p.name = 'staging'"
+                ).fetchall()
+            return [name for (name,) in rows]
         folder = self.server.data / "shop" / "orders" / "staging"
         return [entry.name for entry in folder.iterdir()] if folder.exists() else []
 
 
-@pytest.fixture(params=["url", "path", "path and url"])
-def door(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Door]:
+@pytest.fixture(params=["url", "path", "path and url", "url on postgres"])
+def door(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Door]:
+    by, _, store = request.param.partition(" on ")
+    monkeypatch.setenv("PENSTOCK_TEST_STORE", store)
     with RunningServer(tmp_path / "data") as server:
         with server.client() as http:
             assert http.post("/api/v1/namespaces", json={"name": "shop"}).status_code == 201
-        yield Door(server, request.param)
+        yield Door(server, by)
 
 
 @pytest.fixture(params=["appended", "adopted"])
