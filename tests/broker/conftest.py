@@ -53,6 +53,7 @@ def open_broker(request: pytest.FixtureRequest, tmp_path: Path, clock: LoopClock
         options = ClusterOptions(
             schema=request.getfixturevalue("new_schema")(),
             beat_s=1e9,
+            rebalance_s=1e9,
             outbox_s=1e9,
             locks_clock=clock,
             cache=str(tmp_path),

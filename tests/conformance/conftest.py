@@ -43,6 +43,7 @@ def _postgres(path: Path, clock: LoopClock, request: pytest.FixtureRequest) -> S
     options = ClusterOptions(
         schema=request.getfixturevalue("new_schema")(),
         beat_s=1e9,
+        rebalance_s=1e9,
         outbox_s=1e9,
         locks_clock=clock,
         cache=str(path),

@@ -5,8 +5,9 @@ the server releases as soon as the connection closes: so others see at once that
 row says until when it counts as alive by the database's clock: the net below, for a broker that
 hangs, and for the moments after a failover, when nobody holds a lock yet.
 
-A queue belongs to the broker that used it first, until that one stops or dies. A takeover raises
-the queue's token, which fences the old owner off.
+A queue belongs to the broker that used it first, until that one stops or dies, or gives it to one
+that owns fewer (see `rebalancing`). A takeover raises the queue's token, which fences the old owner
+off.
 """
 
 from threading import Lock
@@ -158,6 +159,36 @@ class Membership:
             return found[0], found[1], found[2]
 
         return self._database.transact(work)
+
+    def surplus(self) -> tuple[int, int, list[QueueName]] | None:
+        """Return the broker that owns fewest queues, how many to give to it, and all of this one's.
+
+        None if it has nearly as many as this one.
+        """
+        query = (
+            f"select b.number, count(q.id) from broker b left join queue q on q.owner = b.number "
+            f"and q.is_made where {ALIVE} and b.address not like '%%:0' group by b.number"
+        )
+
+        def read(session: Session) -> tuple[int, int, list[QueueName]] | None:
+            owned = dict(session.execute(query, (session.server,)).fetchall())
+            if not owned or self.number not in owned:
+                return None
+            target = min(owned, key=lambda number: (owned[number], number))
+            excess = (owned[self.number] - owned[target]) // 2
+            if excess < 1:
+                return None
+            own = "select namespace, name from queue where owner = %s and is_made"
+            rows = session.execute(own, (self.number,))
+            return target, excess, [QueueName(*row) for row in rows]
+
+        return self._database.read(read)
+
+    def give(self, queue: QueueName, target: int) -> None:
+        """Let another broker own a queue of this one, which has closed it."""
+        update = "update queue set owner = %s where namespace = %s and name = %s and owner = %s"
+        values = (target, *queue, self.number)
+        self._database.transact(lambda session: session.execute(update, values))
 
     def others(self) -> list[str]:
         """Return the addresses of the other brokers that are alive."""

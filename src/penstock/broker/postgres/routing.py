@@ -8,7 +8,7 @@ import asyncio
 import logging
 from asyncio import Future
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -329,14 +329,29 @@ class Router:
                 del self._watching[queue]
             self._shelf.unwatch(queue)
 
-    # -- queues that are lost ----------------------------------------------------------------------
+    # -- queues that this broker closes ------------------------------------------------------------
 
     def on_lost(self, queue: QueueName) -> None:
         """Close a queue whose log takes no more writes. The next call finds its owner anew."""
-        if queue in self._lost or not self._is_open:
-            return
-        log.warning("queue %s: the database took no write; it is opened again", queue)
-        closing = self._lost[queue] = asyncio.ensure_future(self._shelf.discard(queue))
+        if queue not in self._lost and self._is_open:
+            log.warning("queue %s: the database took no write; it is opened again", queue)
+            self._close(queue, self._shelf.discard(queue))
+
+    async def hand_over(self, queue: QueueName, give: Callable[[], None]) -> None:
+        """Answer the calls of a queue, close it, and let `give`, in a thread, name a new owner."""
+
+        async def move() -> None:
+            await self._shelf.discard(queue)
+            await asyncio.to_thread(give)
+            if self._shelf.get(queue) is not None:  # a call had begun to open it
+                await self._shelf.discard(queue)
+
+        if queue not in self._lost and self._is_open:
+            await asyncio.shield(self._close(queue, move()))
+
+    def _close(self, queue: QueueName, work: Coroutine[Any, Any, None]) -> Future[None]:
+        """Have calls of a queue wait until it is closed. Then they look for its owner."""
+        closing = self._lost[queue] = self._background.run(work)
 
         def closed(ended: Future[None]) -> None:
             del self._lost[queue]
@@ -345,6 +360,7 @@ class Router:
             self.on_ready(queue)  # waiting calls look for the new owner
 
         closing.add_done_callback(closed)
+        return closing
 
 
 def _lease(

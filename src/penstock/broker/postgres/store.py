@@ -32,6 +32,7 @@ from penstock.broker.postgres.feed import Feed
 from penstock.broker.postgres.health import Health
 from penstock.broker.postgres.membership import Membership
 from penstock.broker.postgres.outbox import Outbox
+from penstock.broker.postgres.rebalancing import Rebalancing
 from penstock.broker.postgres.routing import RETRY_S, Router
 from penstock.broker.postgres.store_files import PostgresStoreFiles
 from penstock.broker.postgres.tables import BeingMade, Tables
@@ -70,6 +71,7 @@ class ClusterOptions(NamedTuple):
     migrate: bool = True
     patience_s: float = 30.0  # for a database, or an owner of a queue, that does not answer
     beat_s: float = BEAT_S
+    rebalance_s: float = 10.0  # between two looks whether other brokers own fewer queues
     outbox_s: float = 0.2  # between two looks into the outbox, by the broker that moves it
     queue_defaults: Mapping[str, Any] = MappingProxyType({"sync": "always"})  # of new queues
     locks_clock: Clock | None = None  # None: the database's
@@ -181,6 +183,13 @@ class PostgresStore:
         )
         self._feed = Feed(self._tables, self._shelf, self._router.forget_owner)
         self._door = Door(self._router, key)
+        self.rebalancing = Rebalancing(
+            self.membership,
+            self._shelf,
+            self._router,
+            self.acquire_lock,
+            self._options.rebalance_s,
+        )
         self._is_open = True
         host = self._options.host or seen_at
         self._outbox = Outbox(self.database, self, self._options.outbox_s, self._new_settings)
@@ -192,6 +201,7 @@ class PostgresStore:
         self._beating = loop.create_task(self._beat())
         self._tidying = loop.create_task(self._tidy())
         self._outbox.start(f"{host}:{port}")
+        self.rebalancing.start()
 
     async def close(self) -> None:
         self._listener = None
@@ -205,6 +215,7 @@ class PostgresStore:
             self._outbox = None
         if self._is_open:
             self._is_open = False
+            await self.rebalancing.close()
             self._feed.listener = None
             self._router.stop()
             self._timer.close()
