@@ -45,6 +45,8 @@ NO_NAMES_OF_CODE = {
     *("client_rate", "queue_rate"),  # reasons in a metric's label
     "drop_oldest",  # a value
     "work_s",  # a variable of an example
+    # settings and tools of PostgreSQL
+    *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
 }
 
 
