@@ -153,16 +153,28 @@ def test_a_target_that_holds_something_is_refused(directory: Place, database: Pl
     assert asyncio.run(with_broker(database, state)) == before
 
 
-def test_a_source_in_use_is_refused(directory: Place, database: Place, tmp_path: Path) -> None:
+def test_a_directory_in_use_is_refused(directory: Place, tmp_path: Path) -> None:
     async def move(broker: Broker) -> None:
-        source = directory if broker.store.files is not None and is_directory else database
         target = DirectorySite(str(tmp_path / "target"))
-        await asyncio.to_thread(move_store, source.site(), target, no_report)
+        await asyncio.to_thread(move_store, directory.site(), target, no_report)
 
-    is_directory = True
     with pytest.raises(LedgerLocked):
         asyncio.run(with_broker(directory, move))
-    is_directory = False
+
+
+def test_a_database_in_use_is_refused_before_its_brokers_see_a_member(
+    database: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would give queues to it."""
+
+    def joined(*arguments: Any) -> None:
+        pytest.fail("it joined")
+
+    async def move(broker: Broker) -> None:
+        monkeypatch.setattr("penstock.broker.postgres.membership.Membership.join", joined)
+        target = DirectorySite(str(tmp_path / "target"))
+        await asyncio.to_thread(move_store, database.site(), target, no_report)
+
     with pytest.raises(BrokerError, match="1 brokers use .*: stop them first"):
         asyncio.run(with_broker(database, move))
 

@@ -46,6 +46,7 @@ class DatabaseSite:
                     f"{rows} messages are in the outbox of {self.name} and in no queue yet: let a "
                     f"broker publish them, and delete those with an error"
                 )
+            self._refuse_brokers()  # before they see a member, which they would give queues to
             self._caches.open()
             self._membership.join(_ADDRESS)
             self._refuse_brokers()
