@@ -59,7 +59,7 @@ class QueueMachine(RuleBasedStateMachine):
         super().__init__()
         sync = "always" if self.recorded else "never"
         settings = {**SETTINGS, **self.bounds, "sync": sync}
-        self.store = QueueStore(settings, recorded=self.recorded)
+        self.store = self.make_store(settings)
         self.queue = self.store.queue
         self.posts: list[Post] = []
         self.bytes_gone: set[int] = set()
@@ -68,6 +68,9 @@ class QueueMachine(RuleBasedStateMachine):
         self.evicted = self.duplicates = 0
         self.paused = False
         self.handed_out: list[tuple[str, LeasedMessage]] = []
+
+    def make_store(self, settings: Mapping[str, Any]) -> QueueStore:
+        return QueueStore(settings, recorded=self.recorded)
 
     def teardown(self) -> None:
         self.check_everything()
