@@ -287,7 +287,10 @@ class Tables:
         return self._database.transact(work)
 
     def acquire_lock(self, name: str, owner: str, for_s: float) -> bool:
-        """Take a lock, or renew it, until a time by the database's clock."""
+        """Take a lock, or renew it, until a time by the database's clock.
+
+        A lock that ends far in the future is of the time before that clock was set back.
+        """
         now = None if self._clock is None else _as_time(self._clock)
 
         def work(session: Session) -> bool:
@@ -296,9 +299,9 @@ class Tables:
                 "coalesce(%s, clock_timestamp()) + make_interval(secs => %s)) "
                 "on conflict (name) do update set owner = excluded.owner, "
                 "ends_at = excluded.ends_at "
-                "where old.owner = excluded.owner or old.ends_at <= "
-                "coalesce(%s, clock_timestamp())",
-                (name, owner, now, for_s, now),
+                "where old.owner = excluded.owner or old.ends_at <= coalesce(%s, clock_timestamp())"
+                " or old.ends_at > coalesce(%s, clock_timestamp()) + make_interval(secs => %s)",
+                (name, owner, now, for_s, now, now, 2 * for_s),
             )
             return done.rowcount == 1
 
