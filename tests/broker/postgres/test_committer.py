@@ -16,6 +16,7 @@ from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.files import PostgresFiles
 from penstock.broker.postgres.schema import migrate
 from penstock.broker.settings import BrokerSettings
+from penstock.ledger import Damage, read_entry
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.settings import LedgerSettings
 from penstock.names import QueueName
@@ -135,8 +136,8 @@ def test_a_takeover_fails_all_rounds_under_way(rig: Rig) -> None:
     in_committer(rig, story)
 
 
-def test_a_round_behind_one_that_failed_is_not_confirmed(rig: Rig) -> None:
-    """The log has a hole there: a takeover would cut the later round off."""
+def test_a_round_behind_one_that_failed_is_not_confirmed(rig: Rig, tmp_path: Path) -> None:
+    """The log has a hole there: a takeover cuts the later round off."""
 
     async def story(committer: Committer) -> None:
         with rig.held(), psycopg.connect(rig.server.url, autocommit=True) as killer:
@@ -152,6 +153,19 @@ def test_a_round_behind_one_that_failed_is_not_confirmed(rig: Rig) -> None:
         assert rig.done == [("one", False), ("two", False)]
 
     in_committer(rig, story)
+    damage: list[Damage] = []
+    rig.database.transact(
+        lambda session: session.execute("update queue set token = 2 where id = %s", (rig.number,))
+    )
+    (tmp_path / "second").mkdir()
+    files = PostgresFiles(rig.database, rig.number, 2, str(tmp_path / "second"))
+    again = Ledger.open(
+        str(tmp_path / "second" / "queue"), files=files, own_lock=False, on_damage=damage.append
+    )
+    assert again.messages.next_seq == 2
+    assert read_entry(again.messages, 1).payload == b"zero"
+    assert all(one.torn for one in damage), "an unfinished write, as after a power cut"
+    again.close()
 
 
 def test_a_blocking_sync_covers_the_rounds_under_way(rig: Rig) -> None:
