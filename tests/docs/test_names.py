@@ -43,6 +43,7 @@ NO_NAMES_OF_CODE = {
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
     *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page
     *("client_rate", "queue_rate"),  # reasons in a metric's label
+    "moved_by_hash",  # a key of JSON
     "drop_oldest",  # a value
     "work_s",  # a variable of an example
     # settings and tools of PostgreSQL

@@ -1,5 +1,6 @@
 """What `make run-cluster` shows to a newcomer: failovers that lose nothing."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,8 @@ def test_a_failover_and_a_killed_broker_lose_nothing() -> None:
     assert "kill -9 of the primary" in printed
     assert "kill -9 of the broker" in printed
     assert printed.endswith("lost: 0\n")
+    *_, published = re.findall(r"published +(\d+)", printed)
+    assert int(published) > 50
 
 
 def test_the_keyboard_is_obeyed() -> None:
