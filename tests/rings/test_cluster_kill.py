@@ -41,5 +41,6 @@ def test_nothing_answered_is_lost_when_brokers_are_killed(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_nothing_answered_is_lost_in_many_kills(tmp_path: Path, own_server: PostgresServer) -> None:
     kill_again_and_again(tmp_path, own_server, "long", 100)

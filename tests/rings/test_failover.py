@@ -39,6 +39,7 @@ def test_nothing_answered_is_lost_in_a_failover(tmp_path: Path, pair: PostgresPa
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 def test_nothing_answered_is_lost_in_many_failovers(tmp_path: Path, pair: PostgresPair) -> None:
     fail_over_again_and_again(tmp_path, pair, "long", 20)
 

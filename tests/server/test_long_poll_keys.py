@@ -20,7 +20,7 @@ def _poll(poll: Wire, key: str) -> None:
 
 
 def _revoke(server: RunningServer, token: str) -> None:
-    KeyAdmin(str(server.data)).revoke(token.split("_")[1])
+    KeyAdmin(server.location).revoke(token.split("_")[1])
 
 
 def _narrow(server: RunningServer, token: str) -> None:

@@ -164,6 +164,7 @@ def test_a_long_life_in_a_database_agrees_with_the_reference(
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("seed", [f"database {number}" for number in range(8)])
 def test_many_lives_in_a_database_agree_with_the_reference(
     machine: type[MachineInDatabase], seed: str

@@ -2,7 +2,7 @@
 
 A few connections take turns, so that a round is sent while the one before waits for the database's
 disk and its standby; the database flushes them together. A thread that waited would need the
-interpreter's lock to go on, up to 5 ms beside a busy event loop. Measured: docs/scale.md.
+interpreter's lock to go on, up to 5 ms beside a busy event loop.
 
 Later commits may become durable before earlier ones, as on a disk that reorders writes. So a queue
 is told in order, and after a failure none of its later commits counts.
