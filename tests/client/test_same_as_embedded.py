@@ -501,6 +501,13 @@ def test_why_and_history(queue: AnyQueue) -> None:
     assert history[0].at == pytest.approx(queue.get(id_).published_at, abs=0.001)
 
 
+def test_why_has_the_key_as_text(queue: AnyQueue) -> None:
+    queue.enqueue(b"first", key="zürich")
+    why = queue.why(queue.enqueue(b"second", key="zürich"))
+    assert why.details == {"key": "zürich", "ahead": 1, "holder_seq": 1}
+    assert "key 'zürich'" in why.sentence
+
+
 def test_stats_have_all_counts(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2"])
     queue.ack(queue.lease())

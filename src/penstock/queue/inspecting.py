@@ -387,13 +387,13 @@ class Inspecting:
                 )
             return ("delayed", f"It is due in {left_s:.1f} s.", {"left_s": left_s})
         if state is State.PARKED:
-            assert delivery is not None
-            ahead = group.ahead_of(seq)
+            assert delivery is not None and delivery.key is not None
+            ahead, key = group.ahead_of(seq), delivery.key.decode()
             return (
                 "key_busy",
-                f"Message {ahead[0]} of the same key {delivery.key!r} is not settled; "
+                f"Message {ahead[0]} of the same key {key!r} is not settled; "
                 f"{len(ahead)} of that key are before it.",
-                {"key": delivery.key, "ahead": len(ahead), "holder_seq": ahead[0]},
+                {"key": key, "ahead": len(ahead), "holder_seq": ahead[0]},
             )
         if state is State.DEAD:
             assert delivery is not None
