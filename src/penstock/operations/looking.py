@@ -89,6 +89,7 @@ class Browse(Operation[Page]):
     default."""
 
     verb = Verb.READ
+    instead = "browse()"
     bounded = True
     answer: ClassVar[Answer[Page]] = _only_over_http(Page)
 
@@ -124,6 +125,7 @@ class ListDead(Operation[DeadPage]):
     """Return a page of dead letters, in the order they were published."""
 
     verb = Verb.READ
+    instead = "dead()"
     bounded = True
     answer: ClassVar[Answer[DeadPage]] = _only_over_http(DeadPage)
 
@@ -170,6 +172,7 @@ class ListHistory(MessageOperation[list[HistoryEvent]]):
     first `skip`."""
 
     verb = Verb.READ
+    instead = "history()"
     answer: ClassVar[Answer[list[HistoryEvent]]] = _only_over_http(list)
 
     id: str

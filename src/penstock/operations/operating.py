@@ -150,6 +150,7 @@ class CancelDeliverable(Operation[int]):
     """
 
     verb = Verb.MANAGE
+    instead = "cancel() or purge()"
     answer = in_field("cancelled", int)
     runs = Runs.LOOP
     writes = True
@@ -166,6 +167,7 @@ class ReleaseHolder(Operation[int]):
     """
 
     verb = Verb.CONSUME
+    instead = "release()"
     answer = in_field("released", int)
     runs = Runs.LOOP
     writes = True

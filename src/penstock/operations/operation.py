@@ -80,6 +80,7 @@ class Operation(Generic[A_co]):
     idempotent: ClassVar[bool] = True  # a client may send it again after a broken connection
     bounded: ClassVar[bool] = False  # its field `max_bytes` limits the answer
     creates_queue: ClassVar[bool] = False  # a queue that does not exist is created (create_on_use)
+    instead: ClassVar[str] = ""  # for stores and brokers only; a queue has these methods instead
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
@@ -108,6 +109,20 @@ class MessageOperation(Operation[A_co]):
 
     __slots__ = ()
     id: str
+
+
+def check_operation(operation: object) -> None:
+    """Raise InvalidInput if it is not an operation that every kind of queue runs."""
+    if isinstance(operation, type) and issubclass(operation, Operation):
+        raise InvalidInput(f"{operation.__name__} is a class: give a value, {operation.__name__}()")
+    if not isinstance(operation, Operation) or not hasattr(operation, "answer"):
+        raise InvalidInput(
+            f"run takes an operation of penstock.operations, such as Seek('end'), not {operation!r}"
+        )
+    if operation.instead:
+        raise InvalidInput(
+            f"{type(operation).__name__} is an operation of brokers: use {operation.instead}"
+        )
 
 
 # -- checks of fields; those of an optional field pass None ----------------------------------------

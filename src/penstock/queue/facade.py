@@ -55,6 +55,7 @@ from penstock.operations import (
     Row,
     Seek,
     Sync,
+    check_operation,
 )
 from penstock.queue.behaviours import as_list, as_new
 from penstock.queue.binding import (
@@ -411,7 +412,12 @@ class AnyQueue(QueueMethods, ForThreads):
         return Groups(self)
 
     def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
+        """Run an operation of `penstock.operations` and return its answer.
+
+        Raise InvalidInput for those of brokers: Browse, ListDead, ListHistory, ReleaseHolder and
+        CancelDeliverable. A queue has methods for them.
+        """
+        check_operation(operation)
         return finish(self._run, operation)
 
     @abstractmethod
@@ -442,7 +448,8 @@ class AnyAsyncQueue(QueueMethods, ForTasks):
         return AsyncGroups(self)
 
     async def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
+        """Run an operation of `penstock.operations` and return its answer; see `AnyQueue.run`."""
+        check_operation(operation)
         return await self._run(operation)
 
     def _check_handler(self, handler: object) -> None:
