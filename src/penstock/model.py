@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
 NS = 1_000_000_000
+NO_LEASED = "give a leased message, its receipt, or several of them"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
@@ -168,10 +169,12 @@ class Receipt(NamedTuple):
 
     @staticmethod
     def unpack(text: str) -> "Receipt":
-        """Read a receipt; ReceiptInvalid where it is not one."""
+        """Read a receipt. Raise ReceiptInvalid for other text, InvalidInput for other types."""
         try:
             return _read_receipt(text)
         except (ValueError, struct.error, AttributeError, TypeError):
+            if not isinstance(text, str):
+                raise InvalidInput(NO_LEASED) from None
             raise ReceiptInvalid(
                 "this is not a receipt: give back the one that came with the leased message"
             ) from None

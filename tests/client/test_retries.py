@@ -125,7 +125,7 @@ def test_settling_is_done_once_whatever_is_cut(
 def test_a_client_that_does_not_retry_sends_no_keys() -> None:
     def keys(retry_s: float) -> int:
         own = DedupIds(ClientOptions(retry_s=retry_s).dedup_window_s())
-        return publish("/x", [NewMessage(payload=b"x")] * 3, own).body.count(b"dedup_id")
+        return publish("/x", [NewMessage(payload=b"x")] * 3, own, 0).body.count(b"dedup_id")
 
     assert (keys(0), keys(10)) == (0, 3)
 

@@ -68,7 +68,9 @@ class Remote(QueueMethods):
     # -- primitives --------------------------------------------------------------------------------
 
     async def _publish(self, messages: list[NewMessage]) -> list[Published]:
-        return await self._exchange.do(publishing.publish(self._path, messages, self._dedup_ids))
+        now_ns = self._exchange.clock.now_ns()
+        request = publishing.publish(self._path, messages, self._dedup_ids, now_ns)
+        return await self._exchange.do(request)
 
     async def _publish_one(self, message: NewMessage) -> Published:
         if self._batcher is not None:
@@ -132,6 +134,7 @@ class Remote(QueueMethods):
                 await self._exchange.do(leasing.release_valid(leasing.receipts_of(left)))
 
     async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
+        publishing.check_all(emit, self._exchange.clock.now_ns())
         return await leasing.settle_in_batches(
             self._exchange, several(leased), lambda receipts: leasing.ack(receipts, emit)
         )

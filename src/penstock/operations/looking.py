@@ -16,6 +16,7 @@ from penstock.model import (
 )
 from penstock.operations.answers import Answer, record
 from penstock.operations.operation import (
+    MAX_SEQ,
     Between,
     GroupName,
     Ids,
@@ -34,7 +35,6 @@ MAX_ROWS = 1000
 MAX_PEEK = 1_000_000
 MAX_BUDGET = 1_000_000
 NO_BYTE_LIMIT = 1 << 62
-MAX_SEQ = (1 << 63) - 1
 
 
 class Row(NamedTuple):

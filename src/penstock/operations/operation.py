@@ -36,6 +36,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 MAX_TIME_S = 9e9  # Unix seconds: the year 2255
 MAX_NAMED_IDS = 10_000
+MAX_SEQ = (1 << 63) - 1
 
 
 class Verb(StrEnum):
@@ -147,6 +148,15 @@ class OneOf(NamedTuple):
 
     def __call__(self, name: str, value: Any) -> Any:
         check_choice(name, value, self.choices)
+        return value
+
+
+class Flag(NamedTuple):
+    """True or False."""
+
+    def __call__(self, name: str, value: Any) -> Any:
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {value!r}; it must be true or false")
         return value
 
 

@@ -24,6 +24,7 @@ from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup, 
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, NS, Message
+from penstock.names import check_name
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.queue.compaction import BackgroundCompaction, Compacting
 from penstock.queue.decisions import decide_due, decide_excess_dead
@@ -310,6 +311,7 @@ class QueueCore:
             return self.state.groups[MAIN_GROUP]
         group = self.state.group_named(name)
         if group is None:
+            check_name("group", name)
             raise NoSuchGroup(f"there is no group {name!r}; create it first")
         return group
 

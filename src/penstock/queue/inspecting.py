@@ -10,7 +10,7 @@ from penstock import codec
 from penstock.checking import check_whole
 from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
+from penstock.errors import EntryGone, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -151,8 +151,6 @@ class Inspecting:
 
         `chunk`: how many messages to read at first.
         """
-        if state is not None and state not in STATES:
-            raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
         core = self._core
         core.ledger.check_open()

@@ -52,7 +52,9 @@ from penstock.queue.behaviours import (
 )
 from penstock.queue.binding import SUSPENDED, finish
 from penstock.queue.core import QueueCore
+from penstock.queue.delivering import ONE
 from penstock.queue.facade import (
+    NO_MESSAGES,
     NO_WAIT,
     A,
     AnyAsyncQueue,
@@ -354,7 +356,7 @@ class Queue(Embedded, AnyQueue):
     ) -> list[LeasedMessage]:
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # checks it, also if nothing has to wait
-        if n == 1 and lease_s is None and not holder and stopper is None:
+        if n is ONE and lease_s is None and holder == "" and stopper is None:
             lease = self._lease_plain
             leased = lease(group)
             if leased is not None:
@@ -394,10 +396,13 @@ class Queue(Embedded, AnyQueue):
         return taken
 
     def _fast_ack(
-        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+        self,
+        leased: Leased | Iterable[Leased],
+        *,
+        emit: Sequence[Payload | NewMessage] = NO_MESSAGES,
     ) -> list[str]:
         ack = self._ack_plain
-        if type(leased) is LeasedMessage and not emit and ack(leased):
+        if type(leased) is LeasedMessage and emit is NO_MESSAGES and ack(leased):
             if self._commits:
                 self._ledger.commit()
             return []
@@ -469,8 +474,8 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
         holder: str,
         stopper: Stopper | None,
     ) -> list[LeasedMessage]:
-        is_plain = n == 1 and lease_s is None and group is MAIN_GROUP_NAME
-        if is_plain and not holder and stopper is None:
+        is_plain = n is ONE and lease_s is None and group is MAIN_GROUP_NAME
+        if is_plain and holder == "" and stopper is None:
             wait_ns_of(wait_s)  # checks it, also if nothing has to wait
             leased = self.behaviours.fast_path.lease()
             if leased is not None:
@@ -478,7 +483,7 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
         return await super()._lease(n, lease_s, wait_s, group, holder, stopper)
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
-        if n == 1 and group is MAIN_GROUP_NAME:
+        if n is ONE and group is MAIN_GROUP_NAME:
             wait_ns_of(wait_s)
             message = self.behaviours.fast_path.take()
             if message is not None:
