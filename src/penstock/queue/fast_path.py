@@ -29,8 +29,9 @@ _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
 _pack_lease = struct.Struct(format_of_one(EventType.LEASED)).pack  # without holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _new = tuple.__new__
-# Of plain messages with the usual lease, latency is measured for two neighbours of 64 events: a
-# lease and its ack, whichever is even. Of all others, it is measured each time.
+# Latency is measured for the first messages. After those, it is measured for two neighbours of 64
+# events: a lease and its ack, whichever is even.
+_ALL_MEASURED = 1024
 _NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
@@ -97,15 +98,18 @@ class FastPath:
             event_seq = events.fast_packer.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
             if event_seq < 0:
                 event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
-            if after < plain.front_end:
-                plain.first = after
+            if message[7] is not None or after >= plain.front_end:
+                group.take_plain(seq, after)
             else:
-                plain.discard(seq, after)
-            group.totals[_TAKEN] += 1
-            self._metrics.taken += 1
-            if not event_seq & _NOT_MEASURED:
+                plain.first = after
+                group.totals[_TAKEN] += 1
+            metrics = self._metrics
+            metrics.taken += 1
+            if metrics.taken <= _ALL_MEASURED:
+                metrics.wait.add(core.clock.now_ns() - message.published_ns)
+            elif not event_seq & _NOT_MEASURED:
                 waited_ns = core.clock.now_ns() - message.published_ns
-                self._metrics.wait.add(waited_ns, _STANDS_FOR)
+                metrics.wait.add(waited_ns, _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return message
@@ -125,7 +129,6 @@ class FastPath:
     ) -> LeasedMessage | None:
         """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
         core = self._core
-        is_special = length_ns > 0
         length_ns = length_ns or self._length_ns
         with self._lock:
             try:
@@ -182,11 +185,12 @@ class FastPath:
                 else:
                     priority = message[3]
                     group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
-                self._metrics.leased += 1
-                if not is_plain or is_special:
-                    self._metrics.wait.add(now_ns - message.published_ns)
+                metrics = self._metrics
+                metrics.leased += 1
+                if metrics.leased <= _ALL_MEASURED:
+                    metrics.wait.add(now_ns - message.published_ns)
                 elif not event_seq & _NOT_MEASURED:
-                    self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
+                    metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
             except PenstockError:
@@ -225,12 +229,13 @@ class FastPath:
                 )
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-                is_plain = seq not in group.deliveries
                 group.ack_one(seq)
-                self._metrics.acked += 1
-                if not is_plain or not event_seq & _NOT_MEASURED:
+                metrics = self._metrics
+                metrics.acked += 1
+                is_sample = metrics.acked > _ALL_MEASURED
+                if not (is_sample and event_seq & _NOT_MEASURED):
                     worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
-                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
+                    metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_sample else 1)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
                 return True

@@ -14,7 +14,7 @@ from penstock.queue.schedule import Delays
 from penstock.queue.waiting import KeyOrder, Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
-_STATE_LEASED = State.LEASED
+_STATE_READY, _STATE_LEASED = State.READY, State.LEASED
 
 
 class Moment:
@@ -73,12 +73,18 @@ class Group:
         self, seq: int, *, priority: int, published_ns: int, deliver_at_ns: int, key: bytes | None
     ) -> None:
         """Add any other message."""
-        due_ns = max(deliver_at_ns, published_ns)
+        due_ns = deliver_at_ns if deliver_at_ns > published_ns else 0
         self.fed_upto = seq + 1
         if key is not None:
-            delivery = self.deliveries[seq] = Delivery(State.READY, priority, due_ns, key)
-            self._join_key(seq, delivery, key)
-        elif deliver_at_ns > published_ns:
+            delivery = self.deliveries[seq] = Delivery(_STATE_READY, priority, due_ns, key)
+            if not self._keys.join(key, seq):
+                self.waiting.park(seq, delivery)
+                self.parked += 1
+            elif due_ns:
+                self.waiting.schedule(seq, delivery, due_ns)
+            else:
+                self.waiting.add_fresh(priority, seq, is_new=True)
+        elif due_ns:
             self.waiting.add_delayed(seq, due_ns, priority)
         else:
             self.waiting.add_fresh(priority, seq, is_new=True)
@@ -229,6 +235,12 @@ class Group:
         self.lease_ends.add(lease)
         for seq in seqs:
             self.leases[seq] = lease
+        if self.deliveries:  # it may have keys
+            for seq in seqs:
+                delivery = self.deliveries.get(seq)
+                if delivery is not None:
+                    delivery.state = _STATE_LEASED
+                    delivery.attempt, delivery.nonce = 1, nonce
         self.totals[_LEASED] += end - first
 
     def _new_lease(self, event: Event, priority: int) -> Lease:
@@ -260,6 +272,10 @@ class Group:
     def take_plain(self, first: int, end: int) -> None:
         """Apply a TAKEN event about a run of plain messages."""
         self.waiting.take_plain(first, end)
+        if self.deliveries:  # it may have keys
+            for seq in range(first, end):
+                if seq in self.deliveries:
+                    self._finish(seq)
         self.totals[_TAKEN] += end - first
 
     def ack_one(self, seq: int) -> None:
@@ -274,7 +290,9 @@ class Group:
         if delivery.first_failure_ns:
             self.retrying -= delivery.is_retried
         if delivery.key is not None:
-            self._leave_key(seq, delivery)
+            following = self._keys.leave(delivery.key, seq)
+            if following is not None:
+                self._unpark(following)
 
     def _acked(self, event: Event) -> None:
         leases, deliveries = self.leases, self.deliveries
@@ -501,8 +519,7 @@ class Group:
 
     def _unpark(self, seq: int) -> None:
         self.parked -= 1
-        delivery = self.deliveries[seq]
-        self.waiting.schedule(seq, delivery, delivery.due_ns)
+        self.waiting.unpark(seq, self.deliveries[seq])
 
 
 _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {

@@ -16,6 +16,7 @@ _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
 _FIRST_AHEAD = 8
 _MOST_SKIPPED = 256  # entries that are read on the way to another
+_MAX_SKIPPED_BYTES = 4096  # of a message that is kept
 NO_BYTE_LIMIT = 1 << 62
 MESSAGE_OVERHEAD_BYTES = 256  # id, times and names of fields, in an answer
 
@@ -216,12 +217,22 @@ class MessageReader:
         self._next_seq = 0
         self._count = _FIRST_AHEAD
         self._read_bytes = 0  # by the last read
+        self._skipped: dict[int, Message] = {}  # small ones that were read ahead
 
     def get(self, seq: int) -> Message | None:
-        """Return a message, or None if only an EntryReader can read it."""
+        """Return a message, or None if only an EntryReader can read it.
+
+        Messages that it skips are kept for a while: they may only wait for others of their keys.
+        """
         ahead = self.ahead
-        if ahead and ahead[-1][1] == seq:
-            return ahead.pop()
+        if self._skipped and seq in self._skipped:
+            return self._skipped.pop(seq)
+        if ahead:
+            gap = seq - ahead[-1][1]
+            if 0 <= gap < len(ahead):
+                if gap:
+                    self._skip(ahead, gap)
+                return ahead.pop()
         ahead = self._read_on(seq, self._count, _AHEAD_BYTES)
         if not ahead:
             return None
@@ -261,9 +272,19 @@ class MessageReader:
         if self.ahead or sum(map(size_of, rest)) <= _AHEAD_BYTES:
             self.ahead += reversed(rest)
 
+    def _skip(self, ahead: list[Message], count: int) -> None:
+        skipped = self._skipped
+        if len(skipped) > _AHEAD_ENTRIES:
+            skipped.clear()
+        for message in ahead[-count:]:
+            if size_of(message) <= _MAX_SKIPPED_BYTES:
+                skipped[message[1]] = message
+        del ahead[-count:]
+
     def forget(self) -> None:
         """Drop what was read ahead: segments have changed."""
         self.ahead.clear()
+        self._skipped.clear()
         self._segment = None
 
     def _read_on(self, seq: int, count: int, max_bytes: int) -> list[Message]:
