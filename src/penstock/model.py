@@ -223,7 +223,8 @@ class LeasedMessage(NamedTuple):
     def receipt(self) -> str:
         """Settles this delivery: from any thread or process, also after a restart."""
         message, (identity, group, _, attempt, nonce, _, _) = self
-        return _as_text(_RECEIPT.pack(identity, group, attempt, message.seq, nonce))
+        packed = _RECEIPT.pack(identity, group, attempt, message[1], nonce)
+        return binascii.b2a_base64(packed, newline=False).translate(_TO_URL_SAFE).decode()
 
     @property
     def attempt(self) -> int:

@@ -347,10 +347,10 @@ class Broker:
 
     def answer_room(self, max_bytes: int | None = None) -> int:
         """Return how many bytes of messages one answer may have now, at least one."""
-        unanswered = self.store.unanswered_bytes
+        unanswered, most = self.store.unanswered_bytes, self.settings.max_answer_bytes
         room = self.held.check_room(encoded_bytes(unanswered) if unanswered else 0) * 3 // 4
-        if room > self.settings.max_answer_bytes:
-            room = self.settings.max_answer_bytes
+        if room > most:
+            room = most
         if max_bytes is not None and max_bytes < room:
             room = max_bytes
         return room or 1
@@ -388,7 +388,8 @@ class Broker:
             return None
         if queue is None:
             return None
-        caller.check(Verb.CONSUME, queue.namespace)
+        if caller.namespaces is not None:
+            caller.check(Verb.CONSUME, queue.namespace)
         return self.store.direct(queue)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:

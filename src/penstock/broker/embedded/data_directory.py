@@ -184,7 +184,7 @@ class DataDirectory:
 
     async def _save_namespace(self, namespace: NamespaceInfo) -> None:
         await self._in_thread(self._layout.save_namespace, namespace)
-        self.shelf.quotas.namespaces[namespace.name] = namespace
+        self.shelf.quotas.set_namespace(namespace)
         self._on_namespace(namespace.name, namespace)
 
     def delete_namespace(self, name: str, *, force: bool) -> Future[list[QueueName]]:

@@ -23,6 +23,7 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
+from penstock.codec import Draft
 from penstock.errors import PenstockError, Unavailable
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -31,11 +32,13 @@ from penstock.model import (
     NewMessage,
     Published,
     Stats,
+    TypedPayload,
 )
 from penstock.names import QueueName
 from penstock.operations import Browse, Operation, Runs, Sync
 from penstock.queue.behaviours import Behaviours, as_new
 from penstock.queue.core import QueueCore
+from penstock.queue.drafting import typed_draft
 from penstock.queue.operation_handlers import browse_quickly, run
 
 if TYPE_CHECKING:
@@ -46,6 +49,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.broker")
 
 _T = TypeVar("_T")
+_new_tuple = tuple.__new__  # a named tuple without a call of Python code
 MOST_DUE_IN_LOOP = 1000  # more leases that ended, or delayed messages, are for a thread
 _TROUBLE_S = 1.0  # between two attempts to tick a queue that takes no writes
 _QUIET_S = 1.0  # how long a look at what is due next is good for
@@ -266,9 +270,13 @@ class OpenQueue:
         self, pending: Pending, messages: Sequence[Publishable]
     ) -> list[Published] | Future[list[Published]] | None:
         if len(messages) == 1:
-            item = self._behaviours.plain_item(messages[0], self._direct_bytes)
+            message = messages[0]
+            if type(message) is TypedPayload and len(message[0]) <= self._direct_bytes:
+                item: bytes | Draft | None = typed_draft(message)  # `plain_item`, the usual case
+            else:
+                item = self._behaviours.plain_item(message, self._direct_bytes)
             if item is not None:
-                published = [Published(self._publish_plain(item))]
+                published = [_new_tuple(Published, (self._publish_plain(item), False))]
                 if not self._waits_for_disk:
                     return published
                 self._commits.tell_when_durable(self, pending, published)

@@ -95,7 +95,7 @@ class Shelf:
         A queue that cannot be opened is logged. Only its own calls are refused.
         """
         for namespace in await asyncio.to_thread(self._layout.namespaces):
-            self.quotas.namespaces[namespace.name] = namespace
+            self.quotas.set_namespace(namespace)
             for queue in await asyncio.to_thread(self._layout.queues, namespace.name):
                 self._bytes[queue] = 0
         turn = asyncio.Semaphore(_RECOVERIES)

@@ -187,7 +187,7 @@ class EmbeddedStore:
     def direct(self, queue: QueueName) -> OpenQueue | None:
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is None or not found.is_free() or shelf.quotas.apply_to(queue.namespace):
+        if found is None or not found.is_free() or queue.namespace in shelf.quotas.limited:
             return None
         return found
 
