@@ -444,7 +444,10 @@ class AnyQueue(QueueMethods, ForThreads):
 
     @abstractmethod
     def for_tasks(self) -> "AnyAsyncQueue":
-        """Return the same queue for asyncio."""
+        """Return the same queue for asyncio.
+
+        Closing it leaves this queue open; closing this queue closes it, too.
+        """
 
     def _check_handler(self, handler: object) -> None:
         check_plain_handler(handler)
