@@ -40,6 +40,7 @@ from penstock.codec import parse_id
 from penstock.errors import (
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchRedrive,
     NotEmpty,
     PenstockError,
     ReceiptInvalid,
@@ -468,10 +469,13 @@ class Broker:
             raise NoSuchQueue(f"there is no queue {queue}")
         return await self._paced.unfinished(queue)
 
-    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> bool:
-        """End a paced redrive. Return False if the queue has none of that id (any more)."""
+    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> None:
+        """End a paced redrive. Raise NoSuchRedrive if the queue has none of that id (any more)."""
         self.admit(caller, Redrive.verb, queue.namespace)
-        return await self.background.run(self._paced.cancel(queue, id))
+        if queue not in self._catalogue:
+            raise NoSuchQueue(f"there is no queue {queue}")
+        if not await self.background.run(self._paced.cancel(queue, id)):
+            raise NoSuchRedrive(f"queue {queue} has no redrive {id!r}: it is finished or cancelled")
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
         """Cancel what group main has ready, parked or leased. Return the number of messages.
