@@ -150,7 +150,7 @@ class DataDirectory:
     def _wake(self, queue: QueueName) -> None:
         found = self.shelf.get(queue)
         if found is not None:
-            found.wake()
+            found.wakeups.wake()
 
     # -- threads -----------------------------------------------------------------------------------
 

@@ -115,5 +115,5 @@ class Quotas:
 
     def _note_later(self, queue: "OpenQueue") -> None:
         sizes = self._sizes.get(queue.name.namespace, {})
-        if queue.name in sizes and not queue.is_closing:
+        if queue.name in sizes and not queue.threads.is_closing:
             self.set_size(queue.name, queue.bytes())
