@@ -1,5 +1,6 @@
 """URLs, and the names in them."""
 
+from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import pytest
 
 import penstock
 import penstock.aio
-from penstock.client import connect_broker, connect_broker_async
+from penstock.client import connect, connect_async, connect_broker, connect_broker_async
 from penstock.client.address import broker_address, queue_address
 from penstock.client.options import ClientKeywords, ClientOptions, OpenOptions
 from penstock.errors import InvalidInput
@@ -73,6 +74,24 @@ def test_a_url_is_text(url: Any) -> None:
     for call in (penstock.connect, penstock.aio.connect, connect_broker, connect_broker_async):
         with pytest.raises(InvalidInput, match="url is .*; it must be text"):
             call(url)
+
+
+@pytest.mark.parametrize("name", [5, None, b"orders", ["orders"]])
+def test_the_name_of_a_queue_is_text(name: Any) -> None:
+    with connect_broker("http://h") as broker:
+        calls: list[Callable[[], object]] = [lambda: broker.queue(name), lambda: broker.stats(name)]
+        if name is not None:
+            calls.append(lambda: penstock.connect("http://h", queue=name))
+        for call in calls:
+            with pytest.raises(InvalidInput, match="is not a queue name"):
+                call()
+
+
+@pytest.mark.parametrize("options", [5, None, ClientOptions, {"key": "psk"}])
+def test_options_are_client_options(options: Any) -> None:
+    for call in (connect, connect_async, connect_broker, connect_broker_async):
+        with pytest.raises(InvalidInput, match="options is of type [a-zA-Z]+, not ClientOptions"):
+            call("http://h/a/b", options=options)
 
 
 @pytest.mark.parametrize("key", ["psk_a b", " psk_a", "psk_a\n", "psk_ä", "\x7f"])

@@ -352,6 +352,14 @@ def test_wrong_settings_are_refused_by_every_interface(
     assert not (tmp_path / "queue").exists()
 
 
+@pytest.mark.parametrize("defaults", [5, [("lease_s", 5)], "lease_s", 0])
+def test_the_defaults_of_a_namespace_are_a_mapping(server: RunningServer, defaults: Any) -> None:
+    with connect_broker(server.url) as broker:
+        with pytest.raises(InvalidInput, match="settings are a mapping of names to values, not"):
+            broker.create_namespace("wrong", defaults=defaults)
+        assert "wrong" not in [one.name for one in broker.namespaces()]
+
+
 def test_durations_of_a_brokers_queue_may_be_timedeltas(server: RunningServer) -> None:
     with connect_broker(server.url) as broker:
         made = broker.create_queue("errors/durations", lease_s=timedelta(minutes=2))

@@ -10,6 +10,7 @@ from penstock.client.answers import QueueDetails, all_rows, details_of, first_pa
 from penstock.client.connection import Exchange
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.client.request import Reply, Request, T, get, nothing, post
+from penstock.errors import InvalidInput
 from penstock.model import NS, Stats
 from penstock.names import QueueName, check_name
 from penstock.operations import GetStats
@@ -103,7 +104,7 @@ class BrokerMethods:
         """
         body = {
             "name": check_name("namespace", name),
-            "defaults": _checked_settings(defaults or {}),
+            "defaults": _checked_settings({} if defaults is None else defaults),
             "max_queues": max_queues,
             "max_bytes": max_bytes,
         }
@@ -284,6 +285,8 @@ def _put_settings(how: str, queue: str, settings: dict[str, Any]) -> Request[Que
 
 def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return settings as they are stored. Raise InvalidInput as an embedded queue does."""
+    if not isinstance(settings, Mapping):
+        raise InvalidInput(f"settings are a mapping of names to values, not {settings!r}")
     checked = QueueSettings.of(settings).as_dict()
     return {name: checked[name] for name in settings}
 

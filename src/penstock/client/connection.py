@@ -240,6 +240,8 @@ def httpx() -> ModuleType:
 
 def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
     """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
+    if not isinstance(options, ClientOptions):  # not shown: it may have the key
+        raise InvalidInput(f"options is of type {type(options).__name__}, not ClientOptions")
     limits = httpx().Limits(
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,
