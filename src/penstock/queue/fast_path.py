@@ -59,7 +59,7 @@ class FastPath:
         self._acquire, self._release = core.lock.acquire, core.lock.release
         self._next_nonce = nonces.next
         self._metrics, self._messages = core.metrics, core.messages
-        self._events = core.ledger.events
+        self._log, self._events = core.ledger.messages, core.ledger.events
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
 
@@ -144,7 +144,7 @@ class FastPath:
                     waiting.promote(now_ns)
                 if core.state.paused or (self._discards_dead and group.dead):
                     return None
-                attempt, message = 1, None
+                attempt, message, delivery = 1, None, None
                 is_plain = not (waiting.special or waiting.upcoming.seqs)
                 if is_plain:
                     messages = self._messages if group is core.main else core.messages_of(group)
@@ -155,9 +155,20 @@ class FastPath:
                     if message is not None and message[6] and message[6] <= now_ns:
                         return None  # it has expired
                 if message is None:  # it has options
-                    message = self._next_of_any_kind(group, now_ns)
+                    upcoming = waiting.upcoming
+                    seqs = upcoming.seqs
+                    if (
+                        seqs
+                        and now_ns < upcoming.until_ns
+                        and self._log.fast_packer.next_seq == core.state.ingested_upto
+                    ):  # the usual case of `_next_of_any_kind`
+                        message = core.nearby_messages.ahead.pop(seqs[-1], None)
                     if message is None:
-                        return None
+                        message = self._next_of_any_kind(group, now_ns)
+                        if message is None:
+                            return None
+                    elif message[6] and message[6] <= now_ns:
+                        return None  # it has expired
                     delivery = group.deliveries.get(message[1])
                     if delivery is not None and delivery.attempt:
                         attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
@@ -183,8 +194,9 @@ class FastPath:
                 if is_plain:
                     group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
                 else:
-                    priority = message[3]
-                    group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
+                    group.lease_one(
+                        message, delivery, attempt, nonce, deadline_ns, length_ns, holder
+                    )
                 metrics = self._metrics
                 metrics.leased += 1
                 if metrics.leased <= _ALL_MEASURED:
@@ -267,7 +279,7 @@ class FastPath:
             if not upcoming.seqs:
                 return None
         seq = upcoming.seqs[-1]
-        message = core.nearby_messages.pop(seq)
+        message = core.nearby_messages.pop(upcoming.seqs)
         if message is not None:
             return None if 0 < message[6] <= now_ns else message
         try:

@@ -8,6 +8,7 @@ an event. Pure: no file, no clock, no lock.
 from collections.abc import Callable
 
 from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.model import Message
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.schedule import Delays
@@ -163,50 +164,42 @@ class Group:
 
     def lease_one(
         self,
-        seq: int,
+        message: Message,
+        delivery: Delivery | None,
         attempt: int,
         nonce: int,
         deadline_ns: int,
         length_ns: int,
         holder: str,
-        own_priority: int,
     ) -> None:
-        """Apply a LEASED event about one message of any kind."""
-        delivery = self.deliveries.get(seq)
-        priority: int | None = own_priority
-        if delivery is None:
-            priority = self._take_to_lease(seq, attempt, nonce, own_priority)
-        elif self.waiting.take_delivery(seq, delivery):
-            priority = delivery.priority
+        """Apply a LEASED event about one ready message of any kind."""
+        seq, priority, waiting = message[1], message[3], self.waiting
+        if delivery is not None:
+            waiting.take_delivery(seq, delivery)
             delivery.state = _STATE_LEASED
             delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
+        elif not message[5] or not (delay := waiting.take_delayed(seq)):
+            waiting.take_fresh(seq, priority)
         else:
-            priority = None
-        if priority is not None:
-            ends_mono_ns = self._moment.mono_ns + length_ns
-            lease = Lease(
-                attempt, nonce, deadline_ns, length_ns, ends_mono_ns, holder, priority, [seq]
-            )
-            self.lease_ends.add(lease)
-            self.leases[seq] = lease
-            self.totals[_LEASED] += 1
+            delivery = self.deliveries[seq] = Delivery(_STATE_LEASED, priority, delay[0])
+            delivery.attempt, delivery.nonce = attempt, nonce
+        ends_mono_ns = self._moment.mono_ns + length_ns
+        lease = Lease(attempt, nonce, deadline_ns, length_ns, ends_mono_ns, holder, priority, [seq])
+        self.lease_ends.add(lease)
+        self.leases[seq] = lease
+        self.totals[_LEASED] += 1
 
-    def _take_to_lease(
-        self, seq: int, attempt: int, nonce: int, own_priority: int = DEFAULT_PRIORITY
-    ) -> int | None:
-        """Take a waiting message to lease it. Return its priority, or None if it does not wait.
-
-        `own_priority` is where it is looked for first.
-        """
-        waited = self.waiting.take(seq, own_priority)
+    def _take_to_lease(self, seq: int, attempt: int, nonce: int) -> int | None:
+        """Take a waiting message to lease it. Return its priority, or None if it does not wait."""
+        waited = self.waiting.take(seq)
         if waited is None:
             return None
         priority, due_ns, was_fresh = waited
         if not was_fresh:
             delivery = self.deliveries.get(seq)
             if delivery is None:
-                delivery = self.deliveries[seq] = Delivery(State.LEASED, priority, due_ns)
-            delivery.state = State.LEASED
+                delivery = self.deliveries[seq] = Delivery(_STATE_LEASED, priority, due_ns)
+            delivery.state = _STATE_LEASED
             delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
         return priority
 

@@ -4,6 +4,7 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from heapq import merge
+from itertools import chain, islice
 from operator import lt
 
 _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
@@ -67,6 +68,15 @@ class Runs:
         self._count = sum(self._array[1::2]) - sum(self._array[::2])
         self._changed()
 
+    def lowest(self, count: int) -> list[int]:
+        """Return up to `count` of the lowest seqs, rising."""
+        self._look()
+        firsts = self._array[self._head : self._head + 2 * count : 2]
+        ends = self._array[self._head + 1 : self._head + 2 * count : 2]
+        if sum(ends) - sum(firsts) == len(firsts):  # each run has one seq
+            return firsts.tolist()
+        return list(islice(chain.from_iterable(map(range, firsts, ends)), count))
+
     def first_run(self, count: int) -> tuple[int, int]:
         """Return the lowest run, cut to `count` seqs, as [first, end)."""
         first = self.first
@@ -115,10 +125,13 @@ class Runs:
 
     def discard(self, first: int, end: int) -> int:
         """Remove the seqs of [first, end). Return how many there were."""
-        if first == self.first and end < self.front_end:
+        front = self.first
+        if first == front and end < self.front_end:
             self.first = end  # the usual case: from the front of a run
             return end - first
-        if first == self.first and end == self.front_end:
+        if front is None or end <= front:
+            return 0
+        if first == front and end == self.front_end:
             pairs, head = self._array, self._head
             self._count -= end - pairs[head]
             head += 2

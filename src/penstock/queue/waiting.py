@@ -76,15 +76,25 @@ class Upcoming:
     is needed.
     """
 
-    __slots__ = ("_is_fresh", "_lowest_priority", "_places", "count", "seqs", "until_ns")
+    __slots__ = (
+        "_is_fresh",
+        "_lowest_priority",
+        "_places",
+        "_since_ns",
+        "count",
+        "seqs",
+        "until_ns",
+    )
 
     def __init__(self) -> None:
         self.seqs: list[int] = []  # the next one last
         self.count = _FIRST_AHEAD  # how many to find next
         self.until_ns = 0  # when a message may have aged enough to come first
         # Negative (since_ns, seq) of each, if the oldest comes first. The since_ns is 0 if all are
-        # due since they were published: then the seqs have their order.
-        self._places: list[int] = []
+        # due since they were published: then the seqs have their order. They are made from
+        # `_since_ns` when they are needed; those of messages that were taken are removed late.
+        self._places: list[int] | None = []
+        self._since_ns: list[int] = []
         self._is_fresh = False  # they are, and of one lane
         self._lowest_priority = 0
 
@@ -98,9 +108,8 @@ class Upcoming:
         until_ns: int,
     ) -> None:
         """Set the list, the next first. `since_ns` is empty if it is unknown or not rising."""
-        self._is_fresh = is_fresh
-        self._places = list(map(neg, seqs) if is_fresh else map(_place, since_ns, seqs))
-        self._places.reverse()
+        self._is_fresh, self._since_ns, self._places = is_fresh, since_ns, None
+        since_ns.reverse()
         seqs.reverse()
         self.seqs = seqs
         self._lowest_priority, self.until_ns = lowest_priority, until_ns
@@ -114,12 +123,18 @@ class Upcoming:
         if not self.seqs or (priority <= self._lowest_priority and since_ns == NEVER_NS):
             return
         places = self._places
+        if places is None:
+            found = (
+                map(neg, self.seqs) if self._is_fresh else map(_place, self._since_ns, self.seqs)
+            )
+            places = self._places = list(found)
         if priority > self._lowest_priority or not places or self._is_fresh is (since_ns > 0):
             self.clear()
             return
         place = -(since_ns << _SEQ_BITS | seq)
         if place <= places[0]:
             return
+        del places[len(self.seqs) :]
         younger = bisect(places, place)
         if priority == self._lowest_priority:
             places.insert(younger, place)
@@ -136,16 +151,13 @@ class Upcoming:
         if seqs:
             if seqs[-1] == first and end == first + 1:
                 seqs.pop()
-                if self._places:
-                    self._places.pop()
             else:
                 self.clear()
 
     def clear(self) -> None:
-        if self.seqs:
-            self.seqs.clear()
-            self._places.clear()
-            self.count = _FIRST_AHEAD
+        self.seqs.clear()
+        self._places = []
+        self.count = _FIRST_AHEAD
 
 
 def _place(since_ns: int, seq: int) -> int:
@@ -266,8 +278,8 @@ class Waiting:
         if self.upcoming.seqs:
             self.upcoming.added(priority, due_ns, seq)
 
-    def take(self, seq: int, own_priority: int = DEFAULT_PRIORITY) -> tuple[int, int, bool] | None:
-        """Remove a ready or scheduled message. It is looked for first in the lane of its priority.
+    def take(self, seq: int) -> tuple[int, int, bool] | None:
+        """Remove a ready or scheduled message.
 
         Return its priority, its due time, and whether it was never delayed; None if it is not here.
         """
@@ -275,31 +287,49 @@ class Waiting:
         if delivery is not None:
             is_taken = self.take_delivery(seq, delivery)
             return (delivery.priority, delivery.due_ns, False) if is_taken else None
-        if self.upcoming.seqs:
-            self.upcoming.taken(seq, seq + 1)
-        fresh = self.lanes[own_priority].fresh
-        if fresh.first == seq:  # the usual case
-            fresh.discard(seq, seq + 1)
-            self.special -= own_priority != DEFAULT_PRIORITY
-            return own_priority, 0, True
-        delay = self.delays.pop(seq)
+        delay = self.take_delayed(seq)
         if delay is not None:
             due_ns, priority = delay
-            self._take_due(due_ns, priority, seq)
             return priority, due_ns, False
         for priority, lane in enumerate(self.lanes):
-            if lane.fresh.first == seq:
-                lane.fresh.discard(seq, seq + 1)
-                self.special -= priority != DEFAULT_PRIORITY
+            if lane.fresh.first == seq:  # the usual case
+                self.take_fresh(seq, priority)
                 return priority, 0, True
-        if self.plain.discard(seq, seq + 1):
-            return DEFAULT_PRIORITY, 0, True
-        if self.special:
-            for priority, lane in enumerate(self.lanes):
-                if lane.fresh.discard(seq, seq + 1):
-                    self.special -= 1
-                    return priority, 0, True
+        for priority in range(MAX_PRIORITY + 1) if self.special else [DEFAULT_PRIORITY]:
+            if self.take_fresh(seq, priority):
+                return priority, 0, True
         return None
+
+    def take_fresh(self, seq: int, priority: int) -> bool:
+        """Remove a message that has no Delivery and is due since it was published.
+
+        Return False if there is no such message in the lane of that priority.
+        """
+        if not self.lanes[priority].fresh.discard(seq, seq + 1):
+            return False
+        seqs = self.upcoming.seqs
+        if seqs and seqs.pop() != seq:
+            self.upcoming.clear()
+        if priority != DEFAULT_PRIORITY:
+            self.special -= 1
+        return True
+
+    def take_delayed(self, seq: int) -> tuple[int, int] | None:
+        """Remove a message that has no Delivery and was published with a delay.
+
+        Return its due time and priority, or None if it is not here.
+        """
+        delay = self.delays.pop(seq)
+        if delay is not None:
+            seqs = self.upcoming.seqs
+            if seqs and seqs.pop() != seq:
+                self.upcoming.clear()
+            due_ns, priority = delay
+            if self.lanes[priority].due.remove(due_ns, seq):
+                self.special -= 1
+            elif self.timetable.remove(due_ns, seq):
+                self.scheduled -= 1
+        return delay
 
     def take_delivery(self, seq: int, delivery: Delivery) -> bool:
         """Remove a message that has a Delivery. Return False if it is not ready or scheduled."""
@@ -412,14 +442,12 @@ class Waiting:
             lowest = lanes[0]
             lane = self.lanes[lowest]
             if lane.fresh.first is None:  # their due times are at hand
-                for since, seq in islice(lane.due, count):
-                    since_ns.append(since)
-                    seqs.append(seq)
+                since_ns, seqs = lane.due.lowest(count)
+            elif not lane.due:
+                seqs, is_fresh = lane.fresh.lowest(count), True
             else:
                 seqs += islice(lane.in_order(published_ns), count)
-                is_fresh = not lane.due
-                if not is_fresh:
-                    since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
+                since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
         else:
             for lowest in reversed(lanes):
                 seqs += islice(self.lanes[lowest].in_order(published_ns), count - len(seqs))
@@ -499,9 +527,12 @@ class _Aged:
         (_, _, negative), seq, seqs = self._heads[0]
         run = [seq, *islice(seqs, count - 1)]
         self._heads[0] = (self._heads[0][0], seq, chain(run[1:], seqs))
-        level = self._level(-negative, self._waiting.since_ns(run[-1], self._due_ns))
         others = self._heads[1:]
-        if all(-head[0] < level for head, _, _ in others):
+        highest = max(-head[0] for head, _, _ in others)
+        level = -negative  # at least
+        if highest >= level:
+            level = self._level(level, self._waiting.since_ns(run[-1], self._due_ns))
+        if highest < level:
             # All of one lane: its youngest goes before the oldest of every other lane.
             found += run
             rises = [head[1] + (level + head[2]) * self._level_ns for head, _, _ in others]
