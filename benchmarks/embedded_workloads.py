@@ -19,7 +19,7 @@ from collections.abc import Callable
 from itertools import repeat
 from pathlib import Path
 from threading import Barrier, Thread
-from time import perf_counter, process_time, time
+from time import perf_counter, process_time, sleep, time
 from typing import Any
 
 from embedded_peers import PEERS
@@ -93,6 +93,7 @@ def penstock_lease(directory: str, count: int) -> Figures:
 
 
 KEYS, ABANDONED, DELAYED = 1000, 1_000, 10_000
+DUE_S = 5  # longer than publishing takes: otherwise they are due when they are written
 
 
 def penstock_general(directory: str, count: int, kind: str) -> Figures:
@@ -100,7 +101,7 @@ def penstock_general(directory: str, count: int, kind: str) -> Figures:
     options: Callable[[int], dict[str, Any]] = {
         "priorities": lambda number: {"priority": (3, 5, 7)[number % 3]},
         "keys": lambda number: {"key": f"key {number % KEYS}"},
-        "due": lambda number: {"delay": 0.001},
+        "due": lambda number: {"delay": DUE_S},
         "limits": lambda number: {"ttl": 3600, "max_attempts": 9},
     }.get(kind, lambda number: {})
     with penstock.open(directory, sync="never", lease_s=3600) as queue:
@@ -113,9 +114,18 @@ def penstock_general(directory: str, count: int, kind: str) -> Figures:
             queue.lease(ABANDONED)
             _publish(queue, DELAYED, lambda number: {"delay": 3600})
         _publish(queue, count + WARM_UP, options)
+        if kind == "due":
+            wait_until_due(queue)
         one = lambda: queue.ack(queue.lease(group=group)[0])  # noqa: E731
         _times(WARM_UP // 2, one)
         return timed(count, lambda: _times(count, one))
+
+
+def wait_until_due(queue: Any) -> None:
+    if not queue.stats().scheduled:
+        raise RuntimeError(f"publishing took longer than the delay of {DUE_S} s")
+    while queue.stats().scheduled:
+        sleep(0.05)
 
 
 def _publish(queue: Any, count: int, options: Callable[[int], dict[str, Any]]) -> None:

@@ -37,6 +37,22 @@ def public(cls: type) -> dict[str, inspect.Signature]:
     }
 
 
+def test_closing_a_view_ends_the_waits_of_its_tasks(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "queue", min_free_bytes=0) as queue:
+
+        async def main() -> None:
+            view = queue.for_tasks()
+            waiting = asyncio.create_task(view.lease(wait_s=60))
+            while not queue.core.listeners:
+                await asyncio.sleep(0)
+            await view.close()
+            with pytest.raises(LedgerClosed):
+                await waiting
+
+        asyncio.run(main())
+        assert queue.enqueue(b"x")
+
+
 def test_it_has_every_method_of_the_queue_with_the_same_parameters() -> None:
     threads, tasks = public(Queue), public(AsyncQueue)
     assert set(threads) - set(tasks) == {"for_tasks"}

@@ -103,11 +103,16 @@ def path_of(path: object) -> str:
 
 
 def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
-    """Return a path of this machine's file system. Refuse a URL, even a mistyped one.
+    """Return a path of this machine's file system. Refuse `memory:` and URLs, also mistyped ones.
 
     >>> check_local("./orders")
     './orders'
     """
+    if path.startswith(MEMORY):
+        raise InvalidInput(
+            f"{path!r} is not a directory: {MEMORY} by itself is a queue in memory, which has no "
+            f"name and no files. For a directory, write ./{path}"
+        )
     if _SCHEME.match(path) or _URL_WITHOUT_SCHEME.match(path):
         raise InvalidInput(
             f"{path!r} is a URL, not a directory: {wanted}. Object stores and other remote file "

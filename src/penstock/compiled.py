@@ -22,14 +22,20 @@ _warned: list[str] = []
 _STALE_S = 60.0  # a source that is newer by this much was edited; less is an installation
 
 
-def compiled_or_twin(compiled: str, twin: str) -> ModuleType:
-    """Import and return one of two modules, given by their full names."""
+def compiled_or_twin(compiled: str, twin: str, *, revision: int = 0) -> ModuleType:
+    """Import and return one of two modules, given by their full names.
+
+    A compiled module with another `REVISION` was built from other sources, and is not used.
+    """
     wanted = os.environ.get("PENSTOCK_CODEC", "")
     if wanted not in ("", "python", "compiled"):
         raise ImportError(f"PENSTOCK_CODEC is {wanted!r}; it may be 'python' or 'compiled'")
     if wanted != "python":
         try:
-            return import_module(compiled)
+            module = import_module(compiled)
+            if getattr(module, "REVISION", 0) != revision:
+                raise ImportError(f"{compiled} was built from other sources; build it again")
+            return module
         except ImportError as error:  # its message names the missing module
             if wanted == "compiled":
                 raise ImportError(

@@ -167,6 +167,10 @@ class NoSuchSegment(BrokerError):
     """There is no segment of that name, or it was rewritten or removed meanwhile."""
 
 
+class NoSuchRedrive(BrokerError):
+    """The queue has no paced redrive of that id (any more): it is finished, or was cancelled."""
+
+
 class NoSuchWebhook(BrokerError):
     """There is no webhook subscription of that id."""
 

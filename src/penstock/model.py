@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 
 MAIN_GROUP_NAME = "main"
 NS = 1_000_000_000
+NO_LEASED = "give a leased message, its receipt, or several of them"
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
 
 _RECEIPT = struct.Struct("<IHHQQ")
@@ -168,10 +169,12 @@ class Receipt(NamedTuple):
 
     @staticmethod
     def unpack(text: str) -> "Receipt":
-        """Read a receipt; ReceiptInvalid where it is not one."""
+        """Read a receipt. Raise ReceiptInvalid for other text, InvalidInput for other types."""
         try:
             return _read_receipt(text)
         except (ValueError, struct.error, AttributeError, TypeError):
+            if not isinstance(text, str):
+                raise InvalidInput(NO_LEASED) from None
             raise ReceiptInvalid(
                 "this is not a receipt: give back the one that came with the leased message"
             ) from None
@@ -220,7 +223,8 @@ class LeasedMessage(NamedTuple):
     def receipt(self) -> str:
         """Settles this delivery: from any thread or process, also after a restart."""
         message, (identity, group, _, attempt, nonce, _, _) = self
-        return _as_text(_RECEIPT.pack(identity, group, attempt, message.seq, nonce))
+        packed = _RECEIPT.pack(identity, group, attempt, message[1], nonce)
+        return binascii.b2a_base64(packed, newline=False).translate(_TO_URL_SAFE).decode()
 
     @property
     def attempt(self) -> int:

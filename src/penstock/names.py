@@ -78,6 +78,8 @@ class QueueName(NamedTuple):
         >>> QueueName.parse("shop/orders")
         QueueName(namespace='shop', name='orders')
         """
+        if not isinstance(text, str):
+            check_name("queue", text)  # raises
         namespace, slash, name = text.rpartition("/")
         return cls.checked(namespace if slash else DEFAULT_NAMESPACE, name)
 

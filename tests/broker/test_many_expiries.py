@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from penstock.broker import Broker, Caller, QueueName
-from penstock.broker.embedded.open_queue import MOST_DUE_IN_LOOP, OpenQueue
 from penstock.broker.embedded.timer import Timer
+from penstock.broker.embedded.wakeups import MOST_DUE_IN_LOOP, Wakeups
 from penstock.errors import DiskFull
 from penstock.ledger import Ledger
 from penstock.model import NewMessage
@@ -105,11 +105,11 @@ async def test_a_call_that_waited_for_a_long_one_does_not_expire_many_leases_in_
         await broker.publish(ANN, ORDERS, [b"x"] * most)
         await broker.lease(ANN, ORDERS, n=most, lease_s=10)
         queue = broker.store.open_queues[ORDERS]  # type: ignore[attr-defined]
-        async with queue.turn:  # as a long call in a thread has it
-            queue.is_occupied = True
+        async with queue.threads.turn:  # as a long call in a thread has it
+            queue.threads.is_occupied = True
             waiting = broker.lease(ANN, ORDERS)
             await asyncio.sleep(11)
-            queue.is_occupied = False
+            queue.threads.is_occupied = False
         (again,) = await waiting
         assert (again.attempt, sum(in_loop)) == (2, 0)
 
@@ -142,9 +142,9 @@ async def test_many_delayed_messages_that_are_due_together_are_promoted_in_a_thr
 async def test_a_lease_that_ends_in_a_queue_that_takes_no_writes_does_not_keep_the_loop_busy(
     open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    wake, wakes = OpenQueue.wake, [0]
+    wake, wakes = Wakeups.wake, [0]
 
-    def counted(queue: OpenQueue) -> None:
+    def counted(queue: Wakeups) -> None:
         wakes[0] += 1
         assert wakes[0] < 100
         wake(queue)
@@ -154,7 +154,7 @@ async def test_a_lease_that_ends_in_a_queue_that_takes_no_writes_does_not_keep_t
         await broker.lease(ANN, ORDERS, n=count, lease_s=10)
         with monkeypatch.context() as patched:
             patched.setattr(Ledger, "is_stopped", True)
-            patched.setattr(OpenQueue, "wake", counted)
+            patched.setattr(Wakeups, "wake", counted)
             await asyncio.sleep(30)
             assert 10 < wakes[0] < 100
         (again,) = await broker.lease(ANN, ORDERS, wait_s=60)

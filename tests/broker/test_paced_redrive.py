@@ -14,6 +14,7 @@ from penstock.errors import (
     InvalidInput,
     LedgerError,
     NoSuchQueue,
+    NoSuchRedrive,
     Overloaded,
 )
 from penstock.names import QueueName
@@ -224,9 +225,11 @@ async def test_a_redrive_that_failed_is_shown_until_it_is_cancelled(
         await asyncio.sleep(60)
         assert await broker.paced_redrives(ANN, QUEUE) == [before]
         other = QueueName("shop", "other")
-        assert not await broker.cancel_paced_redrive(ANN, other, before.id)
-        assert await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
-        assert not await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
+        with pytest.raises(NoSuchQueue):
+            await broker.cancel_paced_redrive(ANN, other, before.id)
+        await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
+        with pytest.raises(NoSuchRedrive):
+            await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
         assert await broker.paced_redrives(ANN, QUEUE) == []
         assert await broker.store.load_document("redrives.json") is None
         with pytest.raises(NoSuchQueue):
@@ -243,7 +246,7 @@ async def test_a_cancelled_redrive_stops_whichever_broker_runs_it(
         await asyncio.sleep(5)
         (running,) = await second.paced_redrives(ANN, QUEUE)
         assert (running.state, running.rate_per_s, running.reason) == ("running", 1, "")
-        assert await second.cancel_paced_redrive(ANN, QUEUE, running.id)
+        await second.cancel_paced_redrive(ANN, QUEUE, running.id)
         await asyncio.sleep(100)
         assert 5 <= await ready(second) <= 7
         assert await first.paced_redrives(ANN, QUEUE) == []

@@ -344,7 +344,14 @@ def test_taking_from_a_queue_that_is_not_there_says_so_and_makes_none(
 
 
 @pytest.mark.parametrize(
-    "line", ["stats {}/q", "tail {}/q --once", "queues {}", "namespaces {}", "webhooks {} q"]
+    "line",
+    [
+        "stats {}/default/q",
+        "tail {}/default/q --once",
+        "queues {}",
+        "namespaces {}",
+        "webhooks {} q",
+    ],
 )
 def test_looking_gives_up_soon_where_nobody_answers(
     command: CommandLine,

@@ -152,7 +152,7 @@ def test_something_that_is_no_broker_is_told(broker: RemoteBroker) -> None:
 )
 def test_wrong_options_are_refused_when_it_is_opened(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput):
-        penstock.open("http://127.0.0.1:1/q", **wrong)  # type: ignore[call-overload]
+        penstock.open("http://127.0.0.1:1/default/q", **wrong)  # type: ignore[call-overload]
 
 
 def test_a_forked_child_makes_connections_of_its_own(broker: RemoteBroker) -> None:

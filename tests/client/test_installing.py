@@ -14,7 +14,7 @@ def test_a_missing_package_is_named_with_the_way_to_get_it() -> None:
     result = run(
         "import sys; sys.modules['httpx2'] = None\n"
         "import penstock\n"
-        "try: penstock.open('http://127.0.0.1:1/q')\n"
+        "try: penstock.open('http://127.0.0.1:1/default/q')\n"
         "except penstock.PenstockError as error: print(error)\n"
     )
     assert "pip install 'penstock[client]'" in result.stdout
@@ -24,7 +24,7 @@ def test_a_missing_package_is_named_with_the_way_to_get_it() -> None:
 def test_the_client_needs_nothing_of_a_broker_or_server() -> None:
     result = run(
         "import sys, penstock, penstock.client, penstock.worker\n"
-        "penstock.open('http://127.0.0.1:1/q').close()\n"
+        "penstock.open('http://127.0.0.1:1/default/q').close()\n"
         "assert not {'prometheus_client', 'httptools', 'uvloop', 'msgspec'} & set(sys.modules)\n"
         "assert not any(name.startswith('penstock.broker') for name in sys.modules)\n"
     )

@@ -125,7 +125,7 @@ def test_settling_is_done_once_whatever_is_cut(
 def test_a_client_that_does_not_retry_sends_no_keys() -> None:
     def keys(retry_s: float) -> int:
         own = DedupIds(ClientOptions(retry_s=retry_s).dedup_window_s())
-        return publish("/x", [NewMessage(payload=b"x")] * 3, own).body.count(b"dedup_id")
+        return publish("/x", [NewMessage(payload=b"x")] * 3, own, 0).body.count(b"dedup_id")
 
     assert (keys(0), keys(10)) == (0, 3)
 
@@ -224,7 +224,7 @@ def test_nobody_there_is_unreachable_and_nothing_was_changed() -> None:
     with socket.create_server(("127.0.0.1", 0)) as nobody:
         port = nobody.getsockname()[1]
     with (
-        penstock.open(f"http://127.0.0.1:{port}/x", retry_s=0) as queue,
+        penstock.open(f"http://127.0.0.1:{port}/default/x", retry_s=0) as queue,
         pytest.raises(Unreachable, match="nothing was changed"),
     ):
         queue.enqueue(b"x")
@@ -297,7 +297,7 @@ def test_a_key_is_in_no_message_of_an_error(tmp_path: Path) -> None:
     assert "psk_secret" not in repr(ClientOptions(key="psk_secret"))
     with RunningServer(tmp_path / "data") as server:
         server.new_key("publish")
-        queue = penstock.open(f"{server.url}/q", key="psk_secret")
+        queue = penstock.open(f"{server.url}/default/q", key="psk_secret")
         with queue, pytest.raises(KeyRefused) as refused:
             queue.enqueue(b"x")
     assert "psk_secret" not in str(refused.value)

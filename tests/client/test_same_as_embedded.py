@@ -1,5 +1,6 @@
 """One suite of behaviours, over a directory and over a broker: a program need not notice."""
 
+import asyncio
 import inspect
 import json
 from collections.abc import Callable, Iterator
@@ -501,6 +502,13 @@ def test_why_and_history(queue: AnyQueue) -> None:
     assert history[0].at == pytest.approx(queue.get(id_).published_at, abs=0.001)
 
 
+def test_why_has_the_key_as_text(queue: AnyQueue) -> None:
+    queue.enqueue(b"first", key="zürich")
+    why = queue.why(queue.enqueue(b"second", key="zürich"))
+    assert why.details == {"key": "zürich", "ahead": 1, "holder_seq": 1}
+    assert "key 'zürich'" in why.sentence
+
+
 def test_stats_have_all_counts(queue: AnyQueue) -> None:
     queue.enqueue_batch([b"1", b"2"])
     queue.ack(queue.lease())
@@ -740,6 +748,56 @@ def test_a_closed_queue_says_so(opened: Opens) -> None:
     queue.close()
     with pytest.raises(LedgerClosed):
         queue.enqueue(b"x")
+
+
+def test_closing_the_view_for_tasks_leaves_the_queue_open(queue: AnyQueue) -> None:
+    async def main() -> None:
+        view = queue.for_tasks()
+        await view.enqueue_batch([b"a", b"b", b"c"])
+        jobs = view.stream()
+        await view.ack(await anext(jobs))
+        await view.close()
+        await view.close()
+        with pytest.raises(LedgerClosed):
+            await anext(jobs)
+        calls: list[Callable[[], Any]] = [
+            lambda: view.enqueue(b"x"),
+            lambda: view.enqueue(b"x", key="k"),
+            lambda: view.lease(),
+            lambda: view.lease(2, wait_s=5),
+            lambda: view.dequeue(),
+            lambda: view.stats(),
+            lambda: view.compact(),
+            lambda: view.groups.names(),
+        ]
+        for call in calls:
+            with pytest.raises(LedgerClosed):
+                await call()
+
+    asyncio.run(main())
+    stats = queue.stats()
+    assert (stats.published, stats.acked, stats.ready, stats.leased) == (3, 1, 2, 0)
+    queue.enqueue(b"d")
+
+
+def test_closing_the_queue_closes_its_view_for_tasks(queue: AnyQueue) -> None:
+    async def main() -> None:
+        view = queue.for_tasks()
+        await view.enqueue_batch([b"a", b"b", b"c"])
+        jobs = view.stream()
+        await view.ack(await anext(jobs))
+        queue.close()
+        with pytest.raises(LedgerClosed):
+            await anext(jobs)
+        with pytest.raises(LedgerClosed):
+            await view.enqueue(b"x")
+        await view.close()
+
+    asyncio.run(main())
+    place: Any = queue.path if isinstance(queue, Queue) else getattr(queue, "url", None)
+    with penstock.open(place) as again:
+        stats = again.stats()
+    assert (stats.acked, stats.ready, stats.leased) == (1, 2, 0)
 
 
 def public(cls: type) -> dict[str, inspect.Signature]:

@@ -65,7 +65,7 @@ def test_the_command_line(base: str) -> None:
 
 
 def test_a_socket_that_does_not_exist_is_unreachable(tmp_path: Path) -> None:
-    url = f"http+unix://{str(tmp_path / 'no.sock').replace('/', '%2F')}/q"
+    url = f"http+unix://{str(tmp_path / 'no.sock').replace('/', '%2F')}/default/q"
     with (
         penstock.open(url, retry_s=0) as queue,
         pytest.raises(Unreachable, match="nothing was changed"),

@@ -38,6 +38,17 @@ def test_without_the_compiled_codec_the_twin_works_and_says_so_once() -> None:
     assert len(done.stderr.splitlines()) == 1
 
 
+@needs_compiled
+def test_a_compiled_codec_of_other_sources_is_not_used() -> None:
+    old = (
+        "import sys, types\n"
+        "sys.modules['penstock.codec._codec'] = types.ModuleType('penstock.codec._codec')\n"
+    )
+    done = run(old + SAY)
+    assert done.stdout == "python\n"
+    assert "_codec was built from other sources; build it again" in done.stderr
+
+
 def test_the_warning_names_what_is_missing() -> None:
     """As after an installation without a compiler: the file is not there."""
     not_built = (

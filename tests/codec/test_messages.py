@@ -96,6 +96,25 @@ def test_options_that_affect_the_order_are_read_and_end_a_plain_run(
 
 
 @each_body
+def test_only_wanted_messages_are_read(body: Body) -> None:
+    other = Draft(b"x", compression=1)  # cannot be read this way, and need not be
+    data = run_of(body, b"5", other, b"7", b"8", other, b"10")
+    of_one = read(body, data, max_count=1)[1]
+
+    def seqs(*wanted: int, **options: Any) -> tuple[list[int], int]:
+        messages, after = read(body, data, wanted=wanted, **options)
+        return [message.seq for message in messages], after
+
+    assert seqs(5) == ([5], of_one)
+    assert seqs(7, 10) == ([7, 10], len(data))
+    assert seqs(1, 5, 8, 99)[0] == [5, 8]
+    assert seqs(5, 7, 8, max_count=2)[0] == [5, 7]
+    assert seqs(5, 6, 7)[0] == [5]
+    assert seqs(5, 10, max_bytes=1)[0] == [5]
+    assert seqs() == ([], 0)
+
+
+@each_body
 def test_the_short_way_ends_before_damage_and_gaps(body: Body) -> None:
     data = bytearray(b"".join(body.pack(seq, 1, Draft(b"x")) for seq in (1, 2, 4)))
     assert body.skip_plain(data, 0, 81, end_seq=99) == (1, 3, 54)

@@ -178,6 +178,18 @@ def test_reading_is_the_same(data: bytes, more: st.DataObject) -> None:
     )
     assert_same("first_nonzero", data, start, end)
     assert_same("read_messages", data, start, end, max_count=draw(0, 8), identity=7, **common)
+    wanted = [common["seq_base"] + seq for seq in sorted({draw(0, 12) for _ in range(draw(0, 6))})]
+    assert_same(
+        "read_messages",
+        data,
+        start,
+        end,
+        max_count=draw(0, 8),
+        max_bytes=draw(0, 400),
+        identity=7,
+        wanted=wanted,
+        **common,
+    )
     assert_same("skip_plain", data, start, end, end_seq=draw(0, 2000), **common)
     assert_same(
         "resync",

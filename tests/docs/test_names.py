@@ -41,6 +41,7 @@ FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
 OF_OTHER_TOOLS = {"--data-binary", "--metrics"}  # curl's; of benchmarks/embedded.py
 NO_NAMES_OF_CODE = {
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
+    *("higher_priority", "holder_seq", "last_event", "left_s", "same_priority"),  # its details
     *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page
     *("client_rate", "queue_rate"),  # reasons in a metric's label
     "moved_by_hash",  # a key of JSON

@@ -11,6 +11,7 @@ import pytest
 
 import penstock
 import penstock.aio
+from penstock.broker.stores import open_store
 from penstock.client import connect
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage
@@ -65,6 +66,25 @@ def test_a_bad_argument_is_refused_in_a_task(tmp_path: Path, call: Callable[[Any
 def test_a_bad_argument_is_refused_before_a_request_is_sent(call: Callable[[Any], Any]) -> None:
     with connect(URL) as queue, pytest.raises(InvalidInput):
         call(queue)
+
+
+@pytest.mark.parametrize("name", ["memory:foo", "memory:x/y", "memory: "])
+def test_a_queue_in_memory_has_no_name(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    calls: list[Callable[[], object]] = [
+        lambda: penstock.open(name),
+        lambda: penstock.open(Path(name)),
+        lambda: penstock.open(name, read_only=True),
+        lambda: asyncio.run(penstock.aio.open(name)),
+        lambda: open_store(name),
+    ]
+    for call in calls:
+        with pytest.raises(InvalidInput, match="memory: by itself is a queue in memory"):
+            call()
+    assert list(tmp_path.iterdir()) == []
+    penstock.open(f"./{name}").close()  # a directory, if it is meant
 
 
 def test_a_follow_up_that_is_not_in_a_list_is_refused(queue: Queue) -> None:

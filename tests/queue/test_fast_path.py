@@ -144,6 +144,21 @@ def test_messages_that_need_an_entry_are_leased_between_others(queue: Queue) -> 
     assert found == sorted(((3 + number % 3, number) for number in range(30)), key=by_priority)
 
 
+def test_messages_that_are_due_in_another_order_are_read_from_all_segments() -> None:
+    store = QueueStore({"segment_bytes": 8192}, clock=ManualClock())
+    for number in range(2_000):
+        delay, dedup_id = 1 + number * 7919 % 2_000, str(number) if number % 97 == 0 else None
+        store.queue.enqueue(b"%d" % delay, delay=delay, dedup_id=dedup_id)
+    store.clock.advance(3_000)
+    found = []
+    while (leased := store.queue.behaviours.fast_path.lease()) is not None:
+        found.append(int(leased.payload))
+        assert store.queue.behaviours.fast_path.ack(leased)
+    assert found == list(range(1, 2_001))
+    assert len(store.queue.core.ledger.messages.segments.all) > 3
+    store.close()
+
+
 def by_priority(message: tuple[int, int]) -> tuple[int, int]:
     return -message[0], message[1]
 

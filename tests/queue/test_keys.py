@@ -1,9 +1,14 @@
 """Messages of one key: one in flight at a time, in the order of their publishing."""
 
+from collections import deque
+
 import pytest
 
 from penstock.clock import ManualClock
+from penstock.model import LeasedMessage
 from penstock.queue import Queue
+from penstock.queue.snapshot import dump_state, load_state
+from penstock.queue.state import QueueState
 from tests.harness.queue_store import QueueStore
 
 
@@ -177,3 +182,72 @@ def test_a_late_ack_counts_even_if_an_earlier_one_was_redriven_since(
     queue.ack(second)
     assert leased(queue) == [b"first"]
     assert queue.stats().parked == 0
+
+
+def mixed(queue: Queue) -> list[bytes]:
+    """Publish messages with and without keys. Return them in the order of their delivery."""
+    names = [f"{number}".encode() for number in range(40)]
+    for number, name in enumerate(names):
+        queue.enqueue(name, key=None if number % 4 == 0 else f"key {number}")
+    return names
+
+
+def test_keyed_messages_are_delivered_among_others_after_reopening() -> None:
+    store = QueueStore()
+    names = mixed(store.queue)
+    publish(store.queue, "first of k", "second of k")
+    store.reopen()
+    assert leased(store.queue, 99) == [*names, b"first of k"]
+    assert store.queue.stats().parked == 1
+    store.close()
+
+
+def test_a_snapshot_in_which_ready_messages_of_keys_have_due_times_is_read(queue: Queue) -> None:
+    """As version 0.1 wrote them."""
+    names = mixed(queue)
+    state = queue.core.state
+    waiting = state.groups[0].waiting
+    for seq, delivery in state.groups[0].deliveries.items():
+        assert waiting.take_delivery(seq, delivery)
+        waiting.schedule(seq, delivery, queue.core.published_ns(seq))
+    loaded = QueueState(dedup_entries=0)
+    load_state(loaded, dump_state(state))
+    queue.core.state, queue.core.main = loaded, loaded.groups[0]
+    assert leased(queue, 99) == names
+
+
+def test_a_purge_removes_ready_messages_of_keys_and_frees_their_keys(queue: Queue) -> None:
+    mixed(queue)
+    publish(queue, "a", "b", "c")
+    assert queue.purge() == 43
+    publish(queue, "d")
+    assert leased(queue) == [b"d"]
+    assert (queue.stats().parked, queue.stats().ready) == (0, 0)
+
+
+def test_messages_of_keys_are_delivered_while_others_of_their_keys_are_leased(queue: Queue) -> None:
+    """The order is that of the seqs, but for messages whose key is leased."""
+    for number in range(600):
+        queue.enqueue(b"x", key=f"{number * number % 7}")
+    held = deque[LeasedMessage]()
+    unsettled = list(range(1, 601))
+    while unsettled:
+        busy = {one.message.key for one in held}
+        first_of = {(number - 1) ** 2 % 7: number for number in reversed(unsettled)}
+        expected = min((n for key, n in first_of.items() if str(key) not in busy), default=None)
+        one = queue.lease()
+        assert [each.seq for each in one] == ([] if expected is None else [expected])
+        held += one
+        if len(held) == 3 or not one:
+            queue.ack(held[0])
+            unsettled.remove(held.popleft().seq)
+    assert not held
+
+
+def test_the_oldest_dropped_by_a_full_queue_may_have_keys() -> None:
+    store = QueueStore({"max_messages": 3, "when_full": "drop_oldest"})
+    publish(store.queue, "a", "b", key="k")
+    publish(store.queue, "c", "d", "e", key="other")
+    assert store.queue.stats().ready + store.queue.stats().parked == 3
+    assert leased(store.queue) == [b"c"]
+    store.close()

@@ -40,6 +40,16 @@ def test_runs_hold_what_a_set_would(steps: list[tuple[str, tuple[int, int]]]) ->
     loaded.load(runs.dump())
     assert (list(loaded), len(loaded), loaded.first) == (list(runs), len(runs), runs.first)
     assert not model or loaded.first_run(99) == runs.first_run(99)
+    some = sorted(model)[::2]
+    loaded.load(runs.dump(without=some))
+    assert list(loaded) == sorted(model)[1::2]
+    loaded.add_many(some)
+    assert loaded.dump() == runs.dump()
+
+
+def test_seqs_that_are_in_the_runs_already_are_refused() -> None:
+    with pytest.raises(ValueError, match="not rising"):
+        Runs([(1, 4)]).add_many([3])
 
 
 @pytest.mark.parametrize("bad", [b"\0" * 8, bytes([2, *[0] * 7, 1, *[0] * 7])])

@@ -16,13 +16,22 @@ pairs = st.tuples(st.integers(0, 50), st.integers(1, 100))
 
 
 def check(table: Timetable, model: set[tuple[int, int]]) -> None:
+    check_front(table, model)
     assert list(table) == sorted(model)
+
+
+def check_front(table: Timetable, model: set[tuple[int, int]]) -> None:
+    """Unlike a list of all, this does not tidy up the table."""
     assert len(table) == len(model)
     assert table.first == min(model, default=None)
     assert table.next_ns == (min(model)[0] if model else NEVER_NS)
+    if model:
+        dues, seqs = table.lowest(5)
+        lowest = sorted(model)[: len(dues)]
+        assert list(zip(dues, seqs, strict=True)) == lowest != []
 
 
-@given(st.lists(pairs, unique=True), st.lists(st.tuples(st.sampled_from("arpb"), pairs)))
+@given(st.lists(pairs, unique=True), st.lists(st.tuples(st.sampled_from("arfplb"), pairs)))
 def test_a_timetable_is_a_sorted_set(
     start: list[tuple[int, int]], steps: list[tuple[str, tuple[int, int]]]
 ) -> None:
@@ -35,6 +44,11 @@ def test_a_timetable_is_a_sorted_set(
             case "r":
                 assert table.remove(*pair) == (pair in model)
                 model.discard(pair)
+            case "f" if model:
+                assert table.remove(*min(model))
+                model.remove(min(model))
+            case "l":
+                assert list(table) == sorted(model)
             case "p":
                 due = sorted(other for other in model if other[0] <= pair[0])
                 assert list(table.pop_upto(pair[0])) == due
@@ -43,7 +57,8 @@ def test_a_timetable_is_a_sorted_set(
                 below = {other for other in model if other[1] < pair[1]}
                 assert sorted(table.pop_below(pair[1])) == sorted(seq for _, seq in below)
                 model -= below
-        check(table, model)
+        check_front(table, model)
+    check(table, model)
 
 
 @pytest.mark.parametrize("kind", ["rising", "falling", "all at once", "anyhow"])

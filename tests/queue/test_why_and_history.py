@@ -67,7 +67,8 @@ def test_why_of_a_message_whose_key_is_busy(queue: Queue) -> None:
     id_ = queue.enqueue(b"c", key="k")
     why = queue.why(id_)
     assert (why.state, why.code) == ("parked", "key_busy")
-    assert (why.details["ahead"], why.details["holder_seq"]) == (2, 1)
+    assert why.details == {"key": "k", "ahead": 2, "holder_seq": 1}
+    assert "key 'k'" in why.sentence
 
 
 def test_why_of_dead_expired_and_done_messages(queue: Queue, clock: ManualClock) -> None:

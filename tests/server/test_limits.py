@@ -473,7 +473,7 @@ def test_who_sends_no_more_does_not_wait_for_messages_of_a_new_queue(
         monkeypatch.setattr(Catalogue, "ensure_queue", ensure_queue_slowly)
     server.until(partial(_no_connections, server))
     if are_keys_stale:
-        monkeypatch.setattr(server.server.service.keys, "_loaded_ns", 0)
+        monkeypatch.setattr(server.server.service.keys, "loaded_ns", 0)
     else:
         server.call(server.server.service.keys.load())
     with server.wire() as wire:
@@ -513,7 +513,7 @@ def test_a_lease_that_begins_after_its_client_sent_all_does_not_wait(
 
     monkeypatch.setattr(keys, "admit", admit_slowly)
     server.until(partial(_no_connections, server))
-    monkeypatch.setattr(keys, "_loaded_ns", 0)  # so that they are read again
+    monkeypatch.setattr(keys, "loaded_ns", 0)  # so that they are read again
     with server.wire() as wire:
         if is_pipelined:
             wire.request("GET", queue_path(queue))

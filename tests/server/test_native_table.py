@@ -465,9 +465,25 @@ def test_paced_redrives_are_listed_and_cancelled(http: Client, queue: str) -> No
     id_ = shown.pop("id")
     assert shown == {"group": "main", "max_rate": 0.001, "state": "running"}
     assert http.delete(f"{path}/{id_}").json() == {"cancelled": True}
-    assert http.delete(f"{path}/{id_}").json() == {"cancelled": False}
+    for gone in (f"{path}/{id_}", f"{path}/nope"):
+        answer = http.delete(gone)
+        assert (answer.status_code, answer.json()["code"]) == (404, "no_such_redrive")
+    assert (
+        http.delete(queue_path("missing", "redrives") + "/nope").json()["code"] == "no_such_queue"
+    )
     assert http.get(path).json() == {"redrives": []}
     assert http.get(queue_path("missing", "redrives")).status_code == 404
+
+
+@pytest.mark.parametrize("rate", [0, -1, 1e-9, 1e10, "10", True])
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_a_rate_that_is_none_is_refused(
+    http: Client, queue: str, rate: Any, *, dry_run: bool
+) -> None:
+    kill(http, queue, 1, 2, 3)
+    answer = http.post(queue_path(queue, "redrive"), json={"max_rate": rate, "dry_run": dry_run})
+    assert (answer.status_code, "max_rate" in answer.text) == (400, True)
+    assert lease(http, queue, max=5) == []
 
 
 def test_redrive_at_a_rate_is_answered_at_once_and_goes_on(http: Client, queue: str) -> None:

@@ -56,19 +56,19 @@ def test_a_flood_of_requests_is_answered_over_many_turns(
     server: RunningServer, monkeypatch: pytest.MonkeyPatch, one: bytes, status: int
 ) -> None:
     service, count = server.server.service, 2000
-    started, most = 0, 0
-    request_id = service.request_id
+    started, most = 0.0, 0.0
+    monotonic_ns = service.monotonic_ns
 
-    def counted(given: bytes | None = None) -> bytes:
+    def counted() -> int:
         nonlocal started
-        started += 1
-        return request_id(given)
+        started += 0.5  # a request reads it twice: when it is started and when it is answered
+        return monotonic_ns()
 
     def look() -> None:
         nonlocal started, most
         most, started = max(most, started), 0
 
-    monkeypatch.setattr(service, "request_id", counted)
+    monkeypatch.setattr(service, "monotonic_ns", counted)
     with server.wire() as wire, every_turn(server, look):
         wire.send(one * count)
         assert [wire.answer().status for _ in range(count)] == [status] * count

@@ -3,11 +3,15 @@
 import asyncio
 import json
 import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock import AsyncObjectQueue, ObjectQueue
+import penstock
+from penstock import AsyncObjectQueue, ObjectQueue, OperationTimes
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage
 from penstock.queue.queue import Queue
@@ -59,6 +63,20 @@ class Json:
 
     def decode(self, payload: bytes) -> Any:
         return json.loads(payload)
+
+
+class Untyped(Json):
+    content_type: Any = None
+
+
+class AsyncJson:
+    content_type = "application/json"
+
+    async def encode(self, value: Any) -> bytes:
+        return b""
+
+    async def decode(self, payload: bytes) -> Any:
+        return None
 
 
 @pytest.fixture(autouse=True)
@@ -229,16 +247,113 @@ def test_objects_are_published_by_tasks(queue: Queue, clock: LoopClock) -> None:
 
 def test_what_is_no_middleware_or_serializer_is_refused(queue: Queue) -> None:
     wrong: Any = object()
-    with pytest.raises(InvalidInput, match="middleware"):
+    with pytest.raises(
+        InvalidInput, match="middleware is <object .*it must have the method before"
+    ):
         Worker(queue, print, middleware=[wrong])
+    one: Any = Recorder("m", [])
+    for no_list in (wrong, one):
+        with pytest.raises(InvalidInput, match="middleware is .*; it must be a list"):
+            Worker(queue, print, middleware=no_list)
     with pytest.raises(InvalidInput, match="coroutine function"):
         Worker(queue, print, middleware=[AsyncRecorder([])])
-    for refused in (
+    is_async: Any = AsyncJson()
+    calls: list[Callable[[], object]] = [
         lambda: Worker(queue, print, serializer=wrong),
         lambda: ObjectQueue(queue, wrong),
-    ):
-        with pytest.raises(InvalidInput, match="serializer"):
+        lambda: ObjectQueue(queue, None),  # type: ignore[arg-type]
+        lambda: AsyncObjectQueue(queue.for_tasks(), None),  # type: ignore[arg-type]
+        lambda: ObjectQueue(queue, Untyped()),
+        lambda: ObjectQueue(queue, is_async),
+    ]
+    for refused in calls:
+        with pytest.raises(InvalidInput, match="serializer is "):
             refused()
+
+
+def test_a_class_is_refused_where_an_object_is_needed(queue: Queue, tmp_path: Path) -> None:
+    given: Any = {"serializer": Json, "middleware": Middleware, "observe": OperationTimes}
+    refused: list[tuple[str, Callable[[], object]]] = [
+        (
+            "middleware is the class Middleware: give an object of it, Middleware()",
+            lambda: Worker(queue, print, middleware=[given["middleware"]]),
+        ),
+        (
+            "serializer is the class Json",
+            lambda: Worker(queue, print, serializer=given["serializer"]),
+        ),
+        ("serializer is the class Json", lambda: ObjectQueue(queue, given["serializer"])),
+        (
+            "metrics is the class OperationTimes",
+            lambda: penstock.open(tmp_path / "new", metrics=given["observe"]),
+        ),
+        (
+            "metrics is the class OperationTimes",
+            lambda: penstock.connect("http://host/a/b", metrics=given["observe"]),
+        ),
+        (
+            "retry_policy is the class Json",
+            lambda: penstock.open(tmp_path / "new", retry_policy=given["serializer"]),
+        ),
+    ]
+    for text, call in refused:
+        with pytest.raises(InvalidInput, match=re.escape(text)):
+            call()
+    assert not (tmp_path / "new").exists()
+
+
+def test_objects_of_threads_and_of_tasks_are_not_mixed_up(queue: Queue) -> None:
+    tasks: Any = queue.for_tasks()
+    threads: Any = queue
+    path: Any = queue.path
+    with pytest.raises(InvalidInput, match="use AsyncObjectQueue"):
+        ObjectQueue(tasks, Json())
+    with pytest.raises(InvalidInput, match="use ObjectQueue"):
+        AsyncObjectQueue(threads, Json())
+    with pytest.raises(InvalidInput, match="it must be an open queue"):
+        ObjectQueue(path, Json())
+
+
+def test_middleware_may_be_any_iterable(queue: Queue) -> None:
+    queue.enqueue(b"x")
+    seen: list[str] = []
+    hooks: Any = (one for one in [Recorder("m", seen)])
+    assert Worker(queue, fail_on_bad, options=UNTIL_EMPTY, middleware=hooks).run().done == 1
+    assert seen == ["m before x", "m after x"]
+
+
+class RefusesSecond(Recorder):
+    """Its `before` raises for the message `2`."""
+
+    def before(self, message: LeasedMessage) -> None:
+        super().before(message)
+        if message.payload == b"2":
+            raise PermissionError("not now")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_failed_is_called_only_where_before_was_called(queue: Queue, *, is_async: bool) -> None:
+    for payload in (b"1", b"2", b"3"):
+        queue.enqueue(payload, max_attempts=1)
+    seen: list[str] = []
+
+    async def in_task(jobs: list[LeasedMessage]) -> None: ...
+
+    def in_thread(jobs: list[LeasedMessage]) -> None: ...
+
+    worker = Worker(
+        queue,
+        in_task if is_async else in_thread,
+        options=WorkerOptions(idle_s=0, batch=3),
+        middleware=[Recorder("outer", seen), RefusesSecond("refuses", seen), Recorder("in", seen)],
+    )
+    assert worker.run().failed == 3
+    assert seen == [
+        *("outer before 1", "outer before 2", "outer before 3"),
+        *("refuses before 1", "refuses before 2"),
+        *("refuses failed 1: not now", "refuses failed 2: not now"),
+        *("outer failed 1: not now", "outer failed 2: not now", "outer failed 3: not now"),
+    ]
 
 
 @pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt])

@@ -1,7 +1,9 @@
 """A stop takes nothing more, lets work end, and hands the rest back without spending an attempt."""
 
 import asyncio
+import ctypes
 import logging
+import operator
 import signal
 import subprocess
 import sys
@@ -175,19 +177,28 @@ def test_a_thread_that_cannot_be_interrupted_is_left_alone(
         pytest.skip("CPython 3.11 hangs: a tracer, and an exception pending in another thread")
     monkeypatch.setattr("penstock.worker.shift._GRACE_S", 0.01)
     id_ = queue.enqueue(b"stuck")
-    let_go = threading.Event()
+    is_stuck, let_go = threading.Lock(), threading.Lock()
+    is_stuck.acquire()
+    let_go.acquire()
+
+    def raise_when_stuck(thread_id: int, error: type[BaseException] | None) -> None:
+        with is_stuck:
+            raised = None if error is None else ctypes.py_object(error)
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread_id), raised)
 
     def handle(job: LeasedMessage) -> None:
         worker.stop()
-        let_go.wait()  # in C: no Python code runs before it returns
+        # All of it in C: no Python code runs between the release and the end of the wait.
+        any(map(operator.call, (is_stuck.release, let_go.acquire)))  # type: ignore[arg-type]
 
+    monkeypatch.setattr("penstock.worker.calling._raise_in", raise_when_stuck)
     worker = Worker(queue, handle, options=WorkerOptions(stop_s=0))
     try:
         assert worker.run() == Counts(handed_back=1)
         assert queue.state(id_) == "ready"
         assert "1 calls of the handler did not end" in caplog.text
     finally:
-        let_go.set()
+        let_go.release()
 
 
 def test_a_stop_before_the_beginning_is_heeded(queue: Queue) -> None:

@@ -152,7 +152,11 @@ def test_a_handler_that_exits_only_fails_its_message(queue: Queue) -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [{"concurrency": 0}, {"batch": 0}, {"lease_s": 0}, {"stop_s": -1}, {"idle_s": "x"}]
+    "wrong",
+    [
+        *({"concurrency": 0}, {"batch": 0}, {"lease_s": 0}, {"stop_s": -1}, {"idle_s": "x"}),
+        *({"group": "a b"}, {"group": None}, {"group": 5}, {"holder": 5}),
+    ],
 )
 def test_options_outside_their_limits_are_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidInput, match=next(iter(wrong))):

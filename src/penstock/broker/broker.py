@@ -42,6 +42,7 @@ from penstock.codec import parse_id
 from penstock.errors import (
     NoSuchMessage,
     NoSuchQueue,
+    NoSuchRedrive,
     NotEmpty,
     PenstockError,
     ReceiptInvalid,
@@ -352,10 +353,10 @@ class Broker:
 
     def answer_room(self, max_bytes: int | None = None) -> int:
         """Return how many bytes of messages one answer may have now, at least one."""
-        unanswered = self.store.unanswered_bytes
+        unanswered, most = self.store.unanswered_bytes, self.settings.max_answer_bytes
         room = self.held.check_room(encoded_bytes(unanswered) if unanswered else 0) * 3 // 4
-        if room > self.settings.max_answer_bytes:
-            room = self.settings.max_answer_bytes
+        if room > most:
+            room = most
         if max_bytes is not None and max_bytes < room:
             room = max_bytes
         return room or 1
@@ -393,7 +394,8 @@ class Broker:
             return None
         if queue is None:
             return None
-        caller.check(Verb.CONSUME, queue.namespace)
+        if caller.namespaces is not None:
+            caller.check(Verb.CONSUME, queue.namespace)
         return self.store.direct(queue)
 
     def give_back(self, leased: Sequence[LeasedMessage]) -> None:
@@ -476,10 +478,13 @@ class Broker:
             raise NoSuchQueue(f"there is no queue {queue}")
         return await self._paced.unfinished(queue)
 
-    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> bool:
-        """End a paced redrive. Return False if the queue has none of that id (any more)."""
+    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> None:
+        """End a paced redrive. Raise NoSuchRedrive if the queue has none of that id (any more)."""
         self.admit(caller, Redrive.verb, queue.namespace)
-        return await self.background.run(self._paced.cancel(queue, id))
+        if queue not in self._catalogue:
+            raise NoSuchQueue(f"there is no queue {queue}")
+        if not await self.background.run(self._paced.cancel(queue, id)):
+            raise NoSuchRedrive(f"queue {queue} has no redrive {id!r}: it is finished or cancelled")
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
         """Cancel what group main has ready, parked or leased. Return the number of messages.

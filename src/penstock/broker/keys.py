@@ -134,7 +134,7 @@ class Keys:
         self._by_id: dict[str, Key] = {}
         self._own: dict[str, Key] = {}  # by digest
         self._known: dict[str, Caller] = {}  # by address; made once, not for each call
-        self._loaded_ns = 0
+        self.loaded_ns = 0  # when the keys were read last, in monotonic time
         self._document: bytes | None = None
         self.version = 0  # counts changes of the keys
         self._loading: asyncio.Future[None] | None = None
@@ -152,7 +152,7 @@ class Keys:
             self._own = {key.digest: key for key in keys if key.is_own}
             self._document = document
             self.version += 1
-        self._loaded_ns = self._clock.monotonic_ns()
+        self.loaded_ns = self._clock.monotonic_ns()
 
     def on_document(self, name: str) -> None:
         """For `Broker.on_document_changed`: read the keys again if they changed."""
@@ -163,11 +163,6 @@ class Keys:
     async def refresh(self) -> None:
         """Read the keys again. If they cannot be read, log the error and keep the known ones."""
         await asyncio.shield(self._refresh())
-
-    @property
-    def loaded_ns(self) -> int:
-        """Return when the keys were last read, on the monotonic clock."""
-        return self._loaded_ns
 
     @property
     def required(self) -> bool:
@@ -223,7 +218,7 @@ class Keys:
 
     def age_s(self) -> float:
         """Return how long ago the keys were read."""
-        return (self._clock.monotonic_ns() - self._loaded_ns) / 1e9
+        return (self._clock.monotonic_ns() - self.loaded_ns) / 1e9
 
     def _refresh(self) -> "asyncio.Future[None]":
         """Read the keys again, once for all calls that find them old."""
@@ -239,7 +234,7 @@ class Keys:
                 await self.load()
         except (PenstockError, OSError) as error:
             log.error("the keys could not be read again; the known ones stay valid: %s", error)
-            self._loaded_ns = self._clock.monotonic_ns()
+            self.loaded_ns = self._clock.monotonic_ns()
 
 
 def _digest(secret: str) -> str:

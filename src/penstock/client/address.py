@@ -37,6 +37,8 @@ def broker_address(url: str) -> str:
     >>> broker_address("http://127.0.0.1:8080/")
     'http://127.0.0.1:8080'
     """
+    if not isinstance(url, str):
+        raise InvalidInput(f"url is {url!r}; it must be text, such as http://host:port")
     try:
         parts = urlsplit(url)
         host, _ = parts.hostname, parts.port
@@ -83,8 +85,10 @@ def queue_address(url: str, queue: str | None = None) -> QueueAddress:
     if found := _API_PATH.fullmatch(address):
         return QueueAddress(found["base"], QueueName.parse(f"{found['ns']}/{found['q']}"))
     parts = urlsplit(address)
-    steps = [unquote(step) for step in parts.path.split("/")[1:]]
-    if not steps:
-        raise InvalidInput(f"{url!r} names no queue: write {address}/namespace/queue")
+    root, steps = f"{parts.scheme}://{parts.netloc}", parts.path.split("/")[1:]
+    if len(steps) < 2:
+        example = f", such as {root}/default/{steps[0]}" if steps else ""
+        raise InvalidInput(f"{url!r} names no queue: write {root}/namespace/queue{example}")
+    steps = [unquote(step) for step in steps]
     name = QueueName.parse("/".join(steps[-2:]))
-    return QueueAddress("/".join([f"{parts.scheme}://{parts.netloc}", *steps[:-2]]), name)
+    return QueueAddress("/".join([root, *steps[:-2]]), name)

@@ -10,12 +10,13 @@ from penstock.client.answers import QueueDetails, all_rows, details_of, first_pa
 from penstock.client.connection import Exchange
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.client.request import Reply, Request, T, get, nothing, post
+from penstock.errors import InvalidInput
 from penstock.model import NS, Stats
 from penstock.names import QueueName, check_name
 from penstock.operations import GetStats
 from penstock.operations.answers import time_ns
 from penstock.queue.binding import ForTasks, ForThreads, method
-from penstock.queue.settings import QueueOptions
+from penstock.queue.settings import QueueOptions, QueueSettings
 
 R = TypeVar("R")
 
@@ -103,7 +104,7 @@ class BrokerMethods:
         """
         body = {
             "name": check_name("namespace", name),
-            "defaults": dict(defaults or {}),
+            "defaults": _checked_settings({} if defaults is None else defaults),
             "max_queues": max_queues,
             "max_bytes": max_bytes,
         }
@@ -277,8 +278,17 @@ def _webhook_path(id: str) -> str:
 
 
 def _put_settings(how: str, queue: str, settings: dict[str, Any]) -> Request[QueueDetails]:
+    body = _checked_settings(settings)
     path = _queue_path(queue)
-    return post(path, lambda reply: details_of(reply.data), settings, method=how, idempotent=True)
+    return post(path, lambda reply: details_of(reply.data), body, method=how, idempotent=True)
+
+
+def _checked_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as they are stored. Raise InvalidInput as an embedded queue does."""
+    if not isinstance(settings, Mapping):
+        raise InvalidInput(f"settings are a mapping of names to values, not {settings!r}")
+    checked = QueueSettings.of(settings).as_dict()
+    return {name: checked[name] for name in settings}
 
 
 def _queue_name(data: Mapping[str, Any]) -> str:

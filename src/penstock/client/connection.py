@@ -44,13 +44,19 @@ class Exchange:
     """Sends requests to one broker over connections that are kept open and shared."""
 
     def __init__(
-        self, base: str, options: ClientOptions, transport: Transport, clock: Clock
+        self,
+        base: str,
+        options: ClientOptions,
+        transport: Transport,
+        clock: Clock,
+        parent: "Exchange | None" = None,
     ) -> None:
         self.base = base
         self.options = options
         self.clock = clock
         self.counts = Counts()
-        self.is_closed = False
+        self._closed = False
+        self._parent = parent  # closes this one as well, but for its connections
         self._transport = transport
         self._transport_error = httpx().TransportError
         self._limits = options.retry_limits()
@@ -63,8 +69,18 @@ class Exchange:
         return cls(base, options, _Blocking(base, options, clock), clock)
 
     @classmethod
-    def for_tasks(cls, base: str, options: ClientOptions, clock: Clock | None = None) -> "Exchange":
-        return cls(base, options, _Suspending(base, options), clock or SystemClock())
+    def for_tasks(
+        cls,
+        base: str,
+        options: ClientOptions,
+        clock: Clock | None = None,
+        parent: "Exchange | None" = None,
+    ) -> "Exchange":
+        return cls(base, options, _Suspending(base, options), clock or SystemClock(), parent)
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed or (self._parent is not None and self._parent.is_closed)
 
     async def do(self, request: Request[T]) -> T:
         """Send a request, with retries if they are safe and allowed, and return its value."""
@@ -89,7 +105,7 @@ class Exchange:
 
     async def close(self) -> None:
         """Close the connections. May be called again."""
-        self.is_closed = True
+        self._closed = True
         await self._transport.close()
 
 
@@ -224,6 +240,8 @@ def httpx() -> ModuleType:
 
 def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
     """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
+    if not isinstance(options, ClientOptions):  # not shown: it may have the key
+        raise InvalidInput(f"options is of type {type(options).__name__}, not ClientOptions")
     limits = httpx().Limits(
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,

@@ -29,6 +29,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "no_such_group": errors.NoSuchGroup,
     "no_such_message": errors.NoSuchMessage,
     "no_such_segment": errors.NoSuchSegment,
+    "no_such_redrive": errors.NoSuchRedrive,
     "no_such_webhook": errors.NoSuchWebhook,
     "already_exists": errors.AlreadyExists,
     "not_empty": errors.NotEmpty,

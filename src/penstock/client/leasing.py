@@ -7,17 +7,19 @@ settles once, so a settlement may always be sent again.
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from penstock.checking import Duration, as_seconds, check_seconds, check_whole
+from penstock.checking import Duration, check_seconds
 from penstock.client.answers import Json, message_of
 from penstock.client.connection import Exchange
 from penstock.client.publishing import message_body
 from penstock.client.request import Reply, Request, post
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
+from penstock.names import check_name
 from penstock.operations.answers import time_ns
+from penstock.queue.delivering import check_count, check_lease_s
 from penstock.queue.events import as_written
-from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S, YEARS_S
-from penstock.queue.settling import Leased
+from penstock.queue.settings import YEARS_S
+from penstock.queue.settling import Leased, check_delay
 from penstock.queue.streaming import Stopper, is_stopped
 
 # The longest wait of one request: proxies cut idle connections, and a dead broker must be noticed.
@@ -25,7 +27,7 @@ MAX_POLL_S = 20.0
 STOPPABLE_POLL_S = 2.0  # of a wait with a stopper: a request that was sent is waited for
 _MAX_HOLDER_CHARS = 256
 _MAX_REASON_CHARS = 4096
-_MAX_BATCH = 10_000  # messages or receipts of one request
+_MAX_BATCH = 10_000  # receipts of one request
 _SETTLE_PATH = "/api/v1/settle"
 _ALL_GONE = 410  # an error whose body has the results
 _GOOD = frozenset(["done", "repeated"])
@@ -46,16 +48,15 @@ class Lease:
         dead: bool = False,
         idempotent: bool = False,
     ) -> None:
-        check_whole("n", n, 1, 1_000_000_000)
+        check_count(n)
+        check_name("group", group)
         self._path = f"{path}/lease"
         self._settler = settler
         self._group = group
         self._repeatable = idempotent
         self._body = {
-            "max": min(n, _MAX_BATCH),
-            "lease_s": None
-            if lease_s is None
-            else check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S),
+            "max": n,
+            "lease_s": None if lease_s is None else check_lease_s(lease_s),
             "group": group,
             "holder": as_written("holder", holder)[:_MAX_HOLDER_CHARS],
             "dead": dead or None,
@@ -123,13 +124,18 @@ async def settle_in_batches(
 
 
 def receipts_of(leased: Iterable[Leased]) -> list[str]:
-    """Return the receipts of leased messages; raise InvalidInput if one is given twice."""
-    receipts = [one.receipt if isinstance(one, LeasedMessage) else one for one in leased]
+    """Return the receipts of leased messages. Raise an error if one is given twice or is none."""
+    receipts = [one.receipt if isinstance(one, LeasedMessage) else _checked(one) for one in leased]
     if not receipts:
         raise InvalidInput("nothing to settle: give a leased message, a receipt, or several")
     if len(set(receipts)) != len(receipts):
         raise InvalidInput("the same receipt is given twice")
     return receipts
+
+
+def _checked(receipt: str) -> str:
+    Receipt.unpack(receipt)
+    return receipt
 
 
 def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Request[list[str]]:
@@ -145,14 +151,14 @@ def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Request[lis
 def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Request[list[str]]:
     item: dict[str, Any] = {"reason": as_written("reason", reason)[:_MAX_REASON_CHARS]}
     if delay is not None:
-        item["delay_s"] = as_seconds(delay)
+        item["delay_s"] = check_delay(delay)
     return _settle(
         {"nack": [{"receipt": receipt, **item} for receipt in receipts]}, gone_if_resent=True
     )
 
 
 def extend(receipts: Sequence[str], lease_s: Duration | None) -> Request[list[str]]:
-    more = {} if lease_s is None else {"lease_s": as_seconds(lease_s)}
+    more = {} if lease_s is None else {"lease_s": check_lease_s(lease_s)}
     return _settle({"extend": [{"receipt": receipt, **more} for receipt in receipts]})
 
 

@@ -39,7 +39,7 @@ from penstock.operations import (
     position_fields,
 )
 from penstock.operations.answers import decode_record
-from penstock.operations.operation import Moment, field_notes
+from penstock.operations.operation import Ids, Moment, field_notes
 from penstock.queue.behaviours import several
 
 A = TypeVar("A")
@@ -95,8 +95,13 @@ def _request(
         if note.name in _IN_PATH:
             in_path[note.name] = value
         elif value is not None:
-            is_time = any(isinstance(check, Moment) for check in note.checks)
-            others[note.name] = time_text(note.name, value) if is_time else value
+            for check in note.checks:
+                if isinstance(check, Moment):
+                    value = time_text(note.name, value)
+                elif isinstance(check, Ids):
+                    for id_ in value:
+                        parse_id(id_)
+            others[note.name] = value
     url = f"{path}{route.path.format(**in_path)}"
     read = read or (lambda reply: answer.decode(reply.data))
     if route.method == "GET":
@@ -125,6 +130,8 @@ def _create_group(path: str, operation: CreateGroup) -> Request[bool]:
 
 def _position(operation: Seek | CreateGroup) -> "str | dict[str, Any]":
     given = {name: value for name, value in position_fields(operation).items() if value is not None}
+    if "id" in given:
+        parse_id(given["id"])
     if "time" in given:
         given["time"] = time_text("time", given["time"])
     return given.get("to") or given

@@ -1,6 +1,7 @@
 """The options of a client. `docs/client.md` lists them; a test compares."""
 
 import os
+import re
 import ssl
 from dataclasses import dataclass, field
 from typing import TypedDict
@@ -12,6 +13,7 @@ from penstock.errors import InvalidInput
 from penstock.queue.settings import QueueOptions
 
 KEY_VARIABLE = "PENSTOCK_KEY"
+_KEY = re.compile(r"[!-~]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,8 +34,7 @@ class ClientOptions:
         if self.key is not None:
             if not isinstance(self.key, str):
                 raise InvalidInput(f"key is a {type(self.key).__name__}; it must be text")
-            if not (self.key.isascii() and self.key.isprintable()):
-                raise InvalidInput("the key has characters that API keys do not have")
+            _check_key("key", self.key)
         if not isinstance(self.verify, bool | ssl.SSLContext):
             raise InvalidInput(
                 f"verify is {self.verify!r}; it must be True, False or an ssl.SSLContext"
@@ -49,7 +50,10 @@ class ClientOptions:
 
     def headers(self) -> dict[str, str]:
         """Return the headers of every request."""
-        key = self.key if self.key is not None else os.environ.get(KEY_VARIABLE)
+        key = self.key
+        if key is None:
+            key = os.environ.get(KEY_VARIABLE, "")
+            _check_key(KEY_VARIABLE, key)
         said = {"accept": "application/json", "user-agent": "penstock"}
         return {**said, "authorization": f"Bearer {key}"} if key else said
 
@@ -60,6 +64,14 @@ class ClientOptions:
         of them. 0: without retries they are not needed.
         """
         return self.retry_s + 2 * self.timeout_s if self.retry_s else 0.0
+
+
+def _check_key(name: str, key: str) -> None:
+    """Raise InvalidInput if it cannot be an API key. The error does not show it."""
+    if not _KEY.fullmatch(key):
+        raise InvalidInput(
+            f"{name} has characters that API keys do not have, such as a space or a line break"
+        )
 
 
 class ClientKeywords(TypedDict, total=False):

@@ -5,20 +5,21 @@ import re
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, cast
 
-from penstock.checking import Time, check_seconds, check_time, check_whole
+from penstock.checking import Time, check_time
 from penstock.client.request import JSON, Reply, Request, post
-from penstock.codec.layout import MAX_PRIORITY
-from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Payload, Published
-from penstock.queue.drafting import check_message
-from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
+from penstock.queue.drafting import check, check_batch
+from penstock.queue.settings import MOST_PAYLOAD_BYTES, QueueSettings
 
 _LARGE_BYTES = 32 << 10
 _CONTENT_TYPE = re.compile(r"[!-~]+/[!-~]+(; ?[!-~]+)*", re.ASCII)
 _TEXTS = frozenset(["deliver_at", "key", "dedup_id", "content_type", "compression"])
 _YEAR_10000_S = 253_402_300_799.0  # the last time that RFC 3339 can express
+
+# The widest limits: the broker knows those of the queue, and compresses.
+_ANY_QUEUE = QueueSettings(max_payload_bytes=MOST_PAYLOAD_BYTES, compression_min_bytes=1 << 30)
 
 
 class DedupIds:
@@ -41,14 +42,18 @@ class DedupIds:
         return found
 
 
-def publish(path: str, messages: Sequence[NewMessage], ids: DedupIds) -> Request[list[Published]]:
+def check_all(messages: Sequence[NewMessage], now_ns: int) -> None:
+    """Raise what an embedded queue would raise for one of these messages."""
+    for number, message in enumerate(messages):
+        check(message, _ANY_QUEUE, now_ns, number)
+
+
+def publish(
+    path: str, messages: Sequence[NewMessage], ids: DedupIds, now_ns: int
+) -> Request[list[Published]]:
     """Publish all or none. A message with a generated dedup id is never reported as duplicate."""
-    if not messages:
-        raise InvalidInput("nothing to publish: give at least one message")
-    if len(messages) > MOST_IN_BATCH:
-        raise InvalidInput(f"a batch has at most {MOST_IN_BATCH} messages")
-    for message in messages:
-        check_message(message)
+    check_batch(messages, _ANY_QUEUE)
+    check_all(messages, now_ns)
     options = ids.options_of(messages)
     if len(messages) == 1 and _fits_raw_body(messages[0], options[0]):
         return _publish_raw_body(path, messages[0], options[0])
@@ -65,16 +70,11 @@ def publish(path: str, messages: Sequence[NewMessage], ids: DedupIds) -> Request
 
 
 def message_body(message: NewMessage) -> dict[str, Any]:
-    """Return a message as JSON."""
+    """Return a checked message as JSON."""
     return {"payload_b64": _base64(message), **_options(message)}
 
 
 def _options(message: NewMessage) -> dict[str, Any]:
-    if message.priority is not None:
-        check_whole("priority", message.priority, 0, MAX_PRIORITY)
-    for name in ("delay", "ttl", "dedup_window_s"):
-        if (seconds := getattr(message, name)) is not None:
-            check_seconds(name, seconds, 0, YEARS_S)
     options = {
         "priority": message.priority,
         "delay_s": message.delay,
@@ -144,18 +144,8 @@ def _publish_raw_body(
 
 
 def payload_bytes(payload: Payload) -> bytes:
-    """Return a payload as bytes; text as UTF-8."""
-    if isinstance(payload, str):
-        try:
-            return payload.encode()
-        except UnicodeEncodeError as error:
-            raise InvalidInput(f"the payload cannot be encoded as UTF-8: {error}") from None
-    if not isinstance(payload, bytes | bytearray | memoryview):
-        raise InvalidInput(
-            f"a payload is bytes, str, dict or list, not {type(payload).__name__}: serialise it "
-            f"first"
-        )
-    return bytes(payload)
+    """Return a checked payload as bytes; text as UTF-8."""
+    return payload.encode() if isinstance(payload, str) else bytes(cast(bytes, payload))
 
 
 def time_text(name: str, time: Time | None) -> str | None:

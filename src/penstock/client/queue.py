@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from weakref import WeakSet
 
 from penstock.checking import Duration
 from penstock.client import leasing, operation_requests, publishing
@@ -47,6 +48,7 @@ class Remote(QueueMethods):
         self._dedup_ids = publishing.DedupIds(exchange.options.dedup_window_s())
         self._batcher: AnyBatcher | None = None
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
+        self._views: WeakSet[Remote] = WeakSet()  # of `for_tasks`; closed with this queue
         self._releasing: AbstractAsyncContextManager[object] = nullcontext()
 
     def __repr__(self) -> str:
@@ -68,7 +70,9 @@ class Remote(QueueMethods):
     # -- primitives --------------------------------------------------------------------------------
 
     async def _publish(self, messages: list[NewMessage]) -> list[Published]:
-        return await self._exchange.do(publishing.publish(self._path, messages, self._dedup_ids))
+        now_ns = self._exchange.clock.now_ns()
+        request = publishing.publish(self._path, messages, self._dedup_ids, now_ns)
+        return await self._exchange.do(request)
 
     async def _publish_one(self, message: NewMessage) -> Published:
         if self._batcher is not None:
@@ -109,13 +113,16 @@ class Remote(QueueMethods):
         self._streams.append(ahead)
         try:
             while not is_stopped(stopper):
-                ahead += reversed(await lease.wait(self._exchange, wait_s, stopper))
-                if not ahead:
+                leased = await lease.wait(self._exchange, wait_s, stopper)
+                if not leased:
                     return
-                half_ns = half_time_ns(ahead[0], clock.now_ns())
-                yield ahead.pop()  # at least one, even if a clock is wrong
-                while ahead and clock.now_ns() < half_ns and not is_stopped(stopper):
-                    yield ahead.pop()
+                half_ns = half_time_ns(leased[0], clock.now_ns())
+                ahead += reversed(leased)
+                job = _pop(ahead)  # at least one, even if a clock is wrong
+                while job is not None:
+                    yield job
+                    is_over = clock.now_ns() >= half_ns or is_stopped(stopper)
+                    job = None if is_over else _pop(ahead)
                 await self._release_ahead(ahead)  # their leases would end too soon, or it stops
         finally:
             # By identity: two empty lists are equal.
@@ -126,12 +133,14 @@ class Remote(QueueMethods):
     async def _release_ahead(self, ahead: list[LeasedMessage]) -> None:
         """Release all messages of a list, and empty it."""
         async with self._releasing:
-            left = ahead[:]
-            ahead.clear()
+            left: list[LeasedMessage] = []
+            while (one := _pop(ahead)) is not None:
+                left.append(one)
             if left:
                 await self._exchange.do(leasing.release_valid(leasing.receipts_of(left)))
 
     async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
+        publishing.check_all(emit, self._exchange.clock.now_ns())
         return await leasing.settle_in_batches(
             self._exchange, several(leased), lambda receipts: leasing.ack(receipts, emit)
         )
@@ -165,12 +174,22 @@ class Remote(QueueMethods):
         if self._batcher is not None:
             await self._batcher.finish()
         try:
-            for ahead in [*self._streams, []]:  # the last waits for a release that is under way
+            views = [ahead for view in tuple(self._views) for ahead in view._streams]
+            # The last one waits for a release that is under way.
+            for ahead in [*self._streams, *views, []]:
                 await self._release_ahead(ahead)
         except PenstockError as error:
             log.warning("messages leased ahead were not released: %s", error)
         finally:
             await self._exchange.close()
+
+
+def _pop(ahead: list[LeasedMessage]) -> LeasedMessage | None:
+    """Remove and return the last message. Atomic: `close` may empty the list in another thread."""
+    try:
+        return ahead.pop()
+    except IndexError:
+        return None
 
 
 class RemoteQueue(Remote, AnyQueue):
@@ -185,9 +204,11 @@ class RemoteQueue(Remote, AnyQueue):
             self._batcher = Batcher(exchange.options.batching, self._publish)
 
     def for_tasks(self) -> "AsyncRemoteQueue":
-        """Return the same queue for asyncio, with the same options and its own connections."""
-        base, options = self.address.base, self._exchange.options
-        return AsyncRemoteQueue(self.address, Exchange.for_tasks(base, options))
+        exchange = self._exchange
+        own = Exchange.for_tasks(exchange.base, exchange.options, exchange.clock, parent=exchange)
+        view = AsyncRemoteQueue(self.address, own)
+        self._views.add(view)
+        return view
 
 
 class AsyncRemoteQueue(Remote, AnyAsyncQueue):

@@ -31,7 +31,8 @@ if TYPE_CHECKING:
         unpack,
     )
 else:
-    _body = compiled_or_twin("penstock.codec._codec", "penstock.codec.codec_py")
+    # Raise the revision, here and in _codec.pyx, with each change of a function's parameters.
+    _body = compiled_or_twin("penstock.codec._codec", "penstock.codec.codec_py", revision=1)
     IMPLEMENTATION = _body.IMPLEMENTATION
     Packer = _body.Packer
     crc32c = _body.crc32c

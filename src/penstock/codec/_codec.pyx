@@ -50,6 +50,7 @@ from penstock.errors import BadEntry, InvalidInput, NewerVersion, TooLarge
 from penstock.model import NO_HEADERS, Message
 
 IMPLEMENTATION = "compiled"
+REVISION = 1  # see penstock/codec/__init__.py
 
 cdef extern from "crc32c.h" nogil:
     void crc32c_init()

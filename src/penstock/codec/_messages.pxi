@@ -158,6 +158,7 @@ def read_messages(
     int64_t max_count,
     identity,
     int64_t max_bytes=(1 << 62),
+    wanted=None,
     seq_base=0,
     max_entry_bytes=DEFAULT_MAX_ENTRY_BYTES,
 ):
@@ -167,12 +168,16 @@ def read_messages(
     cdef uint32_t who = <uint32_t>(<uint64_t>identity)
     cdef View view = view_of(buffer, start, end)
     cdef list messages = []
+    cdef list seqs = [] if wanted is None else [checked_seq(each) for each in wanted]
+    cdef Py_ssize_t nth = 0
     cdef int64_t count = 0
     cdef int64_t offset = start
     cdef int64_t seq
     cdef Head head
     cdef Fields fields
     cdef PlainAttributes attributes
+    if wanted is not None:
+        max_count = min(max_count, len(seqs))
     while count < max_count and offset < end:
         if read_entry(view.data, offset, end, base, limit, &head, &fields) != GOOD:
             break
@@ -180,6 +185,14 @@ def read_messages(
             break
         if head.type != CHECKPOINT:
             seq = base + <int64_t>head.seq
+            if wanted is not None:
+                while nth < len(seqs) and <int64_t>seqs[nth] < seq:
+                    nth += 1
+                if nth == len(seqs):
+                    break
+                if <int64_t>seqs[nth] > seq:
+                    offset += head.size
+                    continue
             if head.type != DATA or head.flags & IS_COMPRESSED or seq > MAX_ID_SEQ:
                 break
             if head.flags & HAS_KEY and not is_utf8(

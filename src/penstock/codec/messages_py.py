@@ -3,6 +3,9 @@
 These functions stop at anything else, which is left to the readers of whole entries.
 """
 
+from collections import deque
+from collections.abc import Sequence
+
 from penstock.codec.buffer_py import Buffer, check_limits, check_seq, view_of
 from penstock.codec.entry import Entry
 from penstock.codec.ids_py import MAX_ID_SEQ, make_id
@@ -33,6 +36,7 @@ def read_messages(
     max_count: int,
     identity: int,
     max_bytes: int = 1 << 62,
+    wanted: Sequence[int] | None = None,
     seq_base: int = 0,
     max_entry_bytes: int = DEFAULT_MAX_ENTRY_BYTES,
 ) -> tuple[list[Message], int]:
@@ -41,10 +45,17 @@ def read_messages(
     Stop at `max_count`, at the end, at zeros, before `max_bytes` (but not before the first
     message), and before anything but a good message that is not compressed and has no attributes
     other than content type and max_attempts.
+
+    With `wanted`, rising seqs, skip all other good entries, and stop behind the last of them.
     """
     check_limits(seq_base, max_entry_bytes)
     messages: list[Message] = []
     offset = start
+    left: deque[int] | None = None
+    if wanted is not None:
+        for seq in wanted:
+            check_seq(seq)
+        left, max_count = deque(wanted), min(max_count, len(wanted))
     with view_of(buffer, start, end) as view:
         while len(messages) < max_count and offset < end:
             found = _good_entry(view, offset, end, seq_base, max_entry_bytes)
@@ -54,6 +65,14 @@ def read_messages(
             if messages and offset + head.size - start > max_bytes:
                 break
             if head.type != CHECKPOINT:
+                if left is not None:
+                    while left and left[0] < head.seq:
+                        left.popleft()
+                    if not left:
+                        break
+                    if left[0] > head.seq:
+                        offset += head.size
+                        continue
                 if head.type != DATA or head.flags & IS_COMPRESSED or head.seq > MAX_ID_SEQ:
                     break
                 if not (_has_plain_attributes(entry) and _is_text(entry.key)):

@@ -4,7 +4,7 @@ The file is opened and mapped when its bytes are first needed. A damaged range i
 reading reports it once and continues behind it.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock, RLock
 
@@ -232,9 +232,16 @@ class Segment:
             offset = after  # only checkpoints so far
 
     def read_messages(
-        self, offset: int, max_count: int, identity: int, max_bytes: int
+        self,
+        offset: int,
+        max_count: int,
+        identity: int,
+        max_bytes: int,
+        wanted: Sequence[int] | None = None,
     ) -> tuple[list[Message], int]:
         """Return messages from an offset on, and the offset after them.
+
+        With `wanted`, rising seqs, return only these.
 
         Return at least one message, but not more than `max_bytes` of them. An empty list means
         the end, or an entry that `codec.read_messages` does not read.
@@ -247,6 +254,7 @@ class Segment:
             max_count=max_count,
             identity=identity,
             max_bytes=max_bytes,
+            wanted=wanted,
             seq_base=self.header.seq_base,
             max_entry_bytes=self._max_entry_bytes,
         )

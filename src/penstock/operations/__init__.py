@@ -34,7 +34,14 @@ from penstock.operations.operating import (
     Sync,
     position_fields,
 )
-from penstock.operations.operation import MessageOperation, Operation, Route, Runs, Verb
+from penstock.operations.operation import (
+    MessageOperation,
+    Operation,
+    Route,
+    Runs,
+    Verb,
+    check_operation,
+)
 from penstock.operations.settling import Extend, Leased, Nack, Release
 
 __all__ = [
@@ -76,5 +83,6 @@ __all__ = [
     "Seek",
     "Sync",
     "Verb",
+    "check_operation",
     "position_fields",
 ]

@@ -16,6 +16,7 @@ from penstock.model import (
 )
 from penstock.operations.answers import Answer, record
 from penstock.operations.operation import (
+    MAX_SEQ,
     Between,
     GroupName,
     Ids,
@@ -34,7 +35,6 @@ MAX_ROWS = 1000
 MAX_PEEK = 1_000_000
 MAX_BUDGET = 1_000_000
 NO_BYTE_LIMIT = 1 << 62
-MAX_SEQ = (1 << 63) - 1
 
 
 class Row(NamedTuple):
@@ -89,6 +89,7 @@ class Browse(Operation[Page]):
     default."""
 
     verb = Verb.READ
+    instead = "browse()"
     bounded = True
     answer: ClassVar[Answer[Page]] = _only_over_http(Page)
 
@@ -124,6 +125,7 @@ class ListDead(Operation[DeadPage]):
     """Return a page of dead letters, in the order they were published."""
 
     verb = Verb.READ
+    instead = "dead()"
     bounded = True
     answer: ClassVar[Answer[DeadPage]] = _only_over_http(DeadPage)
 
@@ -170,6 +172,7 @@ class ListHistory(MessageOperation[list[HistoryEvent]]):
     first `skip`."""
 
     verb = Verb.READ
+    instead = "history()"
     answer: ClassVar[Answer[list[HistoryEvent]]] = _only_over_http(list)
 
     id: str

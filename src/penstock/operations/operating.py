@@ -9,7 +9,9 @@ from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 from penstock.operations.answers import always, in_field, nothing
 from penstock.operations.operation import (
+    MAX_SEQ,
     Between,
+    Flag,
     GroupName,
     Ids,
     MessageOperation,
@@ -50,7 +52,7 @@ class Seek(Operation[int]):
 
     to: str | None = None
     _: KW_ONLY
-    seq: int | None = None
+    seq: Annotated[int, Between(1, MAX_SEQ)] | None = None
     id: str | None = None
     time: Annotated[Time, Moment()] | None = None
     group: GroupName = MAIN_GROUP_NAME
@@ -86,7 +88,7 @@ class CreateGroup(Operation[bool]):
     name: GroupName
     _: KW_ONLY
     to: str | None = None
-    seq: int | None = None
+    seq: Annotated[int, Between(1, MAX_SEQ)] | None = None
     id: str | None = None
     time: Annotated[Time, Moment()] | None = None
 
@@ -150,6 +152,7 @@ class CancelDeliverable(Operation[int]):
     """
 
     verb = Verb.MANAGE
+    instead = "cancel() or purge()"
     answer = in_field("cancelled", int)
     runs = Runs.LOOP
     writes = True
@@ -166,11 +169,12 @@ class ReleaseHolder(Operation[int]):
     """
 
     verb = Verb.CONSUME
+    instead = "release()"
     answer = in_field("released", int)
     runs = Runs.LOOP
     writes = True
 
-    holder: str
+    holder: Annotated[str, Words()]
     _: KW_ONLY
     group: GroupName = MAIN_GROUP_NAME
 
@@ -199,7 +203,7 @@ class Redrive(Operation[int]):
     until: Annotated[Time, Moment()] | None = None
     limit: Annotated[int, Between(0, MAX_LIMIT)] | None = None
     group: GroupName = MAIN_GROUP_NAME
-    dry_run: bool = False
+    dry_run: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,6 +36,7 @@ A_co = TypeVar("A_co", covariant=True)
 
 MAX_TIME_S = 9e9  # Unix seconds: the year 2255
 MAX_NAMED_IDS = 10_000
+MAX_SEQ = (1 << 63) - 1
 
 
 class Verb(StrEnum):
@@ -80,6 +81,7 @@ class Operation(Generic[A_co]):
     idempotent: ClassVar[bool] = True  # a client may send it again after a broken connection
     bounded: ClassVar[bool] = False  # its field `max_bytes` limits the answer
     creates_queue: ClassVar[bool] = False  # a queue that does not exist is created (create_on_use)
+    instead: ClassVar[str] = ""  # for stores and brokers only; a queue has these methods instead
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
@@ -110,6 +112,20 @@ class MessageOperation(Operation[A_co]):
     id: str
 
 
+def check_operation(operation: object) -> None:
+    """Raise InvalidInput if it is not an operation that every kind of queue runs."""
+    if isinstance(operation, type) and issubclass(operation, Operation):
+        raise InvalidInput(f"{operation.__name__} is a class: give a value, {operation.__name__}()")
+    if not isinstance(operation, Operation) or not hasattr(operation, "answer"):
+        raise InvalidInput(
+            f"run takes an operation of penstock.operations, such as Seek('end'), not {operation!r}"
+        )
+    if operation.instead:
+        raise InvalidInput(
+            f"{type(operation).__name__} is an operation of brokers: use {operation.instead}"
+        )
+
+
 # -- checks of fields; those of an optional field pass None ----------------------------------------
 
 
@@ -132,6 +148,15 @@ class OneOf(NamedTuple):
 
     def __call__(self, name: str, value: Any) -> Any:
         check_choice(name, value, self.choices)
+        return value
+
+
+class Flag(NamedTuple):
+    """True or False."""
+
+    def __call__(self, name: str, value: Any) -> Any:
+        if not isinstance(value, bool):
+            raise InvalidInput(f"{name} is {value!r}; it must be true or false")
         return value
 
 

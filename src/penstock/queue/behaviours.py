@@ -7,7 +7,7 @@ from typing import TypeVar
 from penstock.checking import Duration, check_seconds
 from penstock.codec import Draft
 from penstock.errors import InvalidInput
-from penstock.model import NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
+from penstock.model import NO_LEASED, NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
 from penstock.queue.compaction import LONGEST_WAIT_S
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering
@@ -77,7 +77,7 @@ def several(leased: Leased | Iterable[Leased]) -> Iterable[Leased]:
     if isinstance(leased, LeasedMessage | str):
         return [leased]
     if not isinstance(leased, Iterable):
-        raise InvalidInput("give a leased message, its receipt, or several of them")
+        raise InvalidInput(NO_LEASED)
     return leased
 
 

@@ -24,6 +24,7 @@ from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup, 
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, NS, Message
+from penstock.names import check_name
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.queue.compaction import BackgroundCompaction, Compacting
 from penstock.queue.decisions import decide_due, decide_excess_dead
@@ -44,6 +45,7 @@ from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_s
 logger = logging.getLogger("penstock.queue")
 
 _PLAIN_PER_EVENT = 25  # plain messages that are skipped in the time of replaying one event
+_DUE_TIMES = 256
 _BYTES_PER_EVENT = 128  # bytes of a snapshot that are saved in that time
 _COUNT = re.compile(r"count=(\d+)")
 
@@ -94,6 +96,7 @@ class QueueCore:
         self._discards_dead = self._bounds_dead or settings.dead_retention_s > 0
         self.level_ns = round(settings.starvation_after_s * NS)
         self.reader = EntryReader(ledger.messages)
+        self._due_times: dict[int, int] = {}  # of messages that were looked at lately
         self._failed_reader = EntryReader(ledger.messages)  # of messages whose attempts are counted
         self.messages = MessageReader(ledger.messages, self.identity)
         self.nearby_messages = NearbyMessages(ledger.messages, self.identity)
@@ -310,6 +313,7 @@ class QueueCore:
             return self.state.groups[MAIN_GROUP]
         group = self.state.group_named(name)
         if group is None:
+            check_name("group", name)
             raise NoSuchGroup(f"there is no group {name!r}; create it first")
         return group
 
@@ -340,11 +344,17 @@ class QueueCore:
 
     def due_ns(self, seq: int) -> int:
         """Return since when a message that was never leased has been ready."""
+        due_ns = self._due_times.get(seq)
+        if due_ns is not None:
+            return due_ns
         try:
             entry = self.reader.look(seq)
         except EntryGone:
             return 0
-        return max(entry.timestamp_ns, entry.deliver_at_ns)
+        if len(self._due_times) >= _DUE_TIMES:
+            self._due_times.clear()
+        due_ns = self._due_times[seq] = max(entry.timestamp_ns, entry.deliver_at_ns)
+        return due_ns
 
     def messages_of(self, group: Group) -> MessageReader:
         """Return the reader of a group's plain messages: each group has a position of its own."""
@@ -359,6 +369,7 @@ class QueueCore:
     def forget_read_ahead(self) -> None:
         """Drop what was read ahead: segments or the state have changed."""
         self.reader.forget()
+        self._due_times.clear()
         self._failed_reader.forget()
         self.messages.forget()
         self.nearby_messages.forget()

@@ -15,6 +15,7 @@ from penstock.queue.messages import NO_BYTE_LIMIT
 from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
+ONE = 1  # `n is ONE` is false for True and 1.0, which are no counts
 _expires_at_ns = itemgetter(Message._fields.index("expires_at_ns"))
 
 
@@ -45,7 +46,7 @@ class Delivering:
     ) -> list[LeasedMessage]:
         """Lease up to `count` ready messages: at least one, and not more than `max_bytes`."""
         core = self._core
-        if count == 1 and lease_s is None and holder == "" and group_name is not MAIN_GROUP_NAME:
+        if count is ONE and lease_s is None and holder == "" and group_name is not MAIN_GROUP_NAME:
             one = self._fast_path.lease(group_name)  # of `main`, the caller has tried it
             if one is not None:
                 return [one]
@@ -210,7 +211,12 @@ def lease_length_ns(lease_s: Duration | None, default_s: float) -> int:
     """Check and return the length of a lease."""
     if lease_s is None:
         lease_s = default_s
-    return round(check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S) * NS)
+    return round(check_lease_s(lease_s) * NS)
+
+
+def check_lease_s(lease_s: Duration) -> float:
+    """Check the length of a lease. Return it in seconds."""
+    return check_seconds("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
 
 
 def check_count(count: int) -> None:

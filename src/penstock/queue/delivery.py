@@ -44,7 +44,9 @@ class Delivery:
     def __init__(self, state: State, priority: int, due_ns: int, key: bytes | None = None) -> None:
         self.state = state
         self.priority = priority
-        self.due_ns = due_ns  # its position in its lane, now or when it waits again
+        # Its position in its lane, now or when it waits again. 0: due since it was published, so it
+        # is among the `fresh` ones of its lane.
+        self.due_ns = due_ns
         self.key = key
         self.attempt = 0  # deliveries so far
         self.nonce = 0  # of the newest lease

@@ -11,7 +11,12 @@ from penstock.model import NS, NewMessage, Payload, TypedPayload
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
-from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S, QueueSettings
+from penstock.queue.settings import (
+    MIN_DEDUP_WINDOW_S,
+    MOST_ATTEMPTS,
+    YEARS_S,
+    QueueSettings,
+)
 
 MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
@@ -96,7 +101,8 @@ def _attributes(
         window_s = message.dedup_window_s
         if window_s is None:
             window_s = settings.dedup_window_s
-        until_ns = now_ns + _duration_ns("dedup_window_s", window_s)
+        window_s = check_seconds("dedup_window_s", window_s, MIN_DEDUP_WINDOW_S, YEARS_S)
+        until_ns = now_ns + round(window_s * NS)
         attributes[DEDUP] = pack_dedup(dedup_hash(message.dedup_id), until_ns)
     if message.max_attempts is not None:
         attributes[MAX_ATTEMPTS] = _attempts(message.max_attempts)
@@ -223,7 +229,7 @@ def _key(key: str | None) -> bytes | None:
 
 
 def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
-    if not headers:
+    if headers is None:
         return None
     if not isinstance(headers, Mapping):
         raise InvalidInput(f"headers are a mapping of text to text, not {type(headers).__name__}")
@@ -237,4 +243,4 @@ def _headers(headers: Mapping[str, str] | None) -> Mapping[str, str] | None:
             raise InvalidInput(f"header name {name!r} is empty or has a line break or NUL in it")
     if total > MAX_HEADERS_BYTES:
         raise TooLarge(f"the headers have {total} bytes; the maximum is {MAX_HEADERS_BYTES}")
-    return dict(headers)
+    return dict(headers) or None

@@ -17,8 +17,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequenc
 from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
-from penstock.checking import Duration
-from penstock.errors import PenstockError, ReceiptInvalid
+from penstock.checking import Duration, check_seconds, check_whole
+from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -32,7 +32,9 @@ from penstock.model import (
     PublishOptions,
     new_message,
 )
+from penstock.names import check_name
 from penstock.operations import (
+    Browse,
     Cancel,
     CreateGroup,
     DeleteGroup,
@@ -43,7 +45,9 @@ from penstock.operations import (
     GetRetryInfo,
     GetStats,
     Leased,
+    ListDead,
     ListGroups,
+    ListHistory,
     Nack,
     Operation,
     Pause,
@@ -55,6 +59,7 @@ from penstock.operations import (
     Row,
     Seek,
     Sync,
+    check_operation,
 )
 from penstock.queue.behaviours import as_list, as_new
 from penstock.queue.binding import (
@@ -68,7 +73,9 @@ from penstock.queue.binding import (
     runs_for,
     value_of,
 )
+from penstock.queue.delivering import MAX_LEASE_COUNT, check_lease_s
 from penstock.queue.handlers import check_done, check_handler, check_plain_handler, done
+from penstock.queue.settings import YEARS_S
 from penstock.queue.streaming import Handler, Stopper, StreamMethod, is_stopped
 
 log = logging.getLogger("penstock.queue")
@@ -77,7 +84,9 @@ P = ParamSpec("P")
 A = TypeVar("A")
 R = TypeVar("R")
 
-NO_WAIT = 0.0  # a sentinel: `is` is faster than `==`
+# Sentinels: `is` is faster than `==`, and excludes other empty values.
+NO_WAIT = 0.0
+NO_MESSAGES: tuple[NewMessage, ...] = ()
 Progress = Callable[[CompactionResult], None] | None
 
 
@@ -213,6 +222,12 @@ class QueueMethods(ABC):
         if handler is not None:
             self._check_handler(handler)
         is_stopped(stopper)  # checks its type
+        check_whole("batch", batch, 1, MAX_LEASE_COUNT)
+        check_name("group", group)
+        if lease_s is not None:
+            check_lease_s(lease_s)
+        if idle_s is not None:
+            check_seconds("idle_s", idle_s, 0, YEARS_S)
         jobs = self._jobs(group, lease_s, idle_s, batch, stopper)
         return jobs if handler is None else self._handle(jobs, handler)
 
@@ -247,7 +262,10 @@ class QueueMethods(ABC):
 
     @method
     async def ack(
-        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+        self,
+        leased: Leased | Iterable[Leased],
+        *,
+        emit: Sequence[Payload | NewMessage] = NO_MESSAGES,
     ) -> list[str]:
         """Mark messages as done. `emit` publishes follow-up messages in the same write.
 
@@ -266,11 +284,13 @@ class QueueMethods(ABC):
         self, state: str | None = None, *, group: str = MAIN_GROUP_NAME
     ) -> AsyncIterator[Message]:
         """Return messages by state, without consuming them; by default all that are not done."""
+        Browse(state, group=group)  # checks them
         return self._browse(state, group)
 
     @method
     async def history(self, id: str, *, group: str | None = None) -> list[HistoryEvent]:
         """Return everything that happened to a message."""
+        ListHistory(id, group=group)
         return await self._history(id, group)
 
     peek = runs_for(Peek, _messages)
@@ -285,6 +305,7 @@ class QueueMethods(ABC):
     @listing
     def dead(self, *, group: str = MAIN_GROUP_NAME) -> AsyncIterator[DeadLetter]:
         """Return the dead letters, oldest first, with their reasons in headers `dlq.…`."""
+        ListDead(group=group)
         return self._dead(group)
 
     @method
@@ -305,6 +326,8 @@ class QueueMethods(ABC):
 
         `on_progress` is called with the result so far; a broker reports it once, at the end.
         """
+        if on_progress is not None and not callable(on_progress):
+            raise InvalidInput(f"on_progress is {on_progress!r}; it must be a function")
         return await self._compact(on_progress)
 
     seek = runs(Seek)
@@ -411,12 +434,20 @@ class AnyQueue(QueueMethods, ForThreads):
         return Groups(self)
 
     def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
+        """Run an operation of `penstock.operations` and return its answer.
+
+        Raise InvalidInput for those of brokers: Browse, ListDead, ListHistory, ReleaseHolder and
+        CancelDeliverable. A queue has methods for them.
+        """
+        check_operation(operation)
         return finish(self._run, operation)
 
     @abstractmethod
     def for_tasks(self) -> "AnyAsyncQueue":
-        """Return the same queue for asyncio."""
+        """Return the same queue for asyncio.
+
+        Closing it leaves this queue open; closing this queue closes it, too.
+        """
 
     def _check_handler(self, handler: object) -> None:
         check_plain_handler(handler)
@@ -442,7 +473,8 @@ class AnyAsyncQueue(QueueMethods, ForTasks):
         return AsyncGroups(self)
 
     async def run(self, operation: Operation[A]) -> A:
-        """Run any operation of `penstock.operations` and return its answer."""
+        """Run an operation of `penstock.operations` and return its answer; see `AnyQueue.run`."""
+        check_operation(operation)
         return await self._run(operation)
 
     def _check_handler(self, handler: object) -> None:

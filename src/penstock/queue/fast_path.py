@@ -29,8 +29,9 @@ _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
 _pack_lease = struct.Struct(format_of_one(EventType.LEASED)).pack  # without holder
 _LEASED, _TAKEN, _ACKED = int(EventType.LEASED), int(EventType.TAKEN), int(EventType.ACKED)
 _new = tuple.__new__
-# Of plain messages with the usual lease, latency is measured for two neighbours of 64 events: a
-# lease and its ack, whichever is even. Of all others, it is measured each time.
+# Latency is measured for the first messages. After those, it is measured for two neighbours of 64
+# events: a lease and its ack, whichever is even.
+_ALL_MEASURED = 1024
 _NOT_MEASURED, _STANDS_FOR = 62, 32
 
 
@@ -58,7 +59,7 @@ class FastPath:
         self._acquire, self._release = core.lock.acquire, core.lock.release
         self._next_nonce = nonces.next
         self._metrics, self._messages = core.metrics, core.messages
-        self._events = core.ledger.events
+        self._log, self._events = core.ledger.messages, core.ledger.events
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
 
@@ -97,15 +98,18 @@ class FastPath:
             event_seq = events.fast_packer.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
             if event_seq < 0:
                 event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
-            if after < plain.front_end:
-                plain.first = after
+            if message[7] is not None or after >= plain.front_end:
+                group.take_plain(seq, after)
             else:
-                plain.discard(seq, after)
-            group.totals[_TAKEN] += 1
-            self._metrics.taken += 1
-            if not event_seq & _NOT_MEASURED:
+                plain.first = after
+                group.totals[_TAKEN] += 1
+            metrics = self._metrics
+            metrics.taken += 1
+            if metrics.taken <= _ALL_MEASURED:
+                metrics.wait.add(core.clock.now_ns() - message.published_ns)
+            elif not event_seq & _NOT_MEASURED:
                 waited_ns = core.clock.now_ns() - message.published_ns
-                self._metrics.wait.add(waited_ns, _STANDS_FOR)
+                metrics.wait.add(waited_ns, _STANDS_FOR)
             if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                 core.recorded()
             return message
@@ -125,7 +129,6 @@ class FastPath:
     ) -> LeasedMessage | None:
         """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
         core = self._core
-        is_special = length_ns > 0
         length_ns = length_ns or self._length_ns
         with self._lock:
             try:
@@ -141,7 +144,7 @@ class FastPath:
                     waiting.promote(now_ns)
                 if core.state.paused or (self._discards_dead and group.dead):
                     return None
-                attempt, message = 1, None
+                attempt, message, delivery = 1, None, None
                 is_plain = not (waiting.special or waiting.upcoming.seqs)
                 if is_plain:
                     messages = self._messages if group is core.main else core.messages_of(group)
@@ -152,9 +155,20 @@ class FastPath:
                     if message is not None and message[6] and message[6] <= now_ns:
                         return None  # it has expired
                 if message is None:  # it has options
-                    message = self._next_of_any_kind(group, now_ns)
+                    upcoming = waiting.upcoming
+                    seqs = upcoming.seqs
+                    if (
+                        seqs
+                        and now_ns < upcoming.until_ns
+                        and self._log.fast_packer.next_seq == core.state.ingested_upto
+                    ):  # the usual case of `_next_of_any_kind`
+                        message = core.nearby_messages.ahead.pop(seqs[-1], None)
                     if message is None:
-                        return None
+                        message = self._next_of_any_kind(group, now_ns)
+                        if message is None:
+                            return None
+                    elif message[6] and message[6] <= now_ns:
+                        return None  # it has expired
                     delivery = group.deliveries.get(message[1])
                     if delivery is not None and delivery.attempt:
                         attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
@@ -180,13 +194,15 @@ class FastPath:
                 if is_plain:
                     group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
                 else:
-                    priority = message[3]
-                    group.lease_one(seq, attempt, nonce, deadline_ns, length_ns, holder, priority)
-                self._metrics.leased += 1
-                if not is_plain or is_special:
-                    self._metrics.wait.add(now_ns - message.published_ns)
+                    group.lease_one(
+                        message, delivery, attempt, nonce, deadline_ns, length_ns, holder
+                    )
+                metrics = self._metrics
+                metrics.leased += 1
+                if metrics.leased <= _ALL_MEASURED:
+                    metrics.wait.add(now_ns - message.published_ns)
                 elif not event_seq & _NOT_MEASURED:
-                    self._metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
+                    metrics.wait.add(now_ns - message.published_ns, _STANDS_FOR)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
             except PenstockError:
@@ -225,12 +241,13 @@ class FastPath:
                 )
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
-                is_plain = seq not in group.deliveries
                 group.ack_one(seq)
-                self._metrics.acked += 1
-                if not is_plain or not event_seq & _NOT_MEASURED:
+                metrics = self._metrics
+                metrics.acked += 1
+                is_sample = metrics.acked > _ALL_MEASURED
+                if not (is_sample and event_seq & _NOT_MEASURED):
                     worked_ns = core.clock.now_ns() - lease.deadline_ns + lease.length_ns
-                    self._metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_plain else 1)
+                    metrics.work.add(max(worked_ns, 0), _STANDS_FOR if is_sample else 1)
                 if core.waiting_threads or core.listeners or event_seq >= core.snapshot_event:
                     core.recorded()
                 return True
@@ -262,7 +279,7 @@ class FastPath:
             if not upcoming.seqs:
                 return None
         seq = upcoming.seqs[-1]
-        message = core.nearby_messages.pop(seq)
+        message = core.nearby_messages.pop(upcoming.seqs)
         if message is not None:
             return None if 0 < message[6] <= now_ns else message
         try:

@@ -8,13 +8,14 @@ an event. Pure: no file, no clock, no lock.
 from collections.abc import Callable
 
 from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.model import Message
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.schedule import Delays
 from penstock.queue.waiting import KeyOrder, Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
-_STATE_LEASED = State.LEASED
+_STATE_READY, _STATE_LEASED = State.READY, State.LEASED
 
 
 class Moment:
@@ -73,12 +74,18 @@ class Group:
         self, seq: int, *, priority: int, published_ns: int, deliver_at_ns: int, key: bytes | None
     ) -> None:
         """Add any other message."""
-        due_ns = max(deliver_at_ns, published_ns)
+        due_ns = deliver_at_ns if deliver_at_ns > published_ns else 0
         self.fed_upto = seq + 1
         if key is not None:
-            delivery = self.deliveries[seq] = Delivery(State.READY, priority, due_ns, key)
-            self._join_key(seq, delivery, key)
-        elif deliver_at_ns > published_ns:
+            delivery = self.deliveries[seq] = Delivery(_STATE_READY, priority, due_ns, key)
+            if not self._keys.join(key, seq):
+                self.waiting.park(seq, delivery)
+                self.parked += 1
+            elif due_ns:
+                self.waiting.schedule(seq, delivery, due_ns)
+            else:
+                self.waiting.add_fresh(priority, seq, is_new=True)
+        elif due_ns:
             self.waiting.add_delayed(seq, due_ns, priority)
         else:
             self.waiting.add_fresh(priority, seq, is_new=True)
@@ -157,50 +164,42 @@ class Group:
 
     def lease_one(
         self,
-        seq: int,
+        message: Message,
+        delivery: Delivery | None,
         attempt: int,
         nonce: int,
         deadline_ns: int,
         length_ns: int,
         holder: str,
-        own_priority: int,
     ) -> None:
-        """Apply a LEASED event about one message of any kind."""
-        delivery = self.deliveries.get(seq)
-        priority: int | None = own_priority
-        if delivery is None:
-            priority = self._take_to_lease(seq, attempt, nonce, own_priority)
-        elif self.waiting.take_delivery(seq, delivery):
-            priority = delivery.priority
+        """Apply a LEASED event about one ready message of any kind."""
+        seq, priority, waiting = message[1], message[3], self.waiting
+        if delivery is not None:
+            waiting.take_delivery(seq, delivery)
             delivery.state = _STATE_LEASED
             delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
+        elif not message[5] or not (delay := waiting.take_delayed(seq)):
+            waiting.take_fresh(seq, priority)
         else:
-            priority = None
-        if priority is not None:
-            ends_mono_ns = self._moment.mono_ns + length_ns
-            lease = Lease(
-                attempt, nonce, deadline_ns, length_ns, ends_mono_ns, holder, priority, [seq]
-            )
-            self.lease_ends.add(lease)
-            self.leases[seq] = lease
-            self.totals[_LEASED] += 1
+            delivery = self.deliveries[seq] = Delivery(_STATE_LEASED, priority, delay[0])
+            delivery.attempt, delivery.nonce = attempt, nonce
+        ends_mono_ns = self._moment.mono_ns + length_ns
+        lease = Lease(attempt, nonce, deadline_ns, length_ns, ends_mono_ns, holder, priority, [seq])
+        self.lease_ends.add(lease)
+        self.leases[seq] = lease
+        self.totals[_LEASED] += 1
 
-    def _take_to_lease(
-        self, seq: int, attempt: int, nonce: int, own_priority: int = DEFAULT_PRIORITY
-    ) -> int | None:
-        """Take a waiting message to lease it. Return its priority, or None if it does not wait.
-
-        `own_priority` is where it is looked for first.
-        """
-        waited = self.waiting.take(seq, own_priority)
+    def _take_to_lease(self, seq: int, attempt: int, nonce: int) -> int | None:
+        """Take a waiting message to lease it. Return its priority, or None if it does not wait."""
+        waited = self.waiting.take(seq)
         if waited is None:
             return None
         priority, due_ns, was_fresh = waited
         if not was_fresh:
             delivery = self.deliveries.get(seq)
             if delivery is None:
-                delivery = self.deliveries[seq] = Delivery(State.LEASED, priority, due_ns)
-            delivery.state = State.LEASED
+                delivery = self.deliveries[seq] = Delivery(_STATE_LEASED, priority, due_ns)
+            delivery.state = _STATE_LEASED
             delivery.attempt, delivery.nonce, delivery.timed_out = attempt, nonce, False
         return priority
 
@@ -229,6 +228,12 @@ class Group:
         self.lease_ends.add(lease)
         for seq in seqs:
             self.leases[seq] = lease
+        if self.deliveries:  # it may have keys
+            for seq in seqs:
+                delivery = self.deliveries.get(seq)
+                if delivery is not None:
+                    delivery.state = _STATE_LEASED
+                    delivery.attempt, delivery.nonce = 1, nonce
         self.totals[_LEASED] += end - first
 
     def _new_lease(self, event: Event, priority: int) -> Lease:
@@ -260,6 +265,10 @@ class Group:
     def take_plain(self, first: int, end: int) -> None:
         """Apply a TAKEN event about a run of plain messages."""
         self.waiting.take_plain(first, end)
+        if self.deliveries:  # it may have keys
+            for seq in range(first, end):
+                if seq in self.deliveries:
+                    self._finish(seq)
         self.totals[_TAKEN] += end - first
 
     def ack_one(self, seq: int) -> None:
@@ -274,7 +283,9 @@ class Group:
         if delivery.first_failure_ns:
             self.retrying -= delivery.is_retried
         if delivery.key is not None:
-            self._leave_key(seq, delivery)
+            following = self._keys.leave(delivery.key, seq)
+            if following is not None:
+                self._unpark(following)
 
     def _acked(self, event: Event) -> None:
         leases, deliveries = self.leases, self.deliveries
@@ -501,8 +512,7 @@ class Group:
 
     def _unpark(self, seq: int) -> None:
         self.parked -= 1
-        delivery = self.deliveries[seq]
-        self.waiting.schedule(seq, delivery, delivery.due_ns)
+        self.waiting.unpark(seq, self.deliveries[seq])
 
 
 _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {

@@ -1,10 +1,10 @@
-"""Handlers: which functions may be one, and whether a call of one did its work.
+"""Handlers and other objects of the user's: what may be one, and whether a call did its work.
 
 Calling a coroutine or generator function does not run its body. If it were used as a plain
 function, its messages would be acked without having been handled.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from inspect import (
     isasyncgen,
@@ -50,6 +50,25 @@ def _is(kind: Callable[[object], bool], handler: object) -> bool:
     while isinstance(handler, partial):
         handler = handler.func
     return kind(handler) or kind(getattr(handler, "__call__", None))  # noqa: B004 - its type
+
+
+def check_extension(
+    name: str, value: object, methods: Iterable[str], *, may_be_async: bool = False
+) -> None:
+    """Raise InvalidInput if an object lacks a method, or is a class instead of an object."""
+    if isinstance(value, type):
+        raise InvalidInput(
+            f"{name} is the class {value.__name__}: give an object of it, {value.__name__}()"
+        )
+    for method in methods:
+        function = getattr(value, method, None)
+        if not callable(function):
+            raise InvalidInput(f"{name} is {value!r}; it must have the method {method}")
+        if not may_be_async and is_coroutine_function(function):
+            raise InvalidInput(
+                f"{name} is {value!r}; its method {method} is a coroutine function, which is not "
+                f"awaited here: make it a plain function"
+            )
 
 
 def check_done(result: object) -> None:

@@ -10,7 +10,7 @@ from penstock import codec
 from penstock.checking import check_whole
 from penstock.codec import Entry
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, PayloadUnreadable
+from penstock.errors import EntryGone, NoSuchMessage, PayloadUnreadable
 from penstock.ledger import Cursor, read_entry
 from penstock.model import (
     MAIN_GROUP_NAME,
@@ -151,8 +151,6 @@ class Inspecting:
 
         `chunk`: how many messages to read at first.
         """
-        if state is not None and state not in STATES:
-            raise InvalidInput(f"there is no state {state!r}; the states are {', '.join(STATES)}")
         wanted = None if state is None else STATES[state]
         core = self._core
         core.ledger.check_open()
@@ -387,13 +385,13 @@ class Inspecting:
                 )
             return ("delayed", f"It is due in {left_s:.1f} s.", {"left_s": left_s})
         if state is State.PARKED:
-            assert delivery is not None
-            ahead = group.ahead_of(seq)
+            assert delivery is not None and delivery.key is not None
+            ahead, key = group.ahead_of(seq), delivery.key.decode()
             return (
                 "key_busy",
-                f"Message {ahead[0]} of the same key {delivery.key!r} is not settled; "
+                f"Message {ahead[0]} of the same key {key!r} is not settled; "
                 f"{len(ahead)} of that key are before it.",
-                {"key": delivery.key, "ahead": len(ahead), "holder_seq": ahead[0]},
+                {"key": key, "ahead": len(ahead), "holder_seq": ahead[0]},
             )
         if state is State.DEAD:
             assert delivery is not None

@@ -1,5 +1,7 @@
 """Read messages from the log: one by one or in runs, a little ahead."""
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from itertools import accumulate
 
 from penstock import codec
@@ -16,6 +18,8 @@ _AHEAD_BYTES = 256 * 1024
 _AHEAD_ENTRIES = 128
 _FIRST_AHEAD = 8
 _MOST_SKIPPED = 256  # entries that are read on the way to another
+_NEAR, _FAR = 64, 1024  # entries that are skipped from the last message, and for further ones
+_MAX_SKIPPED_BYTES = 4096  # of a message that is kept
 NO_BYTE_LIMIT = 1 << 62
 MESSAGE_OVERHEAD_BYTES = 256  # id, times and names of fields, in an answer
 
@@ -143,61 +147,73 @@ class EntryReader:
 class NearbyMessages:
     """Read messages that are delivered in another order than that of their seqs.
 
-    Messages behind the one that is asked for are read with it: most are needed soon. After messages
-    that it cannot read, it does not try again for some calls, because trying is slow.
+    Of the messages that are needed next, it also reads those that are not far behind the first.
+    After messages that it cannot read, it does not try again for some calls, because trying is
+    slow.
     """
 
     def __init__(self, log: Log, identity: int) -> None:
         self._log = log
         self._identity = identity
-        self._ahead: dict[int, Message] = {}
+        self.ahead: dict[int, Message] = {}
+        self._ahead_bytes = 0  # of all that were added since it was empty
         self._segment: Segment | None = None
         self._offset = 0  # behind the last message read ahead
         self._next_seq = 0
-        self._count = _FIRST_AHEAD
         self._failures = 0  # in a row
         self._calls_to_skip = 0
 
-    def pop(self, seq: int) -> Message | None:
-        """Return a message, and forget it. Return None if it must be read by an EntryReader."""
-        message = self._ahead.pop(seq, None)
+    def pop(self, seqs: Sequence[int]) -> Message | None:
+        """Return a message, the last of those that are needed next, and forget it.
+
+        Return None if it must be read by an EntryReader.
+        """
+        message = self.ahead.pop(seqs[-1], None)
         if message is not None:
             return message
         if self._calls_to_skip:
             self._calls_to_skip -= 1
             return None
-        message = self._find(seq)
+        self._read(seqs)
+        message = self.ahead.pop(seqs[-1], None)
         self._failures = min(self._failures + 1, 7) if message is None else 0
         self._calls_to_skip = (1 << self._failures) - 1
         return message
 
     def forget(self) -> None:
         """Drop what was read ahead: segments have changed."""
-        self._ahead.clear()
+        self.ahead.clear()
         self._segment = None
 
-    def _find(self, seq: int) -> Message | None:
-        log, segment, offset = self._log, self._segment, self._offset
+    def _read(self, seqs: Sequence[int]) -> None:
+        log, seq, segment, offset = self._log, seqs[-1], self._segment, self._offset
         log.check_readable()
         log.publish_tail()
-        if segment is None or segment.gone or not 0 <= seq - self._next_seq < _AHEAD_ENTRIES:
-            self._count = _FIRST_AHEAD
+        if not self.ahead or self._ahead_bytes > _AHEAD_BYTES or len(self.ahead) > _AHEAD_ENTRIES:
+            self.ahead, self._ahead_bytes = {}, 0
+        wanted = sorted(seqs[-_AHEAD_ENTRIES:])
+        wanted = wanted[bisect_left(wanted, seq) : bisect_left(wanted, seq + _FAR)]
+        near = segment is not None and not segment.gone and 0 <= seq - self._next_seq < _NEAR
+        messages: list[Message] = []
+        if near and segment is not None:
+            messages, after = self._read_at(segment, offset, wanted)
+        if not messages:  # far away, or in the next segment
             segment = log.segments.holding(seq)
             offset = -1 if segment is None else segment.offset_of(seq)
-        self._segment = None  # until the message is found
-        while segment is not None and offset >= 0:
-            messages, after = log.segments.used(segment).read_messages(
-                offset, self._count, self._identity, _AHEAD_BYTES
-            )
-            if not messages:
-                return None
-            self._count = _ahead_count(self._count, (after - offset) // len(messages))
-            offset = after
-            if messages[-1][1] >= seq:
-                self._ahead = {message[1]: message for message in messages}
-                self._segment, self._offset, self._next_seq = segment, after, messages[-1][1] + 1
-                return self._ahead.pop(seq, None)
-        return None
+            if segment is None or offset < 0:
+                return
+            messages, after = self._read_at(segment, offset, wanted)
+        if messages:
+            self._ahead_bytes += sum(map(size_of, messages)) if self.ahead else after - offset
+            self.ahead.update((message[1], message) for message in messages)
+            self._segment, self._offset, self._next_seq = segment, after, messages[-1][1] + 1
+
+    def _read_at(
+        self, segment: Segment, offset: int, wanted: list[int]
+    ) -> tuple[list[Message], int]:
+        return self._log.segments.used(segment).read_messages(
+            offset, _AHEAD_ENTRIES, self._identity, _AHEAD_BYTES, wanted
+        )
 
 
 class MessageReader:
@@ -216,12 +232,22 @@ class MessageReader:
         self._next_seq = 0
         self._count = _FIRST_AHEAD
         self._read_bytes = 0  # by the last read
+        self._skipped: dict[int, Message] = {}  # small ones that were read ahead
 
     def get(self, seq: int) -> Message | None:
-        """Return a message, or None if only an EntryReader can read it."""
+        """Return a message, or None if only an EntryReader can read it.
+
+        Messages that it skips are kept for a while: they may only wait for others of their keys.
+        """
         ahead = self.ahead
-        if ahead and ahead[-1][1] == seq:
-            return ahead.pop()
+        if self._skipped and seq in self._skipped:
+            return self._skipped.pop(seq)
+        if ahead:
+            gap = seq - ahead[-1][1]
+            if 0 <= gap < len(ahead):
+                if gap:
+                    self._skip(ahead, gap)
+                return ahead.pop()
         ahead = self._read_on(seq, self._count, _AHEAD_BYTES)
         if not ahead:
             return None
@@ -261,9 +287,19 @@ class MessageReader:
         if self.ahead or sum(map(size_of, rest)) <= _AHEAD_BYTES:
             self.ahead += reversed(rest)
 
+    def _skip(self, ahead: list[Message], count: int) -> None:
+        skipped = self._skipped
+        if len(skipped) > _AHEAD_ENTRIES:
+            skipped.clear()
+        for message in ahead[-count:]:
+            if size_of(message) <= _MAX_SKIPPED_BYTES:
+                skipped[message[1]] = message
+        del ahead[-count:]
+
     def forget(self) -> None:
         """Drop what was read ahead: segments have changed."""
         self.ahead.clear()
+        self._skipped.clear()
         self._segment = None
 
     def _read_on(self, seq: int, count: int, max_bytes: int) -> list[Message]:

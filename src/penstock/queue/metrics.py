@@ -14,11 +14,11 @@ from functools import wraps
 from inspect import iscoroutinefunction
 from math import log2 as _log2
 from threading import Lock
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.clock import Clock
-from penstock.errors import InvalidInput
 from penstock.model import NS, LeasedMessage
+from penstock.queue.handlers import check_extension
 
 log = logging.getLogger("penstock.queue")
 
@@ -109,7 +109,6 @@ _Q = TypeVar("_Q")
 _Count = Callable[[tuple[Any, ...], Any], int]  # of the arguments and the result
 
 
-@runtime_checkable
 class MetricsCollector(Protocol):
     """An object that `penstock.open(…, metrics=collector)` reports each operation to."""
 
@@ -156,11 +155,8 @@ class OperationTimes:
 
 def check_collector(collector: object) -> None:
     """Raise InvalidInput if an object cannot be a collector."""
-    if collector is not None and not isinstance(collector, MetricsCollector):
-        raise InvalidInput(
-            f"metrics is {collector!r}; it must have a method observe(operation, duration_s, "
-            f"outcome, count)"
-        )
+    if collector is not None:
+        check_extension("metrics", collector, ["observe"])
 
 
 def measured(queue: _Q, collector: MetricsCollector, clock: Clock) -> _Q:

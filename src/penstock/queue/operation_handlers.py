@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
 from penstock.checking import check_whole
+from penstock.errors import InvalidInput
 from penstock.ledger import seq_at_time
 from penstock.model import NS, DeadLetter, HistoryEvent, Message, RetryInfo, Stats
 from penstock.model import Why as WhyAnswer
@@ -71,7 +72,10 @@ MAX_QUICK_ROWS, MAX_QUICK_BYTES = 100, 256 << 10  # of a page that is made in th
 
 def run(queue: Behaviours, operation: Operation[A]) -> A:
     """Run an operation in a queue and return its answer, which may not be durable yet."""
-    return cast(A, _HANDLERS[type(operation)](queue, operation))
+    handler = _HANDLERS.get(type(operation))
+    if handler is None:
+        raise InvalidInput(f"{operation!r} is not an operation of penstock.operations")
+    return cast(A, handler(queue, operation))
 
 
 # -- looking ---------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from collections.abc import (
 )
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from typing import Any, ParamSpec, TypeVar, Unpack
+from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from penstock.checking import Duration
 from penstock.clock import Clock
-from penstock.errors import PenstockError
+from penstock.errors import LedgerClosed, PenstockError
 from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
 from penstock.ledger.files import Files
@@ -52,7 +52,9 @@ from penstock.queue.behaviours import (
 )
 from penstock.queue.binding import SUSPENDED, finish
 from penstock.queue.core import QueueCore
+from penstock.queue.delivering import ONE
 from penstock.queue.facade import (
+    NO_MESSAGES,
     NO_WAIT,
     A,
     AnyAsyncQueue,
@@ -113,6 +115,7 @@ class Embedded(QueueMethods):
         self.core = core
         self.behaviours = Behaviours(core, settler)
         self._ledger = core.ledger
+        self._streams: list[Callable[[], None]] = []  # of each open one: releases what it has left
 
     def __repr__(self) -> str:
         ledger = self._ledger
@@ -184,11 +187,12 @@ class Embedded(QueueMethods):
         return await self._durable_lease(leased)
 
     async def _durable_lease(self, leased: list[LeasedMessage]) -> list[LeasedMessage]:
+        settling = self.behaviours.settling
         try:
             return await self._durable(leased)
         except asyncio.CancelledError:
             with suppress(PenstockError):  # the task is cancelled, even if the disk is full
-                self.behaviours.settling.give_back(leased)  # the caller will never see them
+                settling.give_back(leased)  # the caller will never see them
             raise
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
@@ -239,11 +243,13 @@ class Embedded(QueueMethods):
                     self.behaviours.settling.give_back(ahead)
 
         core.before_close.append(give_back)
+        self._streams.append(give_back)
         try:
             self._ledger.check_open()
             yield jobs()
         finally:
             core.before_close.remove(give_back)
+            self._streams.remove(give_back)
             if left:
                 give_back()
 
@@ -267,7 +273,7 @@ class Embedded(QueueMethods):
         return await self._durable(self.behaviours.delivering.lease_dead(n, lease_s, group, holder))
 
     async def _compact(self, on_progress: Progress) -> CompactionResult:
-        return await self._in_thread(self.core.compacting.compact, on_progress)
+        return await self._in_thread(self.behaviours.core.compacting.compact, on_progress)
 
     async def _run(self, operation: Operation[A]) -> A:
         events = self._ledger.events
@@ -314,8 +320,7 @@ class Queue(Embedded, AnyQueue):
         self._commits = core.settings.storage.sync == "always"
 
     def for_tasks(self) -> "AsyncQueue":
-        """Return the same open queue for asyncio. Closing either closes both."""
-        return AsyncQueue(self.core)
+        return AsyncQueue(self.core, is_view=True)
 
     # -- fast path ---------------------------------------------------------------------------------
 
@@ -354,7 +359,7 @@ class Queue(Embedded, AnyQueue):
     ) -> list[LeasedMessage]:
         if wait_s is not NO_WAIT:
             wait_ns_of(wait_s)  # checks it, also if nothing has to wait
-        if n == 1 and lease_s is None and not holder and stopper is None:
+        if n is ONE and lease_s is None and holder == "" and stopper is None:
             lease = self._lease_plain
             leased = lease(group)
             if leased is not None:
@@ -394,10 +399,13 @@ class Queue(Embedded, AnyQueue):
         return taken
 
     def _fast_ack(
-        self, leased: Leased | Iterable[Leased], *, emit: Sequence[Payload | NewMessage] = ()
+        self,
+        leased: Leased | Iterable[Leased],
+        *,
+        emit: Sequence[Payload | NewMessage] = NO_MESSAGES,
     ) -> list[str]:
         ack = self._ack_plain
-        if type(leased) is LeasedMessage and not emit and ack(leased):
+        if type(leased) is LeasedMessage and emit is NO_MESSAGES and ack(leased):
             if self._commits:
                 self._ledger.commit()
             return []
@@ -433,11 +441,22 @@ class Queue(Embedded, AnyQueue):
         return work(*args, **options)
 
 
-class AsyncQueue(Embedded, AnyAsyncQueue):
-    """A durable queue in a directory, for tasks. `async with` closes it."""
+class _ClosedBehaviours:
+    """The behaviours of a view after it was closed."""
 
-    def __init__(self, core: QueueCore) -> None:
+    def __getattr__(self, name: str) -> Any:
+        raise LedgerClosed("this queue for tasks was closed; call for_tasks() again")
+
+
+class AsyncQueue(Embedded, AnyAsyncQueue):
+    """A durable queue in a directory, for tasks. `async with` closes it.
+
+    If it `is_view`, `close` releases what its streams leased ahead, and leaves the core open.
+    """
+
+    def __init__(self, core: QueueCore, *, is_view: bool = False) -> None:
         super().__init__(core, NoSettler())
+        self._is_view = is_view
 
     async def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
         behaviours = self.behaviours
@@ -469,8 +488,8 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
         holder: str,
         stopper: Stopper | None,
     ) -> list[LeasedMessage]:
-        is_plain = n == 1 and lease_s is None and group is MAIN_GROUP_NAME
-        if is_plain and not holder and stopper is None:
+        is_plain = n is ONE and lease_s is None and group is MAIN_GROUP_NAME
+        if is_plain and holder == "" and stopper is None:
             wait_ns_of(wait_s)  # checks it, also if nothing has to wait
             leased = self.behaviours.fast_path.lease()
             if leased is not None:
@@ -478,7 +497,7 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
         return await super()._lease(n, lease_s, wait_s, group, holder, stopper)
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
-        if n == 1 and group is MAIN_GROUP_NAME:
+        if n is ONE and group is MAIN_GROUP_NAME:
             wait_ns_of(wait_s)
             message = self.behaviours.fast_path.take()
             if message is not None:
@@ -499,6 +518,16 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
                 loop.call_soon_threadsafe(tell, replace(so_far))
 
         return await super()._compact(report)
+
+    async def _close(self) -> None:
+        if not self._is_view:
+            return await super()._close()
+        for give_back in tuple(self._streams):
+            give_back()
+        self.behaviours = cast(Behaviours, _ClosedBehaviours())
+        self.core.arrived()  # tasks that wait look again, and raise
+        if not self._ledger.is_closed:
+            await self._durable(None)
 
     # -- how it waits ------------------------------------------------------------------------------
 

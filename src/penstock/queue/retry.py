@@ -3,10 +3,10 @@
 import hashlib
 import logging
 import math
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import NamedTuple, Protocol
 
-from penstock.errors import InvalidInput
 from penstock.model import NS
+from penstock.queue.handlers import check_extension
 from penstock.queue.settings import YEARS_S, QueueSettings
 
 log = logging.getLogger("penstock.queue")
@@ -23,7 +23,6 @@ class FailedAttempt(NamedTuple):
     timed_out: bool
 
 
-@runtime_checkable
 class RetryPolicy(Protocol):
     """The argument `retry_policy` of `penstock.open`.
 
@@ -62,8 +61,8 @@ class Backoff:
 
 def check_retry_policy(policy: object) -> None:
     """Raise InvalidInput if an object is not a retry policy."""
-    if policy is not None and not isinstance(policy, RetryPolicy):
-        raise InvalidInput(f"retry_policy is {policy!r}; it must have a method delay_s")
+    if policy is not None:
+        check_extension("retry_policy", policy, ["delay_s"])
 
 
 def retry_delay_ns(policy: RetryPolicy, default: Backoff, failed: FailedAttempt) -> int | None:

@@ -3,6 +3,8 @@
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from heapq import merge
+from itertools import chain, islice
 from operator import lt
 
 _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
@@ -51,8 +53,10 @@ class Runs:
     def count_runs(self) -> int:
         return (len(self._look()) - self._head) // 2
 
-    def dump(self) -> bytes:
-        """Return the runs as bytes, for `load`."""
+    def dump(self, without: Iterable[int] = ()) -> bytes:
+        """Return the runs as bytes, for `load`. Leave out some of the seqs, given rising."""
+        if without:
+            return Runs(_cut(self.pairs(), without)).dump()
         return self._look()[self._head :].tobytes()
 
     def load(self, data: bytes) -> None:
@@ -64,6 +68,15 @@ class Runs:
         self._count = sum(self._array[1::2]) - sum(self._array[::2])
         self._changed()
 
+    def lowest(self, count: int) -> list[int]:
+        """Return up to `count` of the lowest seqs, rising."""
+        self._look()
+        firsts = self._array[self._head : self._head + 2 * count : 2]
+        ends = self._array[self._head + 1 : self._head + 2 * count : 2]
+        if sum(ends) - sum(firsts) == len(firsts):  # each run has one seq
+            return firsts.tolist()
+        return list(islice(chain.from_iterable(map(range, firsts, ends)), count))
+
     def first_run(self, count: int) -> tuple[int, int]:
         """Return the lowest run, cut to `count` seqs, as [first, end)."""
         first = self.first
@@ -73,16 +86,27 @@ class Runs:
 
     def add(self, first: int, end: int) -> None:
         """Add [first, end). None of it may be in the set."""
-        pairs = self._look()
-        if len(pairs) > self._head and first < pairs[-1]:
+        pairs, used = self._array, len(self._array) - self._head
+        self._count += end - first
+        if not used or first < pairs[-1]:
             self._insert(first, end)
-        elif len(pairs) > self._head and first == pairs[-1]:
-            pairs[-1] = end
-        else:
+        elif first > pairs[-1]:
             pairs.append(first)
             pairs.append(end)
-        self._count += end - first
-        self._changed()
+        else:
+            pairs[-1] = end
+            if used == 2:
+                self.front_end = end
+
+    def add_many(self, seqs: Iterable[int]) -> None:
+        """Add rising seqs, none of which may be in the set. Raise ValueError if one is."""
+        merged = array("Q")
+        for first, end in merge(self.pairs(), ((seq, seq + 1) for seq in seqs)):
+            if merged and first == merged[-1]:
+                merged[-1] = end
+            else:
+                merged.extend((first, end))
+        self.load(merged.tobytes())
 
     def __contains__(self, seq: int) -> bool:
         if self.first is None or seq < self.front_end:
@@ -101,10 +125,13 @@ class Runs:
 
     def discard(self, first: int, end: int) -> int:
         """Remove the seqs of [first, end). Return how many there were."""
-        if first == self.first and end < self.front_end:
+        front = self.first
+        if first == front and end < self.front_end:
             self.first = end  # the usual case: from the front of a run
             return end - first
-        if first == self.first and end == self.front_end:
+        if front is None or end <= front:
+            return 0
+        if first == front and end == self.front_end:
             pairs, head = self._array, self._head
             self._count -= end - pairs[head]
             head += 2
@@ -169,22 +196,20 @@ class Runs:
         self._count -= taken
 
     def _insert(self, first: int, end: int) -> None:
+        pairs = self._look()
         at = self._pair_before(first) + 2
-        self._array[at:at] = array("Q", (first, end))
-        self._merge_at(at)
-        self._merge_at(at - 2)
-
-    def _merge_at(self, at: int) -> None:
-        """Join a pair with the next one if they touch."""
-        pairs = self._array
-        if self._head <= at and at + 2 < len(pairs) and pairs[at + 1] == pairs[at + 2]:
-            del pairs[at + 1 : at + 3]
+        if at < len(pairs) and pairs[at] == end:  # joins the next run
+            pairs[at] = first
+        else:
+            pairs[at:at] = array("Q", (first, end))
+        if at > self._head and pairs[at - 1] == first:  # and the one before
+            del pairs[at - 1 : at + 1]
+        self._changed()
 
     def _pair_before(self, seq: int) -> int:
         """Return the index of the last pair that starts at or before a seq, or `_head - 2`."""
-        pairs, head = self._array, self._head
-        pair = bisect_right(range((len(pairs) - head) // 2), seq, key=lambda n: pairs[head + 2 * n])
-        return head + 2 * (pair - 1)
+        head = self._head  # even, and all numbers from there on rise
+        return head + (bisect_right(self._array, seq, head) - head - 1) // 2 * 2
 
     def _drop_front_pair(self) -> None:
         self._head += 2
@@ -193,6 +218,19 @@ class Runs:
         elif self._head > 2 * _TRIM_AFTER and self._head > len(self._array) // 2:
             del self._array[: self._head]
             self._head = 0
+
+
+def _cut(pairs: Iterable[tuple[int, int]], seqs: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """Yield runs without some of their seqs, given rising."""
+    left = iter(seqs)
+    seq = next(left, None)
+    for first, end in pairs:
+        while seq is not None and seq < end:
+            if first < seq:
+                yield first, seq
+            first, seq = seq + 1, next(left, None)
+        if first < end:
+            yield first, end
 
 
 def as_runs(seqs: Iterable[int]) -> list[tuple[int, int]]:

@@ -32,11 +32,14 @@ class Timetable:
     ([(20, 3)], 1, 30)
     """
 
-    __slots__ = ("_count", "_heads", "_pieces", "next_ns")
+    __slots__ = ("_count", "_heads", "_pieces", "_removed", "next_ns")
 
     def __init__(self, pairs: Iterable[tuple[int, int]] = ()) -> None:
         self._pieces: list[tuple[array[int], array[int]]] = []  # due times, seqs; none is empty
         self._heads: list[int] = []  # the first of each piece, as one number
+        # Pairs at the start of the first piece that were removed: most are removed from there, and
+        # moving the others up each time is slow. Its number in `_heads` may be of one of them.
+        self._removed = 0
         self._count = 0
         self.next_ns = NEVER_NS  # the first due time
         ordered = sorted(pairs)
@@ -61,6 +64,7 @@ class Timetable:
 
     def __iter__(self) -> Iterator[tuple[int, int]]:
         """Yield (due_ns, seq), rising. Do not change the timetable meanwhile."""
+        self._trim()
         for dues, seqs in self._pieces:
             yield from zip(dues, seqs, strict=True)
 
@@ -70,7 +74,13 @@ class Timetable:
         if not self._pieces:
             return None
         dues, seqs = self._pieces[0]
-        return dues[0], seqs[0]
+        return dues[self._removed], seqs[self._removed]
+
+    def lowest(self, count: int) -> tuple[list[int], list[int]]:
+        """Return the due times and the seqs of the lowest pairs: at least one, up to `count`."""
+        dues, seqs = self._pieces[0]
+        some = slice(self._removed, self._removed + count)
+        return dues[some].tolist(), seqs[some].tolist()
 
     def add(self, due_ns: int, seq: int) -> None:
         """Add a pair that is not in it yet."""
@@ -87,6 +97,7 @@ class Timetable:
             dues.append(due_ns)
             seqs.append(seq)
             return
+        self._trim()
         number = self._piece_of(due_ns, seq)
         dues, seqs = self._pieces[number]
         at = _index(dues, seqs, due_ns, seq)
@@ -108,19 +119,19 @@ class Timetable:
         """Remove a pair. Return False if it is not in it."""
         if not self._pieces:
             return False
+        at = self._removed
         dues, seqs = self._pieces[0]
-        if seqs[0] == seq and dues[0] == due_ns:  # the first, as most are
-            if len(dues) > 1:
-                del dues[0], seqs[0]
+        if seqs[at] == seq and dues[at] == due_ns:  # the first, as most are
+            at += 1
+            if at < len(dues):
+                self._removed = at
                 self._count -= 1
-                self.next_ns = due_ns = dues[0]
-                self._heads[0] = due_ns << _SEQ_BITS | seqs[0]
+                self.next_ns = dues[at]
                 return True
-            number = at = 0
-        else:
-            number = self._piece_of(due_ns, seq)
-            dues, seqs = self._pieces[number]
-            at = _index(dues, seqs, due_ns, seq)
+        self._trim()
+        number = self._piece_of(due_ns, seq)
+        dues, seqs = self._pieces[number]
+        at = _index(dues, seqs, due_ns, seq)
         if at == len(dues) or seqs[at] != seq or dues[at] != due_ns:
             return False
         del dues[at]
@@ -132,6 +143,7 @@ class Timetable:
 
     def pop_upto(self, limit_ns: int) -> Iterator[tuple[int, int]]:
         """Remove and yield the pairs that are due by then, rising."""
+        self._trim()
         while self.next_ns <= limit_ns:
             dues, seqs = self._pieces[0]
             end = bisect_right(dues, limit_ns)
@@ -145,6 +157,7 @@ class Timetable:
     def has_more_upto(self, limit_ns: int, most: int) -> bool:
         """Return whether more than `most` pairs are due by then."""
         count = 0
+        self._trim()
         for dues, _ in self._pieces:
             if dues[0] > limit_ns or count > most:
                 break
@@ -153,6 +166,7 @@ class Timetable:
 
     def pop_below(self, seq: int) -> list[int]:
         """Remove all pairs with a lower seq. Return their seqs."""
+        self._trim()
         gone = [other for _, seqs in self._pieces for other in seqs if other < seq]
         if len(gone) == self._count:
             self.__init__()  # type: ignore[misc]
@@ -168,6 +182,15 @@ class Timetable:
             self._insert_piece(len(self._pieces), dues[piece], seqs[piece])
         self._count = len(dues)
         self._note_first()
+
+    def _trim(self) -> None:
+        """Move up the pairs of the first piece."""
+        removed = self._removed
+        if removed:
+            dues, seqs = self._pieces[0]
+            del dues[:removed], seqs[:removed]
+            self._removed = 0
+            self._heads[0] = dues[0] << _SEQ_BITS | seqs[0]
 
     def _piece_of(self, due_ns: int, seq: int) -> int:
         """Return the number of the piece that holds the pair, or should."""
@@ -216,13 +239,14 @@ class Delays:
     ((200, 0), (300, 5), None, [9])
     """
 
-    __slots__ = ("_due_ns", "_gone", "_priorities", "_seqs")
+    __slots__ = ("_due_ns", "_gone", "_next", "_priorities", "_seqs")
 
     def __init__(self, items: Iterable[tuple[int, int, int]] = ()) -> None:
         self._seqs = array("Q")
         self._due_ns = array("Q")
         self._priorities = bytearray()
         self._gone = 0
+        self._next = 0  # the index behind the last one that was removed
         for seq, due_ns, priority in items:
             self.add(seq, due_ns, priority)
 
@@ -275,11 +299,14 @@ class Delays:
 
     def pop(self, seq: int) -> tuple[int, int] | None:
         """Remove a message. Return its (due_ns, priority), or None."""
-        at = self._find(seq)
-        if at < 0:
-            return None
+        at, seqs = self._next, self._seqs
+        if at >= len(seqs) or seqs[at] != seq or self._priorities[at] == _GONE:
+            at = self._find(seq)
+            if at < 0:
+                return None
         found = self._due_ns[at], self._priorities[at]
         self._priorities[at] = _GONE
+        self._next = at + 1
         self._gone += 1
         if self._gone > len(self._seqs) // 2 + _SPARE:
             self._shrink()
@@ -304,7 +331,7 @@ class Delays:
         self._seqs = array("Q", compress(self._seqs, kept))
         self._due_ns = array("Q", compress(self._due_ns, kept))
         self._priorities = bytearray(compress(self._priorities, kept))
-        self._gone = 0
+        self._gone = self._next = 0
 
 
 def _pack(seqs: "array[int]", dues: "array[int]", priorities: bytes) -> bytes:

@@ -1,17 +1,17 @@
 """Serializers: objects of a program as payloads, and back."""
 
 from collections.abc import Iterable
-from typing import Any, Generic, Protocol, TypeVar, Unpack, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar, Unpack
 
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage, Message, NewMessage, PublishOptions, new_message
 from penstock.queue.binding import ForTasks, ForThreads, method, value_of
 from penstock.queue.facade import AnyAsyncQueue, AnyQueue
+from penstock.queue.handlers import check_extension
 
 T = TypeVar("T")
 
 
-@runtime_checkable
 class Serializer(Protocol[T]):
     """Turns objects into payloads and back."""
 
@@ -28,11 +28,9 @@ class Serializer(Protocol[T]):
 
 def check_serializer(serializer: object) -> None:
     """Raise InvalidInput if an object is not a serializer."""
-    if serializer is not None and not isinstance(serializer, Serializer):
-        raise InvalidInput(
-            f"serializer is {serializer!r}; it must have methods encode(value) and "
-            f"decode(payload), and an attribute content_type"
-        )
+    check_extension("serializer", serializer, ["encode", "decode"])
+    if not isinstance(getattr(serializer, "content_type", None), str):
+        raise InvalidInput(f"serializer is {serializer!r}; it must have a text content_type")
 
 
 class _ObjectMethods(Generic[T]):
@@ -79,6 +77,11 @@ class ObjectQueue(_ObjectMethods[T], ForThreads):
     """
 
     def __init__(self, queue: AnyQueue, serializer: Serializer[T]) -> None:
+        if not isinstance(queue, AnyQueue):
+            raise InvalidInput(
+                f"queue is {queue!r}; it must be an open queue for threads. For a queue of "
+                f"penstock.aio, use AsyncObjectQueue"
+            )
         super().__init__(queue, serializer)
 
 
@@ -86,4 +89,9 @@ class AsyncObjectQueue(_ObjectMethods[T], ForTasks):
     """The same for a queue for tasks."""
 
     def __init__(self, queue: AnyAsyncQueue, serializer: Serializer[T]) -> None:
+        if not isinstance(queue, AnyAsyncQueue):
+            raise InvalidInput(
+                f"queue is {queue!r}; it must be an open queue of penstock.aio. For a queue for "
+                f"threads, use ObjectQueue"
+            )
         super().__init__(queue, serializer)

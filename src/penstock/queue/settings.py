@@ -19,6 +19,7 @@ WhenFull = Literal["reject", "block", "drop_oldest"]
 Compression = Literal["none", "gzip", "zstd"]
 
 YEARS_S = 100 * 365 * 86400.0
+MIN_DEDUP_WINDOW_S = 0.001
 MIN_LEASE_S = 0.001
 MAX_LEASE_S = 7 * 86400.0
 MOST_IN_BATCH = 100_000
@@ -210,7 +211,7 @@ _RANGES: dict[str, tuple[float, float]] = {
     "compression_min_bytes": (0, 1 << 30),
     "max_payload_bytes": (1, MOST_PAYLOAD_BYTES),
     "max_unpacked_bytes": (1, 1 << 40),
-    "dedup_window_s": (0.001, YEARS_S),
+    "dedup_window_s": (MIN_DEDUP_WINDOW_S, YEARS_S),
     "dedup_entries": (1, 100_000_000),
     "max_batch": (1, MOST_IN_BATCH),
     "max_messages": (0, 1 << 60),

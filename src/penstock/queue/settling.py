@@ -88,7 +88,7 @@ class Settling:
         """
         core = self._core
         reason = as_written("reason", reason)
-        delay_ns = None if delay is None else round(check_seconds("delay", delay, 0, YEARS_S) * NS)
+        delay_ns = None if delay is None else round(check_delay(delay) * NS)
         retry_delay = core.retry_delay if delay_ns is None else lambda _: delay_ns
         with core.lock, core.change:
             now_ns = core.now()
@@ -151,3 +151,8 @@ class Settling:
         if lease is not None:
             started_ns = lease.deadline_ns - lease.length_ns
             self._core.metrics.work.add(max(now_ns - started_ns, 0), len(held.seqs))
+
+
+def check_delay(delay: Duration) -> float:
+    """Check the delay of a nack. Return it in seconds."""
+    return check_seconds("delay", delay, 0, YEARS_S)

@@ -119,8 +119,11 @@ def _group_header(group: Group) -> dict[str, Any]:
 
 def _dump_group(writer: "Frozen", group: Group) -> None:
     waiting = group.waiting
-    for lane in waiting.lanes:
-        writer.blob(lane.fresh.dump())
+    keyed: list[list[int]] = [[] for _ in waiting.lanes]
+    for seq, priority in sorted(waiting.keyed_fresh()):
+        keyed[priority].append(seq)
+    for lane, seqs in zip(waiting.lanes, keyed, strict=True):
+        writer.blob(lane.fresh.dump(without=seqs))
     writer.later(waiting.delays.freeze(), size=17 * len(waiting.delays))
     deliveries = sorted(group.deliveries.items())
     writer.blob(b"".join([_packed_delivery(seq, delivery) for seq, delivery in deliveries]))

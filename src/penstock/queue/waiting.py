@@ -1,7 +1,8 @@
 """The messages of one group that wait: ready, scheduled, or parked behind others of their key.
 
 A plain message that waits is part of a run in a packed array. Only messages that were leased,
-retried or keyed have an object of their own (a `Delivery`). Pure: no file, no clock, no lock.
+retried or keyed have an object of their own (a `Delivery`). The first of a key is part of a run too
+if it was neither delayed nor retried. Pure: no file, no clock, no lock.
 """
 
 from bisect import bisect
@@ -9,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
+from operator import neg
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
@@ -19,7 +21,8 @@ TimeOf = Callable[[int], int]  # seq -> nanoseconds
 _SPARE = 1024
 _FIRST_AHEAD, _MOST_AHEAD = 2, 128  # upcoming messages that are found at once
 _SEQ_BITS = 64
-_READY, _SCHEDULED = State.READY, State.SCHEDULED  # a global is faster than an attribute
+# A global is faster than an attribute.
+_READY, _SCHEDULED, _PARKED = State.READY, State.SCHEDULED, State.PARKED
 
 
 class Lane:
@@ -73,37 +76,65 @@ class Upcoming:
     is needed.
     """
 
-    __slots__ = ("_lowest_priority", "_places", "count", "seqs", "until_ns")
+    __slots__ = (
+        "_is_fresh",
+        "_lowest_priority",
+        "_places",
+        "_since_ns",
+        "count",
+        "seqs",
+        "until_ns",
+    )
 
     def __init__(self) -> None:
         self.seqs: list[int] = []  # the next one last
         self.count = _FIRST_AHEAD  # how many to find next
         self.until_ns = 0  # when a message may have aged enough to come first
-        self._places: list[int] = []  # negative (since_ns, seq) of each, if the oldest comes first
+        # Negative (since_ns, seq) of each, if the oldest comes first. The since_ns is 0 if all are
+        # due since they were published: then the seqs have their order. They are made from
+        # `_since_ns` when they are needed; those of messages that were taken are removed late.
+        self._places: list[int] | None = []
+        self._since_ns: list[int] = []
+        self._is_fresh = False  # they are, and of one lane
         self._lowest_priority = 0
 
     def fill(
-        self, seqs: list[int], since_ns: list[int], *, lowest_priority: int, until_ns: int
+        self,
+        seqs: list[int],
+        since_ns: list[int],
+        *,
+        is_fresh: bool,
+        lowest_priority: int,
+        until_ns: int,
     ) -> None:
         """Set the list, the next first. `since_ns` is empty if it is unknown or not rising."""
-        self._places = list(map(_place, since_ns, seqs))
-        self._places.reverse()
+        self._is_fresh, self._since_ns, self._places = is_fresh, since_ns, None
+        since_ns.reverse()
         seqs.reverse()
         self.seqs = seqs
         self._lowest_priority, self.until_ns = lowest_priority, until_ns
         self.count = min(2 * self.count, _MOST_AHEAD)
 
     def added(self, priority: int, since_ns: int, seq: int) -> None:
-        """Note a message that has been ready since a time; NEVER_NS if it was just published."""
+        """Note a message that has been ready since a time.
+
+        NEVER_NS: it was just published. 0: it is ready since it was published, earlier.
+        """
         if not self.seqs or (priority <= self._lowest_priority and since_ns == NEVER_NS):
             return
         places = self._places
-        if priority > self._lowest_priority or not places or not since_ns:
+        if places is None:
+            found = (
+                map(neg, self.seqs) if self._is_fresh else map(_place, self._since_ns, self.seqs)
+            )
+            places = self._places = list(found)
+        if priority > self._lowest_priority or not places or self._is_fresh is (since_ns > 0):
             self.clear()
             return
         place = -(since_ns << _SEQ_BITS | seq)
         if place <= places[0]:
             return
+        del places[len(self.seqs) :]
         younger = bisect(places, place)
         if priority == self._lowest_priority:
             places.insert(younger, place)
@@ -120,16 +151,13 @@ class Upcoming:
         if seqs:
             if seqs[-1] == first and end == first + 1:
                 seqs.pop()
-                if self._places:
-                    self._places.pop()
             else:
                 self.clear()
 
     def clear(self) -> None:
-        if self.seqs:
-            self.seqs.clear()
-            self._places.clear()
-            self.count = _FIRST_AHEAD
+        self.seqs.clear()
+        self._places = []
+        self.count = _FIRST_AHEAD
 
 
 def _place(since_ns: int, seq: int) -> int:
@@ -186,8 +214,10 @@ class Waiting:
     def add_fresh(self, priority: int, seq: int, *, is_new: bool) -> None:
         """Add a message that is due since it was published: just now, or earlier."""
         self.lanes[priority].fresh.add(seq, seq + 1)
-        self.special += priority != DEFAULT_PRIORITY
-        self.upcoming.added(priority, NEVER_NS if is_new else 0, seq)
+        if priority != DEFAULT_PRIORITY:
+            self.special += 1
+        if self.upcoming.seqs:
+            self.upcoming.added(priority, NEVER_NS if is_new else 0, seq)
 
     def add_delayed(self, seq: int, due_ns: int, priority: int) -> None:
         """Add a new message that is due later."""
@@ -200,7 +230,10 @@ class Waiting:
         delivery.due_ns = due_ns
         if self._oldest.is_kept:
             self._oldest.add(seq)
-        if due_ns <= self._promoted_ns:
+        if not due_ns:
+            delivery.state = _READY
+            self.add_fresh(delivery.priority, seq, is_new=False)
+        elif due_ns <= self._promoted_ns:
             delivery.state = _READY
             self._add_due(due_ns, seq, delivery.priority)
         else:
@@ -210,8 +243,17 @@ class Waiting:
 
     def park(self, seq: int, delivery: Delivery) -> None:
         """Mark a message as parked behind another of its key."""
-        delivery.state = State.PARKED
-        self._oldest.add(seq)
+        delivery.state = _PARKED
+        if self._oldest.is_kept:
+            self._oldest.add(seq)
+
+    def unpark(self, seq: int, delivery: Delivery) -> None:
+        """Add a parked message that is now the first of its key."""
+        if delivery.due_ns or delivery.priority != DEFAULT_PRIORITY or self.upcoming.seqs:
+            self.schedule(seq, delivery, delivery.due_ns)
+        else:  # the same, in fewer steps
+            delivery.state = _READY
+            self.plain.add(seq, seq + 1)
 
     def promote(self, now_ns: int) -> None:
         """Move messages that are due to their lanes."""
@@ -236,8 +278,8 @@ class Waiting:
         if self.upcoming.seqs:
             self.upcoming.added(priority, due_ns, seq)
 
-    def take(self, seq: int, own_priority: int = DEFAULT_PRIORITY) -> tuple[int, int, bool] | None:
-        """Remove a ready or scheduled message. It is looked for first in the lane of its priority.
+    def take(self, seq: int) -> tuple[int, int, bool] | None:
+        """Remove a ready or scheduled message.
 
         Return its priority, its due time, and whether it was never delayed; None if it is not here.
         """
@@ -245,38 +287,61 @@ class Waiting:
         if delivery is not None:
             is_taken = self.take_delivery(seq, delivery)
             return (delivery.priority, delivery.due_ns, False) if is_taken else None
-        if self.upcoming.seqs:
-            self.upcoming.taken(seq, seq + 1)
-        fresh = self.lanes[own_priority].fresh
-        if fresh.first == seq:  # the usual case
-            fresh.discard(seq, seq + 1)
-            self.special -= own_priority != DEFAULT_PRIORITY
-            return own_priority, 0, True
-        delay = self.delays.pop(seq)
+        delay = self.take_delayed(seq)
         if delay is not None:
             due_ns, priority = delay
-            self._take_due(due_ns, priority, seq)
             return priority, due_ns, False
         for priority, lane in enumerate(self.lanes):
-            if lane.fresh.first == seq:
-                lane.fresh.discard(seq, seq + 1)
-                self.special -= priority != DEFAULT_PRIORITY
+            if lane.fresh.first == seq:  # the usual case
+                self.take_fresh(seq, priority)
                 return priority, 0, True
-        if self.plain.discard(seq, seq + 1):
-            return DEFAULT_PRIORITY, 0, True
-        if self.special:
-            for priority, lane in enumerate(self.lanes):
-                if lane.fresh.discard(seq, seq + 1):
-                    self.special -= 1
-                    return priority, 0, True
+        for priority in range(MAX_PRIORITY + 1) if self.special else [DEFAULT_PRIORITY]:
+            if self.take_fresh(seq, priority):
+                return priority, 0, True
         return None
+
+    def take_fresh(self, seq: int, priority: int) -> bool:
+        """Remove a message that has no Delivery and is due since it was published.
+
+        Return False if there is no such message in the lane of that priority.
+        """
+        if not self.lanes[priority].fresh.discard(seq, seq + 1):
+            return False
+        seqs = self.upcoming.seqs
+        if seqs and seqs.pop() != seq:
+            self.upcoming.clear()
+        if priority != DEFAULT_PRIORITY:
+            self.special -= 1
+        return True
+
+    def take_delayed(self, seq: int) -> tuple[int, int] | None:
+        """Remove a message that has no Delivery and was published with a delay.
+
+        Return its due time and priority, or None if it is not here.
+        """
+        delay = self.delays.pop(seq)
+        if delay is not None:
+            seqs = self.upcoming.seqs
+            if seqs and seqs.pop() != seq:
+                self.upcoming.clear()
+            due_ns, priority = delay
+            if self.lanes[priority].due.remove(due_ns, seq):
+                self.special -= 1
+            elif self.timetable.remove(due_ns, seq):
+                self.scheduled -= 1
+        return delay
 
     def take_delivery(self, seq: int, delivery: Delivery) -> bool:
         """Remove a message that has a Delivery. Return False if it is not ready or scheduled."""
         if delivery.state is _READY:
             if self.upcoming.seqs:
                 self.upcoming.taken(seq, seq + 1)
-            if self.lanes[delivery.priority].due.remove(delivery.due_ns, seq):
+            priority = delivery.priority
+            if not delivery.due_ns:
+                self.lanes[priority].fresh.discard(seq, seq + 1)
+                self.special -= priority != DEFAULT_PRIORITY
+                return True
+            if self.lanes[priority].due.remove(delivery.due_ns, seq):
                 self.special -= 1
                 return True
         elif delivery.state is not _SCHEDULED:
@@ -299,9 +364,11 @@ class Waiting:
     def take_below(self, target: int) -> tuple[int, list[int]]:
         """Remove ready and scheduled messages below a seq.
 
-        Return the number of those that were never delayed, and the seqs of the others.
+        Return the number of those that have neither a Delivery nor a delay, and the seqs of the
+        others.
         """
-        count, others = 0, []
+        others = [seq for seq, _ in self.keyed_fresh() if seq < target]
+        count = -len(others)
         self.upcoming.clear()
         for lane in self.lanes:
             taken = lane.fresh.discard(0, target)
@@ -318,9 +385,17 @@ class Waiting:
         """Fill in what follows from the runs, deliveries and delays of a snapshot."""
         self.delays = delays
         self.timetable = delays.timetable()
+        fresh: list[list[int]] = [[] for _ in self.lanes]
         for seq, delivery in sorted(self._deliveries.items()):
             if delivery.state is State.SCHEDULED:
-                self.timetable.add(delivery.due_ns, seq)
+                if delivery.due_ns:
+                    self.timetable.add(delivery.due_ns, seq)
+                else:
+                    delivery.state = State.READY
+                    fresh[delivery.priority].append(seq)
+        for lane, seqs in zip(self.lanes, fresh, strict=True):
+            if seqs:
+                lane.fresh.add_many(seqs)
         self.scheduled = len(self.timetable)
         self.special = sum(map(len, self.lanes)) - len(self.plain)
 
@@ -344,7 +419,13 @@ class Waiting:
     def since_ns(self, seq: int, due_ns: TimeOf) -> int:
         """Return since when a ready message has been ready."""
         delivery = self._deliveries.get(seq)
-        return due_ns(seq) if delivery is None else delivery.due_ns
+        return due_ns(seq) if delivery is None or not delivery.due_ns else delivery.due_ns
+
+    def keyed_fresh(self) -> Iterator[tuple[int, int]]:
+        """Yield (seq, priority) of messages in runs that have a Delivery."""
+        for seq, delivery in self._deliveries.items():
+            if delivery.state is _READY and not delivery.due_ns:
+                yield seq, delivery.priority
 
     def find_upcoming(
         self, published_ns: TimeOf, due_ns: TimeOf, *, now_ns: int, level_ns: int
@@ -353,27 +434,28 @@ class Waiting:
         count, lanes = self.upcoming.count, self._used_lanes()
         seqs: list[int] = []
         since_ns: list[int] = []
-        lowest, until_ns = MAX_PRIORITY, NEVER_NS
+        lowest, until_ns, is_fresh = MAX_PRIORITY, NEVER_NS, False
         if len(lanes) > 1 and level_ns:
             aged = _Aged(self, lanes, published_ns, due_ns, now_ns, level_ns)
-            lowest, until_ns = aged.fill(seqs, count)
+            lowest, until_ns, is_fresh = aged.fill(seqs, count)
         elif len(lanes) == 1:
             lowest = lanes[0]
             lane = self.lanes[lowest]
             if lane.fresh.first is None:  # their due times are at hand
-                for since, seq in islice(lane.due, count):
-                    since_ns.append(since)
-                    seqs.append(seq)
+                since_ns, seqs = lane.due.lowest(count)
+            elif not lane.due:
+                seqs, is_fresh = lane.fresh.lowest(count), True
             else:
                 seqs += islice(lane.in_order(published_ns), count)
-                if lane.due:
-                    since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
+                since_ns = [self.since_ns(seq, due_ns) for seq in seqs]
         else:
             for lowest in reversed(lanes):
                 seqs += islice(self.lanes[lowest].in_order(published_ns), count - len(seqs))
                 if len(seqs) == count:
                     break
-        self.upcoming.fill(seqs, since_ns, lowest_priority=lowest, until_ns=until_ns)
+        self.upcoming.fill(
+            seqs, since_ns, is_fresh=is_fresh, lowest_priority=lowest, until_ns=until_ns
+        )
 
     def _used_lanes(self) -> list[int]:
         """Return the priorities that have ready messages, rising."""
@@ -404,7 +486,7 @@ class Waiting:
             seqs += islice(lane.fresh, count)
         seqs += islice(self.delays, count)
         seqs += self._oldest.lowest(count, self._deliveries)
-        return sorted(seqs)[:count]
+        return sorted(set(seqs))[:count]
 
 
 class _Aged:
@@ -436,23 +518,30 @@ class _Aged:
             self._push_head(-negative, seqs)
             yield seq, -negative
 
-    def fill(self, found: list[int], count: int) -> tuple[int, int]:
-        """Append the next seqs. Return their lowest priority, and when the order may change."""
+    def fill(self, found: list[int], count: int) -> tuple[int, int, bool]:
+        """Append the next seqs.
+
+        Return their lowest priority, when the order may change, and whether all are of one lane
+        and due since they were published.
+        """
         (_, _, negative), seq, seqs = self._heads[0]
         run = [seq, *islice(seqs, count - 1)]
         self._heads[0] = (self._heads[0][0], seq, chain(run[1:], seqs))
-        level = self._level(-negative, self._waiting.since_ns(run[-1], self._due_ns))
         others = self._heads[1:]
-        if all(-head[0] < level for head, _, _ in others):
+        highest = max(-head[0] for head, _, _ in others)
+        level = -negative  # at least
+        if highest >= level:
+            level = self._level(level, self._waiting.since_ns(run[-1], self._due_ns))
+        if highest < level:
             # All of one lane: its youngest goes before the oldest of every other lane.
             found += run
             rises = [head[1] + (level + head[2]) * self._level_ns for head, _, _ in others]
-            return -negative, min(rises)
+            return -negative, min(rises), not self._waiting.lanes[-negative].due
         lowest = MAX_PRIORITY
         for seq, priority in islice(self, count):
             found.append(seq)
             lowest = min(lowest, priority)
-        return lowest, self._until_ns
+        return lowest, self._until_ns, False
 
     def _level(self, priority: int, since_ns: int) -> int:
         levels = max(self._now_ns - since_ns, 0) // self._level_ns
@@ -545,11 +634,11 @@ class KeyOrder:
             except ValueError:
                 pass  # a dead letter, which is not in the order
             return None
+        if len(seqs) == 1:
+            del self.seqs[key]
+            return None
         seqs.popleft()
-        if seqs:
-            return seqs[0]
-        del self.seqs[key]
-        return None
+        return seqs[0]
 
     def first_behind(self, key: bytes) -> int | None:
         """Return the first message of a key if the second has a lower seq."""

@@ -4,6 +4,14 @@ from pathlib import Path
 
 from penstock.compiled import import_compiled_or_source
 
-COMPILED = ("call", "request_reader", "connection")  # if there was a compiler
+COMPILED = (  # if there was a compiler
+    "http_metrics",
+    "replies",
+    "routes",
+    "service",
+    "call",
+    "request_reader",
+    "connection",
+)
 
 import_compiled_or_source(__name__, Path(__file__).parent, *COMPILED)

@@ -1,6 +1,11 @@
 # The types of the compiled module. Without a compiler, the plain one does the same, slower.
+from penstock.server.routes cimport Target
+from penstock.server.service cimport Service
+
 cdef class Call:
-    cdef public object connection, service, method, target, caller, query, request_id, query_string
+    cdef public object connection, method, caller, query, request_id, query_string
+    cdef public Service service
+    cdef public Target target
     cdef public object began_ns
     cdef public bytes url
     cdef public dict headers

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("penstock.server")
 _T = TypeVar("_T")
 encode = msgspec.json.Encoder().encode
+_SURELY_SMALL_BYTES = SMALL_BYTES // 2  # of one payload: its answer is less than SMALL_BYTES
 
 
 class Later:
@@ -45,6 +46,8 @@ Answer = msgspec.Struct | Reply | Problem | bytes | None | Later
 
 
 def _size_of_leased(leased: list[LeasedMessage]) -> int:
+    if len(leased) == 1 and len(leased[0][0][2]) < _SURELY_SMALL_BYTES:
+        return 0
     return size_of_many(len(leased), payload_bytes(leased))
 
 
@@ -355,7 +358,7 @@ class Call:
             self.fail(failure)
             return
         if self._undo is not None and result:
-            self.connection.confirm_delivery([one.receipt for one in result])
+            self.connection.confirm_delivery(result)
         self._answer(made)
 
     def _was_made(self, result: Any, size: int, making: "Future[Any]") -> None:
@@ -367,7 +370,7 @@ class Call:
             self.fail(error)
             return
         if self._undo is not None and not self.connection.is_closed:
-            self.connection.confirm_delivery([one.receipt for one in result])
+            self.connection.confirm_delivery(result)
         self._answer(making.result())
 
     def _take_back(self, result: Any) -> None:
@@ -497,8 +500,10 @@ def _error_of(future: "Future[Any]") -> BaseException | None:
 
 def require_json(call: Call) -> None:
     """Raise NotJson unless the content type of a request is JSON."""
+    if call.headers.get(b"content-type") == b"application/json":
+        return
     content_type = call.content_type or ""
-    if content_type != JSON and media_type(content_type) != JSON:
+    if media_type(content_type) != JSON:
         raise NotJson(f"the content type is {content_type!r}; send -H 'Content-Type: {JSON}'")
 
 

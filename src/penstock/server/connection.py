@@ -10,6 +10,7 @@ import logging
 from typing import Any, cast
 
 from penstock.errors import Overloaded, PenstockError, Unavailable
+from penstock.model import LeasedMessage
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
 from penstock.server.listening import delivery_of, peer_address
@@ -87,7 +88,7 @@ class Connection:
         self._is_answering = False  # `_answer_waiting` runs
         self._is_half_closed = False  # the client has closed its sending side
         self._lease: asyncio.Future[Any] | None = None  # of the request being answered
-        self._unconfirmed: list[str] = []  # receipts sent after the client's last bytes
+        self._unconfirmed: list[LeasedMessage] = []  # sent after the client's last bytes
         self._unconfirmed_at = 0.0  # when the last of them was sent
         self._is_confirming = False  # `_check_delivery` decides when to close
         self._upgrade_rest: bytes | None = None  # follows a handshake that waits for its turn
@@ -188,13 +189,13 @@ class Connection:
         else:
             self.transport.close()
 
-    def confirm_delivery(self, receipts: list[str]) -> None:
-        """Release these leases if the client turns out to be gone when it is sent the reply.
+    def confirm_delivery(self, leased: list[LeasedMessage]) -> None:
+        """Release these messages if the client turns out to be gone when it is sent the reply.
 
         A client that closed its connection is at first like one that closed only its sending side.
         The reply shows the difference: the system of a client that is gone resets the connection.
         """
-        self._unconfirmed += receipts
+        self._unconfirmed += leased
         self._unconfirmed_at = self.loop.time()
 
     def _check_delivery(self) -> None:
@@ -207,8 +208,8 @@ class Connection:
         self.transport.abort()
 
     def _release_unconfirmed(self) -> None:
-        receipts, self._unconfirmed = self._unconfirmed, []
-        self.service.broker.release(receipts)
+        leased, self._unconfirmed = self._unconfirmed, []
+        self.service.broker.give_back(leased)
 
     def wait_for(self, lease: "asyncio.Future[Any]") -> None:
         """Cancel the lease if the connection is lost; end its wait if it is half closed."""

@@ -114,7 +114,7 @@ NOTES: dict[str, Note] = {
     "until": Note("Only those that failed last before this time.", _AT),
     "limit": Note("The most that are taken.", 100),
     "dry_run": Note("Only count them.", False),
-    "max_rate": Note("How many a second, in the background; 0: all at once.", 0),
+    "max_rate": Note("How many a second, in the background; left out: all at once.", 10.0),
     "redrives": Note("The redrives, in the order of their ids.", None),
     "RedriveAnswer.id": Note("The redrive, to cancel it.", "8d969eef6ecad3c2"),
     "RedriveAnswer.max_rate": Note("Dead letters a second.", 10.0),
@@ -122,7 +122,7 @@ NOTES: dict[str, Note] = {
         "retrying: after an error that may pass; failed: it is not retried.", "retrying"
     ),
     "RedriveAnswer.reason": Note("The last error; absent while it runs.", "the disk is full"),
-    "RedriveCancelled.cancelled": Note("False: there is no such redrive, or no more.", True),
+    "RedriveCancelled.cancelled": Note("Always true.", True),
     "redriven": Note("How many.", 3),
     "discarded": Note("How many.", 3),
     # webhooks

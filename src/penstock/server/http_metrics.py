@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Prometheus metrics of the transports: requests and their duration, by route and status.
 
 Requests are counted in plain lists, which become series on request. This costs two additions for

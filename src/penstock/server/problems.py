@@ -101,6 +101,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.NoSuchGroup: Kind(404, "no_such_group"),
     errors.NoSuchMessage: Kind(404, "no_such_message"),
     errors.NoSuchSegment: Kind(404, "no_such_segment"),
+    errors.NoSuchRedrive: Kind(404, "no_such_redrive"),
     errors.NoSuchWebhook: Kind(404, "no_such_webhook"),
     errors.EntryGone: Kind(404, "no_such_message"),
     errors.AlreadyExists: Kind(409, "already_exists"),

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """Replies as bytes. The common part of all JSON replies of a second is made once."""
 
 from collections.abc import Sequence

@@ -1,13 +1,15 @@
 # The types of the compiled module. Without a compiler, the plain one does the same, slower.
 from penstock.server.call cimport Call
+from penstock.server.service cimport Service
 
 cdef class RequestReader:
-    cdef object _connection, _service, _settings, _parser, _piece
+    cdef object _connection, _settings, _parser, _piece
+    cdef Service _service
     cdef bytes _raw_head
     cdef dict _headers
     cdef list _repeated
     cdef Py_ssize_t _header_bytes
-    cdef bint _at_body
+    cdef bint _at_body, _at_start
     cdef public int phase
     cdef public Py_ssize_t messages, head_bytes, body_bytes, buffered
     cdef public bytes url

@@ -60,6 +60,7 @@ class RequestReader:
 
     __slots__ = (
         "_at_body",
+        "_at_start",
         "_connection",
         "_header_bytes",
         "_headers",
@@ -93,6 +94,7 @@ class RequestReader:
         self._piece: bytes | memoryview = b""  # being parsed
         self._raw_head = b""  # earlier pieces of an incomplete head
         self._at_body = False  # the body follows, after an ignored upgrade
+        self._at_start = False  # the piece starts with the request line that is read next
         self.phase = IDLE
         self.messages = 0  # number of requests whose first byte arrived
         self.url = b""  # of the latest request
@@ -114,6 +116,7 @@ class RequestReader:
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """Parse data. Return the bytes after a WebSocket's handshake; None if there was none."""
         self._piece = data
+        self._at_start = self.phase == IDLE
         try:
             while True:
                 try:
@@ -195,8 +198,12 @@ class RequestReader:
 
     def _has_single_spaces(self, method: bytes) -> bool:
         """Return whether the request line has exactly two spaces; the parser accepts more."""
-        head = self._raw_head + bytes(self._piece)
-        return b"  " not in head or b"%s %s HTTP/" % (method, self.url) in head
+        line = b"%s %s HTTP/" % (method, self.url)
+        piece = self._piece
+        if self._at_start and piece[: len(line)] == line:
+            return True
+        head = self._raw_head + bytes(piece)
+        return b"  " not in head or line in head
 
     # -- called by the parser ----------------------------------------------------------------------
 
@@ -248,6 +255,7 @@ class RequestReader:
         if self.refusal is None and not self._has_single_spaces(method):
             self.refusal = Refused("the request line has more than one space between its parts")
         self._raw_head = b""
+        self._at_start = False
         if self.refusal is not None:
             return
         method = _METHODS.get(method) or method.decode("ascii")
@@ -281,7 +289,9 @@ class RequestReader:
         max_body_bytes = self._settings.max_body_bytes
         if call.size > max_body_bytes:
             self.refusal = _too_large(max_body_bytes)
-        elif not held.has_room_for_body(call.size):
+        elif (
+            call.size > SMALL_BYTES or held.bytes > held.max_bytes
+        ) and not held.has_room_for_body(call.size):
             self.refusal = _no_room()
 
     def on_message_complete(self) -> None:

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """One table of all routes: a method and a path lead to a handler."""
 
 from collections.abc import Callable, Iterable

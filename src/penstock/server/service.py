@@ -1,7 +1,7 @@
+# cython: annotation_typing=False
 """State that all connections of a server share: the broker, keys, limits and corked replies."""
 
 import asyncio
-import itertools
 import logging
 import re
 import secrets
@@ -96,7 +96,7 @@ class Service:
         self.ticks = Ticks(self._tick)
         self._second = 0
         self._run_id = secrets.token_hex(4).encode()  # makes request ids unique across restarts
-        self._numbers = itertools.count(1)
+        self._request_number = 0
         self._callers: dict[tuple[bytes | None, bytes | None, str], Caller] = {}
         self._callers_of = 0  # the load time of the keys that `_callers` is based on
         self._corked: list[Corked] = []
@@ -142,7 +142,8 @@ class Service:
         """Return the caller's id if it is valid, else a new one."""
         if given is not None and _REQUEST_ID.fullmatch(given):
             return given
-        return b"%s-%x" % (self._run_id, next(self._numbers))
+        self._request_number += 1
+        return b"%s-%x" % (self._run_id, self._request_number)
 
     # -- callers -----------------------------------------------------------------------------------
 

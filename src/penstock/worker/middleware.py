@@ -1,13 +1,18 @@
 """Extension points of a worker: hooks around the handler, and a serializer for its argument."""
 
 import logging
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterable, Iterator
 from inspect import isawaitable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol
 
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage
-from penstock.queue.handlers import check_done, done, is_coroutine_function
+from penstock.queue.handlers import (
+    check_done,
+    check_extension,
+    done,
+    is_coroutine_function,
+)
 from penstock.queue.serializing import Serializer, check_serializer
 from penstock.worker.calling import Handler
 
@@ -16,9 +21,9 @@ log = logging.getLogger("penstock.worker")
 _RAISED_BY_HOOKS = (Exception, SystemExit, KeyboardInterrupt)
 
 _HOOKS = ("before", "after", "failed")
+_Begun = list[tuple["Middleware", list[LeasedMessage]]]  # those whose `before` was called
 
 
-@runtime_checkable
 class Middleware(Protocol):
     """Hooks around the handling of each message. Derive from it to override only some of them.
 
@@ -35,26 +40,28 @@ class Middleware(Protocol):
         return None
 
     def failed(self, message: LeasedMessage, error: Exception) -> object:
-        """Called when the handler, or `before`, raised. What it raises is logged."""
+        """Called if the handler, this `before` or a later one raised. What it raises is logged.
+
+        Not called if an earlier `before` raised: this one did not run then.
+        """
         return None
 
 
 def wrapped(
-    handler: Handler, middleware: Sequence[Middleware], serializer: Serializer[Any] | None
+    handler: Handler, middleware: Iterable[Middleware], serializer: Serializer[Any] | None
 ) -> Handler:
     """Return a handler with its middleware, which gets decoded payloads if there is a serializer.
 
     Raise InvalidInput if an argument is something else.
     """
     is_async = is_coroutine_function(handler)
+    if not isinstance(middleware, Iterable):
+        raise InvalidInput(f"middleware is {middleware!r}; it must be a list of objects with hooks")
+    middleware = tuple(middleware)
     for one in middleware:
-        if not isinstance(one, Middleware):
-            raise InvalidInput(f"middleware {one!r} must have methods before, after and failed")
-        if not is_async and any(is_coroutine_function(getattr(one, name)) for name in _HOOKS):
-            raise InvalidInput(
-                f"middleware {one!r} has a coroutine function, and the handler is a plain function"
-            )
-    check_serializer(serializer)
+        check_extension("middleware", one, _HOOKS, may_be_async=is_async)
+    if serializer is not None:
+        check_serializer(serializer)
     if not middleware and serializer is None:
         return handler
     wrapper = _WrappedHandler(handler, middleware, serializer)
@@ -67,12 +74,11 @@ class _WrappedHandler:
     def __init__(
         self,
         handler: Handler,
-        middleware: Sequence[Middleware],
+        middleware: tuple[Middleware, ...],
         serializer: Serializer[Any] | None,
     ) -> None:
         self._handler = handler
-        self._middleware = tuple(middleware)
-        self._reverse = self._middleware[::-1]
+        self._middleware = middleware
         self._serializer = serializer
 
     def _call(self, argument: Any) -> object:
@@ -84,59 +90,60 @@ class _WrappedHandler:
         return self._handler(decode(argument.payload))
 
     def in_thread(self, argument: Any) -> object:
-        messages = _messages(argument)
+        begun: _Begun = []
         try:
-            for one in self._middleware:
-                for message in messages:
-                    check_done(one.before(message))
+            for one, message in self._each(argument, begun):
+                check_done(one.before(message))
             result = self._call(argument)
             if isawaitable(result):
-                return self._finish(result, messages)  # awaited by the worker
+                return self._finish(result, begun)  # awaited by the worker
             check_done(result)
         except Exception as error:
-            self._notify("failed", messages, error)
+            self._notify("failed", begun, error)
             raise
-        self._notify("after", messages)
+        self._notify("after", begun)
         return None
 
     async def in_task(self, argument: Any) -> None:
-        messages = _messages(argument)
+        begun: _Begun = []
         try:
-            for one in self._middleware:
-                for message in messages:
-                    await done(one.before(message))
+            for one, message in self._each(argument, begun):
+                await done(one.before(message))
             await done(self._call(argument))
         except Exception as error:
-            await self._notify_async("failed", messages, error)
+            await self._notify_async("failed", begun, error)
             raise
-        await self._notify_async("after", messages)
+        await self._notify_async("after", begun)
 
-    async def _finish(self, result: Awaitable[object], messages: Sequence[LeasedMessage]) -> None:
+    async def _finish(self, result: Awaitable[object], begun: "_Begun") -> None:
         try:
             await done(result)
         except Exception as error:
-            self._notify("failed", messages, error)
+            self._notify("failed", begun, error)
             raise
-        self._notify("after", messages)
+        self._notify("after", begun)
 
-    def _notify(self, hook: str, messages: Sequence[LeasedMessage], *error: Exception) -> None:
-        for one in self._reverse:
+    def _each(self, argument: Any, begun: "_Begun") -> Iterator[tuple[Middleware, LeasedMessage]]:
+        """Yield each middleware with each message, and add it to `begun` first."""
+        for one in self._middleware:
+            messages: list[LeasedMessage] = []
+            begun.append((one, messages))
+            for message in argument if isinstance(argument, list) else [argument]:
+                messages.append(message)
+                yield one, message
+
+    def _notify(self, hook: str, begun: "_Begun", *error: Exception) -> None:
+        for one, messages in reversed(begun):
             for message in messages:
                 try:
                     check_done(getattr(one, hook)(message, *error))
                 except _RAISED_BY_HOOKS:
                     log.exception("middleware %r: %s of %s failed", one, hook, message.id)
 
-    async def _notify_async(
-        self, hook: str, messages: Sequence[LeasedMessage], *error: Exception
-    ) -> None:
-        for one in self._reverse:
+    async def _notify_async(self, hook: str, begun: "_Begun", *error: Exception) -> None:
+        for one, messages in reversed(begun):
             for message in messages:
                 try:
                     await done(getattr(one, hook)(message, *error))
                 except _RAISED_BY_HOOKS:
                     log.exception("middleware %r: %s of %s failed", one, hook, message.id)
-
-
-def _messages(argument: Any) -> Sequence[LeasedMessage]:
-    return argument if isinstance(argument, list) else [argument]

@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from penstock.checking import check_number, check_whole
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
+from penstock.names import check_name
+from penstock.queue.events import as_written
 from penstock.queue.settings import MAX_LEASE_S
 
 MAX_HELD = 10_000  # messages that a worker may have leased
@@ -25,6 +27,9 @@ class WorkerOptions:
     holder: str | None = None  # shown by `why` and `history`; None: host and process
 
     def __post_init__(self) -> None:
+        check_name("group", self.group)
+        if self.holder is not None:
+            as_written("holder", self.holder)  # checks its type
         check_whole("concurrency", self.concurrency, 1, 10_000)
         check_whole("batch", self.batch, 1, 10_000)
         check_whole("prefetch", self.prefetch, 0, 10_000)

@@ -4,7 +4,6 @@ from os import PathLike
 
 import penstock.aio
 from penstock.checking import path_of
-from penstock.queue import Queue
 from penstock.queue.facade import AnyAsyncQueue, AnyQueue
 
 WorkerQueue = str | PathLike[str] | AnyQueue | AnyAsyncQueue
@@ -22,8 +21,7 @@ async def open_for_tasks(queue: str | AnyQueue | AnyAsyncQueue) -> tuple[AnyAsyn
     if isinstance(queue, str):
         return await penstock.aio.open(queue), True
     if isinstance(queue, AnyQueue):
-        # A directory has one writer: both handles share it. A client has connections of its own.
-        return queue.for_tasks(), not isinstance(queue, Queue)
+        return queue.for_tasks(), True  # closing it leaves the user's queue open
     return queue, False
 
 

@@ -101,7 +101,7 @@ class DataDirectory:
         self._is_started = True
         queues: list[QueueName] = []
         for namespace in await asyncio.to_thread(self._layout.namespaces):
-            self.shelf.quotas.namespaces[namespace.name] = namespace
+            self.shelf.quotas.set_namespace(namespace)
             queues += await asyncio.to_thread(self._layout.queues, namespace.name)
         await self.shelf.recover(queues)
         self._is_open = True
@@ -152,7 +152,7 @@ class DataDirectory:
     def _wake(self, queue: QueueName) -> None:
         found = self.shelf.get(queue)
         if found is not None:
-            found.wake()
+            found.wakeups.wake()
 
     # -- threads -----------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class DataDirectory:
 
     async def _save_namespace(self, namespace: NamespaceInfo) -> None:
         await self._in_thread(self._layout.save_namespace, namespace)
-        self.shelf.quotas.namespaces[namespace.name] = namespace
+        self.shelf.quotas.set_namespace(namespace)
         self._on_namespace(namespace.name, namespace)
 
     def delete_namespace(self, name: str, *, force: bool) -> Future[list[QueueName]]:

@@ -5,15 +5,15 @@ a thread.
 """
 
 import asyncio
-import logging
 from asyncio import Future
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from penstock.broker.embedded.queue_files import QueueFiles
+from penstock.broker.embedded.queue_threads import QueueThreads
 from penstock.broker.embedded.settling import Repeats, settle_each
+from penstock.broker.embedded.wakeups import QUIET_S, Wakeups
 from penstock.broker.limits import LARGE_BYTES, is_heavy
 from penstock.broker.store import (
     Outcome,
@@ -23,20 +23,22 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
-from penstock.errors import PenstockError, Unavailable
+from penstock.codec import Draft
+from penstock.errors import Unavailable
 from penstock.ledger.ledger import PendingSync
 from penstock.model import (
     MAIN_GROUP_NAME,
-    NS,
     LeasedMessage,
     NewMessage,
     Published,
     Stats,
+    TypedPayload,
 )
 from penstock.names import QueueName
 from penstock.operations import Browse, Operation, Runs, Sync
 from penstock.queue.behaviours import Behaviours, as_new
 from penstock.queue.core import QueueCore
+from penstock.queue.drafting import typed_draft
 from penstock.queue.operation_handlers import browse_quickly, run
 
 if TYPE_CHECKING:
@@ -44,12 +46,8 @@ if TYPE_CHECKING:
     from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
     from penstock.broker.embedded.timer import Timer
 
-log = logging.getLogger("penstock.broker")
-
 _T = TypeVar("_T")
-MOST_DUE_IN_LOOP = 1000  # more leases that ended, or delayed messages, are for a thread
-_TROUBLE_S = 1.0  # between two attempts to tick a queue that takes no writes
-_QUIET_S = 1.0  # how long a look at what is due next is good for
+_new_tuple = tuple.__new__  # a named tuple without a call of Python code
 _STAYS_LARGE_S = 10.0  # after a large lease or page, the next ones run in a thread for this long
 _SYNC_LEASES_S = 0.01  # leases that were handed over are on disk by then, and one sync
 
@@ -71,9 +69,12 @@ class OpenQueue:
         self.core = core
         self._behaviours = Behaviours(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
+        self.threads = QueueThreads(background, on_free=lambda: self.wakeups.wake())
+        self.wakeups = Wakeups(
+            name, core, timer, self.threads, on_ready, sync_soon=lambda: commits.soon(self)
+        )
         self._commits = commits
         self._timer = timer
-        self._on_ready = on_ready
         self._loop = asyncio.get_running_loop()
         self._waits_for_disk = core.settings.storage.sync == "always"
         publishing = self._behaviours.publishing
@@ -86,20 +87,10 @@ class OpenQueue:
         self._syncing_upto = 0  # the last round of syncs covers the messages below it
         self._repeats = repeats
         self._background = background
-        self._watchers = 0
         self._large_until_s = 0.0  # until then, leases run in a thread
         self._largest_bytes = 0  # the largest payload leased in that time
         self._slow_until_s = 0.0  # until then, searches run in a thread
         self._blocked: set[asyncio.Event] = set()  # of publishers waiting for room
-        self.is_closing = False
-        self.turn = asyncio.Lock()
-        self.is_occupied = False  # a thread holds the queue's lock for long
-        self._busy = 0  # calls in threads
-        self._quiet_until_ns = 0  # nothing is due before that, in monotonic time
-        self._is_ticking = False  # a thread is about to tick, or does so
-        self._has_tick_failed = False  # in a thread: the loop tries it then
-        self._at_rest = asyncio.Event()
-        self._at_rest.set()
         self.used_at = self._loop.time()
 
     @property
@@ -124,8 +115,8 @@ class OpenQueue:
         """Return whether the queue must stay open: leases and delays need its timer."""
         state = self.core.state
         return bool(
-            self._watchers
-            or self._busy
+            self.wakeups.watchers
+            or self.threads.is_busy
             or any(group.leases or group.waiting.scheduled for group in state.groups.values())
         )
 
@@ -137,119 +128,15 @@ class OpenQueue:
 
     async def finished(self) -> None:
         """Wait until all running calls are answered. New calls are not allowed."""
-        self.is_closing = True
+        self.threads.is_closing = True
         for changed in self._blocked:
             changed.set()  # stop waiting for room
-        while self._busy:
-            await self._at_rest.wait()
+        await self.threads.finished()
         if not self.core.ledger.is_stopped:
             await self._commits.when_durable(self, None)
 
-    def last_stats(self) -> "ClosedStats":
-        """Return the counts to show while the queue is closed."""
-        return ClosedStats(self._behaviours.inspecting.stats(), self.core.clock.monotonic_ns())
-
-    # -- waiting for messages ----------------------------------------------------------------------
-
-    def watch(self) -> None:
-        self._watchers += 1
-        if self._watchers == 1:
-            self.core.listeners.append(self._arrived)
-        self.plan()
-
-    def unwatch(self) -> None:
-        self._watchers -= 1
-        if not self._watchers:
-            self.core.listeners.remove(self._arrived)
-
-    def _arrived(self) -> None:
-        """Report ready messages. Called from the loop, or from a thread that publishes."""
-        try:
-            asyncio.get_running_loop()
-        except RuntimeError:
-            self._loop.call_soon_threadsafe(self._on_ready, self.name)
-        else:
-            self._on_ready(self.name)
-
-    def plan(self) -> None:
-        """Set the timer to the time when the next message is due or the next lease ends."""
-        if self.is_occupied:
-            return  # the call that holds the lock plans when it ends
-        self._quiet_until_ns = 0
-        with self.core.lock, self.core.change:
-            wake_ns = self.core.next_wake_ns()
-        if wake_ns is not None:
-            # A stopped ledger records nothing, so that what is due stays due.
-            least_s = _TROUBLE_S if self.core.ledger.is_stopped else 0.0
-            self._timer.plan(self.name, max(wake_ns / 1e9, least_s))
-
-    def wake(self) -> None:
-        """Promote due messages and expire leases, when the timer fires."""
-        if self.is_occupied or self._tick_in_thread():
-            return  # the call that holds the lock wakes the queue when it ends
-        try:
-            with self.core.lock, self.core.change:
-                before = self.core.ledger.events.next_seq
-                self.core.tick()
-                happened = self.core.ledger.events.next_seq != before
-                self._has_tick_failed = False
-        except (PenstockError, OSError) as error:  # the other queues are woken all the same
-            log.warning("what is due in %s waits %g s: %s", self.name, _TROUBLE_S, error)
-            self._timer.plan(self.name, _TROUBLE_S)
-            return
-        if happened:
-            self._commits.soon(self)
-        if self._watchers:
-            self._on_ready(self.name)
-        self.plan()
-
-    def is_free(self) -> bool:
-        """Return whether a call may run in the loop now.
-
-        If not, wait for `turn`, and ask again. A call begins with a tick; if many messages are due
-        before the timer has fired, this starts the tick in a thread.
-        """
-        if self.is_occupied or self._is_ticking:
-            return False
-        for group in self.core.state.groups.values():
-            if (
-                len(group.leases) > MOST_DUE_IN_LOOP or group.waiting.scheduled > MOST_DUE_IN_LOOP
-            ):  # else no more can be due, whatever the time is
-                is_quiet = self.core.clock.monotonic_ns() < self._quiet_until_ns
-                return is_quiet or not self._tick_in_thread()
-        return True
-
-    def _tick_in_thread(self) -> bool:
-        """Tick in a thread if many messages are due. Return False if the loop may tick."""
-        if self._is_ticking:
-            return True
-        if self.is_closing or self._has_tick_failed or self.core.ledger.is_stopped:
-            return False
-        with self.core.lock, self.core.change:
-            if not self.core.has_more_due(MOST_DUE_IN_LOOP):
-                now_ns, wake_ns = self.core.clock.monotonic_ns(), self.core.next_wake_ns()
-                quiet_s = min(_QUIET_S, self.core.settings.lease_s)  # new leases end later
-                quiet_ns = round(quiet_s * NS)
-                left_ns = quiet_ns if wake_ns is None else min(quiet_ns, wake_ns)
-                self._quiet_until_ns = now_ns + left_ns
-                return False
-        self._is_ticking = True
-        work = self.in_thread(self._tick, alone=True, after=self._ticked)
-        work.add_done_callback(_ignore_error)
-        return True
-
-    def _ticked(self) -> None:
-        """Called in the loop after a tick in a thread. The queue is woken again after that."""
-        self._is_ticking = False
-        self._commits.soon(self)
-
-    def _tick(self) -> None:
-        """Do the work of `wake` in a thread."""
-        self._has_tick_failed = True  # until it has succeeded
-        with self.core.lock, self.core.change:
-            self.core.tick()
-            self.core.next_wake_ns()  # drops the ended leases
-        self._has_tick_failed = False
+    def stats(self) -> Stats:
+        return self._behaviours.inspecting.stats()
 
     # -- messages ----------------------------------------------------------------------------------
 
@@ -267,16 +154,20 @@ class OpenQueue:
             return self.in_thread(lambda: self._publish(messages), writes=True, alone=True)
         published = self._publish(messages)
         if any(map(_is_delayed, messages)):
-            self.plan()
+            self.wakeups.plan()
         return self._durable(published)
 
     def publish_for(
         self, pending: Pending, messages: Sequence[Publishable]
     ) -> list[Published] | Future[list[Published]] | None:
         if len(messages) == 1:
-            item = self._behaviours.plain_item(messages[0], self._direct_bytes)
+            message = messages[0]
+            if type(message) is TypedPayload and len(message[0]) <= self._direct_bytes:
+                item: bytes | Draft | None = typed_draft(message)  # `plain_item`, the usual case
+            else:
+                item = self._behaviours.plain_item(message, self._direct_bytes)
             if item is not None:
-                published = [Published(self._publish_plain(item))]
+                published = [_new_tuple(Published, (self._publish_plain(item), False))]
                 if not self._waits_for_disk:
                     return published
                 self._commits.tell_when_durable(self, pending, published)
@@ -285,7 +176,7 @@ class OpenQueue:
             return self.publish(messages)
         published = self._publish(messages)
         if any(map(_is_delayed, messages)):
-            self.plan()
+            self.wakeups.plan()
         return self._durable_for(pending, published)
 
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
@@ -322,19 +213,19 @@ class OpenQueue:
                         await changed.wait()
                 except TimeoutError:
                     pass
-                if self.is_closing:
+                if self.threads.is_closing:
                     raise Unavailable(f"queue {self.name} is closing: retry in a moment")
         finally:
             self._blocked.discard(changed)
             self.core.listeners.remove(wake)
-        self.plan()
+        self.wakeups.plan()
         return await self._durable(published)
 
     async def _try_publish(self, new: list[NewMessage]) -> list[Published]:
         try_publish = self._behaviours.publishing.try_publish
         if is_heavy(new):
-            return await self._occupy(lambda: try_publish(new))
-        async with self.turn:
+            return await self.threads.run(lambda: try_publish(new))
+        async with self.threads.turn:
             return try_publish(new)
 
     def lease(
@@ -390,7 +281,7 @@ class OpenQueue:
     def _nothing_leased(self) -> None:
         """Sync the events of a lease without messages: expired messages or leases."""
         self._commits.soon(self)
-        self._plan_next_of_keys()
+        self.wakeups.plan_next_of_keys()
 
     def _leased(
         self, leased: list[LeasedMessage], lease_s: float | None
@@ -419,16 +310,16 @@ class OpenQueue:
 
     def _sync_leases(self) -> None:
         self._is_sync_planned = False
-        if not self.is_closing and self.core.ledger.events.needs_sync:
+        if not self.threads.is_closing and self.core.ledger.events.needs_sync:
             self._commits.soon(self)
 
     def _note_leased(self, leased: list[LeasedMessage], lease_s: float | None) -> int:
         """Plan the end of the new leases; earlier times are planned already. Return the size of
         the payloads in bytes."""
         self._timer.plan(self.name, self.core.settings.lease_s if lease_s is None else lease_s)
-        if lease_s is not None and lease_s < _QUIET_S:
-            self._quiet_until_ns = 0
-        self._plan_next_of_keys()
+        if lease_s is not None and lease_s < QUIET_S:
+            self.wakeups.look_again()
+        self.wakeups.plan_next_of_keys()
         size = len(leased[0][0][2]) if len(leased) == 1 else payload_bytes(leased)
         if size > LARGE_BYTES:
             self._large_until_s = self._loop.time() + _STAYS_LARGE_S
@@ -465,7 +356,7 @@ class OpenQueue:
             if working.exception() is None and working.result():
                 self._give_back(working.result())
 
-        working = self._occupy(lambda: lease(most), reserve)
+        working = self.threads.run(lambda: lease(most), before=reserve)
         try:
             leased = await asyncio.shield(working)
         except asyncio.CancelledError:
@@ -522,7 +413,7 @@ class OpenQueue:
         outcomes = settle_each(self._behaviours, self._repeats, settlements)
         for one in settlements:
             if one.verdict != "ack":
-                self.plan()  # a nacked message may be due later
+                self.wakeups.plan()  # a nacked message may be due later
                 break
         return outcomes
 
@@ -558,22 +449,15 @@ class OpenQueue:
         answer.set_result(result)
         return answer
 
-    def _plan_next_of_keys(self) -> None:
-        """Plan again if messages have keys: the next message of a key may be a delayed one."""
-        for group in self.core.state.groups.values():
-            if group.has_keys:
-                self.plan()
-                return
-
     def _durable(self, result: _T) -> Future[_T]:
-        self._plan_next_of_keys()
+        self.wakeups.plan_next_of_keys()
         if not self._waits_for_disk:
             return self._done(result)
         return self._commits.when_durable(self, result)
 
     def _durable_for(self, pending: Pending, result: _T) -> _T | None:
         """Return the result if it need not be synced; else None, and `pending` gets it later."""
-        self._plan_next_of_keys()
+        self.wakeups.plan_next_of_keys()
         if not self._waits_for_disk:
             return result
         self._commits.tell_when_durable(self, pending, result)
@@ -593,83 +477,23 @@ class OpenQueue:
         waiting for the lock would block the loop. `after` is called in the loop when the thread
         has ended, even if the caller is cancelled.
         """
-        return self._background.run(self._worked(work, writes, alone, after))
+        if not writes:
+            return self.threads.run(work, alone=alone, after=after)
+        return self._background.run(self._written(work, alone, after))
 
-    async def _worked(
-        self, work: Callable[[], _T], writes: bool, alone: bool, after: Callable[[], None] | None
+    async def _written(
+        self, work: Callable[[], _T], alone: bool, after: Callable[[], None] | None
     ) -> _T:
-        with self._kept_open():
-            try:
-                result = await (self._occupied(work) if alone else asyncio.to_thread(work))
-            finally:
-                if after is not None:
-                    after()
-            if writes:
-                self.plan()
-            return await self._durable(result) if writes else result
-
-    @contextmanager
-    def _kept_open(self) -> Iterator[None]:
-        """Keep the queue open: closing it waits until this context ends."""
-        self._busy += 1
-        self._at_rest.clear()
-        try:
-            yield
-        finally:
-            self._busy -= 1
-            if not self._busy:
-                self._at_rest.set()
-
-    def _freed(self) -> None:
-        """Run the timer's work that was skipped while the queue was occupied."""
-        if not self.is_closing:
-            self.wake()
-
-    def _occupy(
-        self, work: Callable[[], _T], before: Callable[[], None] | None = None
-    ) -> "asyncio.Task[_T]":
-        return self._background.run(self._occupied(work, before))
-
-    async def _occupied(
-        self, work: Callable[[], _T], before: Callable[[], None] | None = None
-    ) -> _T:
-        """Run work in a thread, in its turn. `before` is called in the loop, in the same turn."""
-        with self._kept_open():
-            async with self.turn:
-                if before is not None:
-                    before()
-                self.is_occupied = True
-                try:
-                    return await asyncio.to_thread(work)
-                finally:
-                    self.is_occupied = False
-                    self._loop.call_soon(self._freed)
-
-
-def _ignore_error(done: "Future[None]") -> None:
-    """Retrieve the error of a tick in a thread. The next tick, in the loop, raises it."""
-    if not done.cancelled():
-        done.exception()
+        with self.threads.kept_open():
+            result = await self.threads.worked(work, alone=alone, after=after)
+            self.wakeups.plan()
+            return await self._durable(result)
 
 
 def _is_delayed(message: Publishable) -> bool:
     return isinstance(message, NewMessage) and (
         message.delay is not None or message.deliver_at is not None
     )
-
-
-class ClosedStats(NamedTuple):
-    """The counts of a queue when it was closed."""
-
-    stats: Stats
-    mono_ns: int
-
-    def at(self, mono_ns: int) -> Stats:
-        """Return the counts at a later time: only the age of the oldest message changes."""
-        age_s = self.stats.oldest_ready_age_s
-        if self.stats.ready:
-            age_s += (mono_ns - self.mono_ns) / NS
-        return self.stats._replace(oldest_ready_age_s=age_s)
 
 
 class _NotHere:

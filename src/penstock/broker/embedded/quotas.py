@@ -30,7 +30,16 @@ class Quotas:
         self.namespaces: dict[str, NamespaceInfo] = {}
         self._sizes: dict[str, dict[QueueName, int]] = {}
         self._totals: dict[str, int] = {}
+        self.limited: set[str] = set()  # namespaces whose bytes are limited, or counted
         self._recount_at_ns: dict[str, int] = {}
+
+    def set_namespace(self, namespace: NamespaceInfo) -> None:
+        """Add a namespace, or change its quotas."""
+        self.namespaces[namespace.name] = namespace
+        if namespace.max_bytes or namespace.name in self._totals:
+            self.limited.add(namespace.name)
+        else:
+            self.limited.discard(namespace.name)
 
     # -- checks ------------------------------------------------------------------------------------
 
@@ -44,11 +53,6 @@ class Quotas:
                 f"namespace {name!r} has {namespace.max_queues} queues, its quota (max_queues)"
             )
         self.check_bytes(name)
-
-    def apply_to(self, name: str) -> bool:
-        """Return whether the bytes of a namespace are limited, or counted."""
-        namespace = self.namespaces.get(name)
-        return name in self._totals or (namespace is not None and namespace.max_bytes > 0)
 
     def check_bytes(self, name: str) -> None:
         """Raise QuotaExceeded if the queues of a namespace hold as many bytes as they may."""
@@ -82,6 +86,7 @@ class Quotas:
         if recount or name not in self._totals:
             self._sizes[name] = sizes = self._sizes_of(name)
             self._totals[name] = sum(sizes.values())
+            self.limited.add(name)
         return self._totals[name]
 
     def set_size(self, queue: QueueName, size: int) -> None:
@@ -98,6 +103,7 @@ class Quotas:
         """Forget a namespace that was deleted."""
         for table in (self.namespaces, self._sizes, self._totals, self._recount_at_ns):
             table.pop(name, None)
+        self.limited.discard(name)
 
     def note(self, queue: "OpenQueue", answer: "Future[Any]") -> None:
         """Update the size of a queue now, and again when the call in it is answered."""
@@ -109,5 +115,5 @@ class Quotas:
 
     def _note_later(self, queue: "OpenQueue") -> None:
         sizes = self._sizes.get(queue.name.namespace, {})
-        if queue.name in sizes and not queue.is_closing:
+        if queue.name in sizes and not queue.threads.is_closing:
             self.set_size(queue.name, queue.bytes())

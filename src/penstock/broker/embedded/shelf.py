@@ -9,11 +9,11 @@ import asyncio
 import logging
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import CommitLoop
-from penstock.broker.embedded.open_queue import ClosedStats, OpenQueue
+from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.settling import Repeats
 from penstock.broker.embedded.timer import Timer
@@ -28,7 +28,7 @@ from penstock.errors import (
     PenstockError,
 )
 from penstock.ledger.files import Files
-from penstock.model import Stats
+from penstock.model import NS, Stats
 from penstock.names import QueueName
 from penstock.operations import Compact
 from penstock.queue.core import QueueCore
@@ -59,6 +59,20 @@ class QueueHome(Protocol):
         """Note that a queue was closed."""
 
     def delete_queue(self, queue: QueueName) -> None: ...
+
+
+class _ClosedStats(NamedTuple):
+    """The counts of a queue when it was closed."""
+
+    stats: Stats
+    mono_ns: int
+
+    def at(self, mono_ns: int) -> Stats:
+        """Return the counts at a later time: only the age of the oldest message changes."""
+        age_s = self.stats.oldest_ready_age_s
+        if self.stats.ready:
+            age_s += (mono_ns - self.mono_ns) / NS
+        return self.stats._replace(oldest_ready_age_s=age_s)
 
 
 class Shelf:
@@ -94,7 +108,7 @@ class Shelf:
         self._turns: dict[QueueName, asyncio.Lock] = {}
         self._tidying: asyncio.TimerHandle | None = None
         self._compactions: Timer[QueueName] = Timer(self._compact_later)
-        self._closed: dict[QueueName, ClosedStats] = {}
+        self._closed: dict[QueueName, _ClosedStats] = {}
         self._repeats = Repeats()
         self._recovered = 0
         self._by_identity: dict[int, QueueName] = {}
@@ -230,7 +244,7 @@ class Shelf:
         self._watchers[queue] = self._watchers.get(queue, 0) + 1
         found = self._open.get(queue)
         if found is not None:
-            found.watch()
+            found.wakeups.watch()
 
     def unwatch(self, queue: QueueName) -> None:
         left = self._watchers[queue] - 1
@@ -240,7 +254,7 @@ class Shelf:
             del self._watchers[queue]
         found = self._open.get(queue)
         if found is not None:
-            found.unwatch()
+            found.wakeups.unwatch()
 
     # -- creating, changing, deleting --------------------------------------------------------------
 
@@ -331,7 +345,7 @@ class Shelf:
             self._background,
         )
         for _ in range(self._watchers.get(queue, 0)):
-            found.watch()
+            found.wakeups.watch()
         self._open[queue] = found
         self._closed.pop(queue, None)
         self._bytes.setdefault(queue, 0)
@@ -339,7 +353,7 @@ class Shelf:
         if owner is None:
             self._by_identity[core.identity] = queue
             self._on_queue(queue, core.identity)
-        found.plan()
+        found.wakeups.plan()
         self._plan_compaction(found)
         self._written(queue)  # recovery may have written
         return found
@@ -393,7 +407,7 @@ class Shelf:
         try:
             try:
                 await found.finished()
-                self._closed[queue] = found.last_stats()
+                self._closed[queue] = _ClosedStats(found.stats(), found.core.clock.monotonic_ns())
                 self._bytes[queue] = found.bytes()
             finally:  # release the files in any case
                 await asyncio.to_thread(self._close_core, queue, found.core)

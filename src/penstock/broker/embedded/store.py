@@ -126,7 +126,7 @@ class EmbeddedStore:
         """Work in the queue, at once if it is open. `size`: bytes to count of the result."""
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is not None and found.is_free():
+        if found is not None and found.wakeups.is_free():
             answer = work(found)
             if shelf.quotas.is_counting:
                 shelf.quotas.note(found, answer)
@@ -143,9 +143,9 @@ class EmbeddedStore:
         shelf = self._directory.shelf
         while True:
             found = await shelf.opened(queue)
-            async with found.turn:
+            async with found.threads.turn:
                 # Else it was closed while this call waited, or many messages are due.
-                if shelf.get(queue) is found and found.is_free():
+                if shelf.get(queue) is found and found.wakeups.is_free():
                     answer = work(found)
                     break
             await asyncio.sleep(0)  # let the tick have its turn first
@@ -190,7 +190,7 @@ class EmbeddedStore:
     def direct(self, queue: QueueName) -> OpenQueue | None:
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is None or not found.is_free() or shelf.quotas.apply_to(queue.namespace):
+        if found is None or not found.wakeups.is_free() or queue.namespace in shelf.quotas.limited:
             return None
         return found
 
@@ -223,7 +223,7 @@ class EmbeddedStore:
 
     def ready_hint(self, queue: QueueName, group: str) -> int | None:
         found = self._directory.shelf.get(queue)
-        return None if found is None or found.is_occupied else found.ready_hint(group)
+        return None if found is None or found.threads.is_occupied else found.ready_hint(group)
 
     def settle(self, queue: QueueName, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self.do(queue, lambda one: one.settle(settlements))

@@ -53,8 +53,11 @@ class Feed:
                 await self._shelf.forget(queue)
         for row in queues:
             self._shelf.add(row.queue, row.size_bytes)
-        self._shelf.quotas.namespaces.clear()
-        self._shelf.quotas.namespaces.update({one.name: one for one in namespaces})
+        quotas = self._shelf.quotas
+        for name in set(quotas.namespaces) - {one.name for one in namespaces}:
+            quotas.forget(name)
+        for one in namespaces:
+            quotas.set_namespace(one)
         if self.listener is not None:
             self.listener.on_catalogue(namespaces, {row.queue: row.identity for row in queues})
 
@@ -68,7 +71,7 @@ class Feed:
             if change.namespace is None:
                 quotas.forget(change.name)
             else:
-                quotas.namespaces[change.name] = change.namespace
+                quotas.set_namespace(change.namespace)
             if listener is not None:
                 listener.on_namespace(change.name, change.namespace)
         else:

@@ -95,7 +95,7 @@ class Router:
     def free(self, queue: QueueName) -> OpenQueue | None:
         """Return the queue if it is open here and can be used now."""
         found = self._shelf.get(queue)
-        if found is None or found.is_occupied or queue in self._lost:
+        if found is None or queue in self._lost or not found.wakeups.is_free():
             return None
         return found
 
@@ -187,10 +187,13 @@ class Router:
             if method in self._of_shelf:
                 return await self._of_shelf[method](queue, *arguments)
             found = await self._opened(queue)
-            async with found.turn:
-                if self._shelf.get(queue) is found and queue not in self._lost:
+            async with found.threads.turn:
+                # Else it was closed while this call waited, or many messages are due.
+                is_open = self._shelf.get(queue) is found and queue not in self._lost
+                if is_open and found.wakeups.is_free():
                     answer = self._call_here(found, method, arguments)
                     break
+            await asyncio.sleep(0)  # let the tick have its turn first
         return await answer
 
     async def _opened(self, queue: QueueName) -> OpenQueue:

@@ -301,7 +301,7 @@ class PostgresStore:
     def _wake(self, queue: QueueName) -> None:
         found = self._shelf.get(queue)
         if found is not None:
-            found.wake()
+            found.wakeups.wake()
 
     # -- catalogue ---------------------------------------------------------------------------------
 
@@ -380,7 +380,7 @@ class PostgresStore:
 
     def direct(self, queue: QueueName) -> OpenQueue | None:
         found = self._router.free(queue)
-        if found is None or self._shelf.quotas.apply_to(queue.namespace):
+        if found is None or queue.namespace in self._shelf.quotas.limited:
             return None
         return found
 

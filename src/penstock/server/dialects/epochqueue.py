@@ -53,23 +53,26 @@ def publish(call: Call) -> Any:
 
 
 def _publish(call: Call, body: MessageBody) -> Any:
-    message = _new_message(call, body, "$")
+    if body.metadata or body.deliver_at or body.max_retries:
+        message: NewMessage | bytes = _new_message(call, body, "$")
+    else:
+        message = _payload(body.body)
     if call.broker.has_queue(call.queue):
         return _publish_now(call, message)
     return _make_and_publish(call, message)
 
 
-def _publish_now(call: Call, message: NewMessage) -> Answer:
+def _publish_now(call: Call, message: NewMessage | bytes) -> Answer:
     return call.when_done(call.broker.publish(call.caller, call.queue, [message], call), _published)
 
 
-async def _make_and_publish(call: Call, message: NewMessage) -> Answer:
+async def _make_and_publish(call: Call, message: NewMessage | bytes) -> Answer:
     await ensure_queue(call.broker, call.caller, Verb.PUBLISH, call.queue)
     return _publish_now(call, message)
 
 
-def _published(_: Call, published: Sequence[Published]) -> Reply:
-    return Reply(b'{"id":"%s"}' % published[0].id.encode(), 201)
+def _published(_: Call, published: Sequence[Published]) -> bytes:
+    return b'{"id":"%s"}' % published[0].id.encode()
 
 
 def publish_batch(call: Call) -> Any:
@@ -269,7 +272,7 @@ ROUTES = (
     *epochqueue_catalogue.ROUTES,
     Route("GET", f"{QUEUE}/dlq", lease_dead),
     Route("POST", f"{QUEUE}/dlq/replay", replay),
-    Route("POST", f"{QUEUE}/messages", publish),
+    Route("POST", f"{QUEUE}/messages", publish, status=201),
     Route("POST", f"{QUEUE}/messages/batch", publish_batch),
     Route("GET", f"{QUEUE}/messages", lease),
     Route("DELETE", f"{QUEUE}/messages", purge),

@@ -18,6 +18,26 @@ from penstock.server.rest.structs import Dead, Leased, Listed, MessageFields
 PAYLOADS = ("json", "b64")  # the choices of the parameter `payload`
 
 
+def leased_json(one: LeasedMessage) -> bytes | None:
+    """Return a usual leased message as JSON, like `leased`; None if it has any option."""
+    (id_, seq, payload, priority, published_ns, due, expires, key, headers, kind, most), ticket = (
+        one
+    )
+    if kind != JSON or due or expires or headers or most or key is not None:
+        return None
+    if not strict_json.is_strict(payload):
+        return None
+    return (
+        f'{{"id":"{id_}","seq":{seq},"priority":{priority},"published_at":"{rfc3339(published_ns)}"'
+        f',"content_type":"{JSON}","payload":'
+    ).encode() + b'%s,"receipt":"%s","attempt":%d,"deadline":"%s"}' % (
+        payload,
+        one.receipt.encode(),
+        ticket.attempt,
+        rfc3339(ticket.deadline_ns).encode(),
+    )
+
+
 def leased(one: LeasedMessage, *, b64: bool) -> Leased:
     message, ticket = one.message, one.ticket
     out = Leased(

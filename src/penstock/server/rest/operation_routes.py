@@ -212,14 +212,14 @@ def _summary(kind: Any) -> str:
 
 # -- redrive: at once, or paced by the broker ------------------------------------------------------
 
-_RedriveBody = body_of(Redrive, ("max_rate", Annotated[float, Meta(ge=0)], 0.0))
+_RedriveBody = body_of(Redrive, ("max_rate", Annotated[float, Meta(ge=1e-6, le=1e9)] | None, None))
 
 
 async def redrive(call: Call) -> HttpAnswer:
     """Make dead letters ready again, attempts reset: those named, those that match, or all."""
     asked: Any = await call.read(_RedriveBody, _RedriveBody())
     operation = Redrive(**values_of(asked, notes_of(Redrive)))
-    if asked.max_rate and not asked.dry_run:
+    if asked.max_rate is not None and not asked.dry_run:
         paced = call.broker.redrive_paced(call.caller, call.queue, operation, asked.max_rate)
         return Redriven(await paced)
     return Redriven(await call.broker.run(call.caller, operation, call.queue))
@@ -238,8 +238,8 @@ async def list_redrives(call: Call) -> HttpAnswer:
 
 async def cancel_redrive(call: Call) -> HttpAnswer:
     """Cancel a paced redrive. Dead letters that are ready again stay so."""
-    cancel = call.broker.cancel_paced_redrive(call.caller, call.queue, call.path("id"))
-    return RedriveCancelled(await cancel)
+    await call.broker.cancel_paced_redrive(call.caller, call.queue, call.path("id"))
+    return RedriveCancelled(True)
 
 
 # -- groups, and positions as bodies name them -----------------------------------------------------
@@ -295,7 +295,14 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         also=(404,),
     ),
     Endpoint("GET", f"{QUEUE}/redrives", list_redrives, Verb.READ, RedriveList, also=(404,)),
-    Endpoint("DELETE", f"{QUEUE}/redrives/{{id}}", cancel_redrive, Redrive.verb, RedriveCancelled),
+    Endpoint(
+        "DELETE",
+        f"{QUEUE}/redrives/{{id}}",
+        cancel_redrive,
+        Redrive.verb,
+        RedriveCancelled,
+        also=(404,),
+    ),
     Endpoint("GET", _GROUP, get_group, GetStats.verb, GroupAnswer, also=(404,)),
     Endpoint(
         "PUT",

@@ -10,6 +10,7 @@ import msgspec
 from msgspec import UNSET, Meta
 
 from penstock.broker import Verb
+from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage, Published, TypedPayload
 from penstock.server import strict_json
@@ -34,6 +35,7 @@ _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
 _LARGE_BATCH_BYTES = 64 * 1024
+_new_tuple = tuple.__new__  # a named tuple without a call of Python code
 
 
 _JSON_TYPES = frozenset({JSON.encode(), b"application/json; charset=utf-8"})  # the usual ones
@@ -42,6 +44,11 @@ _JSON_TYPES = frozenset({JSON.encode(), b"application/json; charset=utf-8"})  # 
 def publish_messages(call: Call) -> Any:
     """Publish a message, or an array of them: all or none."""
     if call.headers.get(b"content-type") in _JSON_TYPES or media_type(call.content_type) == JSON:
+        if call.size <= SMALL_BYTES and not call.query_string:
+            plain = _plain_message(call.body)
+            if plain is not None:  # the usual call
+                publishing = call.broker.publish(call.caller, call.queue, (plain,), call)
+                return call.when_done(publishing, _answer_one)
         if call.query_string and call.query.given():
             raise InvalidInput(
                 f"{', '.join(call.query.given())} in the query string: the options of a message in "
@@ -111,14 +118,20 @@ def _read_large_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
     return found
 
 
-def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
+def _plain_message(body: bytes) -> TypedPayload | None:
+    """Return a payload, perhaps with its content type; None if there is anything else."""
     try:
         plain = _plain.decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        pass  # it has options, or is not valid
-    else:
-        strict_json.check_decoded(body)  # the payload may be any JSON
-        return TypedPayload(bytes(plain.payload), plain.content_type or JSON)
+        return None  # it has options, is an array, or is not valid
+    strict_json.check_decoded(body)  # the payload may be any JSON
+    return _new_tuple(TypedPayload, (bytes(plain.payload), plain.content_type or JSON))
+
+
+def _read_one(body: bytes) -> NewMessage | TypedPayload | bytes:
+    plain = _plain_message(body)
+    if plain is not None:
+        return plain
     one = strict_json.decode_closed(body, _one)
     if one.payload is not UNSET:
         strict_json.check_decoded(body)  # the payload may be any JSON

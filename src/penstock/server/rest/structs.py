@@ -336,7 +336,7 @@ class RedriveList(Struct):
 
 
 class RedriveCancelled(Struct):
-    """Whether a paced redrive was cancelled."""
+    """A paced redrive was cancelled."""
 
     cancelled: bool
 

@@ -1,0 +1,16 @@
+# The types of the compiled module. Without a compiler, the plain one does the same, slower.
+cdef class Route:
+    cdef public object method, path, handler, parameters
+    cdef public bint needs_key, is_large
+    cdef public int status
+
+cdef class Target:
+    cdef public Route route
+    cdef public dict params, times
+    cdef object _queue
+
+cdef class RouteTable:
+    cdef public tuple routes
+    cdef dict _by_length, _remembered
+
+    cpdef tuple find(self, method, bytes url)
