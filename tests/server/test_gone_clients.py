@@ -133,9 +133,16 @@ def test_messages_of_a_client_that_closes_right_after_its_lease_are_ready_at_onc
         for _ in range(5):
             http.post(queue_path("q", "messages"), json={"payload": "x"})
             wire = Wire(socket_path) if is_unix else server.wire()
-            wire.json_request("POST", queue_path("q", "lease"), {})
-            leave(wire)
-            wire.close()
+            wire.json_request("GET", "/livez", None)
+            wire.answer()
+
+            async def lease_and_go(wire: Wire = wire) -> None:
+                """In the server's loop, which sees the request and the end at once."""
+                wire.json_request("POST", queue_path("q", "lease"), {})
+                leave(wire)
+                wire.close()
+
+            server.call(lease_and_go())
             server.until(lambda: len(server.server.service.connections) == 1)  # `http`
             answer = http.post(queue_path("q", "lease"), json={"wait_s": 30}).json()
             (again,) = answer["messages"]
@@ -169,3 +176,41 @@ def test_a_client_that_closes_after_it_has_read_keeps_its_messages(
         server.until(lambda: len(server.server.service.connections) == 1)
         settled = http.post("/api/v1/settle", json={"ack": [leased["receipt"]]}).json()
         assert [one["status"] for one in settled["results"]] == ["done"]
+
+
+@pytest.mark.parametrize("is_unix", [False, True])
+@pytest.mark.parametrize("pause", [False, True])
+def test_a_client_that_resets_after_it_has_read_keeps_its_messages(
+    tmp_path: Path, is_unix: bool, pause: bool
+) -> None:
+    socket_path = str(tmp_path / "p.sock")
+    with RunningServer(tmp_path / "data", unix=socket_path) as server, server.client() as http:
+        http.post(queue_path("q", "messages"), json={"payload": "x"})
+        wire = Wire(socket_path) if is_unix else server.wire()
+        wire.json_request("POST", queue_path("q", "lease"), {"lease_s": 3600})
+        (leased,) = wire.answer().json["messages"]
+        if pause:
+            server.until(lambda: True)
+        _reset(wire)
+        wire.close()
+        server.until(lambda: len(server.server.service.connections) == 1)
+        assert http.post(queue_path("q", "lease"), json={}).json() == {"messages": []}
+        settled = http.post("/api/v1/settle", json={"ack": [leased["receipt"]]}).json()
+        assert [one["status"] for one in settled["results"]] == ["done"]
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [b"GET /livez", b"POST /v1/queues/q/enqueue HTTP/1.1\r\nHost: t\r\nContent-Length: 9\r\n\r\n{"],
+)
+def test_requests_before_an_unfinished_one_are_answered_to_a_half_closed_client(
+    server: RunningServer, queue: str, rest: bytes
+) -> None:
+    with server.client() as http, server.wire() as wire:
+        wire.json_request("POST", queue_path(queue, "lease"), {"wait_s": 30})
+        wire.json_request("POST", queue_path(queue, "messages"), {"payload": 1})
+        wire.send(rest)
+        wire.socket.shutdown(socket.SHUT_WR)
+        assert [wire.answer().status, wire.answer().status] == [200, 201]
+        assert wire.is_closed_by_server()
+        assert http.get("/livez").status_code == 200

@@ -38,6 +38,48 @@ def test_a_request_line_has_single_spaces(
     assert wire.is_closed_by_server()
 
 
+@pytest.mark.parametrize(
+    "more", [b"X: GET /livez HTTP/\r\n\r\n", b"\r\nGET /livez HTTP/1.1\r\nHost: t\r\n\r\n"]
+)
+@pytest.mark.parametrize("cut", [0, 5, 30])
+def test_a_right_request_line_elsewhere_makes_no_difference(
+    server: RunningServer, wire: Wire, more: bytes, cut: int
+) -> None:
+    data = b"\r\nGET  /livez HTTP/1.1\r\nHost: t\r\n" + more
+    if cut:
+        wire.send(data[:cut])
+        server.until(lambda: True)
+    wire.send(data[cut:])
+    assert wire.answer().status == 400
+    assert wire.is_closed_by_server()
+
+
+@pytest.mark.parametrize(
+    ("url", "after", "kind"),
+    [
+        (queue_path("q", "messages"), "/v1/queues", "application/problem+json"),
+        ("/v1/queues/q/enqueue", "/livez", "application/json"),
+    ],
+)
+def test_an_error_has_the_format_of_its_own_request(
+    wire: Wire, url: str, after: str, kind: str
+) -> None:
+    wire.send(
+        f"POST {url} HTTP/1.1\r\nHost: t\r\nContent-Encoding: gzip\r\nContent-Length: 0\r\n\r\n"
+        f"GET {after} HTTP/1.1\r\nHost: t\r\n\r\n".encode()
+    )
+    answer = wire.answer()
+    assert (answer.status, answer.headers["content-type"]) == (415, kind)
+    assert wire.is_closed_by_server()
+
+
+def test_http_1_0_gets_no_100_continue(wire: Wire) -> None:
+    head = f"POST {queue_path('q', 'messages')} HTTP/1.0\r\nExpect: 100-continue\r\n"
+    wire.send(f"{head}Content-Type: text/plain\r\nContent-Length: 1\r\n\r\n".encode())
+    wire.send(b"x")
+    assert wire.answer().status == 201
+
+
 def _send_in_bytes(server: RunningServer, wire: Wire, data: bytes) -> None:
     for at in range(len(data)):
         try:

@@ -13,7 +13,7 @@ from penstock.errors import Overloaded, PenstockError, Unavailable
 from penstock.model import LeasedMessage
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
-from penstock.server.listening import delivery_of, peer_address
+from penstock.server.listening import delivery_of, has_ended, peer_address
 from penstock.server.problems import RequestTooSlow, in_format_of, problem_of
 from penstock.server.replies import CONTINUE
 from penstock.server.request_reader import BODY, HEAD, IDLE, LINGER, RequestReader
@@ -107,7 +107,8 @@ class Connection:
     def is_idle(self) -> bool:
         """Return whether no request is being read or answered."""
         reader = self._reader
-        return reader.phase == IDLE and not reader.waiting and not self._unread
+        is_between = reader.phase == IDLE or self._is_half_closed  # the rest will not come
+        return is_between and not reader.waiting and not self._unread
 
     @property
     def is_last(self) -> bool:
@@ -134,7 +135,11 @@ class Connection:
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._leave()
-        if exc is not None and self.loop.time() < self._unconfirmed_at + _LINGER_S:
+        if (
+            exc is not None
+            and self._is_half_closed  # else it may have been reset after the reply was read
+            and self.loop.time() < self._unconfirmed_at + _LINGER_S
+        ):
             self._release_unconfirmed()  # reset, or the reply could not be written
         self._reader.waiting.clear()
         self._reader.call = None
@@ -158,7 +163,7 @@ class Connection:
         self.flush()
         if self.is_tls:
             return False  # close; a TLS connection cannot be half closed
-        if not self._unread and (not self._reader.waiting or self._reader.phase != IDLE):
+        if not self._unread and not self._reader.waiting:
             self._is_half_closed = bool(self._unconfirmed)
             if self._is_half_closed:
                 self._close()
@@ -497,6 +502,8 @@ class Connection:
         """Send the corked replies."""
         corked = self._corked
         if corked:
+            if self._unconfirmed and not self._is_half_closed:
+                self._is_half_closed = has_ended(self.transport)
             self._corked = []
             self._corked_bytes = 0
             self._write(corked[0] if len(corked) == 1 else b"".join(corked))

@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 import socket
 import stat
 import struct
@@ -14,6 +15,7 @@ from penstock.server.settings import ServerSettings
 
 _BACKLOG = 2048
 _PEER_CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: `struct ucred` of Linux
+_ENDED = getattr(select, "POLLRDHUP", 0)  # resets are always reported
 _TCP_INFO = struct.Struct("B23xI")  # state and unacknowledged segments: `struct tcp_info` of Linux
 _TCP_CLOSE = 7
 UNIX_PEER = "unix:"  # the start of the address of a client of the Unix socket
@@ -215,6 +217,19 @@ def peer_address(transport: BaseTransport) -> str | None:
         return None  # the client has closed the connection
     _, uid, _ = _PEER_CREDENTIALS.unpack(raw)
     return f"{UNIX_PEER}uid={uid}"
+
+
+def has_ended(transport: WriteTransport) -> bool:
+    """Return whether the client has closed the connection, or its sending side of it."""
+    one = transport.get_extra_info("socket")
+    if one is None:
+        return False
+    poll = select.poll()
+    try:
+        poll.register(one.fileno(), _ENDED)
+    except ValueError:
+        return True  # the transport is closed
+    return bool(poll.poll(0))
 
 
 def delivery_of(transport: WriteTransport) -> bool | None:

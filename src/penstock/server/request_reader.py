@@ -94,7 +94,7 @@ class RequestReader:
         self._piece: bytes | memoryview = b""  # being parsed
         self._raw_head = b""  # earlier pieces of an incomplete head
         self._at_body = False  # the body follows, after an ignored upgrade
-        self._at_start = False  # the piece starts with the request line that is read next
+        self._at_start = False  # the head being read begins where `_raw_head` or the piece does
         self.phase = IDLE
         self.messages = 0  # number of requests whose first byte arrived
         self.url = b""  # of the latest request
@@ -116,7 +116,8 @@ class RequestReader:
     def feed(self, data: bytes | memoryview) -> bytes | None:
         """Parse data. Return the bytes after a WebSocket's handshake; None if there was none."""
         self._piece = data
-        self._at_start = self.phase == IDLE
+        if self.phase != HEAD:
+            self._at_start = self.phase == IDLE
         try:
             while True:
                 try:
@@ -197,18 +198,23 @@ class RequestReader:
                 )
 
     def _has_single_spaces(self, method: bytes) -> bool:
-        """Return whether the request line has exactly two spaces; the parser accepts more."""
+        """Return whether the request line has exactly two spaces; the parser accepts more.
+
+        Of a pipelined request, the position of the line is not known: it is searched for.
+        """
         line = b"%s %s HTTP/" % (method, self.url)
         piece = self._piece
         if self._at_start and piece[: len(line)] == line:
-            return True
+            return True  # the usual case, without a copy
         head = self._raw_head + bytes(piece)
+        if self._at_start:
+            return head.lstrip(b"\r\n").startswith(line)
         return b"  " not in head or line in head
 
     # -- called by the parser ----------------------------------------------------------------------
 
     def on_message_begin(self) -> None:
-        if self._at_body or self.got_last_request:
+        if self._at_body or self.got_last_request or self.refusal is not None:
             return
         self.messages += 1
         self.phase = HEAD
@@ -218,7 +224,7 @@ class RequestReader:
         self._settings = self._service.settings
 
     def on_url(self, url: bytes) -> None:
-        if self._at_body or self.got_last_request:
+        if self._at_body or self.got_last_request or self.refusal is not None:
             return
         self.url = url = self.url + url if self.url else url
         limit = self._settings.max_url_bytes
@@ -275,7 +281,7 @@ class RequestReader:
             self._connection, self._service, method, self.url, headers, self._repeated, keep_alive
         )
         expected = headers.get(b"expect")
-        if expected is not None:
+        if expected is not None and version == "1.1":
             self.expects_continue = expected.lower() == b"100-continue"
 
     def on_body(self, body: bytes) -> None:
