@@ -235,6 +235,33 @@ def test_a_transaction_that_cannot_be_serialized_is_repeated(
     database.close()
 
 
+def test_a_transaction_that_cannot_be_serialized_at_its_commit_is_repeated(
+    postgres_server: PostgresServer, new_schema: Callable[[], str]
+) -> None:
+    schema = new_schema()
+    url = f"{postgres_server.url}?options=-cdefault_transaction_isolation%3Dserializable"
+    database = Database(url, schema=schema)
+    migrate(database)
+    add = "insert into document values ('a', '0'), ('b', '0')"
+    database.transact(lambda session: session.execute(add))
+    attempts: list[int] = []
+
+    def work(session: Session) -> None:
+        """Read a and write b, while another transaction reads b and writes a."""
+        attempts.append(1)
+        session.one("select content from document where name = 'a'")
+        session.execute("update document set content = '1' where name = 'b'")
+        if len(attempts) == 1:
+            with psycopg.connect(postgres_server.url) as other:
+                other.isolation_level = psycopg.IsolationLevel.SERIALIZABLE
+                other.execute(f"select content from {schema}.document where name = 'b'").fetchone()
+                other.execute(f"update {schema}.document set content = '1' where name = 'a'")
+
+    database.transact(work)
+    assert len(attempts) == 2
+    database.close()
+
+
 def test_a_store_works_where_transactions_are_serializable(
     postgres_server: PostgresServer, new_schema: Callable[[], str]
 ) -> None:

@@ -27,6 +27,8 @@ _NOT_REPLICATED = "01000"  # the commit is on the primary, but perhaps on no sta
 # A repetition may succeed: lost connection, conflict with another transaction, no resources (a full
 # disk as well), operator intervention, a server that became a standby, an error of its disk.
 _PASSING = ("08", "40", "53", "57", "25006", "58")
+# After these, even at a commit, the transaction was rolled back for certain.
+_ROLLED_BACK = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 1.0
 # Notice a machine that vanished without closing its connections. A URL may say otherwise.
 _DEFAULTS = {
@@ -297,7 +299,7 @@ class Database:
             try:
                 return attempt(session, is_repeat)
             except psycopg.Error as error:
-                if committing and is_passing(error):
+                if committing and is_passing(error) and not isinstance(error, _ROLLED_BACK):
                     raise Unavailable(
                         f"the connection to PostgreSQL broke during a commit ({one_line(error)}): "
                         f"look whether the change was made, and try again"
