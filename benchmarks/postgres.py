@@ -37,7 +37,10 @@ def _of(figure: str, name: str, others: Sequence[str], at_least: float) -> Targe
     """Compare a figure with the best of others that ran."""
 
     def judge(one: Round) -> float:
-        return one[name][figure] / max(one[other][figure] for other in others if other in one)
+        ran = [one[other][figure] for other in others if other in one]
+        if not ran:
+            raise KeyError(others[0])  # none is installed: it is not judged
+        return one[name][figure] / max(ran)
 
     to = others[0] if len(others) == 1 else "the best peer"
     says = f"{name} of {to}, {figure.removesuffix('_per_s')}, at least {at_least:g}"
