@@ -270,10 +270,10 @@ def test_the_loop_waits_for_syncs_only_while_they_are_fast() -> None:
         pace.in_thread(MS // 10)
     assert pace.is_fast(0)
     for _ in range(100):
-        pace.in_loop(0, MS)
+        pace.in_loop(0, 3 * MS)
     assert not pace.is_fast(0)
     for _ in range(100):
-        pace.in_thread(MS // 2)  # not slow, and not fast enough to begin again
+        pace.in_thread(3 * MS // 2)  # not slow, and not fast enough to begin again
     assert not pace.is_fast(0)
 
 
