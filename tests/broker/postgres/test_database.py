@@ -1,6 +1,7 @@
 """Errors of the database in one clear sentence each, and the schema's version."""
 
 import asyncio
+import select
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import psycopg
 import pytest
 
 from penstock.broker.postgres import ClusterOptions, PostgresStore
-from penstock.broker.postgres.database import Database, DatabaseRefused
+from penstock.broker.postgres.database import Database, DatabaseRefused, is_passing
 from penstock.broker.postgres.schema import MIGRATIONS, SchemaMismatch, check, migrate, pending
 from penstock.broker.postgres.tables import Tables
 from penstock.broker.stores import KeyAdmin, without_password
@@ -141,3 +142,22 @@ def test_a_rollback_leaves_prepared_statements_usable(postgres_server: PostgresS
             assert session.insert("select $1::bytea", [b"b"]) == 1
     finally:
         database.close()
+
+
+def test_a_process_that_hangs_in_a_transaction_does_not_keep_its_locks(
+    postgres_server: PostgresServer,
+) -> None:
+    database = Database(postgres_server.url)
+    shown = database.read(lambda one: one.one("show idle_in_transaction_session_timeout")[0])
+    assert shown == "10s"
+    with (
+        pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout) as ended,
+        database.session() as session,
+        session.transaction(),
+    ):
+        session.execute("set local idle_in_transaction_session_timeout = 1")
+        while True:
+            session.one("select pg_sleep(0)")
+            select.select([session.connection], [], [])
+    assert is_passing(ended.value), "the transaction is repeated"
+    database.close()

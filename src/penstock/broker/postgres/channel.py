@@ -1,8 +1,8 @@
 """Connections between brokers: calls with answers, many at a time, over one TCP connection each.
 
 Both sides prove that they know the key of the cluster, which is in the database, before anything
-else is read. Then frames follow: a length of four bytes and a value of `wire`. Frames of one turn
-of the event loop are sent together.
+else is read. Then frames follow: a length of four bytes and a list of values (see `wire`), those of
+one turn of the event loop.
 
     client                                server
                                     ←     nonce
@@ -10,7 +10,8 @@ of the event loop are sent together.
                                     ←     HMAC(key, client nonce)
     [number, method, arguments]     →
                                     ←     [number, answer]  or  [number, None, error]
-    [number]                        →                               cancels the call
+    [number]                        →                               cancels the call, which is
+                                                                    answered all the same
                                     ←     [0, notice]               unasked
 """
 
@@ -30,7 +31,7 @@ log = logging.getLogger("penstock.broker")
 
 MAX_FRAME_BYTES = 1 << 30
 OnError = Callable[[Future[Any], Exception], None] | None
-_NONCE_BYTES = 32
+_NONCE_BYTES = _PROOF_BYTES = 32
 _CONNECT_S = 5.0
 
 
@@ -42,21 +43,44 @@ class NotSent(ChannelLost):
     """There is no connection to another broker: the call was not carried out."""
 
 
-class _Frames(asyncio.Protocol):
+# -- frames ----------------------------------------------------------------------------------------
+
+
+class Receiver(Protocol):
+    """What gets the values that arrive on a connection."""
+
+    def opened(self) -> None:
+        """Both sides have shown that they know the key."""
+
+    def received(self, value: Any) -> None: ...
+
+    def lost(self) -> None:
+        """The connection is closed. Nothing more is received."""
+
+
+class Frames(asyncio.Protocol):
     """A connection that carries frames once both sides have shown that they know the key."""
 
-    def __init__(self, key: bytes) -> None:
+    def __init__(self, key: bytes, receiver: Receiver, *, is_client: bool) -> None:
         self._key = key
+        self._receiver = receiver
+        self._is_client = is_client
         self._loop = asyncio.get_running_loop()
         self._buffer = bytearray()
-        self._outgoing: list[bytes] = []
+        self._outgoing: list[Any] = []
         self._is_reading = False
         self._nonce = secrets.token_bytes(_NONCE_BYTES)
-        self._step: Callable[[], bool] = self._read_frame
-        self.transport: asyncio.Transport | None = None
+        self._step = self._greet if is_client else self._check_client
+        self._transport: asyncio.Transport | None = None
+
+    @property
+    def is_closing(self) -> bool:
+        return self._transport is None or self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's has another base
+        if not self._is_client:
+            self._transport.write(self._nonce)
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
@@ -71,24 +95,25 @@ class _Frames(asyncio.Protocol):
         if self._outgoing:
             self._flush()  # what could be answered at once
 
+    def connection_lost(self, error: Exception | None) -> None:
+        self._receiver.lost()
+
     def abort(self) -> None:
-        if self.transport is not None:
-            self.transport.abort()
+        if self._transport is not None:
+            self._transport.abort()
 
     def send(self, value: Any) -> None:
-        body = wire.encode(value)
+        """Send a value with the others of this turn. Raise TypeError if it cannot travel."""
+        packed = wire.packed(value)
         if not self._outgoing and not self._is_reading:
             self._loop.call_soon(self._flush)
-        self._outgoing.append(len(body).to_bytes(4, "big"))
-        self._outgoing.append(body)
-
-    def received(self, value: Any) -> None:
-        raise NotImplementedError
+        self._outgoing.append(packed)
 
     def _flush(self) -> None:
         outgoing, self._outgoing = self._outgoing, []
-        if self.transport is not None:
-            self.transport.write(b"".join(outgoing))
+        if self._transport is not None:
+            body = wire.encode(outgoing)
+            self._transport.write(len(body).to_bytes(4, "big") + body)
 
     def _read_frame(self) -> bool:
         if len(self._buffer) < 4:
@@ -100,7 +125,40 @@ class _Frames(asyncio.Protocol):
             return False
         body = bytes(self._buffer[4 : 4 + size])
         del self._buffer[: 4 + size]
-        self.received(wire.decode(body))
+        for value in wire.decode(body):
+            self._receiver.received(value)
+        return True
+
+    # -- the proofs --------------------------------------------------------------------------------
+
+    def _greet(self) -> bool:
+        nonce = self._take(_NONCE_BYTES)
+        if nonce is None:
+            return False
+        assert self._transport is not None
+        self._transport.write(self._nonce + self._proof(nonce, b"client"))
+        self._step = self._check_server
+        return True
+
+    def _check_client(self) -> bool:
+        taken = self._take(_NONCE_BYTES + _PROOF_BYTES)
+        if taken is None:
+            return False
+        self._check(taken[_NONCE_BYTES:], b"client")
+        assert self._transport is not None
+        self._transport.write(self._proof(taken[:_NONCE_BYTES], b"server"))
+        return self._open()
+
+    def _check_server(self) -> bool:
+        proof = self._take(_PROOF_BYTES)
+        if proof is None:
+            return False
+        self._check(proof, b"server")
+        return self._open()
+
+    def _open(self) -> bool:
+        self._step = self._read_frame
+        self._receiver.opened()
         return True
 
     def _take(self, size: int) -> bytes | None:
@@ -121,39 +179,20 @@ class _Frames(asyncio.Protocol):
 # -- the calling side ------------------------------------------------------------------------------
 
 
-class _Calls(_Frames):
+class _Calls:
     """The calls that wait for answers on one connection."""
 
     def __init__(
         self, key: bytes, on_notice: Callable[[Any], None], on_lost: Callable[[], None]
     ) -> None:
-        super().__init__(key)
-        self._step = self._greet
+        self._loop = asyncio.get_running_loop()
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._numbers = count(1)
-        self._waiting: dict[int, tuple[Future[Any], OnError]] = {}
+        self._waiting: dict[int, tuple[Future[Any], OnError, Callable[[Any], None]]] = {}
+        self.frames = Frames(key, self, is_client=True)
         self.is_open: Future[None] = self._loop.create_future()
-        self.on_late: dict[int, Callable[[Any], None]] = {}  # for answers to cancelled calls
         self.is_lost = False
-
-    def _greet(self) -> bool:
-        nonce = self._take(_NONCE_BYTES)
-        if nonce is None:
-            return False
-        assert self.transport is not None
-        self.transport.write(self._nonce + self._proof(nonce, b"client"))
-        self._step = self._check_server
-        return True
-
-    def _check_server(self) -> bool:
-        proof = self._take(32)
-        if proof is None:
-            return False
-        self._check(proof, b"server")
-        self._step = self._read_frame
-        self.is_open.set_result(None)
-        return True
 
     def call(
         self,
@@ -165,41 +204,46 @@ class _Calls(_Frames):
         if self.is_lost:
             raise NotSent("the connection to another broker is lost: try again in a moment")
         number = next(self._numbers)
-        self.send([number, method, arguments])
+        self.frames.send([number, method, arguments])
         answer: Future[Any] = self._loop.create_future()
-        self._waiting[number] = answer, on_error
+        self._waiting[number] = answer, on_error, on_late
 
         def cancelled(done: Future[Any]) -> None:
-            if done.cancelled() and self._waiting.pop(number, None) is not None:
-                self.on_late[number] = on_late
-                self.send([number])
+            # It waits for the answer all the same: it may be on its way already.
+            if done.cancelled() and number in self._waiting:
+                self.frames.send([number])
 
         answer.add_done_callback(cancelled)
         return answer
+
+    def opened(self) -> None:
+        if not self.is_open.done():
+            self.is_open.set_result(None)
 
     def received(self, value: Any) -> None:
         number, result, *error = value
         if number == 0:
             self._on_notice(result)
             return
-        waiting = self._waiting.pop(number, None)
-        if waiting is None:
-            late = self.on_late.pop(number, None)
-            if late is not None and not error:
-                late(result)
+        answer, on_error, on_late = self._waiting.pop(number)
+        if answer.done():  # cancelled, perhaps a moment ago
+            if not error:
+                on_late(result)
         elif error:
-            _fail(*waiting, error[0])
+            _fail(answer, on_error, error[0])
         else:
-            waiting[0].set_result(result)
+            answer.set_result(result)
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def lost(self) -> None:
+        if self.is_lost:
+            return
         self.is_lost = True
         reason = ChannelLost("the connection to another broker broke: try again in a moment")
         if not self.is_open.done():
             self.is_open.set_exception(reason)
             self.is_open.exception()  # retrieved, in case that the caller gave up
         waiting, self._waiting = self._waiting, {}
-        for answer, on_error in waiting.values():
+        for answer, on_error, _ in waiting.values():
             if not answer.done():
                 _fail(answer, on_error, ChannelLost(*reason.args))
         self._on_lost()
@@ -241,17 +285,14 @@ class Peer:
                 return
             host, _, port = self.address.rpartition(":")
             loop = asyncio.get_running_loop()
+            calls = _Calls(self._key, self._on_notice, self._lost)
             try:
                 async with asyncio.timeout(_CONNECT_S):
-                    _, calls = await loop.create_connection(
-                        lambda: _Calls(self._key, self._on_notice, self._lost),
-                        host.strip("[]"),
-                        int(port),
-                    )
+                    await loop.create_connection(lambda: calls.frames, host.strip("[]"), int(port))
                     try:
                         await calls.is_open
                     except BaseException:
-                        calls.abort()
+                        calls.frames.abort()
                         raise
             except (OSError, TimeoutError, ChannelLost) as error:
                 raise NotSent(
@@ -275,8 +316,9 @@ class Peer:
         return self._calls.call(method, arguments, on_late, on_error)
 
     def close(self) -> None:
+        """Close the connection at once. Calls that wait on it get ChannelLost."""
         if self._calls is not None:
-            self._calls.abort()
+            self._calls.frames.abort()
 
     def _lost(self) -> None:
         self.watched.clear()
@@ -297,35 +339,22 @@ class Service(Protocol):
     def caller_lost(self, caller: "Caller") -> None: ...
 
 
-class Caller(_Frames):
+class Caller:
     """A broker that calls this one."""
 
     def __init__(self, key: bytes, service: Service, callers: "set[Caller]") -> None:
-        super().__init__(key)
-        self._step = self._check_client
         self._service = service
         self._callers = callers
         self._running: dict[int, Future[Any]] = {}
+        self.frames = Frames(key, self, is_client=False)
         self.watched: set[Any] = set()  # what it asked this broker to watch
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._callers.add(self)
-        assert self.transport is not None
-        self.transport.write(self._nonce)
-
-    def _check_client(self) -> bool:
-        taken = self._take(_NONCE_BYTES + 32)
-        if taken is None:
-            return False
-        self._check(taken[_NONCE_BYTES:], b"client")
-        assert self.transport is not None
-        self.transport.write(self._proof(taken[:_NONCE_BYTES], b"server"))
-        self._step = self._read_frame
-        return True
+        callers.add(self)
 
     def notify(self, notice: Any) -> None:
-        self.send([0, notice])
+        self.frames.send([0, notice])
+
+    def opened(self) -> None:
+        """Wait for its calls."""
 
     def received(self, value: Any) -> None:
         number, *rest = value
@@ -338,7 +367,7 @@ class Caller(_Frames):
         try:
             answer = self._service.answer(self, method, arguments)
         except PenstockError as error:
-            self.send([number, None, error])
+            self.frames.send([number, None, error])
             return
         self._running[number] = answer
         if answer.done():  # it goes out with the others of this read
@@ -348,20 +377,19 @@ class Caller(_Frames):
 
     def _answered(self, number: int, method: str, arguments: Any, done: Future[Any]) -> None:
         del self._running[number]
-        if done.cancelled():
-            return
-        error = done.exception()
-        if self.transport is None or self.transport.is_closing():
-            if error is None:
-                self._service.undelivered(method, arguments, done.result())
+        error = None if done.cancelled() else done.exception()
+        result = None if done.cancelled() or error is not None else done.result()
+        if self.frames.is_closing:
+            if result is not None:
+                self._service.undelivered(method, arguments, result)
             return
         try:
-            self.send([number, done.result()] if error is None else [number, None, error])
+            self.frames.send([number, result] if error is None else [number, None, error])
         except TypeError as defect:  # a bug of ours: the caller must not wait for ever
             log.error("an answer to another broker cannot be sent", exc_info=defect)
-            self.send([number, None, Unavailable(f"the answer cannot be sent: {defect}")])
+            self.frames.send([number, None, Unavailable(f"the answer cannot be sent: {defect}")])
 
-    def connection_lost(self, error: Exception | None) -> None:
+    def lost(self) -> None:
         self._callers.discard(self)
         for running in list(self._running.values()):
             running.cancel()
@@ -381,7 +409,7 @@ class Door:
         """Listen. Return the port."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            lambda: Caller(self._key, self._service, self._callers), host, port
+            lambda: Caller(self._key, self._service, self._callers).frames, host, port
         )
         found: int = self._server.sockets[0].getsockname()[1]
         return found
@@ -391,4 +419,4 @@ class Door:
             self._server.close()
             self._server = None
         for caller in list(self._callers):
-            caller.abort()
+            caller.frames.abort()

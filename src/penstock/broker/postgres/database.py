@@ -25,11 +25,13 @@ _T = TypeVar("_T")
 
 _NOT_REPLICATED = "01000"  # the commit is on the primary, but perhaps on no standby
 # A repetition may succeed: lost connection, conflict with another transaction, no resources (a full
-# disk as well), operator intervention, a server that became a standby, an error of its disk.
-_PASSING = ("08", "40", "53", "57", "25006", "58")
+# disk as well), operator intervention, a server that became a standby, this process was stopped in
+# the middle of a transaction, an error of the server's disk.
+_PASSING = ("08", "40", "53", "57", "25006", "25P03", "58")
 # After these, even at a commit, the transaction was rolled back for certain.
 _ROLLED_BACK = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.02, 1.0
+_IDLE_MS = 10_000  # between two statements of a transaction
 # Notice a machine that vanished without closing its connections. A URL may say otherwise.
 _DEFAULTS = {
     "application_name": "penstock",
@@ -198,6 +200,8 @@ class Database:
             try:
                 path = sql.SQL("set search_path to {}").format(sql.Identifier(self.schema))
                 connection.execute(path)
+                # The locks of a process that hangs in the middle must not keep a queue.
+                connection.execute(f"set idle_in_transaction_session_timeout = {_IDLE_MS}")
                 return Session(connection)
             except BaseException:
                 connection.close()

@@ -42,8 +42,10 @@ class OwnedElsewhere(BrokerError):
 class Membership:
     """This broker among those of the database. Every call blocks, and is for a thread."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, alive_s: float = ALIVE_S) -> None:
+        """`alive_s`: how long it counts as alive after a sign of life."""
         self._database = database
+        self._alive_s = alive_s
         self._session: Session | None = None
         self._lock = Lock()
         self.number = 0
@@ -71,7 +73,7 @@ class Membership:
             row = session.one(
                 "insert into broker (address, server, alive_until) values "
                 "(%s, %s, clock_timestamp() + make_interval(secs => %s)) returning number",
-                (address, session.server, ALIVE_S),
+                (address, session.server, self._alive_s),
             )
             self.number = row[0]
 
@@ -83,28 +85,33 @@ class Membership:
         update = "update broker set url = %s where number = %s"
         self._database.transact(lambda session: session.execute(update, (url, self.number)))
 
-    def renew(self) -> None:
-        """Say that this broker is alive. Connect anew if the connection is lost."""
+    def renew(self) -> bool:
+        """Say that this broker is alive. Connect anew if the connection is lost.
+
+        Return False if it counted as dead before, so that others may have taken its queues over.
+        """
         with self._lock:
             try:
-                self._renew()
+                return self._renew()
             except psycopg.Error:
                 self._drop_session()
-                self._renew()
+                return self._renew()
 
-    def _renew(self) -> None:
+    def _renew(self) -> bool:
         if self._session is None or self._session.connection.closed:
             self._session, self._has_lock = self._database.connect(), False
         session = self._session
         if not self._has_lock:
             self._has_lock = session.one(_TAKE_LOCK, (self.number,))[0]
-        session.execute(
+        row = session.one(
+            "with old as (select alive_until > clock_timestamp() from broker where number = %s) "
             "insert into broker (number, address, server, alive_until) overriding system value "
             "values (%s, %s, %s, clock_timestamp() + make_interval(secs => %s)) "
             "on conflict (number) do update set server = excluded.server, "
-            "alive_until = excluded.alive_until",
-            (self.number, self._address, session.server, ALIVE_S),
+            "alive_until = excluded.alive_until returning (table old)",
+            (self.number, self.number, self._address, session.server, self._alive_s),
         )
+        return bool(row[0])
 
     def leave(self) -> None:
         """Let other brokers have the queues of this one at once."""
@@ -197,6 +204,14 @@ class Membership:
             lambda session: session.execute(query, (self.number, session.server)).fetchall()
         )
         return [row[0] for row in rows]
+
+    def owned(self) -> set[QueueName]:
+        """Return the queues that this broker owns."""
+        query = "select namespace, name from queue where owner = %s"
+        rows = self._database.read(
+            lambda session: session.execute(query, (self.number,)).fetchall()
+        )
+        return {QueueName(*row) for row in rows}
 
     def is_owner(self, queue: QueueName) -> bool:
         query = "select from queue where namespace = %s and name = %s and owner = %s"

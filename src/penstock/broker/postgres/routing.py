@@ -239,6 +239,21 @@ class Router:
             release = [Settlement("release", one.receipt) for one in result]
             forgotten(self.call(queue, "settle", release))
 
+    @property
+    def peers(self) -> list[str]:
+        """Return the addresses of the brokers that this one is connected to."""
+        return list(self._peers)
+
+    def give_up(self, address: str) -> None:
+        """Close the connection to a broker that counts as dead: its calls look for a new owner.
+
+        It may hang without closing the connection, as a process that was stopped does.
+        """
+        peer = self._peers.get(address)
+        if peer is not None:
+            log.warning("the broker at %s shows no sign of life: its calls are sent again", address)
+            peer.close()
+
     def _on_peer_lost(self, peer: Peer) -> None:
         """Look for the owners anew; waiting calls do so at once."""
         if self._peers.get(peer.address) is peer:
@@ -334,10 +349,12 @@ class Router:
 
     # -- queues that this broker closes ------------------------------------------------------------
 
-    def on_lost(self, queue: QueueName) -> None:
+    def on_lost(
+        self, queue: QueueName, reason: str = "the database took no write; it is opened again"
+    ) -> None:
         """Close a queue whose log takes no more writes. The next call finds its owner anew."""
         if queue not in self._lost and self._is_open:
-            log.warning("queue %s: the database took no write; it is opened again", queue)
+            log.warning("queue %s: %s", queue, reason)
             self._close(queue, self._shelf.discard(queue))
 
     async def hand_over(self, queue: QueueName, give: Callable[[], None]) -> None:

@@ -30,7 +30,7 @@ from penstock.broker.postgres.committer import MAX_ROUNDS, Committer
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.feed import Feed
 from penstock.broker.postgres.health import Health
-from penstock.broker.postgres.membership import Membership
+from penstock.broker.postgres.membership import ALIVE_S, Membership
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.rebalancing import Rebalancing
 from penstock.broker.postgres.routing import RETRY_S, Router
@@ -71,6 +71,7 @@ class ClusterOptions(NamedTuple):
     migrate: bool = True
     patience_s: float = 30.0  # for a database, or an owner of a queue, that does not answer
     beat_s: float = BEAT_S
+    alive_s: float = ALIVE_S  # how long a broker that shows no sign of life keeps its queues
     rebalance_s: float = 10.0  # between two looks whether other brokers own fewer queues
     outbox_s: float = 0.2  # between two looks into the outbox, by the broker that moves it
     queue_defaults: Mapping[str, Any] = MappingProxyType({"sync": "always"})  # of new queues
@@ -109,7 +110,7 @@ class PostgresStore:
             patience_s=options.patience_s,
         )
         self._tables = Tables(self.database, options.locks_clock)
-        self.membership = Membership(self.database)
+        self.membership = Membership(self.database, options.alive_s)
         self._health = Health(self.database)
         self._is_claimed = False
         self._listener: StoreListener | None = None
@@ -258,7 +259,9 @@ class PostgresStore:
         while True:
             await asyncio.sleep(self._options.beat_s)
             try:
-                await asyncio.to_thread(self.membership.renew)
+                if not await asyncio.to_thread(self.membership.renew):
+                    await self._close_lost_queues()
+                await self._give_up_dead_brokers()
                 await self.refresh()
                 await self._feed.share_sizes(self.membership.number)
                 await self._feed.forget_old()
@@ -266,6 +269,19 @@ class PostgresStore:
             except Exception as error:
                 self._trouble = f"PostgreSQL ({self.database.name}) does not answer: {error}"
                 log.warning("%s", self._trouble)
+
+    async def _close_lost_queues(self) -> None:
+        """Close the queues that others took over while this broker showed no sign of life."""
+        owned = await asyncio.to_thread(self.membership.owned)
+        for queue in set(self._shelf.open_queues) - owned:
+            self._router.on_lost(queue, "another broker took it over while this one hung")
+
+    async def _give_up_dead_brokers(self) -> None:
+        connected = self._router.peers
+        if connected:
+            alive = await asyncio.to_thread(self.membership.others)
+            for address in set(connected) - set(alive):
+                self._router.give_up(address)
 
     async def _tidy(self) -> None:
         """Look after the copies of files: seal them, fetch what is read next, drop the oldest."""
