@@ -187,6 +187,18 @@ class Keys:
         self._failures.take(ip, "wrong API keys")
         raise KeyRefused("this API key is wrong or was revoked")
 
+    async def admit_holder(self, id: str) -> Caller:
+        """Return the caller of a session that was opened with a key.
+
+        Raise KeyRefused if the key was revoked.
+        """
+        if self.age_s() > _FRESH_S:
+            await self.refresh()
+        key = self._by_id.get(id)
+        if key is None or key.revoked_at_ns:
+            raise KeyRefused("the API key of this session was revoked: log in with another")
+        return Caller(f"key:{key.id}", key.verbs, key.namespaces)
+
     def known(self, token: str | None, ip: str) -> Caller | None:
         """Return the caller with this token; None if it is wrong or the keys in memory are stale.
 

@@ -450,6 +450,18 @@ class Connection:
         if rest and not self.is_closed:
             protocol.data_received(rest)
 
+    def hand_over(self, protocol: asyncio.Protocol) -> None:
+        """Let another protocol answer the current request, and close. Drop later requests."""
+        self.flush()
+        self._drop_waiting()
+        self._leave()
+        self._unread = _NOTHING
+        if self.is_read_paused:
+            self.is_read_paused = False
+            self.transport.resume_reading()
+        self.transport.set_protocol(protocol)
+        protocol.connection_made(self.transport)
+
     # -- replying ----------------------------------------------------------------------------------
 
     def _answer_waiting(self) -> None:

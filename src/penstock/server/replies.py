@@ -59,7 +59,8 @@ class Replies:
         given = {name for name, _ in lines}
         if reply.status != HTTPStatus.NO_CONTENT:
             lines.append(("content-type", reply.content_type))
-            lines.append(("content-length", str(len(reply.body))))
+            if "transfer-encoding" not in given:
+                lines.append(("content-length", str(len(reply.body))))
         lines += [header for header in _SAFETY if header[0] not in given]
         lines += more
         lines.append(("x-request-id", request_id.decode()))

@@ -7,7 +7,7 @@ cdef class Service:
     cdef public object tasks, held, off_loop, large_answers, http_metrics, ticks, settings
     cdef public RouteTable routes, streams
     cdef public Replies replies
-    cdef public Py_ssize_t handshakes
+    cdef public Py_ssize_t handshakes, streamed_replies
     cdef public bint is_stopping
     cdef object _second, _run_id, _proxies, _callers_of
     cdef long long _request_number

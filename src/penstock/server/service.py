@@ -78,6 +78,7 @@ class Service:
         self.replies = Replies()
         self.connections: set[Connected] = set()  # open ones
         self.handshakes = 0  # connections whose TLS handshake is in progress
+        self.streamed_replies = 0  # event streams and exports under way
         self.tasks: set[asyncio.Task[Any]] = set()  # of handlers that wait
         self.held = broker.held  # bytes of bodies and answers in memory
         self.off_loop = OffLoop(broker.held)
@@ -206,6 +207,13 @@ class Service:
             if not self._is_trusted(address):
                 break
         return peer
+
+    def forwarded(self, name: bytes, headers: Headers, peer: str | None) -> str | None:
+        """Return a header of the last proxy, such as `x-forwarded-prefix`, if it is trusted."""
+        value = headers.get(name)
+        if value is None or peer is None or not self._is_trusted(peer):
+            return None
+        return value.decode("latin-1").rpartition(",")[2].strip()
 
     def _is_trusted(self, address: str) -> bool:
         if address.startswith(UNIX_PEER):
