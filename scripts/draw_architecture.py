@@ -27,6 +27,7 @@ PURPOSES = {
     "aio": "the embedded queue for asyncio",
     "client": "a broker's queues over HTTP",
     "broker": "many queues: keys, quotas, long polls, webhooks",
+    "backup": "save and restore queues in use",
     "units": "durations and sizes with units",
     "postgres": "publish in a transaction",
     "placement": "which cluster serves a queue",

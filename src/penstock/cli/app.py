@@ -10,6 +10,7 @@ import typer
 
 import penstock
 from penstock.cli import admin, dead_letters, files, look, messages, operate
+from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
 from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
@@ -67,6 +68,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
         *(migrate_store, placement_app),
     ),
+    "Keep safe": (backup, restore),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

@@ -91,6 +91,19 @@ class Folder:
             return []
 
 
+def remove_tree(folder: Folder) -> None:
+    """Remove a directory with its content, or a file."""
+    files = folder.files
+    try:
+        names = files.names(folder.path)
+    except NotADirectoryError:
+        files.unlink(folder.path)
+        return
+    for name in names:
+        remove_tree(folder.child(name))
+    files.remove_directory(folder.path)
+
+
 def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:
     """Write all of the data, however the system splits it."""
     view = memoryview(data)

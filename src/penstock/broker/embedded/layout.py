@@ -21,7 +21,7 @@ from penstock.checking import check_local
 from penstock.clock import Clock, SystemClock
 from penstock.errors import LedgerError, LedgerLocked
 from penstock.ledger.files import Files
-from penstock.ledger.folder import Folder
+from penstock.ledger.folder import Folder, remove_tree
 from penstock.ledger.queue_directory import (
     LOCK_NAME,
     DirectoryLock,
@@ -169,7 +169,7 @@ class Layout:
 
     def _empty_trash(self) -> None:
         for name in self._trash.names():
-            _remove_tree(self._trash.child(name))
+            remove_tree(self._trash.child(name))
         self._trash.sync()
 
     def _names_in(self, folder: Folder, what: str) -> list[str]:
@@ -237,15 +237,3 @@ class Layout:
             yield
         finally:
             lock.release()
-
-
-def _remove_tree(folder: Folder) -> None:
-    files = folder.files
-    try:
-        names = files.names(folder.path)
-    except NotADirectoryError:
-        files.unlink(folder.path)
-        return
-    for name in names:
-        _remove_tree(folder.child(name))
-    files.remove_directory(folder.path)
