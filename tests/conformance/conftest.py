@@ -105,6 +105,9 @@ class Heard:
     def on_document(self, name: str) -> None:
         self.documents.append(name)
 
+    async def on_question(self, question: Any) -> Any:
+        return [question, sorted(map(str, self.queues))]
+
 
 class StoreLife:
     """A store, and what it told of."""

@@ -121,3 +121,23 @@ async def test_one_goes_on_when_the_other_closes(life: StoreLife) -> None:
     assert LOANS in life.heard.queues
     assert [one.payload for one in await store.lease(ORDERS, 1)] == [b"x"]
     await store.close()
+
+
+async def test_each_tells_of_the_queues_that_it_owns_and_answers_questions(
+    life: StoreLife,
+) -> None:
+    first = await life.open()
+    second, _ = await life.open_another()
+    await life.publish(b"a", b"b")
+    await second.create(LOANS, SETTINGS)
+    await second.publish(LOANS, [b"c"])
+    own = {one.queue: one.stats.ready for one in (await first.sample()).queues}
+    others = {one.queue: one.stats.ready for one in (await second.sample()).queues}
+    assert own[ORDERS] == 2 and others[LOANS] == 1
+    assert own | others == {ORDERS: 2, LOANS: 1}
+    await life.told()
+    answers = await second.ask_others(["hello", 1])
+    assert answers == [] or answers == [[["hello", 1], [str(LOANS), str(ORDERS)]]]
+    assert bool(answers) == (ORDERS not in others)  # those that own queues alone are asked
+    await second.close()
+    await first.close()

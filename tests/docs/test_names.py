@@ -21,6 +21,7 @@ import penstock.client
 import penstock.errors
 import penstock.model
 import penstock.worker
+from penstock.broker.charts import SERIES
 from penstock.broker.settings import BrokerSettings
 from penstock.cli.app import app
 from penstock.queue.settings import SETTING_TYPES
@@ -113,7 +114,7 @@ def names_in(module: ModuleType) -> set[str]:
     return known
 
 
-NAMES = names_of_code() | NO_NAMES_OF_CODE
+NAMES = names_of_code() | NO_NAMES_OF_CODE | {*SERIES}
 
 
 @pytest.mark.parametrize("page", FOR_USERS, ids=lambda page: page.name)

@@ -93,6 +93,9 @@ class _LateNotices:
     def on_document(self, name: str) -> None:
         self._loop.call_later(DELAY_S, self._listener.on_document, name)
 
+    async def on_question(self, question: Any) -> Any:
+        return await self._listener.on_question(question)
+
 
 async def _called(call: Callable[[], "Future[Any]"]) -> Any:
     await asyncio.sleep(DELAY_S)

@@ -2,9 +2,11 @@
 
 from penstock.broker.access import Caller
 from penstock.broker.broker import Broker
+from penstock.broker.charts import SERIES, Chart
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.keys import Key, KeyEditor, Keys
 from penstock.broker.metrics import BrokerMetrics
+from penstock.broker.overview import QUEUE_COLUMNS, Overview, QueuePage, QueueSummary
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Outcome, QueueInfo, Settlement, Store
 from penstock.names import DEFAULT_NAMESPACE, QueueName, check_name
@@ -14,20 +16,26 @@ from penstock.queue.settings import SETTING_TYPES, QueueSettings, StorageSetting
 
 __all__ = [
     "DEFAULT_NAMESPACE",
+    "QUEUE_COLUMNS",
+    "SERIES",
     "SETTING_TYPES",
     "Broker",
     "BrokerMetrics",
     "BrokerSettings",
     "Caller",
+    "Chart",
     "EmbeddedStore",
     "Key",
     "KeyEditor",
     "Keys",
     "NamespaceInfo",
     "Outcome",
+    "Overview",
     "QueueInfo",
     "QueueName",
+    "QueuePage",
     "QueueSettings",
+    "QueueSummary",
     "Settlement",
     "StagedSegment",
     "StorageSettings",

@@ -15,9 +15,11 @@ from typing import Any, TypeVar, cast, overload
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue, CreateOnUse
+from penstock.broker.charts import Chart, Charts
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.moving import refuse_unfinished
+from penstock.broker.overview import Overview, Overviews, QueuePage
 from penstock.broker.paced_redrive import PacedRedrive, PacedRedrives
 from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
@@ -36,7 +38,7 @@ from penstock.broker.store import (
     update_document,
 )
 from penstock.broker.waiting import Later, WaitingLines
-from penstock.checking import check_number
+from penstock.checking import check_number, check_whole
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
 from penstock.errors import (
@@ -48,9 +50,17 @@ from penstock.errors import (
     ReceiptInvalid,
     Unavailable,
 )
-from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published, Receipt, Stats
+from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Published, Receipt, Stats
 from penstock.names import QueueName
-from penstock.operations import CancelDeliverable, Compact, GetStats, Operation, Redrive, Verb
+from penstock.operations import (
+    MAX_TIME_S,
+    CancelDeliverable,
+    Compact,
+    GetStats,
+    Operation,
+    Redrive,
+    Verb,
+)
 
 A = TypeVar("A")
 
@@ -58,6 +68,7 @@ _SECRET_DOCUMENT = "secret"
 _AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # asking to wait longer is a mistake
 _STEP = 10_000  # messages cancelled at a time
+MAX_POINTS = 2000  # of a chart
 
 
 class Broker:
@@ -92,6 +103,8 @@ class Broker:
         self.node_id = secrets.token_hex(16)  # of this broker, as long as it runs
         self._paced = PacedRedrives(store, self.clock, self.node_id)
         self._open = False
+        self.charts = Charts(store, self.clock, self.has_queue)  # a server starts it
+        self._overviews = Overviews(store, self.clock, self.charts)
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = [self._paced.queue_deleted]
         # Told the names of documents that changed.
@@ -128,6 +141,7 @@ class Broker:
         """Refuse new calls, answer waiting ones without messages, and close the store."""
         self._open = False
         self.waiting.close()
+        await self.charts.stop()
         await self._paced.close()
         await self.background.finished()
         await self.store.close()
@@ -153,6 +167,14 @@ class Broker:
     def on_document(self, name: str) -> None:
         for listener in self.on_document_changed:
             listener(name)
+
+    async def on_question(self, question: Any) -> Any:
+        match question:
+            case ["overview"]:
+                return await self._overviews.for_another()
+            case ["chart", key, ring]:
+                return self.charts.rows_for(key, ring)
+        return None  # of a newer broker
 
     # -- settings and rights -----------------------------------------------------------------------
 
@@ -515,6 +537,56 @@ class Broker:
                 await asyncio.sleep(0)
         database = await self.store.database_state()
         return await asyncio.to_thread(self.metrics.page, found, database)
+
+    async def overview(self, caller: Caller, namespace: str | None = None) -> Overview:
+        """Return the sum over the queues that the caller may read. It opens no queue."""
+        return await self._overviews.totals(self.queues(caller, namespace), self.trouble)
+
+    async def list_queues(
+        self,
+        caller: Caller,
+        namespace: str | None = None,
+        *,
+        text: str = "",
+        sort: str = "name",
+        descending: bool = False,
+        after: tuple[float | str, str] | None = None,
+        limit: int = 50,
+        spark: str = "",
+    ) -> QueuePage:
+        """Return a page of the queues that the caller may read, with their counts.
+
+        `text` is a part of the name. `sort` is one of `QUEUE_COLUMNS`. `after` is the `next` of the
+        page before. `spark` is a series of the charts. It opens no queue.
+        """
+        return await self._overviews.page(
+            self.queues(caller, namespace),
+            text=text,
+            sort=sort,
+            descending=descending,
+            after=after,
+            limit=limit,
+            spark=spark,
+        )
+
+    async def chart(
+        self,
+        caller: Caller,
+        queue: QueueName | None = None,
+        *,
+        since: float | None = None,
+        until: float | None = None,
+        max_points: int = 720,
+    ) -> Chart:
+        """Return the history of a queue, or of all queues; of the last hour by default."""
+        self.admit(caller, Verb.READ, None if queue is None else queue.namespace)
+        if queue is not None and queue not in self._catalogue:
+            raise NoSuchQueue(f"there is no queue {queue}")
+        now_s = self.clock.now_ns() / NS
+        check_whole("max_points", max_points, 1, MAX_POINTS)
+        since = now_s - 3600 if since is None else check_number("since", since, 0, MAX_TIME_S)
+        until = now_s if until is None else check_number("until", until, 0, MAX_TIME_S)
+        return await self.charts.read(queue, since, until, max_points)
 
     # -- catalogue ---------------------------------------------------------------------------------
 

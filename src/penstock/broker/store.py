@@ -18,10 +18,12 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    Stats,
     TypedPayload,
 )
 from penstock.names import QueueName
 from penstock.operations import NO_BYTE_LIMIT, Operation
+from penstock.queue.metrics import Histogram
 from penstock.queue.segments import (
     Adoption,
     LogName,
@@ -88,6 +90,24 @@ class DatabaseState(NamedTuple):
     outbox_refused: int = 0
     tables: tuple[TableState, ...] = ()
     problem: str | None = None  # why writes cannot be answered
+
+
+class QueueSample(NamedTuple):
+    """The counts of a queue at one moment, and how long its messages waited and were worked on."""
+
+    queue: QueueName
+    stats: Stats
+    wait: Histogram | None = None  # from published to leased, since it was opened; None: closed
+    work: Histogram | None = None  # from leased to acked
+    opened: Stats | None = None  # the counts when it was opened
+    passed_s: float = 0.0  # how long ago these were the counts; they are so still
+
+
+class Samples(NamedTuple):
+    """What one broker knows of its queues."""
+
+    owner: str  # of these queues, among the brokers of the store
+    queues: Sequence[QueueSample]
 
 
 class Settlement(NamedTuple):
@@ -188,6 +208,13 @@ class StoreListener(Protocol):
     def on_document(self, name: str) -> None:
         """A document was replaced or deleted."""
 
+    async def on_question(self, question: Any) -> Any:
+        """Return the answer to a question of another broker (`Store.ask_others`).
+
+        Both are made of lists, tuples, mappings, texts, bytes, numbers and None. This one may take
+        its time.
+        """
+
 
 QueueIdentities = Mapping[QueueName, int]  # 0: not known yet, for a queue that cannot be opened
 
@@ -278,6 +305,19 @@ class Store(Documents, Protocol):
 
         None if there is none. It raises no error: the state says what is wrong.
         """
+
+    def sample(self) -> Future[Samples]:
+        """Return the counts of the queues that this broker owns and has had open.
+
+        None is opened for it. Counts of a queue that is busy may be those of the last time.
+        """
+
+    def ask_others(self, question: Any) -> Future[list[Any]]:
+        """Ask the other brokers that own queues of the store. Return the answers of those that
+        give one soon; see `StoreListener.on_question`."""
+
+    def free_bytes(self) -> Future[int | None]:
+        """Return the free space of the disk that holds the store; None if it is not known."""
 
     @property
     def files(self) -> StoreFiles | None:

@@ -35,6 +35,7 @@ from penstock.operations.operating import (
     position_fields,
 )
 from penstock.operations.operation import (
+    MAX_TIME_S,
     MessageOperation,
     Operation,
     Route,
@@ -47,6 +48,7 @@ from penstock.operations.settling import Extend, Leased, Nack, Release
 __all__ = [
     "MAX_PEEK",
     "MAX_ROWS",
+    "MAX_TIME_S",
     "NO_BYTE_LIMIT",
     "STATES",
     "Browse",

@@ -122,6 +122,7 @@ class Server:
         await self.broker.start()
         await self.broker.announce(self.urls[0])
         await self.webhooks.start()
+        self.broker.charts.start()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
 

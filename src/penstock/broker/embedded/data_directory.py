@@ -131,6 +131,9 @@ class DataDirectory:
     def announce(self, url: str) -> Future[None]:
         return self._change_files(self._layout.announce, self._clock, url)
 
+    def free_bytes(self) -> Future[int | None]:
+        return asyncio.ensure_future(self._in_thread(self._layout.free_bytes))
+
     @property
     def progress(self) -> tuple[int, int]:
         return self.shelf.progress if self._is_started else (0, 0)

@@ -80,6 +80,10 @@ class Layout:
     def close(self) -> None:
         self._lock.release()
 
+    def free_bytes(self) -> int:
+        """Return the free space of the disk."""
+        return self._root.files.free_bytes(self._root.path)
+
     # -- namespaces --------------------------------------------------------------------------------
 
     def namespaces(self) -> list[NamespaceInfo]:

@@ -20,14 +20,16 @@ from penstock.broker.store import (
     Pending,
     Publishable,
     QueueInfo,
+    QueueSample,
     Settlement,
     payload_bytes,
 )
 from penstock.codec import Draft
-from penstock.errors import Unavailable
+from penstock.errors import LedgerError, Unavailable
 from penstock.ledger.ledger import PendingSync
 from penstock.model import (
     MAIN_GROUP_NAME,
+    NS,
     LeasedMessage,
     NewMessage,
     Published,
@@ -91,6 +93,8 @@ class OpenQueue:
         self._largest_bytes = 0  # the largest payload leased in that time
         self._slow_until_s = 0.0  # until then, searches run in a thread
         self._blocked: set[asyncio.Event] = set()  # of publishers waiting for room
+        self._last_sample: QueueSample | None = None
+        self._sampled = (0, 0), 0  # the ends of the logs then, and the time
         self.used_at = self._loop.time()
 
     @property
@@ -137,6 +141,32 @@ class OpenQueue:
 
     def stats(self) -> Stats:
         return self._behaviours.inspecting.stats()
+
+    def sample(self) -> QueueSample | None:
+        """Return the counts; those of the last time, or None, if it cannot answer at once.
+
+        Counts are read again only if a log grew since, or messages are due: 1 µs instead of 40.
+        """
+        core, last = self.core, self._last_sample
+        if self.threads.is_closing or not self.wakeups.is_free():
+            return last
+        ledger, mono_ns = core.ledger, core.clock.monotonic_ns()
+        ends = ledger.messages.next_seq, ledger.events.next_seq
+        is_same = last is not None and self._sampled[0] == ends
+        if is_same and not any(one.waiting.scheduled for one in core.state.groups.values()):
+            assert last is not None
+            return last._replace(passed_s=(mono_ns - self._sampled[1]) / NS)
+        try:
+            stats = self.stats()
+        except LedgerError:
+            return last
+        if ledger.events.next_seq != ends[1]:
+            self._commits.soon(self)  # leases that ran out
+        self._sampled = (ends[0], ledger.events.next_seq), mono_ns
+        opened = stats if last is None else last.opened
+        metrics = core.metrics
+        self._last_sample = QueueSample(self.name, stats, metrics.wait, metrics.work, opened)
+        return self._last_sample
 
     # -- messages ----------------------------------------------------------------------------------
 

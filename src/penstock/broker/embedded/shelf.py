@@ -17,7 +17,7 @@ from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.embedded.settling import Repeats
 from penstock.broker.embedded.timer import Timer
-from penstock.broker.store import QueueInfo
+from penstock.broker.store import QueueInfo, QueueSample
 from penstock.clock import Clock
 from penstock.errors import (
     AlreadyExists,
@@ -214,6 +214,20 @@ class Shelf:
         closed = self._closed.get(queue)
         return None if closed is None else closed.at(self._clock.monotonic_ns())
 
+    def sample(self) -> list[QueueSample]:
+        """Return the counts of the queues that are open, or were closed here. None is opened, and
+        none is kept open by it. Those that cannot answer at once are left out."""
+        mono_ns = self._clock.monotonic_ns()
+        found = [
+            QueueSample(queue, one.stats, passed_s=(mono_ns - one.mono_ns) / NS)
+            for queue, one in self._closed.items()
+        ]
+        for one in list(self._open.values()):
+            sample = one.sample()
+            if sample is not None:
+                found.append(sample)
+        return found
+
     async def opened(self, queue: QueueName) -> OpenQueue:
         """Return the queue. Open it if necessary."""
         found = self.get(queue)
@@ -356,6 +370,7 @@ class Shelf:
         found.wakeups.plan()
         self._plan_compaction(found)
         self._written(queue)  # recovery may have written
+        found.sample()  # the counts to compare later ones with
         return found
 
     def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:

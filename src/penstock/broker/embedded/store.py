@@ -15,6 +15,7 @@ from penstock.broker.store import (
     Outcome,
     Publishable,
     QueueInfo,
+    Samples,
     Settlement,
     StoreListener,
     no_byte_limit,
@@ -36,6 +37,7 @@ from penstock.queue.segments import (
 from penstock.queue.settings import QueueSettings
 
 _T = TypeVar("_T")
+_OWNER = "local"  # the queues have no other owner, whichever broker of the process is asked
 
 
 def _unobserved(seconds: float, answers: int) -> None:
@@ -96,6 +98,15 @@ class EmbeddedStore:
 
     async def database_state(self) -> None:
         return None
+
+    def sample(self) -> Future[Samples]:
+        return _done(Samples(_OWNER, self._directory.shelf.sample()))
+
+    def ask_others(self, question: Any) -> Future[list[Any]]:
+        return _done([])  # all brokers of the directory know the same queues
+
+    def free_bytes(self) -> Future[int | None]:
+        return self._directory.free_bytes()
 
     @property
     def trouble(self) -> str | None:

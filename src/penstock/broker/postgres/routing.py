@@ -8,7 +8,7 @@ import asyncio
 import logging
 from asyncio import Future
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeVar
@@ -20,7 +20,7 @@ from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.postgres.channel import Caller, ChannelLost, NotSent, OnError, Peer
 from penstock.broker.postgres.membership import OwnedElsewhere
 from penstock.broker.store import Settlement, payload_bytes
-from penstock.errors import NoSuchQueue, Unavailable
+from penstock.errors import NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
 
@@ -29,6 +29,7 @@ _T = TypeVar("_T")
 
 RETRY_S = 0.05
 _UNWATCH_AFTER_S = 10.0
+_ASK_S = 2.0  # for the answer of another broker to a question
 OfShelf = Mapping[str, Callable[..., Awaitable[Any]]]
 
 
@@ -46,9 +47,11 @@ class Router:
         patience_s: float,
         refresh: Callable[[], Awaitable[None]],
         on_ready: Callable[[QueueName], None],
+        on_question: Callable[[Any], Coroutine[Any, Any, Any]],
     ) -> None:
         """`of_shelf`: methods that need the queue closed, or delete it. `refresh`: read the
-        catalogue. `on_ready`: messages are ready in a queue that is watched."""
+        catalogue. `on_ready`: messages are ready in a queue that is watched. `on_question`:
+        answer a question of another broker."""
         self._shelf = shelf
         self._commits = commits
         self._background = background
@@ -57,6 +60,7 @@ class Router:
         self._patience_s = patience_s
         self._refresh = refresh
         self._tell_listener = on_ready
+        self._on_question = on_question
         self._loop = asyncio.get_running_loop()
         self._owners: dict[QueueName, str] = {}  # addresses of other brokers, as last known
         self._peers: dict[str, Peer] = {}
@@ -206,13 +210,32 @@ class Router:
             forgotten(opening)  # its callers may all be cancelled
         return await asyncio.shield(opening)
 
-    async def _forward(self, address: str, queue: QueueName, method: str, arguments: Any) -> Any:
+    async def ask(self, addresses: Sequence[str], question: Any) -> list[Any]:
+        """Ask other brokers. Return the answers of those that give one soon."""
+
+        async def ask(address: str) -> Any:
+            try:
+                async with asyncio.timeout(_ASK_S):
+                    peer = await self._connected(address)
+                    return await peer.call("ask", (question,), _ignore)
+            except (PenstockError, TimeoutError) as error:
+                log.info("the broker at %s does not answer: %s", address, error)
+                return None
+
+        found = await asyncio.gather(*(ask(address) for address in addresses))
+        return [one for one in found if one is not None]
+
+    async def _connected(self, address: str) -> Peer:
         peer = self._peers.get(address)
         if peer is None:
             peer = Peer(address, self._key, self._on_notice, self._on_peer_lost)
             self._peers[address] = peer
         if not peer.is_connected:
             await peer.connect()
+        return peer
+
+    async def _forward(self, address: str, queue: QueueName, method: str, arguments: Any) -> Any:
+        peer = await self._connected(address)
         if queue in self._watched and queue not in peer.watched:
             # Before the call, on the same connection: no message is missed.
             peer.watched.add(queue)
@@ -309,6 +332,8 @@ class Router:
 
     def answer(self, caller: Caller, method: str, arguments: Any) -> "Future[Any]":
         """Answer a call that another broker forwarded. It is not forwarded once more."""
+        if method == "ask":
+            return asyncio.ensure_future(self._on_question(*arguments))
         queue, *others = arguments
         if method == "watch":
             return self._watch_for(caller, queue)

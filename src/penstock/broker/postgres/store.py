@@ -33,7 +33,7 @@ from penstock.broker.postgres.health import Health
 from penstock.broker.postgres.membership import ALIVE_S, Membership
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.rebalancing import Rebalancing
-from penstock.broker.postgres.routing import RETRY_S, Router
+from penstock.broker.postgres.routing import RETRY_S, Router, done
 from penstock.broker.postgres.store_files import PostgresStoreFiles
 from penstock.broker.postgres.tables import BeingMade, Tables
 from penstock.broker.store import (
@@ -42,6 +42,7 @@ from penstock.broker.store import (
     Outcome,
     Publishable,
     QueueInfo,
+    Samples,
     Settlement,
     StoreListener,
     no_byte_limit,
@@ -181,6 +182,7 @@ class PostgresStore:
             patience_s=self._options.patience_s,
             refresh=self.refresh,
             on_ready=self._tell_ready,
+            on_question=self._answer_question,
         )
         self._feed = Feed(self._tables, self._shelf, self._router.forget_owner)
         self._door = Door(self._router, key)
@@ -247,6 +249,27 @@ class PostgresStore:
 
     async def database_state(self) -> DatabaseState:
         return await self._health.state()
+
+    def sample(self) -> Future[Samples]:
+        async def sample() -> Samples:
+            owned = await asyncio.to_thread(self.membership.owned)
+            found = [one for one in self._shelf.sample() if one.queue in owned]
+            return Samples(f"broker-{self.membership.number}", found)
+
+        return asyncio.ensure_future(sample())
+
+    def ask_others(self, question: Any) -> Future[list[Any]]:
+        async def ask() -> list[Any]:
+            addresses = await asyncio.to_thread(self.membership.others)
+            return await self._router.ask(addresses, question)
+
+        return asyncio.ensure_future(ask())
+
+    async def _answer_question(self, question: Any) -> Any:
+        return None if self._listener is None else await self._listener.on_question(question)
+
+    def free_bytes(self) -> Future[int | None]:
+        return done(None)  # the database's own disk is not known here
 
     @property
     def quotas(self) -> Quotas:
