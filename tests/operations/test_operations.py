@@ -49,6 +49,7 @@ from penstock.operations import (
     looking,
     operating,
     settling,
+    surveying,
 )
 from penstock.operations.answers import Answer
 from penstock.queue import Queue
@@ -68,7 +69,8 @@ def operations_in(module: ModuleType) -> set[Any]:
     }
 
 
-DEFINED = operations_in(looking) | operations_in(operating) | operations_in(settling)
+MODULES = (looking, operating, settling, surveying)
+DEFINED = {kind for module in MODULES for kind in operations_in(module)}
 ALL = sorted(DEFINED, key=lambda kind: kind.__name__)
 every_operation = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 
@@ -177,6 +179,27 @@ BY_ROUTE = {Browse, GetMessage, GetStats, ListDead, ListHistory, Peek}
 RECORDS = {
     ExplainWait: Why("id", "main", "leased", "leased", "It is leased.", {"holder": "ann"}),
     GetRetryInfo: RetryInfo("id", "main", "scheduled", 1, 5, 2_000_000_000, "no", 1_000_000, 0),
+    surveying.GetLimits: surveying.Limits([surveying.Limit("max_messages", 1, 2, "refused")]),
+    surveying.GetStorage: surveying.StorageReport(
+        [surveying.SegmentState("messages", 1, 9, 5, 99, True, 2_000_000_000)],
+        1,
+        0.5,
+        2,
+        [surveying.DamageReport("messages/1.log", 1, 2, 3, "torn", True)],
+        [surveying.QuarantineFile("a", 7)],
+        "",
+    ),
+    surveying.ListConsumers: surveying.Consumers(
+        1,
+        [surveying.Holder("ann", 1, 1_000_000, 2_000_000)],
+        [surveying.HeldLease("id", 7, "ann", 1, 1_000_000, 2_000_000)],
+        False,
+    ),
+    surveying.ListDeadReasons: surveying.DeadReasons(
+        [surveying.DeadReason("no #", 3, 1_000_000, 2_000_000, "id", "nack")], 3, 0, False
+    ),
+    surveying.ListKeys: surveying.KeyBacklogs([surveying.KeyBacklog("k", 3, "id")], 1, False),
+    surveying.PreviewSeek: surveying.SeekPreview(1, 2, 3, 4),
 }
 VALUES: dict[Any, Any] = {int: 3, bool: False, list[str]: ["audit", "main"], None: None}
 
@@ -232,6 +255,24 @@ CASES: dict[Any, tuple[Callable[[str, LeasedMessage, str], Any], Any]] = {
     Resume: (lambda ready, leased, dead: Resume(), None),
     Seek: (lambda ready, leased, dead: Seek("end"), 4),
     Sync: (lambda ready, leased, dead: Sync(), None),
+    surveying.GetLimits: (lambda ready, leased, dead: surveying.GetLimits(), surveying.Limits),
+    surveying.GetStorage: (
+        lambda ready, leased, dead: surveying.GetStorage(),
+        surveying.StorageReport,
+    ),
+    surveying.ListConsumers: (
+        lambda ready, leased, dead: surveying.ListConsumers(),
+        surveying.Consumers,
+    ),
+    surveying.ListDeadReasons: (
+        lambda ready, leased, dead: surveying.ListDeadReasons(),
+        surveying.DeadReasons,
+    ),
+    surveying.ListKeys: (lambda ready, leased, dead: surveying.ListKeys(), surveying.KeyBacklogs),
+    surveying.PreviewSeek: (
+        lambda ready, leased, dead: surveying.PreviewSeek("end"),
+        surveying.SeekPreview,
+    ),
 }
 
 

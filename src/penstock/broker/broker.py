@@ -8,14 +8,16 @@ see `store`. Everything runs in one event loop.
 import asyncio
 import secrets
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar, cast, overload
 
-from penstock.broker.access import INSIDE, Caller
+from penstock.broker.access import EVERY_VERB, INSIDE, Caller
 from penstock.broker.background import Background
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.charts import Chart, Charts
+from penstock.broker.keys import Key, KeyEditor
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.moving import refuse_unfinished
@@ -45,6 +47,7 @@ from penstock.errors import (
     NoSuchMessage,
     NoSuchQueue,
     NoSuchRedrive,
+    NotAllowed,
     NotEmpty,
     PenstockError,
     ReceiptInvalid,
@@ -54,10 +57,12 @@ from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Published, Receip
 from penstock.names import QueueName
 from penstock.operations import (
     MAX_TIME_S,
+    Browse,
     CancelDeliverable,
     Compact,
     GetStats,
     Operation,
+    Page,
     Redrive,
     Verb,
 )
@@ -101,6 +106,7 @@ class Broker:
         self.files = FileDoor(store, self.admit, self._in_queue.do)
         self._limits = self._buckets()
         self.node_id = secrets.token_hex(16)  # of this broker, as long as it runs
+        self._keys = KeyEditor(store, self.clock)
         self._paced = PacedRedrives(store, self.clock, self.node_id)
         self._open = False
         self.charts = Charts(store, self.clock, self.has_queue)  # a server starts it
@@ -482,6 +488,25 @@ class Broker:
         """Another broker may have created the queue a moment ago."""
         return await self.run(caller, operation, await self.queue_of_message(id))
 
+    async def pages(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        browse: Browse,
+    ) -> AsyncGenerator[Page, None]:
+        """Yield all pages of a search, each read when it is asked for."""
+        while True:
+            page = await self.run(caller, browse, queue)
+            yield page
+            if not page.next_seq:
+                return
+            browse = replace(browse, after_seq=page.next_seq)
+
+    def waiting_calls(self, caller: Caller, queue: QueueName) -> dict[str, int]:
+        """Return how many calls wait for messages of each group, at this broker."""
+        self.admit(caller, Verb.READ, queue.namespace)
+        return self.waiting.counts(queue)
+
     def redrive_paced(
         self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
     ) -> Future[int]:
@@ -587,6 +612,38 @@ class Broker:
         since = now_s - 3600 if since is None else check_number("since", since, 0, MAX_TIME_S)
         until = now_s if until is None else check_number("until", until, 0, MAX_TIME_S)
         return await self.charts.read(queue, since, until, max_points)
+
+    # -- keys: they need the right to manage the whole broker --------------------------------------
+
+    async def list_keys(self, caller: Caller) -> list[Key]:
+        """Return all keys, revoked ones included. None has its secret."""
+        self.admit(caller, Verb.MANAGE, None)
+        return await self._keys.list()
+
+    async def create_key(
+        self,
+        caller: Caller,
+        label: str,
+        verbs: Iterable[str],
+        namespaces: Iterable[str] | None = None,
+    ) -> tuple[Key, str]:
+        """Create a key. Return it, and its token, which is not kept.
+
+        Raise NotAllowed if it would allow a verb that the caller may not use itself.
+        """
+        self.admit(caller, Verb.MANAGE, None)
+        wanted = list(verbs)
+        beyond = [verb for verb in wanted if verb in EVERY_VERB - caller.verbs]
+        if beyond:
+            raise NotAllowed(
+                f"this key may not {beyond[0]} itself, so it cannot make a key that may"
+            )
+        return await self._keys.create(label, wanted, namespaces)
+
+    async def revoke_key(self, caller: Caller, id: str) -> Key:
+        """Revoke a key: every broker refuses it within about a second. It stays listed."""
+        self.admit(caller, Verb.MANAGE, None)
+        return await self._keys.revoke(id)
 
     # -- catalogue ---------------------------------------------------------------------------------
 

@@ -103,6 +103,10 @@ class WaitingLines:
     def __len__(self) -> int:
         return len(self._by_answer)
 
+    def counts(self, queue: QueueName) -> dict[str, int]:
+        """Return how many calls wait for each group of a queue."""
+        return {name: len(line.waiters) for name, line in self._lines.get(queue, {}).items()}
+
     def lease(
         self,
         queue: QueueName,

@@ -33,9 +33,11 @@ from penstock.operations import (
     Nack,
     Operation,
     Peek,
+    PreviewSeek,
     Release,
     Row,
     Seek,
+    SeekPreview,
     position_fields,
 )
 from penstock.operations.answers import decode_record
@@ -123,12 +125,16 @@ def _seek(path: str, operation: Seek) -> Request[int]:
     return _request(path, operation, body={"to": _position(operation), "group": operation.group})
 
 
+def _preview_seek(path: str, operation: PreviewSeek) -> Request[SeekPreview]:
+    return _request(path, operation, body={"to": _position(operation), "group": operation.group})
+
+
 def _create_group(path: str, operation: CreateGroup) -> Request[bool]:
     body = {"at": _position(operation)}
     return _request(path, operation, body=body, read=lambda reply: reply.status == 201)
 
 
-def _position(operation: Seek | CreateGroup) -> "str | dict[str, Any]":
+def _position(operation: Seek | CreateGroup | PreviewSeek) -> "str | dict[str, Any]":
     given = {name: value for name, value in position_fields(operation).items() if value is not None}
     if "id" in given:
         parse_id(given["id"])
@@ -171,6 +177,7 @@ _SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Request[Any]]] = {
     GetMessage: _get_message,
     GetStats: _get_stats,
     Peek: _peek,
+    PreviewSeek: _preview_seek,
     Seek: _seek,
 }
 

@@ -6,7 +6,7 @@ A record (a NamedTuple of the model) is an object with the same fields. A time i
 
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, get_args
 
 A = TypeVar("A")
 
@@ -68,8 +68,18 @@ def encode_record(value: Any, *, omit_empty: bool = False) -> dict[str, Any]:
             if item:
                 found[json_name(name)] = rfc3339(item)
         elif item or not omit_empty:
-            found[name] = item
+            found[name] = [encode_record(one) for one in item] if _is_records(item) else item
     return found
+
+
+def _is_records(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and hasattr(value[0], "_fields")
+
+
+def record_of_items(hint: Any) -> Any:
+    """Return the record that a field has a sequence of; None if it is no such field."""
+    items = get_args(hint)
+    return items[0] if items and hasattr(items[0], "_fields") else None
 
 
 def decode_record(kind: type[A], data: Mapping[str, Any]) -> A:
@@ -80,7 +90,12 @@ def decode_record(kind: type[A], data: Mapping[str, Any]) -> A:
         if name.endswith("_ns"):
             values[name] = time_ns(data.get(json_name(name)))
         elif name in data:
-            values[name] = data[name]
+            kind_of_items = record_of_items(hints[name])
+            values[name] = (
+                data[name]
+                if kind_of_items is None
+                else [decode_record(kind_of_items, one) for one in data[name]]
+            )
         else:
             values[name] = hints[name]() if isinstance(hints[name], type) else None
     return kind(**values)

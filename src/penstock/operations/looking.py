@@ -52,6 +52,8 @@ class Page(NamedTuple):
     next_seq: int  # where the next page starts (its `after_seq`); 0: this was the last page
     looked_at: int  # messages that were read for it
     exhausted: bool  # the budget ended the page, not the limit: the next page may have more
+    first_seq: int = 0  # of the queue; with the next, how far a search has come
+    end_seq: int = 0  # one above the last message of the queue
 
 
 class DeadPage(NamedTuple):
@@ -99,7 +101,9 @@ class Browse(Operation[Page]):
     key: Annotated[str, Words()] | None = None
     since: Annotated[Time, Moment()] | None = None  # published at or after
     until: Annotated[Time, Moment()] | None = None  # published before
-    text: Annotated[str, Words()] | None = None  # in the payload, as UTF-8
+    text: Annotated[str, Words()] | None = None  # in the payload, as UTF-8, or in a header
+    header: Annotated[str, Words()] | None = None  # a header's name, or name=value
+    priority: Annotated[int, Between(0, 9)] | None = None
     after_seq: Annotated[int, Between(0, MAX_SEQ)] = 0  # the page starts after this one
     limit: Annotated[int, Between(1, MAX_ROWS)] = 50
     budget: Annotated[int, Between(1, MAX_BUDGET)] = 10_000  # maximum number of messages read
@@ -132,6 +136,7 @@ class ListDead(Operation[DeadPage]):
     ids: Annotated[Sequence[str], Ids()] | None = None
     _: KW_ONLY
     reason: Annotated[str, Words()] | None = None  # a part of it
+    reason_group: Annotated[str, Words()] | None = None  # one that `ListDeadReasons` names
     since: Annotated[Time, Moment()] | None = None  # of the last failure
     until: Annotated[Time, Moment()] | None = None
     group: GroupName = MAIN_GROUP_NAME

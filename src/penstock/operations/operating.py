@@ -29,7 +29,8 @@ MAX_LIMIT = 1 << 60
 # -- positions and groups --------------------------------------------------------------------------
 
 
-def _check_position(operation: "Seek | CreateGroup") -> None:
+def check_position(operation: Any) -> None:
+    """Raise InvalidInput unless an operation names exactly one position."""
     given = [operation.to, operation.seq, operation.id, operation.time]
     if sum(value is not None for value in given) != 1:
         raise InvalidInput("give one position: to ('beginning' or 'end'), seq, id or time")
@@ -59,7 +60,7 @@ class Seek(Operation[int]):
 
     def __post_init__(self) -> None:
         Operation.__post_init__(self)
-        _check_position(self)
+        check_position(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +97,7 @@ class CreateGroup(Operation[bool]):
         Operation.__post_init__(self)
         if self.to is None and self.seq is None and self.id is None and self.time is None:
             object.__setattr__(self, "to", "beginning")
-        _check_position(self)
+        check_position(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,7 @@ class Redrive(Operation[int]):
     ids: Annotated[str | Sequence[str], Ids()] | None = None
     _: KW_ONLY
     reason: Annotated[str, Words()] | None = None  # a part of it
+    reason_group: Annotated[str, Words()] | None = None  # one that `ListDeadReasons` names
     since: Annotated[Time, Moment()] | None = None  # of the last failure
     until: Annotated[Time, Moment()] | None = None
     limit: Annotated[int, Between(0, MAX_LIMIT)] | None = None
@@ -208,7 +210,10 @@ class Redrive(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class Discard(Operation[int]):
-    """Remove dead letters: those named, those that match, or all. Return how many."""
+    """Remove dead letters: those named, those that match, or all. Return how many.
+
+    With `dry_run`, only count them.
+    """
 
     verb = Verb.MANAGE
     route = Route("POST", "/discard")
@@ -220,10 +225,12 @@ class Discard(Operation[int]):
     ids: Annotated[str | Sequence[str], Ids()] | None = None
     _: KW_ONLY
     reason: Annotated[str, Words()] | None = None
+    reason_group: Annotated[str, Words()] | None = None
     since: Annotated[Time, Moment()] | None = None
     until: Annotated[Time, Moment()] | None = None
     limit: Annotated[int, Between(0, MAX_LIMIT)] | None = None
     group: GroupName = MAIN_GROUP_NAME
+    dry_run: Annotated[bool, Flag()] = False
 
 
 # -- the queue -------------------------------------------------------------------------------------
@@ -276,7 +283,7 @@ class Sync(Operation[None]):
     runs = Runs.LOOP
 
 
-def position_fields(operation: Seek | CreateGroup) -> dict[str, Any]:
+def position_fields(operation: Any) -> dict[str, Any]:
     """Return the position that an operation names, as keyword arguments."""
     return {
         "to": operation.to,

@@ -24,6 +24,7 @@ from penstock.queue.delivery import Delivery, State
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Cause, Event, EventType, as_written
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
+from penstock.queue.reasons import reason_group
 from penstock.queue.receipts import Held
 from penstock.queue.retry import FailedAttempt
 from penstock.queue.runs import as_runs
@@ -395,11 +396,13 @@ class DeadFilter(NamedTuple):
     reason: str | None = None
     since: float | None = None  # Unix seconds
     until: float | None = None
+    reason_group: str | None = None
 
     def matches(self, delivery: Delivery) -> bool:
         at = delivery.last_failure_ns / NS
         return (
             (self.reason is None or self.reason in delivery.reason)
+            and (self.reason_group is None or self.reason_group == reason_group(delivery.reason))
             and (self.since is None or at >= self.since)
             and (self.until is None or at < self.until)
         )

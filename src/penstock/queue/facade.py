@@ -41,17 +41,23 @@ from penstock.operations import (
     Discard,
     ExplainWait,
     Extend,
+    GetLimits,
     GetMessage,
     GetRetryInfo,
     GetStats,
+    GetStorage,
     Leased,
+    ListConsumers,
     ListDead,
+    ListDeadReasons,
     ListGroups,
     ListHistory,
+    ListKeys,
     Nack,
     Operation,
     Pause,
     Peek,
+    PreviewSeek,
     Purge,
     Redrive,
     Release,
@@ -337,6 +343,12 @@ class QueueMethods(ABC):
     resume = runs(Resume)
     redrive = runs(Redrive)
     discard = runs(Discard)
+    consumers = runs(ListConsumers)
+    key_backlogs = runs(ListKeys)
+    dead_reasons = runs(ListDeadReasons)
+    preview_seek = runs(PreviewSeek)
+    storage = runs(GetStorage)
+    limits = runs(GetLimits)
     sync = runs(Sync)
 
     @method

@@ -6,6 +6,7 @@ an event. Pure: no file, no clock, no lock.
 """
 
 from collections.abc import Callable
+from itertools import islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.model import Message
@@ -56,6 +57,12 @@ class Group:
     def has_keys(self) -> bool:
         """Return whether any unsettled message has a key."""
         return bool(self._keys.seqs)
+
+    def key_backlogs(self, most: int) -> tuple[int, list[tuple[int, bytes, int]]]:
+        """Return how many keys there are, and of `most` of them: the number of unsettled messages,
+        the key, and the first message."""
+        keys = self._keys.seqs
+        return len(keys), [(len(seqs), key, seqs[0]) for key, seqs in islice(keys.items(), most)]
 
     @property
     def undelivered(self) -> int:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice
 from operator import attrgetter
+from typing import NamedTuple
 
 from penstock import codec
 from penstock.checking import check_whole
@@ -42,6 +43,13 @@ _OF_MAIN = [name for name in Stats._fields if name in GroupStats._fields]
 _of_main = attrgetter(*_OF_MAIN)
 _MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
+
+
+class Unfinished(NamedTuple):
+    """Messages of a group."""
+
+    waiting: int  # ready, scheduled or parked
+    undelivered: int  # these, and those that are leased
 
 
 class Inspecting:
@@ -231,6 +239,13 @@ class Inspecting:
             seqs += group.dead
         parts.append([(seq, seq + 1) for seq in sorted(seqs) if seq > after_seq])
         return merge(*parts)
+
+    def count_unfinished(self, group: Group, from_seq: int) -> Unfinished:
+        """Count messages from a seq on. Caller holds the lock."""
+        waiting = sum(end - at for at, end in _joined(self._runs(group, None, from_seq - 1)))
+        dead = sum([seq >= from_seq for seq in group.dead])
+        leased = sum([seq >= from_seq for seq in group.leases])
+        return Unfinished(waiting - dead - leased, waiting - dead)
 
     def _readable(self, seq: int) -> Message | None:
         try:

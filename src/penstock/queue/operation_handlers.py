@@ -26,17 +26,23 @@ from penstock.operations import (
     Discard,
     ExplainWait,
     Extend,
+    GetLimits,
     GetMessage,
     GetRetryInfo,
     GetStats,
+    GetStorage,
+    ListConsumers,
     ListDead,
+    ListDeadReasons,
     ListGroups,
     ListHistory,
+    ListKeys,
     Nack,
     Operation,
     Page,
     Pause,
     Peek,
+    PreviewSeek,
     Purge,
     Redrive,
     Release,
@@ -44,8 +50,10 @@ from penstock.operations import (
     Resume,
     Row,
     Seek,
+    SeekPreview,
     Sync,
 )
+from penstock.queue import surveying
 from penstock.queue.behaviours import Behaviours, several
 from penstock.queue.decisions import (
     DeadFilter,
@@ -66,7 +74,7 @@ from penstock.queue.messages import size_of
 A = TypeVar("A")
 
 MAX_SCANNED_BYTES = 256 << 20  # of payloads, for one page
-_NO_FILTERS = (None, None, None, None)
+_NO_FILTERS = (None,) * 6
 MAX_QUICK_ROWS, MAX_QUICK_BYTES = 100, 256 << 10  # of a page that is made in the event loop
 
 
@@ -136,21 +144,37 @@ def _page(queue: Behaviours, operation: Browse, budget: int, max_scanned_bytes: 
     else:
         last_seq = 0
     rows = queue.inspecting.rows(found, operation.group, operation.state)
-    return Page(rows, last_seq, looked_at, exhausted)
+    log = queue.core.ledger.messages
+    return Page(rows, last_seq, looked_at, exhausted, log.first_seq, log.next_seq)
 
 
 def _filter(operation: Browse) -> Callable[[Message], bool] | None:
-    if (operation.key, operation.since, operation.until, operation.text) == _NO_FILTERS:
+    wanted = (
+        *(operation.key, operation.since, operation.until),
+        *(operation.text, operation.header, operation.priority),
+    )
+    if wanted == _NO_FILTERS:
         return None
-    text = None if operation.text is None else operation.text.encode()
+    text = operation.text
+    name, equals, value = (operation.header or "").partition("=")
     since_ns, until_ns = _ns(operation.since), _ns(operation.until)
+
+    def has_text(message: Message, text: str) -> bool:
+        return text.encode() in message.payload or any(
+            text in one for header in message.headers.items() for one in header
+        )
 
     def matches(message: Message) -> bool:
         return (
             (operation.key is None or message.key == operation.key)
+            and (operation.priority is None or message.priority == operation.priority)
             and message.published_ns >= since_ns
             and not 0 < until_ns <= message.published_ns
-            and (text is None or text in message.payload)
+            and (
+                not name
+                or (message.headers.get(name) == value if equals else name in message.headers)
+            )
+            and (text is None or has_text(message, text))
         )
 
     return matches
@@ -222,7 +246,20 @@ def seek(queue: Behaviours, operation: Seek) -> int:
         return target
 
 
-def _target(queue: Behaviours, position: Seek | CreateGroup) -> int:
+def preview_seek(queue: Behaviours, operation: PreviewSeek) -> SeekPreview:
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        group = core.group(operation.group)
+        target = _target(queue, operation)
+        log = core.ledger.messages
+        messages = log.next_seq - target
+        waiting = group.undelivered
+        after = queue.inspecting.count_unfinished(group, target)
+    return SeekPreview(target, messages, messages - after.waiting, waiting - after.undelivered)
+
+
+def _target(queue: Behaviours, position: Seek | CreateGroup | PreviewSeek) -> int:
     """Return the seq that a position names. Caller holds the lock."""
     log = queue.core.ledger.messages
     if position.id is not None:
@@ -315,7 +352,7 @@ def redrive(queue: Behaviours, operation: Redrive) -> int:
 
 
 def discard(queue: Behaviours, operation: Discard) -> int:
-    return _settle_dead(queue, EventType.DISCARDED, operation)
+    return _settle_dead(queue, EventType.DISCARDED, operation, dry_run=operation.dry_run)
 
 
 def _settle_dead(
@@ -344,7 +381,7 @@ def _seqs(queue: Behaviours, operation: ListDead | Redrive | Discard) -> list[in
 
 def _dead_filter(operation: ListDead | Redrive | Discard) -> DeadFilter:
     since, until = cast("float | None", operation.since), cast("float | None", operation.until)
-    return DeadFilter(operation.reason, since, until)
+    return DeadFilter(operation.reason, since, until, operation.reason_group)
 
 
 def pause(queue: Behaviours, operation: Pause | Resume) -> None:
@@ -364,6 +401,12 @@ def sync(queue: Behaviours, operation: Sync) -> None:
 _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Browse: browse,
     Cancel: cancel,
+    GetLimits: surveying.get_limits,
+    GetStorage: surveying.get_storage,
+    ListConsumers: surveying.list_consumers,
+    ListDeadReasons: surveying.list_dead_reasons,
+    ListKeys: surveying.list_keys,
+    PreviewSeek: preview_seek,
     CancelDeliverable: cancel_deliverable,
     Compact: compact,
     CreateGroup: create_group,

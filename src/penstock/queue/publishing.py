@@ -46,6 +46,11 @@ class TokenBucket:
         self._tokens -= count
         return 0.0
 
+    def used(self, now_ns: int) -> float:
+        """Return how many tokens of the burst are taken."""
+        elapsed_s = max(now_ns - self._filled_ns, 0) / 1e9
+        return max(self.burst - self._tokens - elapsed_s * self.rate_per_s, 0.0)
+
     def give_back(self, count: int) -> None:
         """Return tokens that were taken for nothing."""
         self._tokens = min(self.burst, self._tokens + count)
@@ -76,6 +81,13 @@ class Publishing:
             and settings.default_priority == DEFAULT_PRIORITY
             and not settings.default_ttl_s
         )
+
+    def burst_used(self) -> tuple[float, float]:
+        """Return how much of the burst of the rate limit is used, and the burst; 0, 0: no limit."""
+        bucket = self._bucket
+        if bucket is None:
+            return 0.0, 0.0
+        return bucket.used(self._core.clock.monotonic_ns()), bucket.burst
 
     def publish_plain(self, item: bytes | Draft) -> str:
         """Publish one message on the fast path. Return its id.

@@ -2,6 +2,7 @@
 
 from penstock.server.rest import (
     catalogue,
+    keys,
     lease,
     messages,
     operation_routes,
@@ -24,5 +25,6 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *overview.ENDPOINTS,
     *segments.ENDPOINTS,
     *webhooks.ENDPOINTS,
+    *keys.ENDPOINTS,
     *probes.ENDPOINTS,
 )

@@ -2,9 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Literal
+from functools import partial
+from typing import Annotated, Literal
 
-from msgspec import convert
+from msgspec import UNSET, Meta, convert
 
 from penstock.broker import check_name
 from penstock.errors import InvalidInput
@@ -29,9 +30,11 @@ from penstock.server.rest.lease import PAYLOAD, wants_b64
 from penstock.server.rest.message_out import dead, listed
 from penstock.server.rest.publish import TIME
 from penstock.server.rest.structs import DeadList, History, HistoryItem, Listed, MessageList, Name
+from penstock.server.streamed_reply import StreamedReply, stream
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
+_MOST_EXPORTED = 1_000_000_000
 
 
 async def browse_messages(call: Call) -> Answer:
@@ -39,33 +42,77 @@ async def browse_messages(call: Call) -> Answer:
     query, b64 = call.query, wants_b64(call)
     if query.choice("order", _ORDERS) == "delivery":
         return await _peek(call)
-    group, state = group_of(call), query.choice("state", STATES)
-    key, text = query.text("key"), query.text("text")
-    since, until = query.time_s("since"), query.time_s("until")
-    listing = listing_of(call, group, state, key, since, until, text)
-    asked = Browse(
-        state,
-        group=group,
-        key=key,
-        since=since,
-        until=until,
-        text=text,
-        after_seq=call.service.cursors.read_number(listing, query.text("cursor")),
-        limit=limit_of(call),
-    )
+    wanted = _search(call)
+    listing = listing_of(call, wanted)
+    after_seq = call.service.cursors.read_number(listing, query.text("cursor"))
+    asked = replace(wanted, after_seq=after_seq, limit=limit_of(call))
     page = await call.broker.run(call.caller, asked, call.queue)
     cursor = cursor_of(call, listing, page.next_seq)
+    first, end = page.first_seq, page.end_seq
+    progress = (page.next_seq - first + 1) / (end - first) if page.next_seq else UNSET
 
     def made() -> bytes:
         rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
-        return encode(MessageList(rows, page.looked_at, page.exhausted, cursor))
+        return encode(MessageList(rows, page.looked_at, page.exhausted, cursor, progress))
 
     return Reply(await call.service.off_loop.page(_size(page.rows), made))
 
 
+def _search(call: Call) -> Browse:
+    """Return the search that the query asks for, without its page."""
+    query = call.query
+    return Browse(
+        query.choice("state", STATES),
+        group=group_of(call),
+        key=query.text("key"),
+        since=query.time_s("since"),
+        until=query.time_s("until"),
+        text=query.text("text"),
+        header=query.text("header"),
+        priority=query.whole("priority", 0, 9),
+    )
+
+
+async def export_messages(call: Call) -> Answer:
+    """Return all messages that match, as one JSON object a line.
+
+    It is read and sent page by page. If the connection ends without the last chunk, it is not
+    complete.
+    """
+    b64, limit = wants_b64(call), call.query.whole("limit", 1, _MOST_EXPORTED)
+    pages = call.broker.pages(call.caller, call.queue, _search(call))
+    first = await anext(pages)  # errors are answered before the reply begins
+
+    def lines(rows: Sequence[Row]) -> bytes:
+        made = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
+        return b"".join([encode(one) + b"\n" for one in made])
+
+    async def produce(reply: StreamedReply) -> None:
+        left, page = limit, first
+        try:
+            while True:
+                rows = page.rows if left is None else page.rows[:left]
+                if rows:
+                    await reply.send(
+                        await call.service.off_loop.page(_size(rows), partial(lines, rows))
+                    )
+                if left is not None:
+                    left -= len(rows)
+                    if not left:
+                        return
+                found = await anext(pages, None)
+                if found is None:
+                    return
+                page = found
+        finally:
+            await pages.aclose()
+
+    return stream(call, Reply(b"", content_type="application/x-ndjson"), produce)
+
+
 async def _peek(call: Call) -> Answer:
     """Return the messages that would be delivered next, in that order."""
-    for name in ("state", "key", "since", "until", "text", "cursor"):
+    for name in ("state", "key", "since", "until", "text", "header", "priority", "cursor"):
         if call.query.text(name) is not None:
             raise InvalidInput(f"order=delivery cannot be combined with {name}")
     peek = Peek(limit_of(call), group=group_of(call))
@@ -114,6 +161,7 @@ async def list_dead(call: Call) -> Answer:
     query, b64, group = call.query, wants_b64(call), group_of(call)
     wanted = ListDead(
         reason=query.text("reason"),
+        reason_group=query.text("reason_group"),
         since=query.time_s("since"),
         until=query.time_s("until"),
         group=group,
@@ -140,20 +188,31 @@ def group_of(call: Call) -> str:
 
 
 GROUP = Parameter("group", "A consumer group; main if none is named.", Name)
-_FILTERS = (
+_SEARCH = (
     GROUP,
-    Parameter("order", "delivery: what comes next, first; no other filter then.", Literal[_ORDERS]),
     Parameter("state", "Without it, all that are not done.", Literal[STATES]),
     Parameter("key", "Only those of this key."),
     Parameter("since", f"Published at or after: {TIME}"),
     Parameter("until", f"Published before: {TIME}"),
-    Parameter("text", "Only messages whose payload contains this text."),
+    Parameter("text", "Only messages with this text in the payload or in a header."),
+    Parameter("header", "Only messages with this header: its name, or name=value."),
+    Parameter("priority", "Only those of this priority.", Annotated[int, Meta(ge=0, le=9)]),
     PAYLOAD,
+)
+_FILTERS = (
+    *_SEARCH,
+    Parameter("order", "delivery: what comes next, first; no other filter then.", Literal[_ORDERS]),
     *PAGING,
+)
+_EXPORTED = Parameter(
+    "limit",
+    "How many at most; all if it is left out.",
+    Annotated[int, Meta(ge=1, le=_MOST_EXPORTED)],
 )
 _DEAD_FILTERS = (
     GROUP,
     Parameter("reason", "Only dead letters whose reason contains this text."),
+    Parameter("reason_group", "Only dead letters of this reason, as dead_reasons names it."),
     Parameter("since", f"Failed last at or after: {TIME}"),
     Parameter("until", f"Failed last before: {TIME}"),
     PAYLOAD,
@@ -170,6 +229,15 @@ ENDPOINTS = (
         query=_FILTERS,
         also=(404,),
         is_large=True,
+    ),
+    Endpoint(
+        "GET",
+        f"{QUEUE}/messages/export",
+        export_messages,
+        Verb.READ,
+        Listed,
+        query=(*_SEARCH, _EXPORTED),
+        also=(404,),
     ),
     Endpoint(
         "GET",

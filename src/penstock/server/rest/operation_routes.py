@@ -18,12 +18,18 @@ from penstock.operations import (
     DeleteGroup,
     Discard,
     ExplainWait,
+    GetLimits,
     GetRetryInfo,
     GetStats,
+    GetStorage,
+    ListConsumers,
+    ListDeadReasons,
     ListGroups,
+    ListKeys,
     MessageOperation,
     Operation,
     Pause,
+    PreviewSeek,
     Purge,
     Redrive,
     Resume,
@@ -31,7 +37,7 @@ from penstock.operations import (
     Sync,
     Verb,
 )
-from penstock.operations.answers import Answer, json_name
+from penstock.operations.answers import Answer, json_name, record_of_items
 from penstock.operations.operation import (
     MAX_NAMED_IDS,
     Between,
@@ -77,6 +83,11 @@ _OPERATIONS: tuple[type[Operation[Any]], ...] = (
     Resume,
     Compact,
     Sync,
+    GetLimits,
+    GetStorage,
+    ListConsumers,
+    ListDeadReasons,
+    ListKeys,
 )
 
 
@@ -99,7 +110,7 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
         if "{group}" in path:
             values["name"] = call.group
         if is_query:
-            values |= {n.name: v for n in others if (v := call.query.text(n.name)) is not None}
+            values |= {n.name: v for n in others if (v := _query_value(call, n)) is not None}
         elif body is not None:
             values |= values_of(await call.read(body, body()), others)
         queue = None if issubclass(kind, MessageOperation) else call.queue
@@ -120,6 +131,13 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
         query=tuple(_parameter(note) for note in others) if is_query else (),
         also=(404,),
     )
+
+
+def _query_value(call: Call, note: FieldNote) -> Any:
+    for check in note.checks:
+        if isinstance(check, Between):
+            return call.query.whole(note.name, int(check.low), int(check.high))
+    return call.query.text(note.name)
 
 
 def notes_of(kind: Any) -> tuple[FieldNote, ...]:
@@ -157,21 +175,25 @@ def answer_of(kind: Any) -> Any:
     if answer.field:
         fields: list[Any] = [(answer.field, answer.kind)]
         return defstruct(f"{kind.__name__}Answer", fields, namespace={"__doc__": _summary(kind)})
-    hints = answer.kind.__annotations__
+    return _struct_of(answer.kind, f"{answer.kind.__name__}Answer")
+
+
+def _struct_of(record: Any, name: str) -> type[Struct]:
+    """Return the struct of a record: a NamedTuple as JSON."""
+    hints = record.__annotations__
     fields = [
-        (json_name(name), str | UnsetType, UNSET)
-        if name.endswith("_ns")
-        else (name, _json_type(hints[name]))
-        for name in answer.kind._fields
+        (json_name(field), str | UnsetType, UNSET)
+        if field.endswith("_ns")
+        else (field, _json_type(hints[field]))
+        for field in record._fields
     ]
-    return defstruct(
-        f"{answer.kind.__name__}Answer",
-        sorted(fields, key=len),
-        namespace={"__doc__": answer.kind.__doc__},
-    )
+    return defstruct(name, sorted(fields, key=len), namespace={"__doc__": record.__doc__})
 
 
 def _json_type(hint: Any) -> Any:
+    items = record_of_items(hint)
+    if items is not None:
+        return list[_struct_of(items, items.__name__)]  # type: ignore[misc]
     return Mapping[str, Any] if hint == Mapping[str, object] else hint
 
 
@@ -270,6 +292,14 @@ async def seek(call: Call) -> HttpAnswer:
     return SoughtTo(await call.broker.run(call.caller, operation, call.queue))
 
 
+async def preview_seek(call: Call) -> HttpAnswer:
+    """Show what a seek would mean, without doing it."""
+    asked = await call.read(SeekBody)
+    operation = PreviewSeek(**_position(asked.to, "$.to"), group=asked.group)
+    found = await call.broker.run(call.caller, operation, call.queue)
+    return Reply(encode(PreviewSeek.answer.encode(found)))
+
+
 def _position(body: Literal["beginning", "end"] | PositionBody, path: str) -> dict[str, Any]:
     """Return the position that a body names, as arguments of an operation."""
     if not isinstance(body, PositionBody):
@@ -316,4 +346,13 @@ ENDPOINTS: tuple[Endpoint, ...] = (
         also=(200, 404),
     ),
     Endpoint("POST", f"{QUEUE}/seek", seek, Seek.verb, SoughtTo, body=SeekBody, also=(404,)),
+    Endpoint(
+        "POST",
+        f"{QUEUE}/seek/preview",
+        preview_seek,
+        PreviewSeek.verb,
+        answer_of(PreviewSeek),
+        body=SeekBody,
+        also=(404,),
+    ),
 )

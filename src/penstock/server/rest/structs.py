@@ -260,6 +260,7 @@ class MessageList(Struct, omit_defaults=True):
     looked_at: int
     exhausted: bool = False
     cursor: str | UnsetType = UNSET
+    progress: float | UnsetType = UNSET
 
 
 class Dead(MessageFields, omit_defaults=True, kw_only=True):
