@@ -20,7 +20,7 @@ def test_all_commands_are_there() -> None:
         "stats inspect peek enqueue dequeue tail seek compact verify redrive why retries history"
     )
     beside_a_broker = "publish lease ack nack top worker bench serve migrate migrate-store"
-    operating = "pause resume purge cancel discard backup restore"
+    operating = "pause resume purge cancel discard backup restore doctor"
     assert sorted(f"{wanted} {beside_a_broker} {operating}".split()) == NAMES
 
 

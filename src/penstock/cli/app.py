@@ -12,6 +12,7 @@ import penstock
 from penstock.cli import admin, dead_letters, files, look, messages, operate
 from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
+from penstock.cli.doctor import doctor
 from penstock.cli.formatting import printable
 from penstock.cli.keys import keys_app
 from penstock.cli.migrate import migrate, migrate_store
@@ -68,7 +69,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
         *(migrate_store, placement_app),
     ),
-    "Keep safe": (backup, restore),
+    "Keep safe": (backup, restore, doctor),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

@@ -9,7 +9,7 @@ from penstock.ledger.folder import Folder, read_fully, write_fully
 from penstock.ledger.json_files import MANIFEST_NAME
 
 _EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
-_NETWORK_FILE_SYSTEMS = frozenset(
+NETWORK_FILE_SYSTEMS = frozenset(
     [
         "nfs",
         "nfs4",
@@ -50,7 +50,7 @@ def check_location(root: Folder, *, create: bool, network_too: bool) -> None:
             )
         root.parent().sync()  # perhaps we died right after making it
     kind = root.files.file_system(root.path)
-    if kind in _NETWORK_FILE_SYSTEMS and not network_too:
+    if kind in NETWORK_FILE_SYSTEMS and not network_too:
         raise RefusedFileSystem(
             f"{root.path} is on a network file system ({kind}), where locks and syncs are not "
             f"reliable. Use a local disk, or set allow_network_file_system=True."
