@@ -7,7 +7,13 @@ read from there on request, so they are correct after a restart too.
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from penstock.broker.store import DatabaseState
@@ -108,6 +114,16 @@ _QUEUE_GAUGES = (
     _QueueRead("paused", "1 if nothing is handed out.", lambda s: s.paused),
 )
 
+# Names of the series that exist only if there are queues, for those who draw them.
+QUEUE_SERIES = (
+    *(f"penstock_{read.name}_total" for read in _QUEUE_COUNTERS),
+    *(f"penstock_{read.name}" for read in _QUEUE_GAUGES),
+)
+GROUP_SERIES = (
+    *(f"penstock_{read.name}_total" for read in _GROUP_COUNTERS),
+    *(f"penstock_{read.name}" for read in _GROUP_GAUGES),
+)
+
 
 class BrokerMetrics:
     """All series of one broker, in a registry of their own."""
@@ -141,6 +157,7 @@ class BrokerMetrics:
             registry=self.registry,
         )
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)  # process_…: CPU, memory, files, start
 
     # -- recording ---------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.server.configuration import Configuration
 from penstock.server.logs import set_up_logs
 from penstock.server.server import Server
+from penstock.server.systemd import Notifier
 
 log = logging.getLogger("penstock.server")
 
@@ -54,6 +55,7 @@ async def _serve(
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     server = Server(configuration)
+    systemd = Notifier()
 
     def on_stop() -> None:
         if stop.is_set():
@@ -64,13 +66,14 @@ async def _serve(
 
     def on_reload() -> None:
         if read_again is not None:
-            task = loop.create_task(_reload(server, read_again))
+            task = loop.create_task(_reload(server, read_again, systemd))
             reloads.add(task)
             task.add_done_callback(reloads.discard)
 
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, on_stop)
     loop.add_signal_handler(signal.SIGHUP, on_reload)
+    systemd.start(loop)
     await server.start()
     try:
         if on_listening is not None:
@@ -80,13 +83,20 @@ async def _serve(
         await asyncio.wait({stopped, ready}, return_when=asyncio.FIRST_COMPLETED)
         if ready.done():
             ready.result()  # raise the error of a failed start
+            systemd.ready()
         await stopped
     finally:
+        systemd.stopping()
         await server.stop()
 
 
-async def _reload(server: Server, read_again: Callable[[], Configuration]) -> None:
+async def _reload(
+    server: Server, read_again: Callable[[], Configuration], systemd: Notifier
+) -> None:
+    systemd.reloading()
     try:
         await server.reload(read_again())
     except (PenstockError, OSError) as error:
         log.error("not reloaded", extra={"fields": {"reason": str(error)}})
+    finally:
+        systemd.ready()
