@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import penstock
+from penstock import codec
 from penstock.cli import machine_checks
 from penstock.cli.machine_checks import (
     check_clock,
@@ -173,5 +174,5 @@ def test_java_and_codec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert check_java().state == "warn"
     monkeypatch.setattr(machine_checks, "find_spec", lambda name: None)
     assert check_java().state == "ok"
-    monkeypatch.setattr(machine_checks.codec, "IMPLEMENTATION", "python")
+    monkeypatch.setattr(codec, "IMPLEMENTATION", "python")
     assert check_codec().state == "warn"
