@@ -14,6 +14,8 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 # `http//host`, `localhost:8080/x`, `10.0.0.1:8080/x`: mistyped. `./10.0.0.1:80/x` is a directory.
 _URL_WITHOUT_SCHEME = re.compile(r"https?//|(localhost|[\w-]+(\.[\w-]+)+):[0-9]{2,5}/", re.ASCII)
 
+_PASSWORD = re.compile(r"(?<=[^/]):[^@/]*(?=@)|(?<=[?&])password=[^&]*")
+
 MEMORY = "memory:"  # instead of a directory: a queue in the memory of this process
 
 Duration = float | timedelta  # a number is seconds
@@ -102,6 +104,20 @@ def path_of(path: object) -> str:
     return text
 
 
+def is_database_url(location: str) -> bool:
+    """Return whether a location is a PostgreSQL database."""
+    return location.startswith(("postgresql://", "postgres://"))
+
+
+def without_password(location: str) -> str:
+    """Return a location to be shown: the URL of a database without its password.
+
+    >>> without_password("postgresql://ann:secret@db1,db2/shop"), without_password("./data")
+    ('postgresql://ann@db1,db2/shop', './data')
+    """
+    return _PASSWORD.sub("", location) if is_database_url(location) else location
+
+
 def check_local(path: str, wanted: str = "give a path of this machine, such as ./orders") -> str:
     """Return a path of this machine's file system. Refuse `memory:` and URLs, also mistyped ones.
 
@@ -112,6 +128,11 @@ def check_local(path: str, wanted: str = "give a path of this machine, such as .
         raise InvalidInput(
             f"{path!r} is not a directory: {MEMORY} by itself is a queue in memory, which has no "
             f"name and no files. For a directory, write ./{path}"
+        )
+    if is_database_url(path):
+        raise InvalidInput(
+            f"{without_password(path)!r} is a database: start a broker on it with `penstock serve "
+            f"--store …`, and give the broker's URL, such as http://127.0.0.1:8080"
         )
     if _SCHEME.match(path) or _URL_WITHOUT_SCHEME.match(path):
         raise InvalidInput(

@@ -1,20 +1,17 @@
 """Choose a store by its location: a directory, a PostgreSQL database, or this process's memory."""
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable
 
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.keys import Key, KeyEditor
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import Store
-from penstock.checking import MEMORY
+from penstock.checking import MEMORY, is_database_url
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
-
-_PASSWORD = re.compile(r"(?<=[^/]):[^@/]*(?=@)|(?<=[?&])password=[^&]*")
 
 
 def _unobserved(seconds: float, answers: int) -> None:
@@ -48,20 +45,6 @@ def open_store(
         files=files,
         clock=clock or SystemClock(),
     )
-
-
-def is_database_url(location: str) -> bool:
-    """Return whether a location is a PostgreSQL database."""
-    return location.startswith(("postgresql://", "postgres://"))
-
-
-def without_password(location: str) -> str:
-    """Return a location to be shown: the URL of a database without its password.
-
-    >>> without_password("postgresql://ann:secret@db1,db2/shop"), without_password("./data")
-    ('postgresql://ann@db1,db2/shop', './data')
-    """
-    return _PASSWORD.sub("", location) if is_database_url(location) else location
 
 
 def _postgres_store(
@@ -99,8 +82,10 @@ def _postgres_store(
 class KeyAdmin:
     """The API keys of the store at a location, for programs that run no event loop."""
 
-    def __init__(self, location: str) -> None:
-        self._keys = KeyEditor(open_store(location))
+    def __init__(self, location: str, schema: str = "penstock") -> None:
+        """`schema`: that of the tables, if the location is a database."""
+        settings = BrokerSettings(postgres_schema=schema)
+        self._keys = KeyEditor(open_store(location, settings))
 
     def list(self) -> "list[Key]":
         return asyncio.run(self._keys.list())

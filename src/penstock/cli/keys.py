@@ -1,9 +1,10 @@
-"""`penstock keys`: the API keys of a broker, in its data directory."""
+"""`penstock keys`: the API keys of a broker, in its data directory or database."""
 
 import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
+from penstock.checking import is_database_url
 from penstock.cli.formatting import Json, local_time, printable
 from penstock.cli.options import AsJson, argument, command_group, option
 from penstock.cli.targets import local_path, requires_extra
@@ -26,7 +27,10 @@ keys_app = command_group("keys", "List, create and revoke the API keys of a brok
 
 _SHORT = 20  # characters: a shorter key is accepted with a warning
 
-_DataDirectory = Annotated[str, argument("DIR", "Data directory of the broker.")]
+_Store = Annotated[
+    str, argument("STORE", "Data directory of the broker, or its database: postgresql://….")
+]
+_Schema = Annotated[str, option("Schema of the tables in a database.", metavar="NAME")]
 
 
 class VerbName(StrEnum):
@@ -39,9 +43,9 @@ class VerbName(StrEnum):
 
 
 @keys_app.command("list")
-def list_keys(data: _DataDirectory, json: AsJson = False) -> None:
+def list_keys(store: _Store, schema: _Schema = "penstock", json: AsJson = False) -> None:
     """List the keys and what each may do, without their secrets. Exits with 1 if there are none."""
-    keys = _key_admin(data).list()
+    keys = _key_admin(store, schema).list()
     if not keys:
         exit_no("there are no keys: every client that reaches the broker may do everything")
 
@@ -61,7 +65,7 @@ def list_keys(data: _DataDirectory, json: AsJson = False) -> None:
 
 @keys_app.command("create")
 def create_key(
-    data: _DataDirectory,
+    store: _Store,
     label: Annotated[str, option("What the key is for.", "--label", "-l")] = "",
     verb: Annotated[
         list[VerbName] | None,
@@ -80,6 +84,7 @@ def create_key(
         str | None,
         option("Use this key instead of a new one; - reads it from standard input.", metavar="KEY"),
     ] = None,
+    schema: _Schema = "penstock",
     json: AsJson = False,
 ) -> None:
     """Create a key and print it. It cannot be shown again.
@@ -89,7 +94,7 @@ def create_key(
     verbs = [one.value for one in verb or VerbName]
     if value == "-":
         value = sys.stdin.readline().rstrip("\r\n")
-    key, token = _key_admin(data).create(label, verbs, namespace or None, value)
+    key, token = _key_admin(store, schema).create(label, verbs, namespace or None, value)
     if value is not None:
         if len(value) < _SHORT:
             print_stderr(f"a key of fewer than {_SHORT} characters can be guessed")
@@ -106,19 +111,20 @@ def create_key(
 
 @keys_app.command("revoke")
 def revoke_key(
-    data: _DataDirectory,
+    store: _Store,
     key_id: Annotated[str, argument("ID", "Id of the key, as listed.")],
+    schema: _Schema = "penstock",
     json: AsJson = False,
 ) -> None:
     """Revoke a key at once."""
-    key = _key_admin(data).revoke(key_id)
+    key = _key_admin(store, schema).revoke(key_id)
     print_result(json, _key_json(key), f"Key {key.id} revoked.")
 
 
-def _key_admin(data: str) -> "KeyAdmin":
+def _key_admin(store: str, schema: str) -> "KeyAdmin":
     with requires_extra("server"):
         from penstock.broker.stores import KeyAdmin
-    return KeyAdmin(local_path(data))
+    return KeyAdmin(store if is_database_url(store) else local_path(store), schema)
 
 
 def _key_json(key: "Key") -> Json:

@@ -78,7 +78,7 @@ def migrate_store(
 
 def _site(location: str, schema: str, cache: str | None) -> "Site":
     from penstock.broker.moving import DirectorySite
-    from penstock.broker.stores import is_database_url
+    from penstock.checking import is_database_url
 
     if not is_database_url(location):
         return DirectorySite(location)

@@ -53,7 +53,7 @@ def serve(
     then these options: the last one wins. SIGHUP reads them again.
     """
     with requires_extra("server"):
-        from penstock.broker.stores import without_password
+        from penstock.checking import without_password
         from penstock.server.configuration import load_configuration
         from penstock.server.serve import serve as serve_until_stopped
     if data is not None and store is not None:

@@ -12,7 +12,8 @@ from penstock.broker.postgres import ClusterOptions, PostgresStore
 from penstock.broker.postgres.database import Database, DatabaseRefused, is_passing
 from penstock.broker.postgres.schema import MIGRATIONS, SchemaMismatch, check, migrate, pending
 from penstock.broker.postgres.tables import Tables
-from penstock.broker.stores import KeyAdmin, without_password
+from penstock.broker.stores import KeyAdmin
+from penstock.checking import without_password
 from penstock.errors import InvalidInput, PenstockError, Unavailable
 from tests.harness.postgres_server import PostgresServer, free_port
 
@@ -151,7 +152,7 @@ def test_a_process_that_hangs_in_a_transaction_does_not_keep_its_locks(
     shown = database.read(lambda one: one.one("show idle_in_transaction_session_timeout")[0])
     assert shown == "10s"
     with (
-        pytest.raises(psycopg.errors.IdleInTransactionSessionTimeout) as ended,
+        pytest.raises(psycopg.Error, match="idle-in-transaction|closed the connection") as ended,
         database.session() as session,
         session.transaction(),
     ):

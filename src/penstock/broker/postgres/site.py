@@ -11,7 +11,7 @@ from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.membership import Membership
 from penstock.broker.postgres.tables import Tables
 from penstock.broker.store import NamespaceInfo
-from penstock.broker.stores import without_password
+from penstock.checking import without_password
 from penstock.clock import SystemClock
 from penstock.errors import BrokerError, NotEmpty
 from penstock.ledger.files import Files
