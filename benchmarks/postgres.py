@@ -28,6 +28,7 @@ def rows(*, quick: bool) -> list[Row]:
         _http_row(clients, seconds),
         _batches_row(seconds),
         _backlog_row(20_000 if quick else 1_000_000, 2 if quick else 60),
+        _bloat_row(20_000 if quick else 3_600_000),
         _delivery_row(50 if quick else 500),
         _brokers_row(clients, seconds),
     ]
@@ -152,6 +153,23 @@ def _backlog_row(waiting: int, seconds: int) -> Row:
                 at_most=2,
             )
         ],
+    )
+
+
+def _bloat_row(messages: int) -> Row:
+    return Row(
+        name="bloat",
+        title=f"the table of content after {messages:,} messages: an hour at 1,000 a second",
+        unit="MiB",
+        contenders=[
+            Contender(
+                name=POSTGRES,
+                workload="bloat",
+                arguments={"messages": messages},
+                does="8 tasks publish, lease and ack batches of 100; segments of 64 MiB",
+            )
+        ],
+        targets=[],
     )
 
 

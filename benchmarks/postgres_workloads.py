@@ -351,6 +351,81 @@ def backlog(directory: str, waiting: int, seconds: int) -> Figures:
         return _run(main(url))
 
 
+# -- bloat -----------------------------------------------------------------------------------------
+
+
+class _TableSizes:
+    """Looks at the table of content every half second, from a thread."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self.largest_bytes = self.most_dead_rows = 0
+
+    def __enter__(self) -> "_TableSizes":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        import psycopg
+
+        query = (
+            "select pg_total_relation_size(relid), n_dead_tup from pg_stat_user_tables "
+            "where schemaname = 'penstock' and relname = 'chunk'"
+        )
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            while not self._is_over.wait(0.5):
+                row = connection.execute(query).fetchone()
+                if row is not None:
+                    self.largest_bytes = max(self.largest_bytes, row[0])
+                    self.most_dead_rows = max(self.most_dead_rows, row[1])
+
+
+def bloat(directory: str, messages: int) -> Figures:
+    """Publish, lease and ack many messages in batches of 100, with vacuum as docs/scale.md says.
+
+    The figures are those of the table that holds the content of all queues.
+    """
+
+    async def main(url: str) -> Figures:
+        import psycopg
+
+        async with _opened(url) as opened:
+            left = messages
+
+            async def client() -> None:
+                nonlocal left
+                while left > 0:
+                    left -= 100
+                    await opened.publish(NAME, [PAYLOAD] * 100)
+                    found = await opened.lease(NAME, 100)
+                    acks = [Settlement("ack", one.receipt) for one in found]
+                    await opened.settle(NAME, acks)
+
+            with _TableSizes(url) as sizes, psycopg.connect(url, autocommit=True) as connection:
+                await asyncio.gather(*(client() for _ in range(8)))
+                wal, live = connection.execute(
+                    "select pg_current_wal_lsn() - '0/0'::pg_lsn, sum(length(data)) "
+                    "from penstock.chunk"
+                ).fetchone()  # type: ignore[misc]
+        mib = 1 << 20
+        return {
+            "written_mib": float(wal) / mib,
+            "largest_mib": sizes.largest_bytes / mib,
+            "live_mib": float(live) / mib,
+            "dead_rows": float(sizes.most_dead_rows),
+        }
+
+    settings = {**SETTINGS, "autovacuum_naptime": "15s", "autovacuum_vacuum_cost_limit": "2000"}
+    with postgres(directory, checksums=True, **settings) as port:
+        return _run(main(postgres_url(port)))
+
+
 if __name__ == "__main__":
-    works = (backlog, brokers, delivery, http, peer, store)
+    works = (backlog, bloat, brokers, delivery, http, peer, store)
     run_workload({work.__name__: work for work in works})

@@ -1,6 +1,7 @@
 """A proxy before a server, which can cut a connection between a request and its answer."""
 
 import socket
+import struct
 import threading
 from contextlib import suppress
 
@@ -17,12 +18,24 @@ class CuttingProxy:
         self._threads: list[threading.Thread] = []
         self._answers_to_swallow = 0
         self.cuts = 0
+        self._is_resetting = False
         self._start(self._accept)
 
     def swallow_answers(self, count: int) -> None:
         """Cut each of the next `count` connections that answer, in place of the answer."""
         with self._lock:
             self._answers_to_swallow = count
+
+    def reset_all(self, last_words: bytes) -> None:
+        """Send bytes to every client, and reset its connection: the kernel does so for a process
+        that dies with unread data."""
+        with self._lock:
+            self._is_resetting = True
+            for client, server in zip(self._sockets[::2], self._sockets[1::2], strict=True):
+                client.sendall(last_words)
+                for one in (client, server):
+                    one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                    one.shutdown(socket.SHUT_RD)  # wakes its thread, and sends nothing
 
     def close(self) -> None:
         with suppress(OSError):
@@ -67,5 +80,8 @@ class CuttingProxy:
         except OSError:
             pass
         for one in (source, target):
-            with suppress(OSError):
-                one.shutdown(socket.SHUT_RDWR)
+            with suppress(OSError), self._lock:
+                if self._is_resetting:
+                    one.close()
+                else:
+                    one.shutdown(socket.SHUT_RDWR)

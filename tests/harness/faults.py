@@ -74,6 +74,8 @@ class _KnowsFailedSyncs(Protocol):
 class FaultyFiles:
     """Passes every call on to other files, counts it, and fails those that `fault` names."""
 
+    keeps_order = False
+
     def __init__(self, files: Files, fault: Fault | None = None) -> None:
         self.files = files
         self.fault = fault

@@ -39,6 +39,11 @@ class Mapping(Protocol):
 class Files(Protocol):
     """The file operations that the ledger needs."""
 
+    @property
+    def keeps_order(self) -> bool:
+        """Whether changes become durable in their order, names included, or together: then a new
+        segment needs no sync of its own, as the next sync covers everything before it."""
+
     def open(self, path: str, mode: OpenMode) -> int:
         """Open an existing file ("read", "write") or make a new one ("create", exclusively)."""
 
@@ -138,6 +143,8 @@ def _write_all(fd: int, data: memoryview, offset: int) -> None:
 
 class OsFiles:
     """The real thing."""
+
+    keeps_order = False
 
     def open(self, path: str, mode: OpenMode) -> int:
         flags = os.O_CLOEXEC | os.O_NOFOLLOW

@@ -61,7 +61,8 @@ class Folder:
         fd = self.files.open(self.file(temporary), "create")
         try:
             write_fully(self.files, fd, data, 0)
-            self.files.fdatasync(fd)
+            if not self.files.keeps_order:
+                self.files.fdatasync(fd)
         finally:
             self.files.close(fd)
         self.files.rename(self.file(temporary), self.file(name))

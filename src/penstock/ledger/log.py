@@ -6,11 +6,12 @@ held. So the fast path pays nothing for the rare cases: no room, the first write
 reader that waits for entries, and a log that is closed, stopped or forked.
 
 Locks, in the order in which they may be taken: `_sync_lock` (one fdatasync at a time; held across
-it; the tail does not change while it is held), then `_lock` (everything else, shared by the logs
-of a ledger).
+it; the tail does not change while it is held, except on files that keep the order of changes), then
+`_lock` (everything else, shared by the logs of a ledger).
 """
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from itertools import pairwise
 from threading import Condition, Lock, RLock
 
@@ -58,6 +59,7 @@ class Log:
         self.kind = kind
         self.settings = settings
         self.now_ns = clock.now_ns
+        self._keeps_order = folder.files.keeps_order
         self._on_hole = on_hole
         self._on_stop = on_stop
         self._refusal: PenstockError | None = None  # why nothing can be written
@@ -200,8 +202,8 @@ class Log:
                 self.sync()
                 continue
             # Not beside another sync of the same file: the system reports a failure only once. If
-            # the other one failed, ours would succeed.
-            with self._sync_lock, self._lock:
+            # the other one failed, ours would succeed. Without a sync of its own, it need not wait.
+            with nullcontext() if self._keeps_order else self._sync_lock, self._lock:
                 self._check_writable()
                 return self._append_or_stop(items, may_rotate=True)
 
@@ -289,7 +291,7 @@ class Log:
         with self._lock:
             if self._writer.tail is tail:
                 self._writer.end_sync(tail, end, next_seq, may_open=self._refusal is None)
-            else:  # it was sealed or closed, which synced it
+            else:  # it was sealed or closed meanwhile
                 durable = self._writer.durable_next_seq
                 self._writer.durable_next_seq = max(durable, next_seq)
             if self._waiting:
@@ -307,12 +309,9 @@ class Log:
                 if begun is None:
                     return
             tail, end, next_seq = begun
-            if end > tail.synced_upto:
+            if end > tail.synced_upto or next_seq > self._writer.durable_next_seq:
                 self._writer.fdatasync(tail)
-            with self._lock:
-                self._writer.end_sync(tail, end, next_seq, may_open=self._refusal is None)
-                if self._waiting:
-                    self._arrived.notify_all()
+            self.end_sync(begun)
 
     def _finish_or_stop(self) -> None:
         """Caller holds both locks."""

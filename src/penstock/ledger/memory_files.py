@@ -225,6 +225,8 @@ class MemoryFiles:
     a `seed`, random identities are the same in every run, so that a state can be made again.
     """
 
+    keeps_order = False
+
     def __init__(
         self,
         image: Image | None = None,

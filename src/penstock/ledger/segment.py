@@ -296,7 +296,9 @@ class Segment:
     def save_index(self) -> None:
         """Write the index beside the segment."""
         with self._lock:
-            self._folder.replace(index_name(self.base_seq), self.packed_index())
+            must_sync = not self._folder.files.keeps_order
+            name = index_name(self.base_seq)
+            self._folder.replace(name, self.packed_index(), sync_name=must_sync)
 
     def _complete_index(self) -> SparseIndex:
         end, view = self._readable()

@@ -424,16 +424,21 @@ class TailMaker:
 
 
 def create_segment(folder: Folder, header: SegmentHeader, size: int) -> int:
-    """Create a segment file of zeros behind its header, durable with its name; return the fd."""
+    """Create a segment file of zeros behind its header, durable with its name; return the fd.
+
+    On files that keep the order of changes, it is durable before anything that is written later.
+    """
     files, path = folder.files, folder.file(segment_name(header.base_seq))
     if files.exists(path):
         files.unlink(path)  # a creation that failed half-way: it never had an entry
-        folder.sync()
+        if not files.keeps_order:
+            folder.sync()
     fd = files.open(path, "create")
     try:
         write_fully(files, fd, header.pack() + bytes(size - HEADER_BYTES), 0)
-        files.fdatasync(fd)
-        folder.sync()
+        if not files.keeps_order:
+            files.fdatasync(fd)
+            folder.sync()
     except BaseException:
         files.close(fd)
         discard_segment(folder, header.base_seq)

@@ -48,6 +48,7 @@ class LogWriter:
         when there is something to sync. `stop` ends all writing and returns the error to raise.
         """
         self._folder = folder
+        self._keeps_order = folder.files.keeps_order
         self._segments = segments
         self._tails = tails
         self._settings = settings
@@ -73,7 +74,10 @@ class LogWriter:
     def needs_sync(self) -> bool:
         """Whether anything was appended that is not on disk."""
         tail = self.tail
-        return tail is not None and tail.end + tail.staged_bytes > tail.synced_upto
+        if tail is None:
+            return False
+        is_behind = self.durable_next_seq < self.packer.next_seq  # also after a new segment
+        return is_behind or tail.end + tail.staged_bytes > tail.synced_upto
 
     # -- appending ---------------------------------------------------------------------------------
 
@@ -177,9 +181,10 @@ class LogWriter:
         """Seal the tail and continue in a new segment. The packer is closed."""
         old = self.tail
         assert old is not None
-        self.fdatasync(old)
-        old.synced_upto = old.end
-        self.durable_next_seq = self.packer.next_seq
+        if not self._keeps_order:
+            self.fdatasync(old)
+            old.synced_upto = old.end
+            self.durable_next_seq = self.packer.next_seq
         sealed = self._segments.last
         assert sealed is not None
         # Before readers can see the next segment: they then take this one for complete.
@@ -276,7 +281,10 @@ class LogWriter:
     def fdatasync(self, tail: Tail) -> None:
         """Make what is in the file durable. The ledger's lock need not be held."""
         try:
-            tail.sync()
+            if self._keeps_order:
+                self._folder.sync()  # covers every file; this one may be closed meanwhile
+            else:
+                tail.sync()
         except OSError as error:
             raise self._stop(error, "syncing") from error
 

@@ -105,6 +105,7 @@ class QueueCore:
         if settings.dead_max_bytes:
             for group in self.state.groups.values():
                 self._weigh_dead(group, [s for s, one in group.deliveries.items() if one.cause])
+        self.saves_in_thread = False  # small snapshots as well
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.storage.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
@@ -444,7 +445,7 @@ class QueueCore:
         def saved() -> None:
             self._snapshot_at = progress
 
-        if frozen.size >= LARGE_BYTES:
+        if self.saves_in_thread or frozen.size >= LARGE_BYTES:
             self.saver.save_in_thread(event_seq, frozen, saved)
         else:
             self.saver.save(event_seq, frozen)

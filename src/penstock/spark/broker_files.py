@@ -71,6 +71,8 @@ def fetch_index(queue: QueueLocation, log: str, base: int) -> bytes:
 class _NotSupported:
     """Raises OSError for the methods of `Files` that make no sense at a broker."""
 
+    keeps_order = False
+
     def join(self, directory: str, name: str) -> str:
         return f"{directory.rstrip('/')}/{name}"
 

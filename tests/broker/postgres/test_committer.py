@@ -9,10 +9,11 @@ from typing import Any
 
 import psycopg
 import pytest
+import uvloop
 
 from penstock.broker.postgres import ClusterOptions, PostgresStore
-from penstock.broker.postgres.committer import Committer
-from penstock.broker.postgres.database import Database
+from penstock.broker.postgres.committer import Committer, Lane
+from penstock.broker.postgres.database import Database, is_passing
 from penstock.broker.postgres.files import PostgresFiles
 from penstock.broker.postgres.schema import migrate
 from penstock.broker.settings import BrokerSettings
@@ -25,6 +26,9 @@ from tests.harness.cutting_proxy import CuttingProxy
 from tests.harness.postgres_server import PostgresServer, new_queue
 
 ORDERS = QueueName("shop", "orders")
+# What a server says before it ends at once.
+_FIELDS = b"SWARNING\0VWARNING\0C57P02\0Mterminating connection\0\0"
+NOTICE = b"N" + (4 + len(_FIELDS)).to_bytes(4, "big") + _FIELDS
 
 
 class Rig:
@@ -244,3 +248,34 @@ def test_many_calls_at_once_find_the_owner_of_a_queue(
 
     asyncio.run(story())
     assert asked == [ORDERS]
+
+
+@pytest.mark.parametrize("new_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
+def test_a_connection_that_is_reset_fails_its_statement(
+    postgres_server: PostgresServer, new_loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """A server that dies with unread data resets the connection. uvloop tells no reader of it."""
+    proxy = CuttingProxy(postgres_server.port)
+    url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
+    database = Database(url)
+
+    async def story() -> None:
+        session = database.connect()
+        session.prepare("select pg_sleep(60)")
+        lane = Lane(asyncio.get_running_loop(), session)
+        answers: asyncio.Queue[int | psycopg.Error] = asyncio.Queue()
+        lane.send("select pg_sleep(60)", [], answers.put_nowait)
+        await asyncio.sleep(0)
+        await asyncio.to_thread(proxy.reset_all, NOTICE)
+        async with asyncio.timeout(20):
+            outcome = await answers.get()
+        assert isinstance(outcome, psycopg.Error)
+        assert is_passing(outcome)
+        lane.close()
+
+    try:
+        with asyncio.Runner(loop_factory=new_loop) as runner:
+            runner.run(story())
+    finally:
+        database.close()
+        proxy.close()

@@ -142,8 +142,9 @@ class Layout:
         folder = self._queue_folder(queue)
         return folder.path, folder.files
 
-    def opened(self, core: QueueCore) -> None:
-        """Do nothing: the files are here."""
+    def opened(self, core: QueueCore) -> bool:
+        """Return False: the files are here."""
+        return False
 
     def leave(self, queue: QueueName, size_bytes: int) -> None:
         """Do nothing: the LOCK of the data directory is kept."""

@@ -124,6 +124,10 @@ class OpenQueue:
             or any(group.leases or group.waiting.scheduled for group in state.groups.values())
         )
 
+    def expect_slow_reads(self) -> None:
+        """For some seconds, read messages in threads: they are far away."""
+        self._large_until_s = self._slow_until_s = self._loop.time() + _STAYS_LARGE_S
+
     @property
     def sync_within_s(self) -> float | None:
         """Return how soon writes must be on disk if no call waits for it; None: no limit."""

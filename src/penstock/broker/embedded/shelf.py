@@ -52,8 +52,11 @@ class QueueHome(Protocol):
     def enter(self, queue: QueueName) -> tuple[str, Files]:
         """Return the path of a queue that is about to be opened, and the files that hold it."""
 
-    def opened(self, core: QueueCore) -> None:
-        """Prepare the files of a queue that was opened for its first calls."""
+    def opened(self, core: QueueCore) -> bool:
+        """Prepare the files of a queue that was opened for its first calls.
+
+        Return whether reading its messages may take long, as they are far away.
+        """
 
     def leave(self, queue: QueueName, size_bytes: int) -> None:
         """Note that a queue was closed."""
@@ -340,7 +343,7 @@ class Shelf:
         return self._turns.setdefault(queue, asyncio.Lock())
 
     async def _open_now(self, queue: QueueName, settings: Mapping[str, Any]) -> OpenQueue:
-        core = await asyncio.to_thread(self._open_core, queue, settings)
+        core, is_slow = await asyncio.to_thread(self._open_core, queue, settings)
         owner = self._by_identity.get(core.identity)
         if owner not in (None, queue):
             await asyncio.to_thread(self._close_core, queue, core)
@@ -358,6 +361,8 @@ class Shelf:
             self._repeats,
             self._background,
         )
+        if is_slow:
+            found.expect_slow_reads()
         for _ in range(self._watchers.get(queue, 0)):
             found.wakeups.watch()
         self._open[queue] = found
@@ -373,7 +378,7 @@ class Shelf:
         found.sample()  # the counts to compare later ones with
         return found
 
-    def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> QueueCore:
+    def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> tuple[QueueCore, bool]:
         path, files = self._home.enter(queue)
         try:
             core = open_core(
@@ -385,8 +390,7 @@ class Shelf:
                 if_unstored=_IF_SETTINGS_WERE_LOST,
                 own_timer=False,
             )
-            self._home.opened(core)
-            return core
+            return core, self._home.opened(core)
         except BaseException:
             self._home.leave(queue, self._bytes.get(queue, 0))
             raise

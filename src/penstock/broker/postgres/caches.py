@@ -33,15 +33,18 @@ class Caches:
         membership: Membership,
         directory: str | None,
         on_lost: Callable[[QueueName], object],
+        on_behind: Callable[[QueueName], object],
         delete_queue: Callable[[QueueName], None],
         max_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
-        """`on_lost` is called, in any thread, when a queue takes no more writes."""
+        """`on_lost` is called, in any thread, when a queue takes no more writes; `on_behind` in an
+        event loop, when much of a queue is to be synced."""
         self._max_bytes = max_bytes
         self._database = database
         self._membership = membership
         self._parent = directory
         self._on_lost = on_lost
+        self._on_behind = on_behind
         self.delete_queue = delete_queue
         self._files = OsFiles()
         self._root: Path | None = None
@@ -77,6 +80,7 @@ class Caches:
             str(cache),
             identity=identity,
             on_lost=partial(self._on_lost, queue),
+            on_behind=partial(self._on_behind, queue),
         )
         self._entered[queue] = cache, files
         return str(cache / "queue"), files
@@ -86,18 +90,32 @@ class Caches:
         """Return how many bytes the open queues have read from the database."""
         return sum(files.fetched_bytes for _, files in self._entered.values())
 
-    def opened(self, core: QueueCore) -> None:
-        """Fetch the segments whose messages are next, so that a lease finds them."""
+    def opened(self, core: QueueCore) -> bool:
+        """Fetch the segments whose messages are next, so that a lease finds them.
+
+        Return whether other calls may have to fetch one.
+        """
         files, log = core.ledger.root.files, core.ledger.messages
         assert isinstance(files, PostgresFiles)
+        core.saves_in_thread = True
+        if files.has_all:
+            return False
         with core.lock:
-            firsts = [group.waiting.first_fresh for group in core.state.groups.values()]
+            groups = list(core.state.groups.values())
+            firsts = [group.waiting.first_fresh for group in groups]
+            has_others = any(group.waiting.special or group.leases for group in groups)
         for first in firsts:
             segment = None if first is None else log.segments.holding(first)
             for _ in range(1 + _AHEAD):
                 if segment is not None:
                     files.prefetch(log.folder.file(segment.name))
                     segment = log.segments.after(segment)
+        needed = [1] if has_others else [first for first in firsts if first is not None]
+        return bool(needed) and any(
+            not files.is_fetched(log.folder.file(segment.name))
+            for segment, end in log.sealed_segments()
+            if end > min(needed)
+        )
 
     def tidy(self) -> None:
         """Seal complete files, and drop copies beyond the limit."""

@@ -13,9 +13,9 @@ If anything fails, the writes are sent again by a thread, until their outcome is
 import asyncio
 import errno
 import logging
+import os
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
 from functools import partial
 from threading import Lock
 from typing import Any
@@ -33,6 +33,7 @@ log = logging.getLogger("penstock.broker")
 
 MAX_ROUNDS = 3
 _RECONNECT_S = 0.5
+_LOOK_S = 0.2
 
 
 class _Part:
@@ -59,9 +60,10 @@ class Committer:
     def __init__(self, database: Database, max_rounds: int = MAX_ROUNDS) -> None:
         self.max_rounds = max_rounds
         self._database = database
-        self._idle: list[_Lane] = []
+        self._idle: list[Lane] = []
+        self._lanes: set[Lane] = set()
         self._lock = Lock()
-        self._sessions: set[Session] = set()
+        self._sessions: set[Session] = set()  # those of the lanes, and one that is about to be
         self._parts: dict[PostgresFiles, deque[_Part]] = {}  # under way, oldest first
         self._tasks: set[asyncio.Future[None]] = set()
         self._is_open = False
@@ -79,17 +81,22 @@ class Committer:
         """Close the connections. No round may be under way."""
         with self._lock:
             self._is_open = False
-            sessions, self._sessions = self._sessions, set()
         for task in list(self._tasks):
             task.cancel()
         if self._tasks:
             await asyncio.wait(list(self._tasks))
         self._idle.clear()
-        for session in sessions:
+        for lane in self._lanes:
+            lane.close()
+        for session in self._sessions:
             session.connection.close()
+        self._lanes.clear()
+        self._sessions.clear()
 
     async def _connect(self) -> None:
-        self._idle.append(_Lane(self._loop, await asyncio.to_thread(self._connected)))
+        lane = Lane(self._loop, await asyncio.to_thread(self._connected))
+        self._lanes.add(lane)
+        self._idle.append(lane)
 
     def _connected(self) -> Session:
         """Connect, in a thread: the task that waits for it may be cancelled."""
@@ -139,7 +146,7 @@ class Committer:
         commits = [part.commit for part in parts if part.commit.writes]
         if commits:
             values, rows = values_of(commits)
-            lane.send(values, partial(self._answered, lane, parts, rows))
+            lane.send(WRITE, values, partial(self._answered, lane, parts, rows))
         else:
             self._idle.append(lane)
             self._loop.call_soon(self._over, parts)
@@ -161,7 +168,7 @@ class Committer:
         return part
 
     def _answered(
-        self, lane: "_Lane", parts: list[_Part], rows: int, outcome: int | psycopg.Error
+        self, lane: "Lane", parts: list[_Part], rows: int, outcome: int | psycopg.Error
     ) -> None:
         """End a round whose statement was answered."""
         if outcome == rows:
@@ -173,9 +180,10 @@ class Committer:
             self._idle.append(lane)
         else:
             log.warning("a commit is sent again: %s", one_line(outcome))
+            self._lanes.discard(lane)
             with self._lock:
                 self._sessions.discard(lane.session)
-            lane.session.connection.close()
+            lane.close()
             self._run(self._reconnect())
         for part in parts:
             self._run(self._send_again(part))
@@ -217,21 +225,38 @@ class Committer:
         part.done(part.error)
 
 
-class _Lane:
-    """A connection with one statement under way at a time."""
+class Lane:
+    """A connection with one statement under way at a time.
+
+    The loop tells when the socket is readable. A timer looks at it as well: if a connection is
+    reset, uvloop calls a reader once or not at all, although more is to be read.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, session: Session) -> None:
         self.session = session
         self._loop = loop
-        self._socket = session.connection.fileno()
+        # A number of its own: libpq closes its socket when the connection breaks, and the next
+        # connection may get the same number while the loop still watches it.
+        self._socket = os.dup(session.connection.fileno())
         self._is_writing = False
+        self._looking: asyncio.TimerHandle | None = None
         self._on_answer: Callable[[int | psycopg.Error], None] | None = None
 
-    def send(self, values: list[bytes], on_answer: Callable[[int | psycopg.Error], None]) -> None:
-        """Send the statement. `on_answer` gets the number of rows, or an error, later."""
+    def close(self) -> None:
+        """Close the connection. No statement may be under way."""
+        if self._socket >= 0:
+            os.close(self._socket)
+            self._socket = -1
+        self.session.connection.close()
+
+    def send(
+        self, query: str, values: list[bytes], on_answer: Callable[[int | psycopg.Error], None]
+    ) -> None:
+        """Send a prepared statement. `on_answer` gets the number of rows, or an error, later."""
         self._on_answer = on_answer
+        self._looking = self._loop.call_later(_LOOK_S, self._look)
         try:
-            self.session.send(WRITE, values)
+            self.session.send(query, values)
             self._loop.add_reader(self._socket, self._readable)
             self._flush()
         except psycopg.Error as error:
@@ -252,6 +277,11 @@ class _Lane:
         except psycopg.Error as error:
             self._end(error)
 
+    def _look(self) -> None:
+        self._readable()
+        if self._on_answer is not None:
+            self._looking = self._loop.call_later(_LOOK_S, self._look)
+
     def _readable(self) -> None:
         try:
             rows = self.session.receive()
@@ -265,11 +295,13 @@ class _Lane:
             self._end(rows)
 
     def _end(self, outcome: int | psycopg.Error) -> None:
-        with suppress(OSError, ValueError):
-            self._loop.remove_reader(self._socket)
-            if self._is_writing:
-                self._is_writing = False
-                self._loop.remove_writer(self._socket)
         on_answer, self._on_answer = self._on_answer, None
-        if on_answer is not None:
-            on_answer(outcome)
+        if on_answer is None:  # it broke both when it was sent and when it was read
+            return
+        if self._looking is not None:
+            self._looking.cancel()
+        self._loop.remove_reader(self._socket)
+        if self._is_writing:
+            self._is_writing = False
+            self._loop.remove_writer(self._socket)
+        on_answer(outcome)

@@ -9,6 +9,7 @@ A file whose content is in the database is fetched when it is first read. Of a s
 and the first bytes are known without that.
 """
 
+import asyncio
 import errno
 import logging
 from collections.abc import Callable
@@ -37,7 +38,17 @@ log = logging.getLogger("penstock.broker")
 ROOT_NODE = 0
 _FEW_ROWS = 8  # are not worth a rewrite
 _FILLED_BYTES = 512  # this many zeros at the end of a write are not sent
+_MAX_BEHIND_BYTES = 64 << 20  # in memory before even an event loop waits for a sync
 _ZEROS = bytes(_FILLED_BYTES)
+
+
+def _is_in_loop() -> bool:
+    """Return whether this thread runs an event loop, which must not wait for the database."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 class _Reopened(Exception):
@@ -46,6 +57,8 @@ class _Reopened(Exception):
 
 class PostgresFiles:
     """The files of one queue, which has a number and a token, below the path `cache`."""
+
+    keeps_order = True  # one journal, see `journal`
 
     def __init__(
         self,
@@ -56,13 +69,16 @@ class PostgresFiles:
         *,
         identity: int = 0,
         on_lost: Callable[[], object] | None = None,
+        on_behind: Callable[[], object] | None = None,
     ) -> None:
-        """`on_lost` is called, in any thread, when no more writes are possible."""
+        """`on_lost` is called, in any thread, when no more writes are possible. `on_behind` is
+        called in an event loop when a sync is due, for which the loop must not wait."""
         self._database = database
         self._queue = queue
         self._local = OsFiles()
         self._root = cache.rstrip("/")
         self._identity = identity
+        self._on_behind = on_behind
         self._nodes: dict[str, int] = {self._root: ROOT_NODE}
         self._content = Content(database, queue, token)
         self._not_fetched: set[int] = set()
@@ -160,7 +176,12 @@ class PostgresFiles:
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         self._local.size(fd)
-        if self.journal.unsynced_bytes > MAX_UNSYNCED_BYTES:
+        unsynced = self.journal.unsynced_bytes
+        if unsynced <= MAX_UNSYNCED_BYTES:
+            return
+        if self._on_behind is not None and unsynced <= _MAX_BEHIND_BYTES and _is_in_loop():
+            self._on_behind()
+        else:
             self.journal.sync()
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
@@ -322,6 +343,14 @@ class PostgresFiles:
                 if last:
                     self.journal.durable[node] = last
                 self._not_fetched.discard(node)
+
+    @property
+    def has_all(self) -> bool:
+        """Return whether every file is in the cache, so that no read waits for the database."""
+        return not self._not_fetched
+
+    def is_fetched(self, path: str) -> bool:
+        return self._nodes.get(path) not in self._not_fetched
 
     def prefetch(self, path: str) -> None:
         """Fetch a file, if it is there and not fetched yet."""

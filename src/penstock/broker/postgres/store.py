@@ -157,6 +157,7 @@ class PostgresStore:
             self.membership,
             self._options.cache,
             lambda queue: loop.call_soon_threadsafe(self._on_lost, queue),
+            self._sync_soon,
             self._tables.delete_queue,
             self._options.cache_bytes,
         )
@@ -312,7 +313,8 @@ class PostgresStore:
             await asyncio.sleep(self._options.beat_s)
             try:
                 for found in list(self._shelf.open_queues.values()):
-                    await asyncio.to_thread(self.caches.opened, found.core)
+                    if await asyncio.to_thread(self.caches.opened, found.core):
+                        found.expect_slow_reads()
                 await asyncio.to_thread(self.caches.tidy)
             except Exception as error:  # the files are read and written all the same
                 log.warning("the cache is not looked after: %s", error)
@@ -333,6 +335,11 @@ class PostgresStore:
     def _tell_ready(self, queue: QueueName) -> None:
         if self._listener is not None:
             self._listener.on_ready(queue)
+
+    def _sync_soon(self, queue: QueueName) -> None:
+        found = self._shelf.get(queue)
+        if found is not None:
+            self._commits.soon(found)
 
     def _on_lost(self, queue: QueueName) -> None:
         self._router.on_lost(queue)
