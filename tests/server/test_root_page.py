@@ -1,4 +1,4 @@
-"""`GET /` says what this is and where to go, to browsers, programs and people with curl."""
+"""`GET /` is the dashboard for browsers, and says where to go to programs and people with curl."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -33,7 +33,9 @@ def test_each_caller_gets_its_own_form_with_the_places_to_go(
     with running.client() as http:
         page = http.get("/", headers={"accept": accept})
     assert (page.status_code, page.headers["content-type"]) == (200, content_type)
-    for place in ("/docs", "/openapi.json", "/metrics", "/readyz"):
+    is_dashboard = "<h1>All queues</h1>" in page.text
+    assert is_dashboard == (accept == BROWSER)
+    for place in ("/docs",) if is_dashboard else ("/docs", "/openapi.json", "/metrics", "/readyz"):
         assert place in page.text
 
 

@@ -1,6 +1,6 @@
 """Every route of the server: the native interface, its pages, and the dialects."""
 
-from penstock.server import html_pages, ws
+from penstock.server import dashboard, html_pages, ws
 from penstock.server.dialects import epochqueue, rivetq
 from penstock.server.openapi import openapi_route
 from penstock.server.rest.all_endpoints import ENDPOINTS
@@ -14,6 +14,7 @@ def all_routes() -> RouteTable:
             *(endpoint.route for endpoint in ENDPOINTS),
             openapi_route(ENDPOINTS),
             *html_pages.ROUTES,
+            *dashboard.ROUTES,
             *rivetq.ROUTES,
             *epochqueue.ROUTES,
         ]

@@ -1,16 +1,18 @@
-"""HTML pages: `GET /` introduces the server, `/docs` shows every call and sends requests.
+"""`GET /`: the dashboard for browsers, the places to go for programs. `/docs` shows every call.
 
-They load nothing from other servers. `GET /` answers programs in JSON or text.
+The page of `/docs` sends requests. It loads nothing from other servers.
 """
 
+from collections.abc import Coroutine
 from functools import cache
-from html import escape
 from importlib.metadata import version
 from importlib.resources import files
+from typing import Any
 
 import msgspec
 
-from penstock.server.call import Call
+from penstock.server import dashboard
+from penstock.server.call import Answer, Call
 from penstock.server.replies import JSON, Reply
 from penstock.server.routes import Route
 
@@ -44,6 +46,7 @@ def _page(call: Call) -> Reply:
 
 _ABOUT = "a durable message and task queue"
 _LINKS = {
+    "/dashboard": "queues, messages, dead letters, webhooks and keys, in a browser",
     "/docs": "every call, with its fields and examples, to be tried from a browser",
     "/openapi.json": "the same for programs (OpenAPI 3.1)",
     "/api/v1/namespaces": "the namespaces; their queues are at /api/v1/namespaces/default/queues",
@@ -68,27 +71,11 @@ def _text(base: str) -> str:
     return f"Penstock {version('penstock')}, {_ABOUT}\n\n{links}\n\nPublish a message:\n\n{call}\n"
 
 
-def _html(base: str) -> str:
-    links = "".join(
-        f'<dt><a href="{path}">{path}</a></dt><dd>{meaning}</dd>'
-        for path, meaning in _LINKS.items()
-    )
-    call = escape(_FIRST_CALL.format(base=base))
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        '<title>Penstock</title><link rel="stylesheet" href="/docs/docs.css"></head>'
-        f"<body><h1>Penstock</h1><p>{_ABOUT.capitalize()}, version {version('penstock')}.</p>"
-        f"<dl>{links}</dl><p>Publish a message:</p><pre>{call}</pre></body></html>\n"
-    )
-
-
-def _root(call: Call) -> Reply:
+def _root(call: Call) -> "Answer | Coroutine[Any, Any, Answer]":
     accept = call.headers.get(b"accept", b"")
     headers = (*_HEADERS, ("vary", "accept"))
-    if b"text/html" in accept:
-        page = _html(_base(call)).encode()
-        return Reply(page, content_type="text/html; charset=utf-8", headers=headers)
+    if call.service.settings.dashboard and (b"text/html" in accept or b"event-stream" in accept):
+        return dashboard.root(call)
     if b"application/json" in accept:
         return Reply(_json(), content_type=JSON, headers=headers)
     text = _text(_base(call)).encode()

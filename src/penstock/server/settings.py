@@ -14,6 +14,7 @@ MIB = 1 << 20
 UNIX_PROXIES = "unix"  # in `trusted_proxies`: the clients of the Unix socket
 _MOST_UNIX_BYTES = 107  # of `sun_path` on Linux, without the NUL at its end
 _MODE = re.compile(r"0?[0-7]{3}")
+PREFIX = re.compile(r"(/[A-Za-z0-9_~-][A-Za-z0-9._~-]{0,63}){1,8}")
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+")
 
 
@@ -47,6 +48,9 @@ class ServerSettings:
     ws_max_frame_bytes: int = 1 * MIB
     ws_ping_s: float = 20.0  # between pings
     ws_pong_s: float = 20.0  # for the pong
+    # the dashboard
+    dashboard: bool = True  # false: / and /dashboard have no pages
+    dashboard_prefix: str = ""  # path under which a proxy shows this server, like /penstock
     # trust
     trusted_proxies: tuple[str, ...] = ()  # networks, or "unix", whose X-Forwarded-For is trusted
     cors_origins: tuple[str, ...] = ()  # origins whose pages may call; "*": all
@@ -64,6 +68,11 @@ class ServerSettings:
         if bool(self.tls_cert) != bool(self.tls_key):
             raise InvalidInput("tls_cert and tls_key belong together: give both, or none")
         self._check_unix()
+        if self.dashboard_prefix and not PREFIX.fullmatch(self.dashboard_prefix):
+            raise InvalidInput(
+                f"dashboard_prefix is {self.dashboard_prefix!r}; it must be a path like /penstock, "
+                f"without a slash at its end"
+            )
         self.proxy_networks()
         for origin in self.cors_origins:
             if origin != "*" and not _ORIGIN.fullmatch(origin):
@@ -115,6 +124,8 @@ RELOADABLE = frozenset(
         "max_header_bytes",
         "max_url_bytes",
         "max_connections",
+        "dashboard",
+        "dashboard_prefix",
         "trusted_proxies",
         "cors_origins",
         "log_level",
