@@ -175,6 +175,10 @@ class NoSuchWebhook(BrokerError):
     """There is no webhook subscription of that id."""
 
 
+class NoSuchDelivery(BrokerError):
+    """The log of a webhook has no delivery of that number (any more)."""
+
+
 class AddressRefused(BrokerError):
     """A webhook's address is not one that the broker may call."""
 

@@ -135,3 +135,17 @@ async def test_the_counts_are_a_second_old_at_most(open_broker: OpenBroker) -> N
         await broker.publish(ANN, queue("q"), [b"x"])
         await asyncio.sleep(1.01)
         assert (await broker.overview(ANN)).ready == 2
+
+
+async def test_the_store_says_how_long_syncs_take(open_broker: OpenBroker) -> None:
+    bob = Caller("bob", frozenset({Verb.READ}), frozenset({"bank"}))
+    async with open_broker() as broker:
+        await fill(broker)
+        broker.metrics.committed(0.004, 1)
+        found = await broker.storage_state(ANN)
+        assert (found.queues, found.sync.samples, found.trouble) == (8, 1, None)
+        assert found.sync.p99 == pytest.approx(0.004, rel=0.13)
+        assert found.size_bytes == (await broker.overview(ANN)).size_bytes
+        assert (found.database is None) == (found.free_bytes is not None)
+        with pytest.raises(NotAllowed):
+            await broker.storage_state(bob)

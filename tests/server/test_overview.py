@@ -50,3 +50,11 @@ def test_charts_have_series_of_the_same_length(http: Client, path: str) -> None:
     wrong = {"since": "2024-01-02T00:00:00Z", "until": "2024-01-01T00:00:00Z"}
     assert http.get(path, params=wrong).status_code == 400
     assert http.get(queue_path("not-there", "chart")).status_code == 404
+
+
+def test_the_store_is_shown(http: Client, queue: str) -> None:
+    http.put(queue_path(queue), json={"sync": "always"})
+    publish(http, queue, 1)
+    found = http.get("/api/v1/storage").json()
+    assert found["sync"]["samples"] > 0 and found["sync"]["p99"] >= found["sync"]["p50"] > 0
+    assert found["queues"] > 0 and found["free_bytes"] > 0

@@ -6,7 +6,7 @@ from penstock.broker.charts import SERIES, Chart
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.keys import Key, KeyEditor, Keys
 from penstock.broker.metrics import BrokerMetrics
-from penstock.broker.overview import QUEUE_COLUMNS, Overview, QueuePage, QueueSummary
+from penstock.broker.overview import QUEUE_COLUMNS, Overview, QueuePage, QueueSummary, StorageState
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.store import NamespaceInfo, Outcome, QueueInfo, Settlement, Store
 from penstock.names import DEFAULT_NAMESPACE, QueueName, check_name
@@ -39,6 +39,7 @@ __all__ = [
     "Settlement",
     "StagedSegment",
     "StorageSettings",
+    "StorageState",
     "Store",
     "Verb",
     "check_name",

@@ -21,7 +21,7 @@ from penstock.broker.keys import Key, KeyEditor
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.moving import refuse_unfinished
-from penstock.broker.overview import Overview, Overviews, QueuePage
+from penstock.broker.overview import Overview, Overviews, QueuePage, StorageState
 from penstock.broker.paced_redrive import PacedRedrive, PacedRedrives
 from penstock.broker.segments import FileDoor
 from penstock.broker.settings import BrokerSettings
@@ -612,6 +612,19 @@ class Broker:
         since = now_s - 3600 if since is None else check_number("since", since, 0, MAX_TIME_S)
         until = now_s if until is None else check_number("until", until, 0, MAX_TIME_S)
         return await self.charts.read(queue, since, until, max_points)
+
+    async def storage_state(self, caller: Caller) -> StorageState:
+        """Return how long syncs take, and how much room the store uses and has."""
+        self.admit(caller, Verb.READ, None)
+        sizes = await self._overviews.totals(self._catalogue.queues(), self.trouble)
+        return StorageState(
+            self.metrics.commits.percentiles(),
+            sizes.queues,
+            sizes.size_bytes,
+            sizes.free_bytes,
+            self.trouble,
+            await self.store.database_state(),
+        )
 
     # -- keys: they need the right to manage the whole broker --------------------------------------
 

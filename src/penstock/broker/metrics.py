@@ -29,8 +29,9 @@ from penstock.errors import (
     RateLimited,
     TooManyRequests,
 )
-from penstock.model import GroupStats, Stats
+from penstock.model import NS, GroupStats, Stats
 from penstock.names import QueueName
+from penstock.queue.metrics import Histogram as DurationHistogram
 
 MAX_SERIES_QUEUES = 1000  # queues with series of their own
 
@@ -132,6 +133,7 @@ class BrokerMetrics:
         self.registry = CollectorRegistry()
         self._queues: Sequence[tuple[QueueName, Stats]] = ()
         self._database: DatabaseState | None = None
+        self.commits = DurationHistogram()  # of rounds of syncs, for percentiles
         self._rejected = Counter(
             "penstock_rejected",
             "Calls that were refused, by cause.",
@@ -167,6 +169,7 @@ class BrokerMetrics:
     def committed(self, seconds: float, answers: int) -> None:
         self._fsync.observe(seconds)
         self._batch.observe(answers)
+        self.commits.add(round(seconds * NS))
 
     def webhook_delivered(self, outcome: str) -> None:
         """Count a delivery. `outcome` must be one of a fixed set."""

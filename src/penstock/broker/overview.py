@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 
 from penstock.broker.charts import SERIES, Charts
 from penstock.broker.charts.track import levels_of, totals_of
-from penstock.broker.store import Store
+from penstock.broker.store import DatabaseState, Store
 from penstock.checking import check_choice, check_whole
 from penstock.clock import Clock
 from penstock.errors import InvalidInput
 from penstock.names import QueueName
+from penstock.queue.metrics import Percentiles
 
 MAX_ROWS = 1000
 FRESH_S = 1.0
@@ -94,6 +95,17 @@ class Overview(NamedTuple):
     free_bytes: int | None  # of the disk; None: not known
     brokers: int
     trouble: str | None
+
+
+class StorageState(NamedTuple):
+    """The store as a whole."""
+
+    sync: Percentiles  # of the rounds of syncs of this broker since it started
+    queues: int
+    size_bytes: int
+    free_bytes: int | None  # of the disk; None: not known
+    trouble: str | None  # why some queue takes no writes
+    database: DatabaseState | None  # of a store in PostgreSQL: replication, dead rows
 
 
 class Overviews:

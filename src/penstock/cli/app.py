@@ -25,6 +25,7 @@ from penstock.cli.top import top
 from penstock.cli.worker import worker
 from penstock.errors import (
     AlreadyExists,
+    NoSuchDelivery,
     NoSuchGroup,
     NoSuchNamespace,
     NoSuchQueue,
@@ -48,6 +49,7 @@ _ANSWERS = (
     AlreadyExists,
     NoSuchNamespace,
     NoSuchQueue,
+    NoSuchDelivery,
     NoSuchWebhook,
     NotEmpty,
     QuotaExceeded,

@@ -57,10 +57,13 @@ class WebhookDelivery(NamedTuple):
     attempt: int
     at: float  # Unix seconds
     took_s: float
-    outcome: str  # "delivered", "retry", "dead" or "disabled"
+    outcome: str  # "delivered", "retry", "dead", "disabled"; "failed" if it was sent by hand
     status: int  # of the response; 0: there was none
     reason: str = ""
     retry_in_s: float | None = None
+    number: int = 0  # of the delivery, for `resend_delivery`
+    answer: str = ""  # the beginning of what the endpoint answered
+    is_resent: bool = False
 
 
 class BrokerMethods:
@@ -227,6 +230,12 @@ class BrokerMethods:
         """Return the latest delivery attempts of a push subscription, with their outcomes."""
         path, read = f"{_webhook_path(id)}/deliveries", _reader(WebhookDelivery)
         return [one async for one in self._rows(path, "deliveries", read)]
+
+    @method
+    async def resend_delivery(self, id: str, number: int) -> WebhookDelivery:
+        """Send a delivery of a push subscription once more. The message is not affected."""
+        path = f"{_webhook_path(id)}/deliveries/{int(number)}/resend"
+        return await self._do(post(path, _reply_reader(WebhookDelivery)))
 
     @method
     async def close(self) -> None:

@@ -31,6 +31,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "no_such_segment": errors.NoSuchSegment,
     "no_such_redrive": errors.NoSuchRedrive,
     "no_such_webhook": errors.NoSuchWebhook,
+    "no_such_delivery": errors.NoSuchDelivery,
     "already_exists": errors.AlreadyExists,
     "not_empty": errors.NotEmpty,
     "receipt_invalid": errors.ReceiptInvalid,

@@ -103,6 +103,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.NoSuchSegment: Kind(404, "no_such_segment"),
     errors.NoSuchRedrive: Kind(404, "no_such_redrive"),
     errors.NoSuchWebhook: Kind(404, "no_such_webhook"),
+    errors.NoSuchDelivery: Kind(404, "no_such_delivery"),
     errors.EntryGone: Kind(404, "no_such_message"),
     errors.AlreadyExists: Kind(409, "already_exists"),
     errors.NotEmpty: Kind(409, "not_empty"),

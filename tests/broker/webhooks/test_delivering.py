@@ -225,7 +225,7 @@ def test_the_log_says_what_became_of_each_delivery_latest_first(tmp_path: Path) 
             rest = await life.webhooks.deliveries(INSIDE, webhook.id, cursor=page.next_cursor)
             (failed,) = rest.deliveries
             assert rest.next_cursor == 0
-            assert failed._replace(at_ns=0, took_s=0) == (
+            assert failed._replace(at_ns=0, took_s=0)[:9] == (
                 (1, first, 1, 0, 0, "retry", 500, "the endpoint answered 500", 1000.0)
             )
             metrics = life.broker.metrics.page([]).decode()

@@ -57,7 +57,9 @@ def test_a_message_is_pushed_and_its_delivery_is_listed(
     (delivery,) = page["deliveries"]
     assert delivery.pop("at")
     assert delivery.pop("took_s") > 0
+    assert delivery.pop("answer", "") in ("", "ok")
     assert delivery == {
+        "number": 1,
         "message_id": answer.json()["id"],
         "attempt": 1,
         "outcome": "delivered",
@@ -87,7 +89,8 @@ def test_webhooks_are_listed_shown_and_deleted(http: Client, queue: str) -> None
     assert made.pop("secret").startswith("whsec_")
     assert made["id"].startswith("wh-")
     shown = http.get(f"/api/v1/webhooks/{made['id']}")
-    assert shown.json() == made
+    stats = {"delivered": 0, "failed": 0, "recent": 0, "p50_s": 0.0, "p95_s": 0.0}
+    assert shown.json() == {**made, "deliveries": stats}
     assert made == {
         "id": made["id"],
         "namespace": "default",
@@ -168,3 +171,26 @@ def test_a_subscription_survives_a_restart_and_pushes_on(
         http.post(queue_path("orders", "messages"), json={"payload": 1})
         ((headers, body),) = endpoint.wait_for(1)
         Webhook(made["secret"]).verify(body, headers)
+
+
+def test_a_delivery_is_sent_once_more(calls: Client, queue: str, endpoint: Endpoint) -> None:
+    made = create(calls, queue, url=endpoint.url)
+    path = f"/api/v1/webhooks/{made['id']}"
+    calls.post(queue_path(queue, "messages"), json={"payload": {"n": 1}})
+    endpoint.wait_for(1)
+    while not calls.get(f"{path}/deliveries").json()["deliveries"]:
+        pass  # it is written down just after the endpoint answered
+    again = calls.post(f"{path}/deliveries/1/resend")
+    assert again.status_code == 200, again.text
+    assert (again.json()["is_resent"], again.json()["outcome"]) == (True, "delivered")
+    (_, first), (headers, second) = endpoint.wait_for(2)
+    assert first == second
+    assert Webhook(made["secret"]).verify(second, headers)
+    assert calls.post(f"{path}/deliveries/99/resend").status_code == 404
+    assert calls.post(f"{path}/deliveries/one/resend").status_code == 400
+    shown = calls.get(path).json()
+    assert shown["deliveries"]["delivered"] == 1  # not those sent by hand
+    assert shown["deliveries"]["success_rate"] == 1.0
+    listed = calls.get("/api/v1/webhooks", params={"namespace": "default"}).json()["webhooks"]
+    assert made["id"] in [one["id"] for one in listed]
+    assert calls.get("/api/v1/webhooks", params={"namespace": "nowhere"}).json()["webhooks"] == []

@@ -20,6 +20,7 @@ from penstock.broker.webhooks.subscription import warn
 from penstock.errors import PenstockError
 
 SAVE_AFTER_S = 5.0
+MAX_ANSWERS = 1000  # deliveries that are kept with the answer of the endpoint
 _MAX_REASON = 500  # characters
 
 
@@ -35,6 +36,21 @@ class Delivery(NamedTuple):
     status: int  # of the answer; 0: no answer
     reason: str = ""
     retry_in_s: float | None = None
+    answer: str = ""  # the beginning of what the endpoint answered
+    is_resent: bool = False  # by hand: the message itself is not affected
+
+
+class DeliveryCounts(NamedTuple):
+    """How the deliveries of a subscription went, without those that were sent by hand."""
+
+    delivered: int  # this and the next: since it was made
+    failed: int
+    recent: int  # deliveries in the log
+    success_rate: float | None  # of these; None: there are none
+    last_delivered_ns: int  # 0: not in the log
+    last_failed_ns: int
+    p50_s: float  # how long the endpoint took to answer
+    p95_s: float
 
 
 class DeliveryPage(NamedTuple):
@@ -51,6 +67,8 @@ class _Stored(msgspec.Struct, omit_defaults=True):
     number: int
     deliveries: list[Delivery]
     damaged_log: str = ""
+    delivered: int = 0
+    failed: int = 0
 
 
 class DeliveryLog:
@@ -63,9 +81,11 @@ class DeliveryLog:
         self.damaged_log = ""
         self._latest: deque[Delivery] = deque(maxlen=max_deliveries)
         self._number = 0
+        self._delivered = self._failed = 0
         if document is not None:
             stored = msgspec.json.decode(document, type=_Stored)
             self._number, self.damaged_log = stored.number, stored.damaged_log
+            self._delivered, self._failed = stored.delivered, stored.failed
             self._latest.extend(stored.deliveries)
 
     def add(
@@ -79,22 +99,53 @@ class DeliveryLog:
         status: int,
         reason: str,
         retry_in_s: float | None,
-    ) -> None:
+        answer: str = "",
+        is_resent: bool = False,
+    ) -> Delivery:
         self._number += 1
-        self._latest.append(
-            Delivery(
-                self._number,
-                message_id,
-                attempt,
-                at_ns,
-                round(took_s, 6),
-                outcome,
-                status,
-                reason[:_MAX_REASON],
-                retry_in_s,
-            )
+        made = Delivery(
+            self._number,
+            message_id,
+            attempt,
+            at_ns,
+            round(took_s, 6),
+            outcome,
+            status,
+            reason[:_MAX_REASON],
+            retry_in_s,
+            answer,
+            is_resent,
         )
+        self._latest.append(made)
+        if len(self._latest) > MAX_ANSWERS:
+            old = self._latest[-MAX_ANSWERS - 1]
+            self._latest[-MAX_ANSWERS - 1] = old._replace(answer="")
+        if not is_resent:
+            self._delivered += outcome == "delivered"
+            self._failed += outcome != "delivered"
         self.changed = True
+        return made
+
+    def get(self, number: int) -> Delivery | None:
+        """Return a delivery by its number, if the log still has it."""
+        return next((one for one in self._latest if one.number == number), None)
+
+    def counts(self) -> DeliveryCounts:
+        """Return how the deliveries went."""
+        own = [one for one in self._latest if not one.is_resent]
+        good = [one for one in own if one.outcome == "delivered"]
+        bad = [one for one in own if one.outcome != "delivered"]
+        took_s = sorted(one.took_s for one in own)
+        return DeliveryCounts(
+            self._delivered,
+            self._failed,
+            len(own),
+            len(good) / len(own) if own else None,
+            max((one.at_ns for one in good), default=0),
+            max((one.at_ns for one in bad), default=0),
+            took_s[len(took_s) // 2] if own else 0.0,
+            took_s[min(len(took_s) * 95 // 100, len(took_s) - 1)] if own else 0.0,
+        )
 
     def page(self, before: int, limit: int) -> DeliveryPage:
         """Return deliveries with a lower number than `before`; 0 starts with the latest."""
@@ -105,7 +156,9 @@ class DeliveryLog:
 
     def dump(self) -> bytes:
         """Return the document to store."""
-        stored = _Stored(self._number, list(self._latest), self.damaged_log)
+        stored = _Stored(
+            self._number, list(self._latest), self.damaged_log, self._delivered, self._failed
+        )
         return msgspec.json.encode(stored)
 
 

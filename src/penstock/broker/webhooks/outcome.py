@@ -23,7 +23,7 @@ _SERVICE_UNAVAILABLE = 503
 
 # -- the message -----------------------------------------------------------------------------------
 
-Outcome = Literal["delivered", "retry", "dead", "disabled"]
+Outcome = Literal["delivered", "retry", "dead", "disabled", "failed"]  # failed: sent by hand
 
 
 class Judgement(NamedTuple):
@@ -89,6 +89,11 @@ class Breaker:
         self.open_until_s = 0.0
         self._failures = 0  # in a row
         self._open_s = 0.0  # how long it was opened for; 0: closed
+
+    @property
+    def failures(self) -> int:
+        """Return how many deliveries failed in a row."""
+        return self._failures
 
     def state(self, now_s: float) -> Circuit:
         if now_s < self.open_until_s:

@@ -65,6 +65,16 @@ class Pusher:
     def circuit(self) -> Circuit:
         return self._breaker.state(self._loop.time())
 
+    @property
+    def failures(self) -> int:
+        """Return how many deliveries failed in a row."""
+        return self._breaker.failures
+
+    @property
+    def open_for_s(self) -> float:
+        """Return how long the circuit stays open; 0 if it is not."""
+        return max(self._breaker.open_until_s - self._loop.time(), 0.0)
+
     async def stop(self, grace_s: float) -> None:
         """Lease no more, wait up to `grace_s` for deliveries under way, and release the rest."""
         self._ended = True
@@ -124,6 +134,7 @@ class Pusher:
             status=answer.status,
             reason=judgement.reason,
             retry_in_s=judgement.delay_s if judgement.outcome == "retry" else None,
+            answer=answer.text,
         )
         self._on_delivery()
         broker.metrics.webhook_delivered(judgement.outcome)

@@ -16,6 +16,7 @@ from penstock.errors import PenstockError
 from penstock.model import NS
 
 MAX_ANSWER_BYTES = 64 * 1024
+SHOWN_BYTES = 1000  # of an answer, in the delivery log
 _IDLE_CONNECTIONS = 100
 _IDLE_S = 4.0  # shorter than most servers: a connection they are about to close is not used
 
@@ -26,6 +27,7 @@ class Answer(NamedTuple):
     status: int
     error: str = ""
     retry_after_s: float | None = None
+    text: str = ""  # the beginning of the answer, for people
 
     @property
     def ok(self) -> bool:
@@ -97,14 +99,18 @@ class HttpSender:
         )
         response = await self._pool.handle_async_request(request)
         try:
-            size = 0
+            size, start = 0, b""
             async for part in response.aiter_stream():
                 size += len(part)
+                if len(start) < SHOWN_BYTES:
+                    start += part[: SHOWN_BYTES - len(start)]
                 if size > MAX_ANSWER_BYTES:
-                    return Answer(response.status, f"the answer is over {MAX_ANSWER_BYTES} bytes")
+                    error = f"the answer is over {MAX_ANSWER_BYTES} bytes"
+                    return Answer(response.status, error, text=_shown(start))
         finally:
             await response.aclose()
-        return Answer(response.status, retry_after_s=self._retry_after_s(response.headers))
+        retry_after_s = self._retry_after_s(response.headers)
+        return Answer(response.status, retry_after_s=retry_after_s, text=_shown(start))
 
     async def close(self) -> None:
         await self._pool.aclose()
@@ -116,6 +122,10 @@ class HttpSender:
             if name.lower() == b"retry-after":
                 return _seconds(value.decode("latin-1").strip(), self._clock.now_ns() / NS)
         return None
+
+
+def _shown(data: bytes) -> str:
+    return data.decode("utf-8", "replace")
 
 
 def _seconds(text: str, now_s: float) -> float | None:

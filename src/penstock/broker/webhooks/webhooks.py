@@ -8,16 +8,22 @@ over: it releases the messages under delivery and goes on.
 import asyncio
 import secrets
 from collections.abc import Coroutine, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
 from penstock.broker.ownership import Ownership, Renewal
 from penstock.broker.webhooks.addresses import check_url
-from penstock.broker.webhooks.delivery_log import DeliveryLogs, DeliveryPage
+from penstock.broker.webhooks.delivery_log import (
+    Delivery,
+    DeliveryCounts,
+    DeliveryLogs,
+    DeliveryPage,
+)
 from penstock.broker.webhooks.outcome import EPOCHQUEUE_RETRY_S, STANDARD_RETRY_S, Circuit
 from penstock.broker.webhooks.pusher import Pusher
 from penstock.broker.webhooks.requests import check_secret, new_secret
+from penstock.broker.webhooks.resending import resend
 from penstock.broker.webhooks.sending import HttpSender, Sender
 from penstock.broker.webhooks.subscription import (
     DOCUMENT,
@@ -30,6 +36,7 @@ from penstock.broker.webhooks.subscription import (
 from penstock.checking import check_choice, check_number, check_whole
 from penstock.errors import (
     InvalidInput,
+    NoSuchDelivery,
     NoSuchGroup,
     NoSuchQueue,
     NoSuchWebhook,
@@ -42,6 +49,14 @@ from penstock.operations import CreateGroup, DeleteGroup, ReleaseHolder, Verb
 MAX_RETRY_WAITS = 20
 _MAX_RETRY_WAIT_S = 7 * 86400.0
 _GRACE_S = 5.0  # for deliveries under way when the broker stops
+
+
+class EndpointHealth(NamedTuple):
+    """How the endpoint of a subscription is."""
+
+    circuit: Circuit
+    failures: int = 0  # deliveries that failed in a row
+    open_for_s: float = 0.0  # until one is tried
 
 
 class Webhooks:
@@ -220,8 +235,27 @@ class Webhooks:
         found = [one for one in self._register if one.queue == queue]
         return sorted(found, key=lambda one: (one.created_at_ns, one.id))
 
+    def list_all(self, caller: Caller, namespace: str | None = None) -> Sequence[Subscription]:
+        """Return the subscriptions of all queues that the caller may read, by queue."""
+        where = caller.any_namespace if namespace is None else namespace
+        self._broker.admit(caller, Verb.READ, where)
+        found = [
+            one
+            for one in self._register
+            if namespace in (None, one.queue.namespace)
+            and caller.may(Verb.READ, one.queue.namespace)
+        ]
+        return sorted(found, key=lambda one: (one.queue, one.created_at_ns, one.id))
+
     def get(self, caller: Caller, id: str) -> Subscription:
         return self._find(caller, Verb.READ, id)
+
+    def health(self, id: str) -> EndpointHealth:
+        """Return how its endpoint is, as far as this broker knows it."""
+        pusher, circuit = self._pushers.get(id), self.circuit(id)
+        if pusher is None:
+            return EndpointHealth(circuit)
+        return EndpointHealth(circuit, pusher.failures, pusher.open_for_s)
 
     def circuit(self, id: str) -> Circuit:
         """Return the state of its endpoint's circuit breaker, if this broker pushes to it."""
@@ -299,6 +333,28 @@ class Webhooks:
         subscription = self._find(caller, Verb.READ, id)
         check_whole("limit", limit, 1, 1000)
         return (await self._logs.read(subscription.id)).page(cursor, limit)
+
+    async def success(self, caller: Caller, id: str) -> DeliveryCounts:
+        """Return how its deliveries went; of another broker's, as that one saved it."""
+        subscription = self._find(caller, Verb.READ, id)
+        return (await self._logs.read(subscription.id)).counts()
+
+    async def resend(self, caller: Caller, id: str, number: int) -> Delivery:
+        """Send the message of a delivery once more, now, and return how that went.
+
+        The message in the queue is not affected. Raise NoSuchDelivery if the log does not have it
+        any more, NoSuchMessage if the bytes of the message are not kept. If another broker delivers
+        the webhook, its log does not show it.
+        """
+        subscription = self._find(caller, Verb.MANAGE, id)
+        log = await self._logs.read(id)
+        old = log.get(check_whole("number", number, 1, 1 << 62))
+        if old is None:
+            raise NoSuchDelivery(f"webhook {id} has no delivery {number} in its log (any more)")
+        work = resend(self._broker, self._sender, subscription, old, log)
+        found = await self._broker.background.run(work)
+        self._logs.save_soon()
+        return found
 
     # -- internals ---------------------------------------------------------------------------------
 

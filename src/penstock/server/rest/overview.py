@@ -96,6 +96,38 @@ class ChartAnswer(Struct):
     series: Mapping[str, Sequence[float | None]]
 
 
+class SyncTimes(Struct):
+    """How long rounds of syncs took since the broker started, in seconds."""
+
+    samples: int
+    p50: float
+    p95: float
+    p99: float
+    longest: float
+
+
+class StorageAnswer(Struct, omit_defaults=True, kw_only=True):
+    """The store as a whole. `GET /readyz` shows the database behind it."""
+
+    sync: SyncTimes
+    queues: int
+    size_bytes: int
+    free_bytes: int | UnsetType = UNSET
+    trouble: str | UnsetType = UNSET
+
+
+async def get_store(call: Call) -> Answer:
+    """Show how long syncs take, and how much room the store uses and has."""
+    found = await call.broker.storage_state(call.caller)
+    return StorageAnswer(
+        sync=SyncTimes(**found.sync._asdict()),
+        queues=found.queues,
+        size_bytes=found.size_bytes,
+        free_bytes=UNSET if found.free_bytes is None else found.free_bytes,
+        trouble=found.trouble or UNSET,
+    )
+
+
 async def get_overview(call: Call) -> Answer:
     """Show the sum over all queues that the key may read."""
     found = await call.broker.overview(call.caller, _namespace(call))
@@ -207,6 +239,7 @@ ENDPOINTS = (
         also=(404,),
     ),
     Endpoint("GET", f"{API}/queues", get_table, Verb.READ, QueueTable, query=_TABLE, also=(404,)),
+    Endpoint("GET", f"{API}/storage", get_store, Verb.READ, StorageAnswer),
     Endpoint("GET", f"{API}/chart", get_chart, Verb.READ, ChartAnswer, query=_RANGE),
     Endpoint(
         "GET",

@@ -5,8 +5,9 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
-from penstock.broker import Verb
-from penstock.broker.webhooks import Delivery, Style, Subscription
+from penstock.broker import Verb, check_name
+from penstock.broker.webhooks import Delivery, DeliveryCounts, Style, Subscription
+from penstock.errors import InvalidInput
 from penstock.operations.answers import rfc3339
 from penstock.server.call import Answer, Call
 from penstock.server.rest.endpoint import (
@@ -14,11 +15,12 @@ from penstock.server.rest.endpoint import (
     PAGING,
     QUEUE,
     Endpoint,
+    Parameter,
     cursor_of,
     limit_of,
     listing_of,
 )
-from penstock.server.rest.structs import GroupName
+from penstock.server.rest.structs import GroupName, Name
 
 _LIST = f"{QUEUE}/webhooks"
 _ONE = f"{API}/webhooks/{{id}}"
@@ -66,8 +68,24 @@ class WebhookAnswer(Struct, omit_defaults=True, kw_only=True):
     created_at: str
     enabled: bool
     circuit: str
+    failures: int = 0
+    open_for_s: float | UnsetType = UNSET
     disabled_because: str | UnsetType = UNSET
     secret: str | UnsetType = UNSET
+    deliveries: "DeliveryStats | UnsetType" = UNSET
+
+
+class DeliveryStats(Struct, omit_defaults=True, kw_only=True):
+    """How the deliveries of a subscription went, without those that were sent by hand."""
+
+    delivered: int
+    failed: int
+    recent: int
+    success_rate: float | UnsetType = UNSET
+    last_delivered_at: str | UnsetType = UNSET
+    last_failed_at: str | UnsetType = UNSET
+    p50_s: float
+    p95_s: float
 
 
 class WebhookList(Struct):
@@ -79,14 +97,17 @@ class WebhookList(Struct):
 class DeliveryAnswer(Struct, omit_defaults=True, kw_only=True):
     """One attempt to push one message. `status` 0: there was no answer."""
 
+    number: int
     message_id: str
     attempt: int
     at: str
     took_s: float
-    outcome: Literal["delivered", "retry", "dead", "disabled"]
+    outcome: Literal["delivered", "retry", "dead", "disabled", "failed"]
     status: int
     reason: str | UnsetType = UNSET
     retry_in_s: float | UnsetType = UNSET
+    answer: str | UnsetType = UNSET
+    is_resent: bool = False
 
 
 class DeliveryList(Struct, omit_defaults=True):
@@ -118,9 +139,28 @@ async def create_webhook(call: Call) -> Answer:
     return _answer(call, made, with_secret=True)
 
 
+async def list_all_webhooks(call: Call) -> Answer:
+    """List the webhooks of all queues that the key may read."""
+    name = call.query.text("namespace")
+    namespace = None if name is None else check_name("namespace", name)
+    found = call.service.webhooks.list_all(call.caller, namespace)
+    return WebhookList([_answer(call, one) for one in found])
+
+
 async def get_webhook(call: Call) -> Answer:
-    """Show a webhook."""
-    return _answer(call, call.service.webhooks.get(call.caller, call.path("id")))
+    """Show a webhook, and how its deliveries went."""
+    webhooks, id_ = call.service.webhooks, call.path("id")
+    answer = _answer(call, webhooks.get(call.caller, id_))
+    answer.deliveries = _stats(await webhooks.success(call.caller, id_))
+    return answer
+
+
+async def resend_delivery(call: Call) -> Answer:
+    """Send a delivery once more, now. The message in the queue is not affected."""
+    number = call.path("number")
+    if not number.isascii() or not number.isdecimal() or len(number) > 18:
+        raise InvalidInput(f"{number!r} is not the number of a delivery")
+    return _delivery(await call.service.webhooks.resend(call.caller, call.path("id"), int(number)))
 
 
 async def change_webhook(call: Call) -> Answer:
@@ -158,6 +198,7 @@ async def list_deliveries(call: Call) -> Answer:
 
 
 def _answer(call: Call, one: Subscription, *, with_secret: bool = False) -> WebhookAnswer:
+    health = call.service.webhooks.health(one.id)
     return WebhookAnswer(
         id=one.id,
         namespace=one.queue.namespace,
@@ -168,7 +209,9 @@ def _answer(call: Call, one: Subscription, *, with_secret: bool = False) -> Webh
         retry_s=one.retry_s,
         created_at=rfc3339(one.created_at_ns),
         enabled=one.enabled,
-        circuit=call.service.webhooks.circuit(one.id),
+        circuit=health.circuit,
+        failures=health.failures,
+        open_for_s=health.open_for_s or UNSET,
         disabled_because=one.disabled_because or UNSET,
         secret=one.secrets[0].value if with_secret and one.secrets else UNSET,
     )
@@ -176,6 +219,7 @@ def _answer(call: Call, one: Subscription, *, with_secret: bool = False) -> Webh
 
 def _delivery(one: Delivery) -> DeliveryAnswer:
     return DeliveryAnswer(
+        number=one.number,
         message_id=one.message_id,
         attempt=one.attempt,
         at=rfc3339(one.at_ns),
@@ -184,10 +228,34 @@ def _delivery(one: Delivery) -> DeliveryAnswer:
         status=one.status,
         reason=one.reason or UNSET,
         retry_in_s=UNSET if one.retry_in_s is None else one.retry_in_s,
+        answer=one.answer or UNSET,
+        is_resent=one.is_resent,
+    )
+
+
+def _stats(found: DeliveryCounts) -> DeliveryStats:
+    last, failed = found.last_delivered_ns, found.last_failed_ns
+    return DeliveryStats(
+        delivered=found.delivered,
+        failed=found.failed,
+        recent=found.recent,
+        success_rate=UNSET if found.success_rate is None else found.success_rate,
+        last_delivered_at=rfc3339(last) if last else UNSET,
+        last_failed_at=rfc3339(failed) if failed else UNSET,
+        p50_s=found.p50_s,
+        p95_s=found.p95_s,
     )
 
 
 ENDPOINTS = (
+    Endpoint(
+        "GET",
+        f"{API}/webhooks",
+        list_all_webhooks,
+        Verb.READ,
+        WebhookList,
+        query=(Parameter("namespace", "Only those of this namespace.", Name),),
+    ),
     Endpoint("GET", _LIST, list_webhooks, Verb.READ, WebhookList, also=(404,)),
     Endpoint(
         "POST",
@@ -211,6 +279,14 @@ ENDPOINTS = (
         Verb.READ,
         DeliveryList,
         query=PAGING,
+        also=(404,),
+    ),
+    Endpoint(
+        "POST",
+        f"{_ONE}/deliveries/{{number}}/resend",
+        resend_delivery,
+        Verb.MANAGE,
+        DeliveryAnswer,
         also=(404,),
     ),
 )
