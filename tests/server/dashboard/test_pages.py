@@ -1,5 +1,6 @@
 """Every page: without errors, with labels, wide and narrow; search, themes, empty states."""
 
+import json
 import re
 from collections.abc import Callable
 
@@ -22,6 +23,11 @@ PAGES = {
     "long name": f"/dashboard/queues/shop/{LONG}",
     "messages": "/dashboard/queues/shop/pages/messages",
     "no messages": "/dashboard/queues/shop/pages-empty/messages?text=nothing",
+    "dead": "/dashboard/queues/shop/pages/dead",
+    "no dead": "/dashboard/queues/shop/pages-empty/dead",
+    "replay": "/dashboard/queues/shop/pages/replay",
+    "replay preview": "/dashboard/queues/shop/pages/replay?way=beginning",
+    "access": "/dashboard/access",
     "playground": "/dashboard/playground?namespace=shop&queue=pages",
     "message": "/dashboard/messages/{id}",
     "message as hex": "/dashboard/messages/{id}?as=hex",
@@ -175,3 +181,11 @@ def test_a_search_shows_progress_and_can_be_stopped(
     page.get_by_role("button", name="Stop").click()
     expect(page.get_by_text("Stopped after 10,000 messages")).to_be_visible()
     complaints[:] = [one for one in complaints if not one.startswith("htmx:")]  # the end of it
+
+
+def test_the_export_is_one_json_object_a_line(seed: Seeder) -> None:
+    seed.publish("export", *range(300))
+    answer = seed.http.get("/dashboard/queues/shop/export/messages/export")
+    lines = answer.text.splitlines()
+    assert len(lines) == 300
+    assert [one["payload"] for one in map(json.loads, lines)] == list(range(300))

@@ -5,11 +5,14 @@ import re
 from penstock.errors import PenstockError
 from penstock.server.call import Answer, Call
 from penstock.server.dashboard import (
+    access_page,
+    dead_letters,
     message_page,
     messages_page,
     overview,
     playground,
     queue_page,
+    replay,
 )
 from penstock.server.dashboard.rendering import static_file
 from penstock.server.dashboard.serving import (
@@ -33,7 +36,10 @@ from penstock.server.routes import Route
 
 _FOR_EVER = ("cache-control", "public, max-age=31536000, immutable")
 _OWN_PATH = re.compile(r"/(dashboard[!-~]*)?", re.ASCII)
-_MODULES = (overview, queue_page, messages_page, message_page, playground)
+_MODULES = (
+    *(overview, queue_page, messages_page, message_page, dead_letters, replay),
+    *(access_page, playground),
+)
 _home = overview.PAGES[0]
 
 
@@ -94,6 +100,7 @@ async def _log_out(call: Call) -> Answer:
 ROUTES = (
     *(page.route for module in _MODULES for page in module.PAGES),
     *(form.route for module in _MODULES for form in getattr(module, "FORMS", ())),
+    *messages_page.ROUTES,
     Route("GET", f"{HOME}/find", _find, needs_key=False),
     Route("POST", f"{HOME}/login", _log_in, needs_key=False),
     Route("POST", f"{HOME}/logout", _log_out, needs_key=False),

@@ -6,19 +6,22 @@ with the next part until its page is full, the queue ends, or the reader stops i
 
 from typing import Any
 
+from penstock.errors import PenstockError
 from penstock.model import Stats
 from penstock.operations import STATES, Browse, GetStats
 from penstock.operations import Page as MessagePage
+from penstock.server.call import Answer, Call
 from penstock.server.dashboard.queue_page import QUEUE
 from penstock.server.dashboard.rest_call import RestCall, queue_path
-from penstock.server.dashboard.serving import (
-    Page,
-    Values,
-)
+from penstock.server.dashboard.serving import Page, Values, error_page, login_page, visitor_in
+from penstock.server.dashboard.session import LoginNeeded
 from penstock.server.dashboard.visit import Visit
+from penstock.server.rest.messages import export_messages
+from penstock.server.rest.query import Query
+from penstock.server.routes import Route
 
 _ROWS = 50
-_FILTERS = ("state", "group", "key", "since", "until", "text")
+_FILTERS = ("state", "group", "key", "priority", "since", "until", "header", "text")
 _MAX_SEQ = (1 << 63) - 1
 _SUM = 1 << 62
 
@@ -30,6 +33,8 @@ def _browse(visit: Visit, limit: int) -> Browse:
         key=visit.text("key"),
         since=visit.time("since"),
         until=visit.time("until"),
+        priority=visit.whole("priority", 0, 9),
+        header=visit.text("header"),
         text=visit.text("text"),
         after_seq=visit.whole("after", 0, _MAX_SEQ) or 0,
         limit=limit,
@@ -56,6 +61,7 @@ async def load(visit: Visit) -> Values:
         "looked_at": looked_at,
         "more": _more(visit, page, found + len(page.rows), looked_at),
         "next": _next(visit, page) if page.next_seq else "",
+        "export": visit.queue_link(queue, "messages", "export", **dict(_rest(visit).query)),
         "rest": _rest(visit),
         "large_bytes": sum(min(len(row.message.payload), 200) for row in page.rows),
     }
@@ -97,7 +103,20 @@ def _instant(text: str | None) -> str | None:
     return f"{text}:00Z" if text.count(":") == 1 else f"{text}Z"
 
 
+async def export(call: Call) -> Answer:
+    """Send the messages that match, one JSON object a line: the REST call, with the session."""
+    try:
+        call.caller = (await visitor_in(call)).caller
+        call.query = Query(call.query_string, frozenset(_FILTERS))
+        return await export_messages(call)
+    except LoginNeeded as error:
+        return await login_page(call, str(error))
+    except PenstockError as error:
+        return await error_page(call, error)
+
+
 PAGES = (
     Page(f"{QUEUE}/messages", "messages.html", load),
     Page(f"{QUEUE}/messages/part", "messages_part.html", load),
 )
+ROUTES = (Route("GET", f"{QUEUE}/messages/export", export, needs_key=False),)

@@ -12,7 +12,10 @@ from penstock.operations import (
     Compact,
     CreateGroup,
     DeleteGroup,
+    GetLimits,
     GetStats,
+    ListConsumers,
+    ListKeys,
     Operation,
     Pause,
     Purge,
@@ -26,6 +29,7 @@ from penstock.units import number_of
 
 QUEUE = f"{HOME}/queues/{{namespace}}/{{queue}}"
 RANGES = {"1h": 3600, "24h": 86400, "7d": 7 * 86400}
+_MOST_HOLDERS, _MOST_KEYS = 50, 20
 
 
 async def load(visit: Visit) -> Values:
@@ -41,6 +45,10 @@ async def load(visit: Visit) -> Values:
         "range": _range(visit),
         "ranges": tuple(RANGES),
         "chart": await chart_json(visit, queue),
+        "limits": (await broker.run(caller, GetLimits(), queue)).limits,
+        "consumers": await broker.run(caller, ListConsumers(group=group, limit=_MOST_HOLDERS), queue),
+        "waiting": broker.waiting_calls(caller, queue).get(group, 0),
+        "keys": await broker.run(caller, ListKeys(group=group, limit=_MOST_KEYS), queue),
         "settings": _settings(info.settings.as_dict(), has_files=broker.store.files is not None),
         "rest": rest,
         "may_manage": visit.may("manage", queue.namespace),
