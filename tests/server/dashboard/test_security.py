@@ -209,6 +209,7 @@ _CHANGES = {
     "queues/shop/guarded/discard": {"confirm": "guarded"},
     "queues/shop/guarded/seek": {"way": "end"},
     "access/create": {"label": "x", "verbs": "manage"},
+    "webhooks": {"queue": "shop/guarded", "url": "https://example.com/"},
     "new-queue": {"namespace": "shop", "name": "other"},
     "playground/publish": {"namespace": "shop", "queue": "guarded", "payload": "1"},
     "playground/lease": {"namespace": "shop", "queue": "guarded"},

@@ -43,12 +43,15 @@ def create(visit: Visit) -> Action:
     body = given(label=label, verbs=verbs, namespaces=where or None)
 
     async def run() -> Done:
-        if visit.call.service.keys.required is False and Verb.MANAGE not in verbs:
+        is_first = not visit.call.service.keys.required
+        if is_first and Verb.MANAGE not in verbs:
             raise InvalidInput(
                 "the first key needs manage: with it, every call needs a key, and this page too"
             )
         key, token = await visit.broker.create_key(visit.caller, label, verbs, where or None)
-        return Done(f"Created key {key.id}.", secret=token)
+        # From now on a key is needed, also for this page: the visitor goes on with the new one.
+        session = visit.session._replace(key_id=key.id, is_new=True) if is_first else None
+        return Done(f"Created key {key.id}.", secret=token, session=session)
 
     return Action(RestCall("POST", _KEYS, body), run)
 

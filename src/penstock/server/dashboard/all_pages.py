@@ -13,6 +13,8 @@ from penstock.server.dashboard import (
     playground,
     queue_page,
     replay,
+    storage_page,
+    webhooks_page,
 )
 from penstock.server.dashboard.rendering import static_file
 from penstock.server.dashboard.serving import (
@@ -38,7 +40,7 @@ _FOR_EVER = ("cache-control", "public, max-age=31536000, immutable")
 _OWN_PATH = re.compile(r"/(dashboard[!-~]*)?", re.ASCII)
 _MODULES = (
     *(overview, queue_page, messages_page, message_page, dead_letters, replay),
-    *(access_page, playground),
+    *(webhooks_page, storage_page, access_page, playground),
 )
 _home = overview.PAGES[0]
 

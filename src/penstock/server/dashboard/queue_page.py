@@ -36,7 +36,6 @@ async def load(visit: Visit) -> Values:
     broker, caller, queue, group = visit.broker, visit.caller, visit.queue, visit.group()
     stats = await broker.run(caller, GetStats(), queue)
     info = await broker.queue_info(caller, queue)
-    rest = _rest_calls(queue)
     return {
         "queue": queue,
         "info": info,
@@ -46,11 +45,13 @@ async def load(visit: Visit) -> Values:
         "ranges": tuple(RANGES),
         "chart": await chart_json(visit, queue),
         "limits": (await broker.run(caller, GetLimits(), queue)).limits,
-        "consumers": await broker.run(caller, ListConsumers(group=group, limit=_MOST_HOLDERS), queue),
+        "consumers": await broker.run(
+            caller, ListConsumers(group=group, limit=_MOST_HOLDERS), queue
+        ),
         "waiting": broker.waiting_calls(caller, queue).get(group, 0),
         "keys": await broker.run(caller, ListKeys(group=group, limit=_MOST_KEYS), queue),
         "settings": _settings(info.settings.as_dict(), has_files=broker.store.files is not None),
-        "rest": rest,
+        "rest": _rest_calls(queue),
         "may_manage": visit.may("manage", queue.namespace),
         "may_consume": visit.may("consume", queue.namespace),
     }

@@ -163,6 +163,7 @@ class Done(NamedTuple):
     text: str
     go: str = ""  # the page to go to; empty: stay
     secret: str = ""  # shown once
+    session: Session | None = None  # the session from now on
     shown: Values = MappingProxyType({})  # for the template of the result
     template: str = "notice.html"
 
@@ -200,6 +201,8 @@ class Form(NamedTuple):
             if action.confirm and fields.get("confirm") != action.confirm:
                 raise InvalidInput(f"type {action.confirm} to confirm; nothing was changed")
             done = await action.run()
+            if done.session is not None:
+                visit.session = done.session
             values = {"done": done, "curl": curl, **done.shown}
             return _result(visit, done, values)
         except LoginNeeded as error:
@@ -232,7 +235,8 @@ def _result(visit: Visit, done: Done, values: Values) -> Reply:
     if _is_fragment(visit.call):
         if done.go:
             return _reply(visit, b"", 200, ("hx-redirect", done.go))
-        return _fragment(visit, done.template, values)
+        page = render(done.template, visit, values)
+        return _reply(visit, page, 200, ("hx-trigger", "penstock:changed"))
     if done.go:
         return _reply(visit, b"", 303, ("location", done.go))
     return _reply(visit, render("result.html", visit, {**values, "inner": done.template}))

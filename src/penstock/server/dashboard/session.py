@@ -128,7 +128,7 @@ def is_secure(call: Call) -> bool:
 
 def form_token(call: Call, session: Session) -> str:
     """Return the token that every form of this session carries."""
-    return _tag(call, "form", session.body)
+    return _tag(call, "form", session.nonce)
 
 
 def check_form(call: Call, session: Session, given: str) -> None:
