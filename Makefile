@@ -16,8 +16,8 @@ export PYTHON
 
 # Python modules with a .pxd beside them are compiled as well.
 COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h) \
-	$(foreach pxd,$(wildcard src/penstock/*/*.pxd),$(pxd) $(pxd:.pxd=.py))
-BUILT = $(wildcard src/penstock/*/*.c src/penstock/*/*.so)
+	$(foreach pxd,$(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd),$(pxd) $(pxd:.pxd=.py))
+BUILT = $(wildcard src/penstock/*/*.c src/penstock/*/*.so src/penstock/*/*/*.c src/penstock/*/*/*.so)
 IMPORTS = import penstock.clock._clock, penstock.codec._codec, penstock.server._strict_scan; \
 	import penstock.server.connection
 QUICK := tests/operations tests/clock \

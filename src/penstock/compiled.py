@@ -76,8 +76,8 @@ def import_compiled_or_source(package: str, directory: Path, *names: str) -> Non
     wanted = os.environ.get("PENSTOCK_HTTP", "")
     if wanted not in ("", "python", "compiled"):
         raise ImportError(f"PENSTOCK_HTTP is {wanted!r}; it may be 'python' or 'compiled'")
-    sources = {f"{package}.{name}": directory / f"{name}.py" for name in names}
-    specs = [PathFinder.find_spec(name, [str(directory)]) for name in sources]
+    sources = {f"{package}.{name}": directory / f"{name.replace('.', '/')}.py" for name in names}
+    specs = [PathFinder.find_spec(name, [str(path.parent)]) for name, path in sources.items()]
     compiled = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
     compiled = [path for path in compiled if path.suffix != ".py"]
     reason = "asked for" if wanted == "python" else ""

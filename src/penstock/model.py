@@ -25,6 +25,7 @@ _TO_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 _FROM_URL_SAFE = bytes.maketrans(b"-_+/", b"+/--")  # only the safe alphabet is read
 
 Json = dict[str, Any] | list[Any]
+_JSON_TYPES = (dict, list)
 Payload = bytes | bytearray | memoryview | str | Json
 JSON = "application/json"
 
@@ -57,7 +58,7 @@ class NewMessage:
     compression: str | None = None
 
     def __post_init__(self) -> None:
-        if isinstance(self.payload, dict | list):
+        if isinstance(self.payload, _JSON_TYPES):
             object.__setattr__(self, "payload", json_bytes(self.payload))
             if self.content_type is None:
                 object.__setattr__(self, "content_type", JSON)

@@ -56,3 +56,11 @@ def test_seqs_that_are_in_the_runs_already_are_refused() -> None:
 def test_a_dump_that_is_no_runs_is_refused(bad: bytes) -> None:
     with pytest.raises(ValueError, match="not rising"):
         Runs().load(bad)
+
+
+@given(st.sets(st.integers(1, 40)), st.integers(0, 45), st.integers(1, 20))
+def test_the_seqs_above_one_are_found(model: set[int], seq: int, count: int) -> None:
+    runs = Runs()
+    for one in sorted(model):
+        runs.add(one, one + 1)
+    assert runs.after(seq, count) == sorted(one for one in model if one > seq)[:count]

@@ -260,9 +260,9 @@ def test_a_defect_of_our_own_is_a_500_and_logged(
     def fail(*args: object) -> None:
         raise RuntimeError("a defect")
 
-    monkeypatch.setattr("penstock.server.request_reader.judge_head", fail)
+    monkeypatch.setattr("penstock.server.request_reader.is_websocket", fail)
     with server.wire() as wire:
-        wire.request("GET", "/livez")
+        wire.send(b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
         assert wire.answer().status == 500
         assert wire.is_closed_by_server()
     assert "RuntimeError: a defect" in caplog.text

@@ -1,11 +1,13 @@
-"""A usual leased message is written as JSON without a struct: the same bytes."""
+"""Usual messages are written as JSON without a struct: the same bytes."""
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.model import LeasedMessage, Message, Ticket
+from penstock.operations import Row
 from penstock.server.call import encode
-from penstock.server.rest.message_out import leased, leased_json
+from penstock.server.rest.listed_json import listed_json
+from penstock.server.rest.message_out import leased, leased_json, listed
 from penstock.server.rest.structs import LeasedMessages
 
 _json = st.sampled_from(
@@ -58,6 +60,10 @@ def test_a_leased_message_has_the_same_json_both_ways(
     if found is not None:
         whole = b'{"messages":[%s]}' % found
         assert whole == encode(LeasedMessages([leased(one, b64=False)]))
+    row = Row(message, "ready", attempt)
+    found = listed_json(row)
+    if found is not None:
+        assert found == encode(listed(*row, b64=False))
 
 
 def test_a_plain_json_message_is_written_directly() -> None:
@@ -66,3 +72,4 @@ def test_a_plain_json_message_is_written_directly() -> None:
     )
     ticket = Ticket(5, 0, "main", 1, 7, 0, None)  # type: ignore[arg-type]
     assert leased_json(LeasedMessage(message, ticket)) is not None
+    assert listed_json(Row(message, "ready", 0)) is not None

@@ -54,6 +54,42 @@ def test_a_right_request_line_elsewhere_makes_no_difference(
     assert wire.is_closed_by_server()
 
 
+_GET = b"GET /livez HTTP/1.1\r\nHost: t\r\n\r\n"
+_LONG = (
+    b"POST /livez HTTP/1.1\r\nHost: t\r\nContent-Length: 27\r\n\r\n{  }GET /livez HTTP/1.1\r\n\r\n"
+)
+_CHUNKS = (
+    b"POST /livez HTTP/1.1\r\nHost: t\r\nTransfer-Encoding: chunked\r\n\r\n"
+    b"17\r\nGET /livez HTTP/1.1\r\n\r\n\r\n0\r\nX: y  z\r\n\r\n"
+)
+_IGNORED = b"GET /livez HTTP/1.1\r\nHost: t\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("before", [_GET, _LONG, _CHUNKS, _IGNORED, _GET + b"\r\n", _LONG + _GET])
+@pytest.mark.parametrize("size", [0, 1, 2, 7])
+def test_a_pipelined_request_line_has_single_spaces(
+    server: RunningServer, wire: Wire, before: bytes, size: int
+) -> None:
+    """Even if the right line is in the body before it, or in its own headers."""
+    wrong = b"GET  /livez HTTP/1.1\r\nHost: t\r\nX: GET /livez HTTP/1.1\r\n\r\n"
+    _send_in_bytes(server, wire, before + _GET + wrong + _GET, size)
+    statuses = [wire.answer().status for _ in range(before.count(b"Host") + 2)]
+    assert statuses[-2:] == [200, 400]
+    assert wire.is_closed_by_server()
+
+
+@pytest.mark.parametrize("before", [_GET, _LONG, _CHUNKS, _IGNORED, _GET + b"\r\n"])
+@pytest.mark.parametrize("size", [0, 1, 3])
+def test_two_spaces_elsewhere_are_no_problem(
+    server: RunningServer, wire: Wire, before: bytes, size: int
+) -> None:
+    right = b"GET /livez HTTP/1.1\r\nHost: t\r\nX: a  b\r\n\r\n"
+    _send_in_bytes(server, wire, before + right + before + right, size)
+    statuses = [wire.answer().status for _ in range(4)]
+    assert statuses[1] == statuses[3] == 200
+    assert statuses[0] == statuses[2] != 400
+
+
 @pytest.mark.parametrize(
     ("url", "after", "kind"),
     [
@@ -80,10 +116,12 @@ def test_http_1_0_gets_no_100_continue(wire: Wire) -> None:
     assert wire.answer().status == 201
 
 
-def _send_in_bytes(server: RunningServer, wire: Wire, data: bytes) -> None:
-    for at in range(len(data)):
+def _send_in_bytes(server: RunningServer, wire: Wire, data: bytes, size: int = 1) -> None:
+    """Send so many bytes at a time; 0: all at once."""
+    size = size or len(data)
+    for at in range(0, len(data), size):
         try:
-            wire.send(data[at : at + 1])
+            wire.send(data[at : at + size])
         except OSError:
             return  # it was refused
         server.until(lambda: True)

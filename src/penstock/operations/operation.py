@@ -85,8 +85,10 @@ class Operation(Generic[A_co]):
 
     def __post_init__(self) -> None:
         kind: Any = type(self)
-        for name, check in _checks(kind):
+        for name, default, check in _checks(kind):
             value = getattr(self, name)
+            if value is default:
+                continue
             checked = check(name, value)
             if checked is not value:
                 object.__setattr__(self, name, checked)
@@ -233,9 +235,14 @@ def _split(hint: Any) -> tuple[Any, tuple[Any, ...]]:
 
 
 @cache
-def _checks(operation: Any) -> tuple[tuple[str, Any], ...]:
+def _checks(operation: Any) -> tuple[tuple[str, Any, Any], ...]:
+    """Return the name, the default (which is right) and the check of each field that has one."""
     return tuple(
-        (note.name, _or_none(check) if type(None) in get_args(note.hint) else check)
+        (
+            note.name,
+            operation.__dataclass_fields__[note.name].default,
+            _or_none(check) if type(None) in get_args(note.hint) else check,
+        )
         for note in field_notes(operation)
         for check in note.checks
     )

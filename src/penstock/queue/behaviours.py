@@ -15,6 +15,7 @@ from penstock.queue.drafting import simple_draft, typed_draft
 from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.publishing import Publishing
+from penstock.queue.quick_page import QuickPages
 from penstock.queue.settings import MOST_IN_BATCH, YEARS_S
 from penstock.queue.settling import Leased, Settling
 
@@ -32,6 +33,7 @@ class Behaviours:
         self.settling = Settling(core, self.publishing)
         nonces = Nonces()
         self.inspecting = Inspecting(core)
+        self.quick_pages = QuickPages(core)
         self.fast_path = FastPath(core, settler, nonces)
         self.delivering = Delivering(core, self.inspecting, settler, nonces, self.fast_path)
         # The longest payload that the fast path takes; -1: it takes none.

@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from itertools import chain, islice
-from operator import attrgetter
 from typing import NamedTuple
 
 from penstock import codec
@@ -39,8 +38,12 @@ _ENDED = (State.DONE, State.EXPIRED, State.CANCELLED)
 _PLAIN_LANE = slice(DEFAULT_PRIORITY, DEFAULT_PRIORITY + 1)
 _CHUNK = 500
 _FEW = 1000  # messages to list in the event loop
-_OF_MAIN = [name for name in Stats._fields if name in GroupStats._fields]
-_of_main = attrgetter(*_OF_MAIN)
+# As a plain number: an enum as an index takes four times as long.
+_NUMBERS = {event.name: int(event) for event in EventType}
+_LEASED, _TAKEN, _ACKED = _NUMBERS["LEASED"], _NUMBERS["TAKEN"], _NUMBERS["ACKED"]
+_NACKED, _TIMED_OUT, _EXPIRED = _NUMBERS["NACKED"], _NUMBERS["TIMED_OUT"], _NUMBERS["EXPIRED"]
+_CANCELLED, _DEAD = _NUMBERS["CANCELLED"], _NUMBERS["DEAD"]
+_REDRIVEN, _DISCARDED = _NUMBERS["REDRIVEN"], _NUMBERS["DISCARDED"]
 _MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
 
@@ -308,22 +311,25 @@ class Inspecting:
             groups = {g.name: self._group_stats(g, now_ns) for g in core.state.groups.values()}
             state, ledger, main = core.state, core.ledger, groups[MAIN_GROUP_NAME]
             messages, events = ledger.messages, ledger.events
+            next_seq = messages.next_seq
             return Stats(
-                **dict(zip(_OF_MAIN, _of_main(main), strict=True)),
-                published=messages.next_seq - 1,
-                deduplicated=state.deduplicated,
-                dedup_entries=len(state.dedup),
-                dedup_evicted=state.dedup.evicted,
-                paused=state.paused,
-                next_seq=messages.next_seq,
-                first_seq=messages.first_seq,
-                storage=StorageStats(
-                    message_log_bytes=messages.size_bytes(),
-                    event_log_bytes=events.size_bytes(),
-                    segments=len(messages.segments.all) + len(events.segments.all),
-                    damaged=len(ledger.damage),
+                *main[:5],
+                next_seq - 1,
+                *main[6:16],
+                state.deduplicated,
+                len(state.dedup),
+                state.dedup.evicted,
+                main.oldest_ready_age_s,
+                state.paused,
+                next_seq,
+                messages.first_seq,
+                StorageStats(
+                    messages.size_bytes(),
+                    events.size_bytes(),
+                    len(messages.segments.all) + len(events.segments.all),
+                    len(ledger.damage),
                 ),
-                groups=groups,
+                groups,
             )
 
     def _group_stats(self, group: Group, now_ns: int) -> GroupStats:
@@ -333,24 +339,25 @@ class Inspecting:
             head = lane.head(self._core.published_ns)
             if head is not None and head[0] < oldest_ns:
                 oldest_ns = head[0]
-        return GroupStats(
-            ready=waiting.ready,
-            scheduled=waiting.scheduled,
-            leased=len(group.leases),
-            parked=group.parked,
-            dead=len(group.dead),
-            delivered=total[EventType.LEASED] + total[EventType.TAKEN],
-            acked=total[EventType.ACKED] + total[EventType.TAKEN],
-            nacked=total[EventType.NACKED],
-            timed_out=total[EventType.TIMED_OUT],
-            expired=total[EventType.EXPIRED],
-            cancelled=total[EventType.CANCELLED],
-            dead_lettered=total[EventType.DEAD],
-            redriven=total[EventType.REDRIVEN],
-            discarded=total[EventType.DISCARDED],
-            retrying=group.retrying,
-            read_position=waiting.first_fresh or self._core.ledger.messages.next_seq,
-            oldest_ready_age_s=(now_ns - oldest_ns) / NS,
+        taken = total[_TAKEN]
+        return GroupStats(  # in the order of its fields, which is faster than by name
+            waiting.ready,
+            waiting.scheduled,
+            len(group.leases),
+            group.parked,
+            len(group.dead),
+            total[_LEASED] + taken,
+            total[_ACKED] + taken,
+            total[_NACKED],
+            total[_TIMED_OUT],
+            total[_EXPIRED],
+            total[_CANCELLED],
+            total[_DEAD],
+            total[_REDRIVEN],
+            total[_DISCARDED],
+            group.retrying,
+            waiting.first_fresh or self._core.ledger.messages.next_seq,
+            (now_ns - oldest_ns) / NS,
         )
 
     # -- why and history ---------------------------------------------------------------------------

@@ -105,9 +105,14 @@ def browse(queue: Behaviours, operation: Browse) -> Page:
 
 def browse_quickly(queue: Behaviours, operation: Browse) -> Page | None:
     """Return what `browse` does, or None if that takes too long for the event loop."""
-    if operation.limit > MAX_QUICK_ROWS or not queue.inspecting.is_quick_to_search(
-        operation.state, operation.group
-    ):
+    if operation.limit > MAX_QUICK_ROWS:
+        return None
+    if _filter(operation) is None:
+        max_bytes = min(operation.max_bytes, MAX_QUICK_BYTES)
+        quick = queue.quick_pages.page(operation, max_bytes)
+        if quick is not None:
+            return quick
+    if not queue.inspecting.is_quick_to_search(operation.state, operation.group):
         return None
     budget = min(operation.budget, MAX_QUICK_ROWS + 1)
     page = _page(queue, operation, budget, MAX_QUICK_BYTES)

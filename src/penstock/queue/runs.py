@@ -7,6 +7,7 @@ from heapq import merge
 from itertools import chain, islice
 from operator import lt
 
+_ABOVE_ALL = 1 << 64
 _TRIM_AFTER = 1024  # runs taken from the front before the array is moved up
 
 
@@ -76,6 +77,15 @@ class Runs:
         if sum(ends) - sum(firsts) == len(firsts):  # each run has one seq
             return firsts.tolist()
         return list(islice(chain.from_iterable(map(range, firsts, ends)), count))
+
+    def after(self, seq: int, count: int) -> list[int]:
+        """Return up to `count` of the lowest seqs above one, rising."""
+        if self.first is None:
+            return []
+        low = max(seq + 1, self.first)
+        if low + count <= self.front_end:
+            return list(range(low, low + count))
+        return list(islice(self.within(low, _ABOVE_ALL), count))
 
     def first_run(self, count: int) -> tuple[int, int]:
         """Return the lowest run, cut to `count` seqs, as [first, end)."""

@@ -5,13 +5,13 @@ from pathlib import Path
 from penstock.compiled import import_compiled_or_source
 
 COMPILED = (  # if there was a compiler
-    "http_metrics",
     "replies",
     "routes",
     "service",
     "call",
     "request_reader",
     "connection",
+    "rest.publish",
 )
 
 import_compiled_or_source(__name__, Path(__file__).parent, *COMPILED)

@@ -7,6 +7,10 @@ There is no twin: without it, `strict_json.check` decides alone. A test compares
 
 from libc.string cimport memcmp
 
+cdef bint ENDS_TEXT[256]  # a quote, and what makes the answer False
+for _byte in range(256):
+    ENDS_TEXT[_byte] = _byte < 0x20 or _byte >= 0x80 or _byte in b'"\\'
+
 cdef enum:
     MAX_DEPTH = 32
     MAX_KEYS = 64  # of the objects that are open at one place
@@ -31,10 +35,10 @@ def is_surely_strict(bytes body):
         at += 1
         if c == b'"':
             start = at
-            while at < n and p[at] != b'"':
-                if p[at] < 0x20 or p[at] >= 0x80 or p[at] == b"\\":
-                    return False
+            while at < n and not ENDS_TEXT[p[at]]:
                 at += 1
+            if at < n and p[at] != b'"':
+                return False
             size = at - start
             at += 1
         elif b"0" <= c <= b"9":

@@ -8,7 +8,7 @@ task. An answer is a struct, bytes of JSON, a `Reply`, a `Problem`, or None, whi
 
 import logging
 from asyncio import Future, Task
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -17,10 +17,11 @@ import msgspec
 
 from penstock.broker import Broker, Caller, QueueName, Verb, check_name
 from penstock.broker.limits import SMALL_BYTES
-from penstock.broker.store import payload_bytes
-from penstock.errors import PenstockError, Unavailable
-from penstock.model import LeasedMessage
+from penstock.broker.store import Publishable, payload_bytes
+from penstock.errors import PenstockError
+from penstock.model import LeasedMessage, Published
 from penstock.server import cors, strict_json
+from penstock.server.coroutines import error_of, rest_of
 from penstock.server.off_loop import size_of_many
 from penstock.server.problems import NotJson, Problem, in_format_of, problem_of
 from penstock.server.replies import JSON, Headers, Reply, reply_of
@@ -120,6 +121,10 @@ class Call:
 
     @property
     def body(self) -> bytes:
+        return self.whole_body()
+
+    def whole_body(self) -> bytes:
+        """Return the body. A method, because that is faster in compiled code."""
         if not isinstance(self._body, bytes):
             self._body = bytes(self._body)
         return self._body
@@ -137,7 +142,7 @@ class Call:
     @property
     def queue(self) -> QueueName:
         """Return the queue that the path names."""
-        return self.target.queue
+        return self.target.queue()
 
     @property
     def namespace(self) -> str:
@@ -197,29 +202,53 @@ class Call:
         self.caller = await service.admit(self.headers, self.query_string, self.connection.peer)
         return self._run()
 
-    def _run(self) -> "Answer | Coroutine[Any, Any, Answer]":
+    def _run(self) -> Any:
         route = self.target.route
         if route.parameters is not None:
             query = self.query_string
             self.query = Query(query, route.parameters) if query else NO_QUERY
-        return self._run_large(route) if route.is_large else route.handler(self)
+        if route.is_large:
+            return self._run_large(route)
+        return route.handler(self)
 
-    async def _run_large(self, route: Route) -> Answer:
+    def _run_large(self, route: Route) -> Any:
+        """Run a handler whose answer may be large: not many at a time."""
         service = self.service
-        async with service.large_answers:
-            service.held.check_room()  # in this call's turn, not before
+        if service.large_answers.locked():
+            self._drive(self._run_in_turn(route))
+            return LATER
+        service.held.check_room()
+        made = route.handler(self)
+        if type(made) is CoroutineType:
+            self._drive(self._await_large(made))
+            return LATER
+        return made
+
+    async def _run_in_turn(self, route: Route) -> Answer:
+        async with self.service.large_answers:
+            self.service.held.check_room()  # in this call's turn, not before
             made = route.handler(self)
-            if isinstance(made, _COROUTINES):
+            if type(made) is CoroutineType:
                 made = await made
-            if isinstance(made, Reply):  # sent at once, and counted by the connection
-                service.held.check_room_for(len(made.body))
-            self._take(made)
+            return self._take_large(made)
+
+    async def _await_large(self, made: Coroutine[Any, Any, Answer]) -> Answer:
+        async with self.service.large_answers:  # it was free a moment ago
+            return self._take_large(await made)
+
+    def _take_large(self, made: Any) -> Answer:
+        if isinstance(made, Reply):  # sent at once, and counted by the connection
+            self.service.held.check_room_for(len(made.body))
+        self._take(made)
         return LATER
 
     def _take(self, made: "Answer | Coroutine[Any, Any, Answer]") -> None:
         if made is LATER:
             return
-        if isinstance(made, _COROUTINES):
+        if type(made) is bytes:
+            self._answer_json(made)
+            return
+        if type(made) is CoroutineType:
             self._drive(made)
         else:
             self._answer(made)  # type: ignore[arg-type]
@@ -233,13 +262,13 @@ class Call:
         except Exception as error:
             self.fail(error)
         else:
-            task = self.connection.loop.create_task(_rest(coroutine, awaited))
+            task = self.connection.loop.create_task(rest_of(coroutine, awaited))
             self.service.tasks.add(task)
             task.add_done_callback(self._task_done)
 
     def _task_done(self, task: "Task[Any]") -> None:
         self.service.tasks.discard(task)
-        error = _error_of(task)
+        error = error_of(task)
         if error is not None:
             self.fail(error)
         else:
@@ -262,7 +291,7 @@ class Call:
         return LATER
 
     def _was_read(self, then: "Callable[[Call, Any], Any]", reading: "Future[Any]") -> None:
-        error = _error_of(reading)
+        error = error_of(reading)
         if error is not None:
             self.fail(error)
             return
@@ -273,6 +302,18 @@ class Call:
             self.fail(failure)
             return
         self._take(made)
+
+    def publish_one(
+        self,
+        message: Publishable,
+        make: "Callable[[Call, Sequence[Published]], bytes]",
+    ) -> "Answer":
+        """Publish a message to the queue of the path, and answer with what `make` returns."""
+        service = self.service
+        found = service.broker.publish(self.caller, self.target.queue(), (message,), self)
+        if type(found) is list:  # the usual case if the answer need not be durable
+            return make(self, found)
+        return self.when_done(found, make)
 
     def when_done(
         self,
@@ -311,7 +352,7 @@ class Call:
         return self.when_done(None, make, _size_of_leased, self.broker.give_back)
 
     def _waited(self, leasing: "Future[list[LeasedMessage]]") -> None:
-        if _error_of(leasing) is None and leasing.result():
+        if error_of(leasing) is None and leasing.result():
             self._drive(self._deliver(leasing.result()))
         else:
             self._future_done(leasing)
@@ -333,7 +374,7 @@ class Call:
         return LATER
 
     def _future_done(self, future: "Future[Any]") -> None:
-        error = _error_of(future)
+        error = error_of(future)
         if error is not None:
             self.fail(error)
         else:
@@ -363,7 +404,7 @@ class Call:
 
     def _was_made(self, result: Any, size: int, making: "Future[Any]") -> None:
         self.service.held.bytes -= size
-        error = _error_of(making)
+        error = error_of(making)
         if error is not None or self.connection.is_closed:
             self._take_back(result)
         if error is not None:
@@ -402,18 +443,24 @@ class Call:
             except Exception as error:
                 self.fail(error)
                 return
-            status = self.target.route.status
-            if (
-                not self.keep_alive
-                or connection.is_draining
-                or len(body) > SMALL_BYTES
-                or self.method == "HEAD"
-                or b"origin" in self.headers
-            ):
-                self._send(Reply(body, status))
-                return
-            self._count(status)
-            connection.reply(self.service.replies.json(status, body, self.request_id))
+            self._answer_json(body)
+
+    def _answer_json(self, body: bytes) -> None:
+        connection = self.connection
+        if connection.is_closed:
+            return
+        status = self.target.route.status
+        if (
+            not self.keep_alive
+            or connection.is_draining
+            or len(body) > SMALL_BYTES
+            or self.method == "HEAD"
+            or b"origin" in self.headers
+        ):
+            self._send(Reply(body, status))
+            return
+        self._count(status)
+        connection.reply(self.service.replies.json(status, body, self.request_id))
 
     def _send(self, reply: Reply, more: Headers = ()) -> None:
         connection, service = self.connection, self.service
@@ -449,53 +496,6 @@ class Call:
             }
             level = logging.ERROR if status >= 500 else logging.INFO
             log.log(level, "request", extra={"fields": fields})
-
-
-async def _empty() -> None:
-    pass
-
-
-def _coroutine_type() -> Any:
-    coroutine = _empty()
-    coroutine.close()
-    return type(coroutine)
-
-
-_COROUTINES: Any = (
-    CoroutineType,
-    _coroutine_type(),
-)  # compiled coroutines have a type of their own
-
-
-class _Resumed:
-    """Awaits the rest of a coroutine that was run to its first wait."""
-
-    def __init__(self, coroutine: Coroutine[Any, Any, Any], awaited: Any) -> None:
-        self._coroutine = coroutine
-        self._awaited = awaited
-
-    def __await__(self) -> Generator[Any, None, Any]:
-        coroutine, awaited = self._coroutine, self._awaited
-        while True:
-            error: BaseException | None = None
-            try:
-                yield awaited
-            except BaseException as thrown:
-                error = thrown
-            try:
-                awaited = coroutine.send(None) if error is None else coroutine.throw(error)
-            except StopIteration as done:
-                return done.value
-
-
-async def _rest(coroutine: Coroutine[Any, Any, Any], awaited: Any) -> Any:
-    return await _Resumed(coroutine, awaited)
-
-
-def _error_of(future: "Future[Any]") -> BaseException | None:
-    if future.cancelled():
-        return Unavailable("the server is stopping: retry in a moment")
-    return future.exception()
 
 
 def require_json(call: Call) -> None:

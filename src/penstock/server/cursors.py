@@ -7,7 +7,6 @@ store.
 
 import base64
 import binascii
-import hashlib
 import hmac
 from collections.abc import Callable
 
@@ -54,7 +53,7 @@ class Cursors:
 
     def _tag(self, listing: str, body: bytes) -> bytes:
         said = listing.encode("utf-8", "backslashreplace") + b"\0" + body
-        return hmac.digest(self._key(), said, hashlib.sha256)[:_TAG_BYTES]
+        return hmac.digest(self._key(), said, "sha256")[:_TAG_BYTES]  # by name: faster
 
 
 def _base64(data: bytes) -> str:

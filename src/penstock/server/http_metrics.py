@@ -1,12 +1,9 @@
-# cython: annotation_typing=False
 """Prometheus metrics of the transports: requests and their duration, by route and status.
 
-Requests are counted in plain lists, which become series on request. This costs two additions for
-each request; the histogram of prometheus-client costs as much as reading a small body. Routes are
+Requests are counted in plain lists, see `routes.Times`, which become series on request. Routes are
 templates (`…/queues/{queue}/lease`), never paths, so the number of series is bounded.
 """
 
-from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry
@@ -14,26 +11,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 
 from penstock.model import NS
+from penstock.server.routes import BUCKETS_S, Times
 
-BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0)
-_BUCKETS_NS = tuple(round(bucket * NS) for bucket in BUCKETS_S)
 REFUSED_ROUTE = "refused"  # requests refused before a route was found
-UNKNOWN_ROUTE = "unknown"
-
-
-class Times:
-    """The durations of the requests that one route answered with one status."""
-
-    __slots__ = ("counts", "total_ns")
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(_BUCKETS_NS) + 1)
-        self.total_ns = 0
-
-    def add(self, took_ns: int) -> None:
-        """Count a request."""
-        self.counts[bisect_left(_BUCKETS_NS, took_ns)] += 1
-        self.total_ns += took_ns
 
 
 class HttpMetrics:

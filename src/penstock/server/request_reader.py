@@ -10,7 +10,6 @@ requests.
 import logging
 import re
 from collections import deque
-from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import httptools
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("penstock.server")
 
+_SPACE = ord(" ")
+_PART_BYTES = 4096  # larger data is the rest of a body
+_EMPTY_LINE = b"\r\n\r\n"  # the parser accepts no other line ends
+_LINE_ENDS = (b"\r\n", b"\n")
 IDLE, HEAD, BODY, LINGER = 0, 1, 2, 3  # LINGER: after a refusal, received bytes are discarded
 _OVERHEAD_PER_BYTE = 16  # of a body in chunks; a chunk of one byte needs 5
 _HOST = re.compile(rb"([A-Za-z0-9._~%-]{0,255}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{0,5})?")
@@ -60,10 +63,12 @@ class RequestReader:
 
     __slots__ = (
         "_at_body",
-        "_at_start",
+        "_checks_spaces",
         "_connection",
+        "_ends_in_space",
         "_header_bytes",
         "_headers",
+        "_host",
         "_parser",
         "_piece",
         "_raw_head",
@@ -94,7 +99,9 @@ class RequestReader:
         self._piece: bytes | memoryview = b""  # being parsed
         self._raw_head = b""  # earlier pieces of an incomplete head
         self._at_body = False  # the body follows, after an ignored upgrade
-        self._at_start = False  # the head being read begins where `_raw_head` or the piece does
+        self._checks_spaces = False  # the head being read has two spaces in a row
+        self._ends_in_space = False  # the data before did
+        self._host = b""  # of an earlier request, which was valid
         self.phase = IDLE
         self.messages = 0  # number of requests whose first byte arrived
         self.url = b""  # of the latest request
@@ -114,10 +121,51 @@ class RequestReader:
         return parser
 
     def feed(self, data: bytes | memoryview) -> bytes | None:
-        """Parse data. Return the bytes after a WebSocket's handshake; None if there was none."""
+        """Parse data. Return the bytes after a WebSocket's handshake; None if there was none.
+
+        The parser accepts several spaces between the parts of a request line, and does not say
+        where a line is. So data is parsed in parts: every request begins where a part does. What
+        has a single empty line is at most one request and the beginning of another: one part.
+        """
+        if not isinstance(data, bytes) and len(data) > _PART_BYTES:
+            return self._feed(data)  # the rest of a body
+        part = bytes(data)
+        is_head = self.phase == HEAD
+        has_spaces = b"  " in part or (is_head and self._ends_in_space and part[0] == _SPACE)
+        self._checks_spaces = has_spaces or (is_head and self._checks_spaces)
+        self._ends_in_space = part[-1] == _SPACE
+        if self.phase == IDLE and not has_spaces and part.count(_EMPTY_LINE) <= 1:  # the usual case
+            rest = self._feed(part)
+            if self.phase == HEAD and self.waiting:
+                end = part.find(_EMPTY_LINE)
+                if end >= 0:  # another head begins behind the first request
+                    self._raw_head = part[end + len(_EMPTY_LINE) + self.waiting[-1].size :]
+            return rest
+        while True:
+            size = self._part_bytes(part)
+            rest = self._feed(part[:size])
+            part = part[size:]
+            if rest is not None:
+                return rest + part
+            if not part or self.refusal is not None or self.got_last_request:
+                return None
+
+    def _part_bytes(self, data: bytes) -> int:
+        """Return the size of the first part of data, after which a request may begin.
+
+        That is the end of a body with a known length, an empty line, or at first a line end: the
+        beginning of an empty line may be in the data before.
+        """
+        call = self.call
+        if call is not None and b"transfer-encoding" not in call.headers:
+            return max(int(call.headers.get(b"content-length", b"0")) - call.size, 1)
+        if data.startswith(_LINE_ENDS):
+            return data.index(b"\n") + 1
+        end = data.find(_EMPTY_LINE)
+        return len(data) if end < 0 else end + len(_EMPTY_LINE)
+
+    def _feed(self, data: bytes | memoryview) -> bytes | None:
         self._piece = data
-        if self.phase != HEAD:
-            self._at_start = self.phase == IDLE
         try:
             while True:
                 try:
@@ -198,18 +246,9 @@ class RequestReader:
                 )
 
     def _has_single_spaces(self, method: bytes) -> bool:
-        """Return whether the request line has exactly two spaces; the parser accepts more.
-
-        Of a pipelined request, the position of the line is not known: it is searched for.
-        """
-        line = b"%s %s HTTP/" % (method, self.url)
-        piece = self._piece
-        if self._at_start and piece[: len(line)] == line:
-            return True  # the usual case, without a copy
-        head = self._raw_head + bytes(piece)
-        if self._at_start:
-            return head.lstrip(b"\r\n").startswith(line)
-        return b"  " not in head or line in head
+        """Return whether the request line has exactly two spaces."""
+        head = self._raw_head + bytes(self._piece)
+        return head.lstrip(b"\r\n").startswith(b"%s %s HTTP/" % (method, self.url))
 
     # -- called by the parser ----------------------------------------------------------------------
 
@@ -256,12 +295,11 @@ class RequestReader:
         version = (
             "1.1" if keep_alive and b"connection" not in headers else parser.get_http_version()
         )
-        self.refusal = judge_head(headers, self._repeated, version, self._service)
+        self.refusal = self._judge_head(version)
         method = parser.get_method()
-        if self.refusal is None and not self._has_single_spaces(method):
+        if self._checks_spaces and self.refusal is None and not self._has_single_spaces(method):
             self.refusal = Refused("the request line has more than one space between its parts")
         self._raw_head = b""
-        self._at_start = False
         if self.refusal is not None:
             return
         method = _METHODS.get(method) or method.decode("ascii")
@@ -283,6 +321,44 @@ class RequestReader:
         expected = headers.get(b"expect")
         if expected is not None and version == "1.1":
             self.expects_continue = expected.lower() == b"100-continue"
+
+    def _judge_head(self, version: str) -> PenstockError | None:
+        """Return the reason to refuse a request before its body is read; None to accept it."""
+        headers = self._headers
+        for name, _ in self._repeated:
+            if name in _ONLY_ONCE:
+                return Refused(f"the header {name.decode()} is given twice")
+        host = headers.get(b"host")
+        if host is None:
+            if version == "1.1":
+                return Refused("the Host header is missing")
+        elif host != self._host:
+            if _HOST.fullmatch(host) is None:
+                return Refused(
+                    "the Host header is not a host name or address with an optional port"
+                )
+            self._host = host
+        if version not in ("1.1", "1.0"):
+            return Refused(f"HTTP/{version} is not supported; use HTTP/1.1")
+        encoding = headers.get(b"content-encoding")
+        transfer = headers.get(b"transfer-encoding")
+        if (encoding is not None and encoding.lower() != b"identity") or (
+            transfer is not None and transfer.strip().lower() != b"chunked"
+        ):
+            return BodyCompressed("compressed bodies are not supported: send the body uncompressed")
+        length = headers.get(b"content-length")
+        return None if length is None else self._judge_length(length)
+
+    def _judge_length(self, length: bytes) -> PenstockError | None:
+        if not length.isdigit():
+            return Refused("the Content-Length is not a number")
+        max_body_bytes = self._settings.max_body_bytes
+        size = int(length) if len(length) <= 18 else max_body_bytes + 1
+        if size > max_body_bytes:
+            return _too_large(max_body_bytes)
+        if size > SMALL_BYTES and not self._service.held.has_room_for_body(size):
+            return _no_room()
+        return None
 
     def on_body(self, body: bytes) -> None:
         call = self.call
@@ -314,49 +390,6 @@ class RequestReader:
             return  # `feed` returns the rest next
         self.got_last_request = not call.keep_alive
         self.waiting.append(call)
-
-
-def judge_head(
-    headers: dict[bytes, bytes],
-    repeated: list[tuple[bytes, bytes]],
-    version: str,
-    service: "Service",
-) -> PenstockError | None:
-    """Return the reason to refuse a request before its body is read; None to accept it."""
-    for name, _ in repeated:
-        if name in _ONLY_ONCE:
-            return Refused(f"the header {name.decode()} is given twice")
-    host = headers.get(b"host")
-    if host is not None and not _is_host(host):
-        return Refused("the Host header is not a host name or address with an optional port")
-    if version == "1.1":
-        if host is None:
-            return Refused("the Host header is missing")
-    elif version != "1.0":
-        return Refused(f"HTTP/{version} is not supported; use HTTP/1.1")
-    encoding = headers.get(b"content-encoding")
-    transfer = headers.get(b"transfer-encoding")
-    if (encoding is not None and encoding.lower() != b"identity") or (
-        transfer is not None and transfer.strip().lower() != b"chunked"
-    ):
-        return BodyCompressed("compressed bodies are not supported: send the body uncompressed")
-    length = headers.get(b"content-length")
-    if length is None:
-        return None
-    if not length.isdigit():
-        return Refused("the Content-Length is not a number")
-    max_body_bytes = service.settings.max_body_bytes
-    size = int(length) if len(length) <= 18 else max_body_bytes + 1
-    if size > max_body_bytes:
-        return _too_large(max_body_bytes)
-    if size > SMALL_BYTES and not service.held.has_room_for_body(size):
-        return _no_room()
-    return None
-
-
-@lru_cache(1000)
-def _is_host(host: bytes) -> bool:
-    return _HOST.fullmatch(host) is not None
 
 
 def is_websocket(headers: list[tuple[bytes, bytes]]) -> bool:

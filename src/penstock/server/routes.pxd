@@ -1,4 +1,10 @@
 # The types of the compiled module. Without a compiler, the plain one does the same, slower.
+cdef class Times:
+    cdef public list counts
+    cdef public object total_ns  # may be more than 64 bits
+
+    cpdef add(self, took_ns)
+
 cdef class Route:
     cdef public object method, path, handler, parameters
     cdef public bint needs_key, is_large
@@ -8,6 +14,8 @@ cdef class Target:
     cdef public Route route
     cdef public dict params, times
     cdef object _queue
+
+    cpdef queue(self)
 
 cdef class RouteTable:
     cdef public tuple routes

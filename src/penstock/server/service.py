@@ -31,6 +31,7 @@ log = logging.getLogger("penstock.server")
 
 UNKNOWN_ADDRESS = "unknown"  # the address of a peer that has none
 _KEY_PARAMETERS = frozenset({"api_key", "apikey", "api-key", "x-api-key", "access_token", "token"})
+_MAY_NAME_A_KEY = re.compile(rb"key|token", re.IGNORECASE)  # as all of these do
 _MOST_PROXIES = 20
 _MOST_CALLERS = 10_000
 _MOST_LARGE_ANSWERS = 4  # read and encoded at the same time; others wait
@@ -243,6 +244,8 @@ def token_of(headers: Headers) -> str | None:
 
 def refuse_key_in_query(query: bytes) -> None:
     """Raise Refused if a URL has a key in it: URLs are logged, cached and shared."""
+    if b"%" not in query and not _MAY_NAME_A_KEY.search(query):
+        return
     for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True):
         if name.lower() in _KEY_PARAMETERS:
             raise Refused(

@@ -63,7 +63,7 @@ def _publish(call: Call, body: MessageBody) -> Any:
 
 
 def _publish_now(call: Call, message: NewMessage | bytes) -> Answer:
-    return call.when_done(call.broker.publish(call.caller, call.queue, [message], call), _published)
+    return call.publish_one(message, _published)
 
 
 async def _make_and_publish(call: Call, message: NewMessage | bytes) -> Answer:

@@ -59,7 +59,8 @@ class Shape(Generic[_T]):
         """Decode an object. Raise InvalidInput with the problem and its path."""
         if self._usual is not None and len(body) <= _USUAL_BYTES:
             try:
-                body.decode()
+                if not body.isascii():
+                    body.decode()  # raises if it is not UTF-8: a decoder does not look at all of it
                 return self._usual.decode(body)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
                 pass  # it has another form, or is wrong

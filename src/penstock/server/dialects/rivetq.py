@@ -75,17 +75,18 @@ def enqueue(call: Call) -> Any:
 
 
 def _publish(call: Call, body: EnqueueBody) -> Answer:
+    headers, delay_ms, dedup_id = body.headers, body.delay_ms, body.idempotency_key
     message = NewMessage(
         payload=bytes(body.payload),
         content_type=JSON,
-        headers={name: value or "" for name, value in body.headers.items()},
+        headers={name: value or "" for name, value in headers.items()} if headers else None,
         priority=min(body.priority, _HIGHEST_PRIORITY),
-        delay=min(body.delay_ms, _LONGEST_DELAY_MS) / 1000 if body.delay_ms > 0 else None,
+        delay=min(delay_ms, _LONGEST_DELAY_MS) / 1000 if delay_ms > 0 else None,
         max_attempts=min(body.max_retries or _MAX_RETRIES, _MOST_RETRIES),
-        dedup_id=body.idempotency_key or None,
-        dedup_window_s=IDEMPOTENCY_S if body.idempotency_key else None,
+        dedup_id=dedup_id or None,
+        dedup_window_s=IDEMPOTENCY_S if dedup_id else None,
     )
-    return call.when_done(call.broker.publish(call.caller, call.queue, [message], call), _enqueued)
+    return call.publish_one(message, _enqueued)
 
 
 def _enqueued(_: Call, published: Sequence[Published]) -> bytes:

@@ -1,15 +1,17 @@
 """Namespaces, queues and their settings."""
 
 import asyncio
+from asyncio import Future
+from collections.abc import Coroutine, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import msgspec
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, Raw, UnsetType
 
-from penstock.broker import SETTING_TYPES, NamespaceInfo, QueueInfo, Verb
+from penstock.broker import SETTING_TYPES, NamespaceInfo, QueueInfo, QueueName, Verb
 from penstock.errors import AlreadyExists
-from penstock.model import Stats
+from penstock.model import GroupStats, Stats, StorageStats
 from penstock.operations import GetStats
 from penstock.operations.answers import rfc3339
 from penstock.server.call import Answer, Call, encode
@@ -29,6 +31,8 @@ from penstock.server.rest.structs import (
 )
 
 _NAMESPACES = f"{API}/namespaces"
+_GET_STATS = GetStats()
+_MOST_DESCRIBED = 4096
 
 
 async def list_namespaces(call: Call) -> Answer:
@@ -116,7 +120,8 @@ async def list_queues(call: Call) -> Answer:
     items = [QueueItem(one.namespace, one.name) for one in page]
     if call.query.flag("stats"):
         for number, (item, queue) in enumerate(zip(items, page, strict=True), start=1):
-            item.stats = stats_fields(await call.broker.run(call.caller, GetStats(), queue))
+            stats = Raw(stats_json(await call.broker.run(call.caller, _GET_STATS, queue)))
+            item.stats = cast(Mapping[str, Any], stats)
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
     made = partial(encode, QueueList(items, cursor))
@@ -144,13 +149,26 @@ async def put_queue(call: Call) -> Answer:
     return Reply(encode(_queue_answer(info)), 201)
 
 
-async def get_queue(call: Call) -> Answer:
+def get_queue(call: Call) -> "Answer | Coroutine[Any, Any, bytes]":
     """Show a queue, its settings and its counts."""
-    info = await call.broker.queue_info(call.caller, call.queue)
-    stats = await call.broker.run(call.caller, GetStats(), call.queue)
-    answer = _queue_answer(info)
-    answer.stats = stats_fields(stats)
-    return answer
+    broker, queue = call.service.broker, call.queue
+    info = broker.queue_info(call.caller, queue)
+    if info.done():  # the usual case: no task is needed
+        described = _described(info.result())
+        stats = broker.run(call.caller, _GET_STATS, queue)
+        if stats.done():
+            return described + stats_json(stats.result()) + b"}"
+        return _with_stats(described, stats)
+    return _get_queue_later(call, info)
+
+
+async def _get_queue_later(call: Call, info: "Future[QueueInfo]") -> bytes:
+    described = _described(await info)
+    return await _with_stats(described, call.broker.run(call.caller, _GET_STATS, call.queue))
+
+
+async def _with_stats(described: bytes, stats: "Future[Stats]") -> bytes:
+    return described + stats_json(await stats) + b"}"
 
 
 async def change_queue(call: Call) -> Answer:
@@ -177,10 +195,55 @@ async def put_rate_limit(call: Call) -> Answer:
     return _rate_limit(await call.broker.change_queue(call.caller, call.queue, changes))
 
 
-def stats_fields(stats: Stats) -> dict[str, Any]:
-    """Return the counts by name, including those of the groups."""
-    groups = {name: group._asdict() for name, group in stats.groups.items()}
-    return {**stats._asdict(), "storage": stats.storage._asdict(), "groups": groups}
+_described_queues: dict[QueueName, tuple[QueueInfo, bytes]] = {}  # settings seldom change
+
+
+def _described(info: QueueInfo) -> bytes:
+    """Return the answer of `get_queue` up to the counts."""
+    before, described = _described_queues.get(info.queue, (None, b""))
+    if (
+        before is not None
+        and before.settings is info.settings
+        and before.created_at_ns == info.created_at_ns
+    ):
+        return described
+    if len(_described_queues) >= _MOST_DESCRIBED:
+        _described_queues.clear()
+    described = encode(_queue_answer(info))[:-1] + b',"stats":'
+    _described_queues[info.queue] = info, described
+    return described
+
+
+def _template(kind: type[Stats] | type[GroupStats] | type[StorageStats]) -> bytes:
+    """Return a format of a named tuple as JSON. A field that is not a number is bytes of JSON.
+
+    For 50 numbers it is five times as fast as making a dict of each tuple and encoding them.
+    """
+    marks = {int: "%d", float: "%a"}
+    fields = [f'"{name}":{marks.get(one, "%b")}' for name, one in kind.__annotations__.items()]
+    return f"{{{','.join(fields)}}}".encode()
+
+
+_COUNTS, _GROUP_COUNTS, _STORAGE_COUNTS = (
+    _template(Stats),
+    _template(GroupStats),
+    _template(StorageStats),
+)
+_AT_PAUSED = Stats._fields.index("paused")
+
+
+def stats_json(stats: Stats) -> bytes:
+    """Return the counts as JSON, including those of the groups."""
+    groups = [
+        b"%b:%b" % (encode(name), _GROUP_COUNTS % group) for name, group in stats.groups.items()
+    ]
+    return _COUNTS % (
+        *stats[:_AT_PAUSED],
+        b"true" if stats.paused else b"false",
+        *stats[_AT_PAUSED + 1 : -2],
+        _STORAGE_COUNTS % stats.storage,
+        b"{%b}" % b",".join(groups),
+    )
 
 
 def _rate_limit(info: QueueInfo) -> RateLimit:

@@ -1,16 +1,28 @@
 """Messages: browse, look at one, its history; dead letters."""
 
-from collections.abc import Sequence
+from asyncio import Future
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from msgspec import UNSET, Meta, convert
+from msgspec import UNSET, Meta, UnsetType, convert
 
 from penstock.broker import check_name
+from penstock.broker.limits import SMALL_BYTES
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.operations import STATES, Browse, GetMessage, ListDead, ListHistory, Peek, Row, Verb
+from penstock.operations import (
+    STATES,
+    Browse,
+    GetMessage,
+    ListDead,
+    ListHistory,
+    Page,
+    Peek,
+    Row,
+    Verb,
+)
 from penstock.operations.answers import encode_record
 from penstock.server.call import Answer, Call, encode
 from penstock.server.off_loop import size_of_many
@@ -27,6 +39,7 @@ from penstock.server.rest.endpoint import (
     listing_of,
 )
 from penstock.server.rest.lease import PAYLOAD, wants_b64
+from penstock.server.rest.listed_json import listed_json
 from penstock.server.rest.message_out import dead, listed
 from penstock.server.rest.publish import TIME
 from penstock.server.rest.structs import DeadList, History, HistoryItem, Listed, MessageList, Name
@@ -35,27 +48,56 @@ from penstock.server.streamed_reply import StreamedReply, stream
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
 _MOST_EXPORTED = 1_000_000_000
+# What URLs of first pages ask for: those that look at a queue ask for the same again and again.
+_first_pages: dict[bytes, tuple[Browse, str]] = {}
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 1024, 256
 
 
-async def browse_messages(call: Call) -> Answer:
+def browse_messages(call: Call) -> "Answer | Coroutine[Any, Any, Answer]":
     """List messages without leasing them."""
-    query, b64 = call.query, wants_b64(call)
-    if query.choice("order", _ORDERS) == "delivery":
-        return await _peek(call)
-    wanted = _search(call)
+    b64 = wants_b64(call)
+    if call.query.choice("order", _ORDERS) == "delivery":
+        return _peek(call)
+    asked, listing = _first_pages.get(call.url) or _asked(call)
+    browsing = call.service.broker.run(call.caller, asked, call.queue)
+    if not browsing.done() or _size(browsing.result().rows) > SMALL_BYTES:
+        return _browse_later(call, browsing, listing)
+    page = browsing.result()  # the usual case: no task is needed
+    return _page_json(page, cursor_of(call, listing, page.next_seq), b64)
+
+
+def _asked(call: Call) -> tuple[Browse, str]:
+    """Return the operation, and the listing that a cursor belongs to."""
+    wanted, cursor = _search(call), call.query.text("cursor")
     listing = listing_of(call, wanted)
-    after_seq = call.service.cursors.read_number(listing, query.text("cursor"))
+    after_seq = call.service.cursors.read_number(listing, cursor)
     asked = replace(wanted, after_seq=after_seq, limit=limit_of(call))
-    page = await call.broker.run(call.caller, asked, call.queue)
+    if cursor is None and len(call.url) <= _LONGEST_REMEMBERED:
+        if len(_first_pages) >= _MOST_REMEMBERED:
+            _first_pages.clear()
+        _first_pages[call.url] = asked, listing
+    return asked, listing
+
+
+async def _browse_later(call: Call, browsing: "Future[Page]", listing: str) -> Answer:
+    page = await browsing
     cursor = cursor_of(call, listing, page.next_seq)
-    first, end = page.first_seq, page.end_seq
-    progress = (page.next_seq - first + 1) / (end - first) if page.next_seq else UNSET
-
-    def made() -> bytes:
-        rows = [listed(row.message, row.state, row.attempts, b64=b64) for row in page.rows]
-        return encode(MessageList(rows, page.looked_at, page.exhausted, cursor, progress))
-
+    made = partial(_page_json, page, cursor, wants_b64(call))
     return Reply(await call.service.off_loop.page(_size(page.rows), made))
+
+
+def _page_json(page: Page, cursor: str | UnsetType, b64: bool) -> bytes:
+    """Return what `MessageList` says, as JSON."""
+    rows = [
+        (None if b64 else listed_json(row)) or encode(listed(*row, b64=b64)) for row in page.rows
+    ]
+    more = b',"exhausted":true' if page.exhausted else b""
+    if cursor is not UNSET:
+        more += b',"cursor":"%b"' % cursor.encode()  # base64 needs no escapes
+    if page.next_seq:
+        progress = (page.next_seq - page.first_seq + 1) / (page.end_seq - page.first_seq)
+        more += b',"progress":%a' % progress
+    return b'{"messages":[%b],"looked_at":%d%b}' % (b",".join(rows), page.looked_at, more)
 
 
 def _search(call: Call) -> Browse:

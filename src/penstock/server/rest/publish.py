@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """POST …/{queue}/messages: publish one message or several, all or none.
 
 Messages arrive as JSON objects, or as a body that is the payload itself.
@@ -26,11 +27,12 @@ from penstock.server.rest.structs import (
     PublishedMessage,
     PublishedMessages,
 )
+from penstock.server.strict_json import is_surely_strict
 
 FORM = "application/x-www-form-urlencoded"  # the default of curl -d
 HEADER_PREFIX = b"penstock-h-"
 
-_plain = msgspec.json.Decoder(PlainMessageBody)
+_decode_plain = msgspec.json.Decoder(PlainMessageBody).decode
 _one = msgspec.json.Decoder(NewMessageBody)
 _many = msgspec.json.Decoder(list[NewMessageBody])
 _raws = msgspec.json.Decoder(list[msgspec.Raw])
@@ -45,10 +47,9 @@ def publish_messages(call: Call) -> Any:
     """Publish a message, or an array of them: all or none."""
     if call.headers.get(b"content-type") in _JSON_TYPES or media_type(call.content_type) == JSON:
         if call.size <= SMALL_BYTES and not call.query_string:
-            plain = _plain_message(call.body)
+            plain = _plain_message(call.whole_body())
             if plain is not None:  # the usual call
-                publishing = call.broker.publish(call.caller, call.queue, (plain,), call)
-                return call.when_done(publishing, _answer_one)
+                return call.publish_one(plain, _answer_one)
         if call.query_string and call.query.given():
             raise InvalidInput(
                 f"{', '.join(call.query.given())} in the query string: the options of a message in "
@@ -66,10 +67,10 @@ def _publish(call: Call, read: tuple[list[NewMessage | TypedPayload | bytes], bo
 
 
 def _answer_one(_: Call, published: Sequence[Published]) -> bytes:
-    (one,) = published
-    if not one.duplicate:
-        return b'{"id":"%s"}' % one.id.encode()  # an id needs no escape
-    return encode(PublishedMessage(one.id, one.duplicate))
+    id_, is_duplicate = published[0]
+    if not is_duplicate:
+        return b'{"id":"%s"}' % id_.encode()  # an id needs no escape
+    return encode(PublishedMessage(id_, is_duplicate))
 
 
 def _answer_batch(_: Call, published: Sequence[Published]) -> bytes:
@@ -121,10 +122,11 @@ def _read_large_batch(body: bytes) -> list[NewMessage | TypedPayload | bytes]:
 def _plain_message(body: bytes) -> TypedPayload | None:
     """Return a payload, perhaps with its content type; None if there is anything else."""
     try:
-        plain = _plain.decode(body)
+        plain = _decode_plain(body)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None  # it has options, is an array, or is not valid
-    strict_json.check_decoded(body)  # the payload may be any JSON
+    if is_surely_strict is None or len(body) > SMALL_BYTES or not is_surely_strict(body):
+        strict_json.check_decoded(body)  # the payload may be any JSON
     return _new_tuple(TypedPayload, (bytes(plain.payload), plain.content_type or JSON))
 
 

@@ -22,13 +22,7 @@ class Query:
 
     def __init__(self, raw: bytes, known: frozenset[str]) -> None:
         self._values: dict[str, str] = {}
-        try:
-            pairs = parse_qsl(
-                raw.decode("ascii"), keep_blank_values=True, errors="strict", max_num_fields=_MOST
-            )
-        except (UnicodeDecodeError, ValueError) as error:
-            raise InvalidInput(f"the query string cannot be read: {error}") from None
-        for name, value in pairs:
+        for name, value in _pairs(raw):
             if name not in known:
                 raise InvalidInput(
                     f"there is no parameter {name!r}; "
@@ -82,6 +76,18 @@ class Query:
             return kind(value)
         except ValueError:
             raise InvalidInput(f"{name} is {value!r}; it must be a number") from None
+
+
+def _pairs(raw: bytes) -> list[tuple[str, str]]:
+    try:
+        text = raw.decode("ascii")
+        if "%" not in text and "+" not in text and text.count("&") < _MOST:
+            # Nothing to decode: a fifth of the time.
+            parts = [part.partition("=") for part in text.split("&") if part]
+            return [(name, value) for name, _, value in parts]
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST)
+    except (UnicodeDecodeError, ValueError) as error:
+        raise InvalidInput(f"the query string cannot be read: {error}") from None
 
 
 NO_QUERY = Query(b"", frozenset())

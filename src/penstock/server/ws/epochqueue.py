@@ -75,7 +75,7 @@ def _encoded(frame: dict[str, object]) -> str:
 
 async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a queue's messages."""
-    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
+    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue()
     broker.admit(caller, Verb.CONSUME, queue.namespace)
     await ensure_queue(broker, caller, Verb.CONSUME, queue)
     holder = f"websocket:{caller.client}"

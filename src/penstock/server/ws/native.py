@@ -101,7 +101,7 @@ def _settled(outcome: Outcome) -> str:
 
 async def open_stream(websocket: WebSocketProtocol) -> Stream:
     """Push a group's messages while the client has credit."""
-    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue
+    broker, caller, queue = websocket.service.broker, websocket.caller, websocket.target.queue()
     query = Query(websocket.query_string, PARAMETERS)
     group = check_name("group", query.text("group") or MAIN_GROUP_NAME)
     credit = query.whole("credit", 0, MOST_CREDIT)
