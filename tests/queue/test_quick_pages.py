@@ -13,7 +13,7 @@ from penstock.queue.operation_handlers import browse
 from tests.harness.queue_store import QueueStore
 
 
-def quick(queue: Queue, max_bytes: int = 1 << 18, **asked: Any) -> Page | None:
+def quick(queue: Queue, *, max_bytes: int = 1 << 18, **asked: Any) -> Page | None:
     return queue.behaviours.quick_pages.page(Browse(**asked), max_bytes)
 
 
@@ -73,7 +73,7 @@ def test_quick_pages_are_those_of_a_search(steps: list[str], limit: int, state: 
             _do(store, step)
         after_seq = 0
         for _ in range(40):  # all pages, one after another
-            asked = {"state": state, "limit": limit, "after_seq": after_seq}
+            asked: Any = {"state": state, "limit": limit, "after_seq": after_seq}
             page = searched(store.queue, **asked)
             found = quick(store.queue, **asked)
             assert found is None or found == page
