@@ -329,6 +329,11 @@ class GroupStats(NamedTuple):
     read_position: int  # the lowest seq that waits in line and was never handed out
     oldest_ready_age_s: float  # 0 if nothing is ready
 
+    @property
+    def lag(self) -> int:
+        """Return the number of messages that are neither done nor dead."""
+        return self.ready + self.scheduled + self.leased + self.parked
+
 
 class StorageStats(NamedTuple):
     """The files of a queue; all 0 if its store has none."""

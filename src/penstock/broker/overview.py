@@ -129,6 +129,8 @@ class Overviews:
             if self._is_fresh():
                 return
             self._looking = asyncio.ensure_future(self._look_now())
+            # All callers may be cancelled, and none would retrieve the error.
+            self._looking.add_done_callback(lambda done: done.cancelled() or done.exception())
         await asyncio.shield(self._looking)
 
     def _is_fresh(self) -> bool:

@@ -4,10 +4,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Self, TypeVar, Unpack
 from urllib.parse import quote
 
+from penstock.checking import Time
 from penstock.client import operation_requests
 from penstock.client.address import QueueAddress, queue_path
 from penstock.client.answers import QueueDetails, all_rows, details_of, first_page
 from penstock.client.connection import Exchange
+from penstock.client.publishing import time_text
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.client.request import Reply, Request, T, get, nothing, post
 from penstock.errors import InvalidInput
@@ -21,6 +23,7 @@ from penstock.queue.settings import QueueOptions, QueueSettings
 R = TypeVar("R")
 
 _NAMESPACES = "/api/v1/namespaces"
+_KEYS = "/api/v1/keys"
 
 
 class NamespaceDetails(NamedTuple):
@@ -31,6 +34,27 @@ class NamespaceDetails(NamedTuple):
     defaults: Mapping[str, Any]  # settings that its new queues begin with
     max_queues: int  # 0: no quota
     max_bytes: int
+
+
+class ChartData(NamedTuple):
+    """The history of a queue, or of all: one value of each series for each step."""
+
+    start: float  # of the first step, Unix seconds
+    step_s: int
+    points: int
+    series: Mapping[str, Sequence[float | None]]  # None: not known, or nothing to measure
+
+
+class ApiKey(NamedTuple):
+    """An API key, without its secret."""
+
+    id: str
+    label: str
+    verbs: Sequence[str]
+    created_at: float  # Unix seconds
+    namespaces: Sequence[str] | None = None  # None: all
+    revoked_at: float | None = None
+    token: str | None = None  # only in the answer to create_key
 
 
 class Webhook(NamedTuple):
@@ -163,6 +187,47 @@ class BrokerMethods:
     async def delete_queue(self, queue: str) -> None:
         """Delete a queue and all its messages."""
         await self._do(post(_queue_path(queue), nothing, method="DELETE"))
+
+    @method
+    async def overview(self, namespace: str | None = None) -> Mapping[str, Any]:
+        """Return all queues that the key may read, added up: messages by state, rates, sizes."""
+        query = None if namespace is None else {"namespace": check_name("namespace", namespace)}
+        return await self._do(get("/api/v1/overview", lambda reply: dict(reply.data), query))
+
+    @method
+    async def chart(
+        self, queue: str | None = None, *, since: Time | None = None, until: Time | None = None
+    ) -> ChartData:
+        """Return the history of a queue, or of all queues; of the last hour by default.
+
+        The broker keeps a week. The series are those of docs/broker.md.
+        """
+        path = "/api/v1/chart" if queue is None else f"{_queue_path(queue)}/chart"
+        times = {"since": since, "until": until}
+        query = {name: time_text(name, value) for name, value in times.items() if value is not None}
+        return await self._do(get(path, _reply_reader(ChartData), query))
+
+    # -- keys --------------------------------------------------------------------------------------
+
+    @method
+    async def keys(self) -> list[ApiKey]:
+        """Return all API keys, revoked ones included. It needs `manage` in all namespaces."""
+        read = _reader(ApiKey)
+        return await self._do(get(_KEYS, lambda reply: [read(item) for item in reply.data["keys"]]))
+
+    @method
+    async def create_key(
+        self, verbs: Sequence[str], *, label: str = "", namespaces: Sequence[str] | None = None
+    ) -> ApiKey:
+        """Create an API key, for all namespaces or some. Its `token` is in the answer only."""
+        body = {"verbs": list(verbs), "label": label, "namespaces": namespaces}
+        return await self._do(post(_KEYS, _reply_reader(ApiKey), body))
+
+    @method
+    async def revoke_key(self, id: str) -> ApiKey:
+        """Revoke an API key. It is refused within about a second, and stays listed."""
+        path = f"{_KEYS}/{quote(str(id), safe='')}"
+        return await self._do(post(path, _reply_reader(ApiKey), method="DELETE"))
 
     # -- webhooks ----------------------------------------------------------------------------------
 
@@ -317,7 +382,7 @@ def _reader(kind: type[R]) -> Callable[[Mapping[str, Any]], R]:
             for name in fields._fields
             if name in data or name not in fields._field_defaults
         }
-        for name in ("created_at", "at"):
+        for name in ("created_at", "at", "start", "revoked_at"):
             if name in values:
                 values[name] = time_ns(values[name]) / NS
         return kind(**values)

@@ -148,6 +148,7 @@ class PreviewSeek(Operation[SeekPreview]):
     verb = Verb.READ
     route = Route("POST", "/seek/preview")
     answer = record(SeekPreview)
+    runs = Runs.ALONE
 
     to: str | None = None
     _: KW_ONLY
@@ -210,7 +211,7 @@ class GetStorage(Operation[StorageReport]):
     verb = Verb.READ
     route = Route("GET", "/storage")
     answer = record(StorageReport)
-    runs = Runs.THREAD
+    runs = Runs.ALONE
 
     _: KW_ONLY
     limit: Annotated[int, Between(1, MAX_SURVEYED)] = 200

@@ -7,7 +7,7 @@ what is needed.
 
 import heapq
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
 from penstock.checking import check_whole
@@ -160,29 +160,27 @@ def _filter(operation: Browse) -> Callable[[Message], bool] | None:
     )
     if wanted == _NO_FILTERS:
         return None
-    text = operation.text
-    name, equals, value = (operation.header or "").partition("=")
+    text = operation.text or ""
+    data = None if operation.text is None else text.encode()
+    name, has_value, value = (operation.header or "").partition("=")
     since_ns, until_ns = _ns(operation.since), _ns(operation.until)
 
-    def has_text(message: Message, text: str) -> bool:
-        return text.encode() in message.payload or any(
-            text in one for header in message.headers.items() for one in header
-        )
-
     def matches(message: Message) -> bool:
+        headers = message.headers
         return (
             (operation.key is None or message.key == operation.key)
             and (operation.priority is None or message.priority == operation.priority)
             and message.published_ns >= since_ns
             and not 0 < until_ns <= message.published_ns
-            and (
-                not name
-                or (message.headers.get(name) == value if equals else name in message.headers)
-            )
-            and (text is None or has_text(message, text))
+            and (not name or (headers.get(name) == value if has_value else name in headers))
+            and (data is None or data in message.payload or _is_in_headers(text, headers))
         )
 
     return matches
+
+
+def _is_in_headers(text: str, headers: Mapping[str, str]) -> bool:
+    return any(text in part for header in headers.items() for part in header)
 
 
 def _ns(time: Any) -> int:

@@ -107,11 +107,11 @@ class Charts:
             await asyncio.sleep(step_s - self._now_s() % step_s + 0.001)
             try:
                 await self._record()
-            except (PenstockError, OSError) as error:
+                if loop.time() >= save_at:
+                    save_at = loop.time() + SAVE_S
+                    await self._save()
+            except Exception as error:  # a gap in the charts, whatever it is, and no more
                 log.warning("the charts have a gap: %s", error)
-            if loop.time() >= save_at:
-                await self._save()
-                save_at = loop.time() + SAVE_S
 
     def _now_s(self) -> float:
         return self._clock.now_ns() / NS
