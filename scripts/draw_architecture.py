@@ -23,6 +23,7 @@ PURPOSES = {
     "demo": "make demo",
     "spark": "Spark source, sink and jobs",
     "server": "HTTP, WebSocket, dialects",
+    "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",
     "aio": "the embedded queue for asyncio",
     "client": "a broker's queues over HTTP",

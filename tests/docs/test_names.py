@@ -42,9 +42,11 @@ FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
 OF_OTHER_TOOLS = {
     *("--data-binary", "--metrics"),  # curl's; of benchmarks/embedded.py
     *("--format", "--file", "--pgdata", "--wal-method"),  # of pg_dump and pg_basebackup
+    *("--upgrade", "--fail"),  # of pip and curl
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
+    "trace_id",  # a field of log lines
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
     *("higher_priority", "holder_seq", "last_event", "left_s", "same_priority"),  # its details
     *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page

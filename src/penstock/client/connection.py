@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
 from penstock.client.options import ClientOptions
-from penstock.client.request import Request, T
+from penstock.client.request import CONTEXT_HEADERS, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
@@ -264,7 +264,7 @@ def _request_settings(request: Request[Any], options: ClientOptions) -> dict[str
         "method": request.method,
         "url": request.path,
         "params": request.query or None,
-        "headers": request.headers or None,
+        "headers": {**request.headers, **CONTEXT_HEADERS.get()} or None,
         "content": request.body or None,
         "timeout": httpx().Timeout(timeout_s, read=timeout_s + request.wait_s),
     }

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -10,6 +11,9 @@ from penstock.errors import InvalidInput
 T = TypeVar("T")
 
 JSON = "application/json"
+
+# Headers that every request of the current context carries: those of a trace.
+CONTEXT_HEADERS: ContextVar[Mapping[str, str]] = ContextVar("CONTEXT_HEADERS", default={})  # noqa: B039
 
 
 class Reply(NamedTuple):

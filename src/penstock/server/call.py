@@ -484,6 +484,13 @@ class Call:
             if target is not NO_TARGET:
                 target.times[status] = times
         times.add(took_ns)
+        if status >= 500 or service.reports_answers:
+            self._report(status, took_ns)
+
+    def _report(self, status: int, took_ns: int) -> None:
+        service, target = self.service, self.target
+        if service.tracing is not None:
+            service.tracing.answered(self, status, took_ns)
         if status >= 500 or service.settings.access_log:
             # The route, not the path: a path may contain private data.
             fields = {
@@ -494,6 +501,9 @@ class Call:
                 "request_id": self.request_id.decode(),
                 "client": service.address_of(self.headers, self.connection.peer),
             }
+            trace = self.headers.get(b"traceparent", b"").split(b"-")
+            if len(trace) == 4:
+                fields["trace_id"] = trace[1].decode("latin-1")
             level = logging.ERROR if status >= 500 else logging.INFO
             log.log(level, "request", extra={"fields": fields})
 

@@ -4,11 +4,11 @@ from penstock.server.routes cimport RouteTable
 
 cdef class Service:
     cdef public object broker, keys, stream_keys, webhooks, monotonic_ns, cursors, connections
-    cdef public object tasks, held, off_loop, large_answers, http_metrics, ticks, settings
+    cdef public object tasks, held, off_loop, large_answers, http_metrics, ticks, settings, tracing
     cdef public RouteTable routes, streams
     cdef public Replies replies
     cdef public Py_ssize_t handshakes, streamed_replies
-    cdef public bint is_stopping
+    cdef public bint is_stopping, reports_answers
     cdef object _second, _run_id, _proxies, _callers_of
     cdef long long _request_number
     cdef bint _trusts_unix

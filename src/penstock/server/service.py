@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 
 from penstock.broker import Broker, Caller, Keys
 from penstock.broker.webhooks import Webhooks
-from penstock.errors import KeyRefused, PenstockError
+from penstock.errors import InvalidInput, KeyRefused, PenstockError
 from penstock.model import NS
 from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
@@ -102,6 +102,7 @@ class Service:
         self._callers: dict[tuple[bytes | None, bytes | None, str], Caller] = {}
         self._callers_of = 0  # the load time of the keys that `_callers` is based on
         self._corked: list[Corked] = []
+        self.tracing = _tracing(broker) if settings.tracing else None
         self.use(settings)
 
     @property
@@ -112,6 +113,7 @@ class Service:
     def use(self, settings: ServerSettings) -> None:
         """Use these settings from now on."""
         self.settings = settings
+        self.reports_answers = settings.access_log or self.tracing is not None
         self.held.max_bytes = settings.max_buffered_bytes
         self._proxies = settings.proxy_networks()
         self._trusts_unix = UNIX_PROXIES in settings.trusted_proxies
@@ -252,3 +254,13 @@ def refuse_key_in_query(query: bytes) -> None:
                 f"an API key does not belong in a URL ({name}=…): send it as X-Api-Key or "
                 f"Authorization: Bearer, and replace it, since URLs are written to logs"
             )
+
+
+def _tracing(broker: Broker) -> Any:
+    try:
+        from penstock.server.tracing import BrokerTracing
+    except ModuleNotFoundError as error:
+        raise InvalidInput(
+            f"tracing = true needs the package {error.name!r}: pip install 'penstock[otel]'"
+        ) from None
+    return BrokerTracing(broker)

@@ -59,6 +59,7 @@ class ServerSettings:
     log_format: str = "auto"  # text on a terminal, JSON elsewhere
     access_log: bool = False  # a line for each request, not only for those that failed
     dialect_metrics: bool = True  # /metrics also under the names of RivetQ and EpochQueue
+    tracing: bool = False  # OpenTelemetry spans; needs the extra `otel`
     profiling: bool = False  # GET /debug/profile, for keys with manage
 
     def __post_init__(self) -> None:

@@ -12,10 +12,13 @@ from penstock.broker.webhooks.requests import (
     check_secret,
     epochqueue_headers,
     new_secret,
+    request_for,
     standard_headers,
 )
 from penstock.broker.webhooks.subscription import Style
 from penstock.errors import InvalidInput
+from penstock.model import LeasedMessage, Message, Ticket
+from tests.broker.webhooks.test_outcome import STANDARD
 
 BODY = '{"type": "message", "data": {"payload": "ä"}}'.encode()
 
@@ -92,3 +95,33 @@ def test_an_epochqueue_secret_is_any_text_but_not_endless() -> None:
 
 def test_new_secrets_differ() -> None:
     assert len({new_secret() for _ in range(100)}) == 100
+
+
+# -- the context of a trace ------------------------------------------------------------------------
+
+PARENT = f"00-{'ab' * 16}-{'cd' * 8}-01"
+
+
+@pytest.mark.parametrize("style", list(Style))
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [
+        ({}, {}),
+        ({"traceparent": PARENT}, {"traceparent": PARENT}),
+        (
+            {"traceparent": PARENT, "tracestate": "a=b"},
+            {"traceparent": PARENT, "tracestate": "a=b"},
+        ),
+        ({"traceparent": PARENT, "tracestate": "a\r\nx: y"}, {"traceparent": PARENT}),
+        ({"traceparent": f"{PARENT}\r\nx: y"}, {}),
+        ({"tracestate": "a=b"}, {}),
+    ],
+)
+def test_the_trace_context_of_a_message_is_in_the_headers_of_the_request(
+    style: Style, headers: dict[str, str], sent: dict[str, str]
+) -> None:
+    message = Message("01KG9Q3ZC0000000G00000001A", 1, b"1", 5, 0, 0, 0, None, headers, None, 0)
+    ticket = Ticket(1, 0, "main", 1, 0, 0, settler=None)  # type: ignore[arg-type]
+    subscription = STANDARD._replace(style=style).with_secret(new_secret(), 0)
+    found, _ = request_for(subscription, LeasedMessage(message, ticket), now_ns=0)
+    assert {name: value for name, value in found.items() if name.startswith("trace")} == sent

@@ -4,6 +4,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import re
 import secrets
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -21,6 +22,8 @@ _KEY_BYTES = 32
 _MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64  # the limits of Standard Webhooks
 _MAX_EPOCHQUEUE_SECRET_BYTES = 512
 _FIXED = {"Content-Type": "application/json", "User-Agent": f"Penstock/{__version__}"}
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}(-[0-9a-f]{2,32}){3}", re.ASCII)
+_TRACESTATE = re.compile(r"[ -~]{1,512}", re.ASCII)  # nothing that could end the header
 _encoder = msgspec.json.Encoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
 
@@ -32,10 +35,22 @@ def request_for(
     current = subscription.secrets_at(now_ns)
     if subscription.style is Style.EPOCHQUEUE:
         body = _encoder.encode(_epochqueue_body(subscription, leased))
-        return {**_FIXED, **epochqueue_headers(current, body)}, body
+        signed = epochqueue_headers(current, body)
+        return {**_FIXED, **_trace_headers(leased.message), **signed}, body
     body = _encoder.encode(_standard_body(subscription, leased))
     signed = standard_headers(current, id=leased.id, timestamp_s=now_ns // NS, body=body)
-    return {**_FIXED, **signed}, body
+    return {**_FIXED, **_trace_headers(leased.message), **signed}, body
+
+
+def _trace_headers(message: Message) -> dict[str, str]:
+    """Return the trace context that a message carries, so that the endpoint continues the trace."""
+    parent = message.headers.get("traceparent")
+    if parent is None or _TRACEPARENT.fullmatch(parent) is None:
+        return {}
+    state = message.headers.get("tracestate", "")
+    if _TRACESTATE.fullmatch(state) is None:
+        return {"traceparent": parent}
+    return {"traceparent": parent, "tracestate": state}
 
 
 # -- bodies ----------------------------------------------------------------------------------------
