@@ -114,13 +114,12 @@ class _Listener:
 
 
 @asynccontextmanager
-async def _opened(location: str) -> AsyncIterator[Store]:
+async def _opened(location: str, **settings: Any) -> AsyncIterator[Store]:
     opened = open_store(location)
     listener: Any = _Listener()
     await opened.open(listener)
     try:
-        settings = QueueSettings.of({"sync": "always"})
-        await opened.create(NAME, settings)
+        await opened.create(NAME, QueueSettings.of({"sync": "always", **settings}))
         yield opened
     finally:
         await opened.close()
@@ -395,7 +394,8 @@ def bloat(directory: str, messages: int) -> Figures:
     async def main(url: str) -> Figures:
         import psycopg
 
-        async with _opened(url) as opened:
+        # Finished segments are removed after a snapshot: those of single messages come as often.
+        async with _opened(url, snapshot_every=5000) as opened:
             left = messages
 
             async def client() -> None:

@@ -88,6 +88,17 @@ class RunningServer:
         """Do something in the server's event loop."""
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_PATIENCE_S)
 
+    def rewrite_keys(self, change: Callable[[str], str]) -> None:
+        """Change the document of the keys, as an administrator might."""
+
+        async def rewrite() -> None:
+            store = self.server.broker.store
+            old = await store.load_document("keys.json")
+            assert old is not None
+            assert await store.replace_document("keys.json", old, change(old.decode()).encode())
+
+        self.call(rewrite())
+
     def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for something to be so, in the server's event loop, round by round."""
 

@@ -25,12 +25,15 @@ def _revoke(server: RunningServer, token: str) -> None:
 
 def _narrow(server: RunningServer, token: str) -> None:
     """Take the verb `consume` from a key, in the document."""
-    (document,) = server.data.rglob("keys.json")
-    content = json.loads(document.read_text())
-    for key in content["keys"]:
-        if key["id"] == token.split("_")[1]:
-            key["verbs"] = ["read"]
-    document.write_text(json.dumps(content))
+
+    def narrow(document: str) -> str:
+        content = json.loads(document)
+        for key in content["keys"]:
+            if key["id"] == token.split("_")[1]:
+                key["verbs"] = ["read"]
+        return json.dumps(content)
+
+    server.rewrite_keys(narrow)
 
 
 @pytest.mark.parametrize(("change", "status"), [(_revoke, 401), (_narrow, 403)])

@@ -297,9 +297,9 @@ class Log:
             if self._waiting:
                 self._arrived.notify_all()
 
-    def fail_sync(self, error: OSError) -> LedgerStopped:
+    def fail_sync(self, error: OSError) -> PenstockError:
         """Stop writing, because what was flushed did not become durable."""
-        return self._stop(error, "syncing")
+        return self._writer.sync_failed(error)
 
     def _sync(self) -> None:
         with self._sync_lock:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from penstock import codec
 from penstock.codec import Draft, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES
-from penstock.errors import LedgerError, LedgerStopped
+from penstock.errors import DiskFull, LedgerError, LedgerStopped
+from penstock.ledger.files import FULL_ERRORS
 from penstock.ledger.folder import Folder
 from penstock.ledger.segment import Segment
 from penstock.ledger.segment_header import RELATIVE, SegmentHeader, segment_name
@@ -286,7 +287,14 @@ class LogWriter:
             else:
                 tail.sync()
         except OSError as error:
-            raise self._stop(error, "syncing") from error
+            raise self.sync_failed(error) from error
+
+    def sync_failed(self, error: OSError) -> LedgerError:
+        """Stop, because what was flushed did not become durable. Return the error of its calls."""
+        stopped = self._stop(error, "syncing")
+        if self._keeps_order and error.errno in FULL_ERRORS:  # nothing of it was written
+            return DiskFull(f"{error.strerror}; nothing was written: free space, and try again")
+        return stopped
 
     def begin_sync(self) -> tuple[Tail, int, int] | None:
         """Flush. Return what a sync covers: the tail, its end, the seq behind; None: nothing."""

@@ -40,6 +40,12 @@ def test_a_wrong_password_is_refused(postgres_server: PostgresServer) -> None:
     assert "refused the user or the password" in str(error)
 
 
+def test_a_missing_role_is_refused_at_once(postgres_server: PostgresServer) -> None:
+    error = refused(postgres_server.url.replace("penstock:", "nobody_here:"))
+    assert isinstance(error, DatabaseRefused)
+    assert "refused the user or the password" in str(error)
+
+
 def test_a_missing_database_is_named(postgres_server: PostgresServer) -> None:
     error = refused(postgres_server.url.replace("/postgres", "/nowhere"))
     assert isinstance(error, DatabaseRefused)

@@ -107,14 +107,16 @@ def test_a_refused_message_stays_with_the_reason_and_blocks_no_other(shop: Shop)
                 call = f"select {shop.schema}.publish(%s, 'x'::text, %s::jsonb)"
                 connection.execute(call, ("shop/orders", '{"colour": "red"}'))
                 connection.execute(call, ("no name!", "{}"))
+                connection.execute(call, ("shop/orders", "[]"))
                 connection.execute(call, ("shop/orders", "{}"))
                 connection.commit()
                 await shop.outbox.move()
                 assert await shop.payloads() == [b"x"]
                 query = f"select error from {shop.schema}.outbox order by id"
-                (first,), (second,) = connection.execute(query).fetchall()
-                assert "colour" in first
+                (first,), (second,), (third,) = connection.execute(query).fetchall()
+                assert "there is no option 'colour'; the options are compression" in first
                 assert "not a" in second
+                assert third == "the options are []; they must be a JSON object"
 
     asyncio.run(life())
 

@@ -56,6 +56,5 @@ def test_a_stream_whose_key_lost_its_rights_is_closed(tmp_path: Path) -> None:
     with RunningServer(tmp_path / "data") as server:
         key = server.new_key("consume")
         with opened(server, NATIVE, additional_headers={"x-api-key": key}) as stream:
-            (document,) = server.data.rglob("keys.json")
-            document.write_text(document.read_text().replace("consume", "read"))
+            server.rewrite_keys(lambda document: document.replace("consume", "read"))
             assert stream.closed()[0] == 1008

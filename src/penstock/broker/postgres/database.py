@@ -24,9 +24,9 @@ log = logging.getLogger("penstock.broker")
 _T = TypeVar("_T")
 
 _NOT_REPLICATED = "01000"  # the commit is on the primary, but perhaps on no standby
-# A repetition may succeed: lost connection, conflict with another transaction, no resources (a full
-# disk as well), operator intervention, a server that became a standby, this process was stopped in
-# the middle of a transaction, an error of the server's disk.
+# A repetition may succeed: lost connection, conflict with another transaction, no resources (except
+# for a full disk), operator intervention, a server that became a standby, this process was stopped
+# in the middle of a transaction, an error of the server's disk.
 _PASSING = ("08", "40", "53", "57", "25006", "25P03", "58")
 # After these, even at a commit, the transaction was rolled back for certain.
 _ROLLED_BACK = (psycopg.errors.SerializationFailure, psycopg.errors.DeadlockDetected)
@@ -340,7 +340,12 @@ class Database:
                 f"the user lacks a right in PostgreSQL ({self.name}): {text}; grant it, or use "
                 f"the owner of schema {self.schema!r}"
             )
-        if state.startswith("28") or "authentication failed" in text or "no password" in text:
+        if (
+            state.startswith("28")
+            or ("role" in text and "does not exist" in text)
+            or "authentication failed" in text
+            or "no password" in text
+        ):
             return DatabaseRefused(
                 f"PostgreSQL ({self.name}) refused the user or the password in the URL: {text}"
             )
@@ -363,6 +368,8 @@ def is_passing(error: psycopg.Error) -> bool:
     """Return whether a repetition may succeed."""
     if isinstance(error, NotReplicated | psycopg.InterfaceError):
         return True
+    if isinstance(error, psycopg.errors.DiskFull):  # for long, and it was rolled back
+        return False
     if error.sqlstate is None:  # the connection broke, or was never made
         return isinstance(error, psycopg.OperationalError)
     return error.sqlstate.startswith(_PASSING)

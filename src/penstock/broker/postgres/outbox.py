@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable
+from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.postgres.database import Database, Session
@@ -33,6 +34,8 @@ _LOCK_S = 30.0
 _ROWS = 500
 _DEDUP_WINDOW_S = 7 * 86400.0  # after a crash in the middle, a broker must go on within it
 
+OPTIONS = tuple(sorted(field.name for field in fields(NewMessage) if field.name != "payload"))
+
 
 class _Row(NamedTuple):
     id: int
@@ -44,11 +47,20 @@ class _Row(NamedTuple):
         """Return the message; raise InvalidInput if the options are not those of a message."""
         try:
             options: dict[str, Any] = json.loads(self.options)
+            if not isinstance(options, dict):
+                raise InvalidInput(f"the options are {self.options}; they must be a JSON object")
+            for name in options:
+                if name not in OPTIONS:
+                    raise InvalidInput(
+                        f"there is no option {name!r}; the options are {', '.join(OPTIONS)}"
+                    )
             QueueName.checked(*self.queue)
             options.setdefault("dedup_id", f"outbox-{self.id}")
             options.setdefault("dedup_window_s", _DEDUP_WINDOW_S)
             return NewMessage(payload=self.payload, **options)
-        except (TypeError, ValueError, AttributeError) as error:
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError) as error:
             raise InvalidInput(f"the options are not those of a message: {error}") from None
 
 

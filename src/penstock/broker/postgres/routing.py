@@ -19,7 +19,7 @@ from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.postgres.channel import Caller, ChannelLost, NotSent, OnError, Peer
 from penstock.broker.postgres.membership import OwnedElsewhere
-from penstock.broker.store import Settlement, payload_bytes
+from penstock.broker.store import Outcome, Settlement, payload_bytes
 from penstock.errors import NoSuchQueue, PenstockError, Unavailable
 from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
@@ -141,6 +141,7 @@ class Router:
         `first`: where an attempt has failed, and how.
         """
         ends_at = self._loop.time() + self._patience_s
+        is_repeat = False  # an earlier attempt may have been carried out
         while True:
             address, failed = first or (self._owners.get(queue), None)
             first = None
@@ -153,20 +154,27 @@ class Router:
                     result = await self._forward(address, queue, method, arguments)
                 if method == "lease":
                     held.hold(payload_bytes(result))
+                if is_repeat and method == "settle":
+                    _refuse_gone(result)
                 return result
             except OwnedElsewhere as error:
                 if address is None:  # the database says so, perhaps to many calls at once
                     self._owners[queue] = error.address
                 else:
                     self._forget_owner(queue, address)
-            except NoSuchQueue:
+            except NoSuchQueue as error:
                 # The owner as last known may have deleted it, and another broker made it anew.
-                if address is None:
+                if address is not None:
+                    self._forget_owner(queue, address)
+                elif method == "settle" and not is_repeat:
+                    return [Outcome(one.receipt, "gone", str(error)) for one in arguments[0]]
+                else:
                     raise
-                self._forget_owner(queue, address)
             except ChannelLost as error:
                 if address is not None:
                     self._forget_owner(queue, address)
+                if not isinstance(error, NotSent):
+                    is_repeat = True
                 may_repeat = isinstance(error, NotSent) or _is_repeatable(method, arguments)
                 if self._loop.time() >= ends_at or not may_repeat:
                     raise
@@ -451,6 +459,19 @@ def _is_repeatable(method: str, arguments: Any) -> bool:
     if method == "run":
         return bool(arguments[0].idempotent)
     return method not in ("adopt", "delete", "change")
+
+
+def _refuse_gone(outcomes: list[Outcome]) -> None:
+    """Raise Unavailable if a settlement that was sent twice has failed: the first was not answered.
+
+    To the caller, who sent it once, "gone" would say that it was not carried out.
+    """
+    for one in outcomes:
+        if one.status == "gone":
+            raise Unavailable(
+                "the connection to another broker broke: the settlement may have been carried out, "
+                "look at the message's history, or send it again"
+            )
 
 
 def _pass_on(source: "Future[Any]", target: "Future[Any]") -> None:
