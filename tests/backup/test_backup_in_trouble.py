@@ -11,6 +11,8 @@ import penstock
 from penstock.backup import BackupError, BackupTarget, back_up, restore
 from penstock.errors import DiskFull, LedgerError, NotALedger, NotEmpty
 from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.json_files import Transactions
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.power_mounts import tmpfs
 
@@ -71,6 +73,8 @@ _KILLED = """
 import os, signal, sys
 from penstock.backup import back_up
 from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
+from penstock.ledger.json_files import Transactions
 
 class Killed(OsFiles):
     left = int(sys.argv[3])
@@ -170,6 +174,37 @@ def test_damage_in_the_source_is_saved_and_reported_when_restored(tmp_path: Path
     back_up(str(tmp_path / "q"), str(tmp_path / "b"))
     done = restore(str(tmp_path / "b"), str(tmp_path / "r"))
     assert [damage.file for _, damage in done.problems] == [f"messages/{sealed.name}"]
+
+
+def test_a_pending_adoption_is_as_undecided_after_a_restore_as_it_was(tmp_path: Path) -> None:
+    """A crash left it: the staged file tells that it did not happen, so it must be saved too."""
+    penstock.open(tmp_path / "q").close()
+    staged = tmp_path / "q" / "staging" / "job"
+    staged.mkdir(parents=True)
+    (staged / "part-0").write_bytes(b"a segment")
+    other = tmp_path / "q" / "staging" / "unknown"
+    other.mkdir()
+    (other / "part-0").write_bytes(b"of a job that has not begun to commit")
+    pending = {"app": "a", "version": 1, "first_seq": 1, "folder": "job", "name": "part-0"}
+    Transactions({}, {**pending, "entries": 1}).save(Folder(OsFiles(), str(tmp_path / "q")))
+    back_up(str(tmp_path / "q"), str(tmp_path / "b"))
+    restore(str(tmp_path / "b"), str(tmp_path / "r"))
+    assert (tmp_path / "r" / "staging" / "job" / "part-0").read_bytes() == b"a segment"
+    assert not (tmp_path / "r" / "staging" / "unknown").exists()
+    kept = Transactions.load(Folder(OsFiles(), str(tmp_path / "r"))).pending
+    assert kept is not None
+    assert kept["name"] == "part-0"
+
+
+def test_a_target_that_disappears_is_an_error_with_its_name(path: Path, tmp_path: Path) -> None:
+    class Gone(OsFiles):
+        def rename(self, source: str, target: str) -> None:
+            if "/objects/" in target:
+                raise FileNotFoundError(errno.ENOENT, "gone", target)
+            super().rename(source, target)
+
+    with pytest.raises(LedgerError, match="saving a backup failed"):
+        back_up(str(path), str(tmp_path / "b"), target_files=Gone())
 
 
 def test_old_backups_and_their_files_are_removed(path: Path, tmp_path: Path) -> None:

@@ -88,17 +88,27 @@ def cut_of(folder: Folder, known: Container[str] = ()) -> Iterator[Cut]:
 
     Raise FileNotFoundError if the queue was deleted, LedgerError if it changes too fast.
     """
+    cut = _consistent_cut(folder, known)
+    try:
+        yield cut
+    finally:
+        cut.close()
+
+
+def _consistent_cut(folder: Folder, known: Container[str]) -> Cut:
     for _ in range(_LOOKS):
         cut = Cut(folder.files)
         try:
             if _Look(folder, known, cut).is_consistent():
-                yield cut
-                return
+                return cut
         except FileNotFoundError:
             if not folder.exists():
+                cut.close()
                 raise
-        finally:
+        except BaseException:
             cut.close()
+            raise
+        cut.close()
     raise LedgerError(
         f"{folder.path} changed {_LOOKS} times while it was read: run the backup again when fewer "
         f"compactions run"
