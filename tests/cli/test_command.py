@@ -17,7 +17,8 @@ NAMES = sorted(
 
 def test_all_commands_are_there() -> None:
     wanted = (
-        "stats inspect peek enqueue dequeue tail seek compact verify redrive why retries history"
+        "stats inspect peek enqueue dequeue tail seek compact verify redrive why retries history "
+        "consumers reasons"
     )
     beside_a_broker = "publish lease ack nack top worker bench serve migrate migrate-store"
     operating = "pause resume purge cancel discard backup restore doctor"

@@ -17,6 +17,7 @@ from penstock.cli.formatting import dead_letter_json, event_json, leased_json, m
 from penstock.cli.look import retries, stats, why
 from penstock.cli.messages import ack, enqueue, nack
 from penstock.cli.operate import cancel, compact, pause, purge, resume, seek
+from penstock.cli.survey import consumers, reasons
 from tests.docs.pages import DOCS, rows_with
 
 PAGE = "cli.md"
@@ -112,6 +113,8 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "inspect": lambda: inspect(path, json=True),
         "why": lambda: why(path, letter.id, json=True),
         "retries": lambda: retries(path, letter.id, json=True),
+        "consumers": lambda: consumers(path, json=True),
+        "reasons": lambda: reasons(path, json=True),
         "verify": lambda: verify(path, json=True),
         "enqueue": lambda: enqueue(path, "x", json=True),
         "ack": lambda: ack(path, receipts[:1], json=True),

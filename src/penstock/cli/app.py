@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 import penstock
-from penstock.cli import admin, dead_letters, files, look, messages, operate
+from penstock.cli import admin, dead_letters, files, look, messages, operate, survey
 from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
 from penstock.cli.doctor import doctor
@@ -59,7 +59,7 @@ _ANSWERS = (
 _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by panel of --help
     "Look (changes nothing)": (
         *(look.stats, files.inspect, look.peek, tail, look.why),
-        *(look.retries, look.history, files.verify, top),
+        *(look.retries, look.history, survey.consumers, survey.reasons, files.verify, top),
     ),
     "Change": (
         *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),
