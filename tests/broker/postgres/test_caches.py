@@ -84,3 +84,35 @@ def test_copies_of_files_stay_within_their_limit(
         await store.close()
 
     asyncio.run(story())
+
+
+def test_counts_of_a_closed_queue_are_told_to_other_brokers_without_opening_it(
+    postgres_server: PostgresServer, new_schema: Callable[[], str]
+) -> None:
+    options = ClusterOptions(schema=new_schema(), beat_s=1e9, outbox_s=1e9, rebalance_s=1e9)
+
+    def openings(store: PostgresStore) -> int:
+        query = "select sum(token) from queue"  # each opening raises it
+        return int(store.database.read(lambda session: session.one(query)[0]))
+
+    async def story() -> None:
+        owner = PostgresStore(postgres_server.url, options, max_open=1)
+        other = PostgresStore(postgres_server.url, options)
+        await owner.open(Heard())
+        await other.open(Heard())
+        queues = [QueueName("shop", f"q{number}") for number in range(4)]
+        for queue in queues:
+            await owner.create(queue, BrokerSettings().queue_settings())
+            await owner.publish(queue, [b"x"])
+        before = openings(owner)
+        for _ in range(2):
+            for store in (owner, other):
+                for queue in queues:
+                    assert (await store.run(queue, GetStats())).ready == 1
+        assert openings(owner) == before
+        await other.publish(queues[0], [b"y"])
+        assert (await other.run(queues[0], GetStats())).ready == 2
+        await other.close()
+        await owner.close()
+
+    asyncio.run(story())

@@ -13,7 +13,6 @@ import logging
 from asyncio import Future
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
 
@@ -178,7 +177,11 @@ class PostgresStore:
             self._shelf,
             self._commits,
             self._background,
-            {"change": self._change_here, "delete": self._delete_here},
+            {
+                "change": self._change_here,
+                "delete": self._delete_here,
+                "stats": self._stats_here,
+            },
             key=key,
             patience_s=self._options.patience_s,
             refresh=self.refresh,
@@ -458,18 +461,19 @@ class PostgresStore:
         return self._router.call(queue, "settle", settlements)
 
     def run(self, queue: QueueName, operation: Operation[_T]) -> Future[_T]:
-        if isinstance(operation, GetStats) and self._shelf.stats_of_closed(queue) is not None:
-            work: Any = partial(self._stats, queue, operation)
-            return self._commits.run(work)
+        if isinstance(operation, GetStats) and self._shelf.get(queue) is None:
+            return self._router.find_and_call(queue, "stats", operation)
         return self._router.call(queue, "run", operation)
 
-    async def _stats(self, queue: QueueName, operation: Operation[_T], held: HeldResult) -> _T:
-        """Return the counts of a queue that was closed here: looking does not open it."""
-        if await asyncio.to_thread(self.membership.is_owner, queue):
+    async def _stats_here(self, queue: QueueName, operation: Operation[_T]) -> _T:
+        """Return the counts of a queue of this broker: looking does not open a closed one."""
+        if self._shelf.stats_of_closed(queue) is not None:
+            is_owner = await asyncio.to_thread(self.membership.is_owner, queue)
             closed: Any = self._shelf.stats_of_closed(queue)
-            if closed is not None:
+            if is_owner and closed is not None:
                 found: _T = closed
                 return found
+        await self._shelf.opened(queue)  # become the owner, or find out who is
         result: _T = await self._router.call(queue, "run", operation)
         return result
 
