@@ -47,6 +47,7 @@ OF_OTHER_TOOLS = {
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
     "trace_id",  # a field of log lines
+    *("pg_basebackup", "search_path"),  # of PostgreSQL
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
     *("higher_priority", "holder_seq", "last_event", "left_s", "same_priority"),  # its details
     *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page
