@@ -23,6 +23,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 THEMES = ("light", "dark")
+SHOWN = "overview,queue,message,dead-letters"  # in the pages of docs
 QUEUES = ("orders", "emails", "payments", "thumbnails", "search-index", "invoices")
 REASONS = (
     "TimeoutError: the card gateway did not answer in {} s",
@@ -149,7 +150,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("folder", nargs="?", type=Path, default=ROOT / "docs" / "images")
     parser.add_argument("--seconds", type=int, default=90, help="of traffic")
-    parser.add_argument("--only", default="", help="names of pages, with commas")
+    parser.add_argument("--only", default=SHOWN, help="names of pages, with commas; empty: all")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)
     with broker() as url, httpx2.Client(base_url=url, trust_env=False, timeout=60) as http:
@@ -172,7 +173,7 @@ def main() -> None:
             for theme in THEMES:
                 for name, path in wanted.items():
                     take(browser, url + path, name, theme, asked.folder, 1280)
-                if "overview" in wanted:
+                if not asked.only:
                     take(browser, url + wanted["overview"], "narrow", theme, asked.folder, 400)
             browser.close()
 

@@ -149,7 +149,7 @@ def test_what_does_not_exist_is_said_with_a_way_back(
     broker: RunningServer, visit: Visit, complaints: list[str]
 ) -> None:
     page = visit("/dashboard/queues/shop/no-such-queue")
-    expect(page.locator("h1")).to_contain_text("there is no queue shop/no-such-queue")
+    expect(page.locator("h1")).to_contain_text("There is no queue shop/no-such-queue")
     expect(page.get_by_role("link", name="Go to the overview")).to_be_visible()
     assert [one for one in complaints if "404" in one]
     complaints.clear()

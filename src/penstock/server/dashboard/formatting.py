@@ -77,12 +77,14 @@ def span_text(seconds: float) -> str:
     """Return a duration with at most two units.
 
     >>> [span_text(s) for s in (0, 0.0004, 0.25, 4.24, 59.99, 60, 7500, 200_000, 1e9)]
-    ['0 s', '0.4 ms', '250 ms', '4.2 s', '60 s', '1 min', '2 h 5 min', '2 d 7 h', '31 y 259 d']
+    ['0 s', '400 µs', '250 ms', '4.2 s', '60 s', '1 min', '2 h 5 min', '2 d 7 h', '31 y 259 d']
     """
     if seconds < 0:
         return f"−{span_text(-seconds)}"
     if seconds == 0:
         return "0 s"
+    if seconds < 0.0009995:
+        return f"{seconds * 1e6:.3g} µs"
     if seconds < 1:
         return f"{seconds * 1000:.3g} ms"
     if seconds < 60:

@@ -41,6 +41,7 @@ async def load(visit: Visit) -> Values:
         descending=descending,
         after=_position(visit, listing),
         limit=_ROWS,
+        spark="published",
     )
     next_ = "" if page.next is None else msgspec.json.encode(page.next).decode()
     return {

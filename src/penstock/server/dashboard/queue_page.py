@@ -6,6 +6,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from penstock.broker import SETTING_TYPES, QueueName
+from penstock.broker.charts import Chart
 from penstock.errors import InvalidInput
 from penstock.names import check_name
 from penstock.operations import (
@@ -30,6 +31,7 @@ from penstock.units import number_of
 QUEUE = f"{HOME}/queues/{{namespace}}/{{queue}}"
 RANGES = {"1h": 3600, "24h": 86400, "7d": 7 * 86400}
 _MOST_HOLDERS, _MOST_KEYS = 50, 20
+_FEWEST_POINTS = 30  # of a chart
 
 
 async def load(visit: Visit) -> Values:
@@ -68,13 +70,25 @@ async def chart_json(visit: Visit, queue: QueueName | None) -> str:
     """Return the chart of a queue as JSON, for the script of the page."""
     since = visit.now_ns / 1e9 - RANGES[_range(visit)]
     chart = await visit.broker.chart(visit.caller, queue, since=since)
-    rounded = {
-        name: [None if value is None else float(f"{value:.4g}") for value in values]
+    skipped = _without_data(chart)
+    shown = {
+        name: [None if value is None else float(f"{value:.4g}") for value in values[skipped:]]
         for name, values in chart.series.items()
     }
     return msgspec.json.encode(
-        {"start": chart.start, "step_s": chart.step_s, "points": chart.points, "series": rounded}
+        {
+            "start": chart.start + skipped * chart.step_s,
+            "step_s": chart.step_s,
+            "points": chart.points - skipped,
+            "series": shown,
+        }
     ).decode()
+
+
+def _without_data(chart: Chart) -> int:
+    """Return how many points are before the first one with data. Some stay, for a chart."""
+    known = (at for at, value in enumerate(chart.series["ready"]) if value is not None)
+    return max(min(next(known, chart.points), chart.points - _FEWEST_POINTS), 0)
 
 
 # -- settings --------------------------------------------------------------------------------------

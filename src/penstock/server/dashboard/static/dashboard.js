@@ -94,7 +94,7 @@
   const names = {
     rate: function (v) { return short(v) + "/s"; },
     count: short,
-    seconds: function (v) { return v < 1 ? short(v * 1000) + " ms" : short(v) + " s"; },
+    seconds: function (v) { return v > 0 && v < 1 ? short(v * 1000) + " ms" : short(v) + " s"; },
     bytes: function (v) { return short(v / 1048576) + " MiB"; },
   };
 
@@ -156,7 +156,7 @@
       legend: { show: false },
       scales: { y: { range: function (u, low, high) { return [0, high > 0 ? high * 1.08 : 1]; } } },
       axes: [
-        Object.assign({ font: font, space: 70, values: function (u, marks) { return marks.map(clock(u)); } }, axis),
+        Object.assign({ font: font, space: 70, size: 28, values: function (u, marks) { return marks.map(clock(u)); } }, axis),
         Object.assign({ font: font, size: 62, values: function (u, marks) { return marks.map(say); } }, axis),
       ],
       series: [{}].concat(series.map(function (one) {
