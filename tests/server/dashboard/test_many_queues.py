@@ -32,7 +32,7 @@ def test_every_page_takes_less_than_a_second_of_cpu_time(queues: int, messages: 
         seed.kill("q-0100", *range(200))
         rows = [{"n": number} for number in range(BATCH)]
         for _ in range(messages // BATCH):
-            (*_, last) = seed.publish("q-0100", *rows, key="tenant")
+            (*_, last) = seed.publish("q-0100", *rows)
         seed.lease("q-0100", 1)
         queue = "/dashboard/queues/shop/q-0100"
         paths = (

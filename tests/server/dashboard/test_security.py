@@ -243,7 +243,7 @@ def test_a_key_that_may_not_read_is_told_so(guarded: Guarded) -> None:
     with guarded.logged_in(guarded.new_key("publish")) as client:
         answer = client.get("/dashboard")
     assert answer.status_code == 403
-    assert "this key may not read" in answer.text
+    assert "his key may not read" in answer.text
 
 
 # -- what must not leak ----------------------------------------------------------------------------

@@ -44,7 +44,8 @@ HEADERS = (
     ("vary", "accept, cookie"),
 )
 _EVERY_S = 1.0  # a live page looks again
-_SHARE = 20  # a page that takes 0.2 s to make is made every 4 s
+_SHARE = 20  # a page that holds the loop for 0.1 s is rendered every 2 s
+_RAREST_S = 5.0
 _QUIET_S = 15.0  # then a comment is sent, so that proxies keep the connection
 
 Values = Mapping[str, Any]
@@ -95,11 +96,13 @@ class Page(NamedTuple):
         last_sent = loop.time()
         await reply.send(b"retry: 2000\n\n")
         while names:
-            began = loop.time()
+            render_s = 0.0
             try:
                 visit = Visit(call, await visitor_of(call), visit.fields)
                 values = await (self.follow or self.load)(visit)
+                began = loop.time()
                 parts = render_blocks(self.template, visit, values, names)
+                render_s = loop.time() - began
             except LoginNeeded:
                 await reply.send(b"event: login\ndata: \n\n")  # the page goes to the login
                 return
@@ -112,9 +115,8 @@ class Page(NamedTuple):
                 last_sent = loop.time()
                 events = [_event(name, text) for name, text in changed.items()]
                 await reply.send(b"".join(events) or b": still here\n\n")
-            took_s = loop.time() - began
             try:
-                async with asyncio.timeout(max(_EVERY_S, took_s * _SHARE)):
+                async with asyncio.timeout(min(max(_EVERY_S, render_s * _SHARE), _RAREST_S)):
                     await reply.ended.wait()
                 raise StreamEnded
             except TimeoutError:
