@@ -4,8 +4,9 @@ The codec and the clock have a compiled module and a pure-Python twin. The compi
 it was built. Otherwise the twin does the same, slower, and one warning is logged.
 `PENSTOCK_CODEC=python` or `PENSTOCK_CODEC=compiled` in the environment asks for one of them.
 
-Modules of the server are compiled from their Python source, with the types of a .pxd file beside
-it. Python imports the compiled one by itself. `PENSTOCK_HTTP=python` asks for the source.
+Other modules are compiled from their Python source, with the types of a .pxd file beside it. Python
+imports the compiled one by itself. `PENSTOCK_HTTP=python` asks for the source of the server's,
+`PENSTOCK_CODEC=python` for that of the queue's.
 """
 
 import logging
@@ -67,15 +68,17 @@ class _SourceFinder:
         return None if source is None else spec_from_file_location(name, source)
 
 
-def import_compiled_or_source(package: str, directory: Path, *names: str) -> None:
+def import_compiled_or_source(
+    package: str, directory: Path, *names: str, variable: str = "PENSTOCK_HTTP"
+) -> None:
     """Have modules of a package imported compiled: all of them, or none.
 
-    The source is used if `PENSTOCK_HTTP` asks for it, if one was not compiled, or if one was edited
+    The source is used if the environment asks for it, if one was not compiled, or if one was edited
     afterwards. They share C types, so they are not mixed.
     """
-    wanted = os.environ.get("PENSTOCK_HTTP", "")
+    wanted = os.environ.get(variable, "")
     if wanted not in ("", "python", "compiled"):
-        raise ImportError(f"PENSTOCK_HTTP is {wanted!r}; it may be 'python' or 'compiled'")
+        raise ImportError(f"{variable} is {wanted!r}; it may be 'python' or 'compiled'")
     sources = {f"{package}.{name}": directory / f"{name.replace('.', '/')}.py" for name in names}
     specs = [PathFinder.find_spec(name, [str(path.parent)]) for name, path in sources.items()]
     compiled = [Path(spec.origin) for spec in specs if spec is not None and spec.origin]
@@ -90,16 +93,17 @@ def import_compiled_or_source(package: str, directory: Path, *names: str) -> Non
         reason = "they were edited after they were compiled"
     if reason and wanted == "compiled":
         raise ImportError(
-            f"PENSTOCK_HTTP asks for compiled modules of {package}, but {reason}. Install a C "
+            f"{variable} asks for compiled modules of {package}, but {reason}. Install a C "
             "compiler and the Python headers (Debian: apt install gcc python3-dev), then install "
-            "penstock again; or unset PENSTOCK_HTTP."
+            f"penstock again; or unset {variable}."
         )
     if reason and compiled:
         if wanted != "python":
             logging.getLogger("penstock").warning(
                 "the compiled modules of %s are not used: %s. Install penstock again; "
-                "PENSTOCK_HTTP=python silences this",
+                "%s=python silences this",
                 package,
                 reason,
+                variable,
             )
         sys.meta_path.insert(0, _SourceFinder(sources))

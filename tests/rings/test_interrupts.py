@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from penstock.clock import ManualClock
-from penstock.codec import packer_py
+from penstock.codec import notes_py, packer_py
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.queue.core import QueueCore
 from penstock.queue.queue import Queue, open_queue
@@ -50,6 +50,7 @@ def use_python_packer(monkeypatch: pytest.MonkeyPatch) -> None:
     """The packer is what an interrupt could tear; the rest of the codec keeps nothing."""
     monkeypatch.setattr("penstock.ledger.tail.Packer", packer_py.Packer)
     monkeypatch.setattr("penstock.ledger.writer.Packer", packer_py.Packer)
+    monkeypatch.setattr("penstock.ledger.log.Notes", notes_py.Notes)
 
 
 def scene_of(sync: str, verb: str) -> tuple[Scene, References]:

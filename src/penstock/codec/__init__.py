@@ -12,6 +12,7 @@ from penstock.compiled import compiled_or_twin
 if TYPE_CHECKING:
     from penstock.codec.codec_py import (
         IMPLEMENTATION,
+        Notes,
         Packer,
         crc32c,
         decode_columns,
@@ -32,8 +33,9 @@ if TYPE_CHECKING:
     )
 else:
     # Raise the revision, here and in _codec.pyx, with each change of a function's parameters.
-    _body = compiled_or_twin("penstock.codec._codec", "penstock.codec.codec_py", revision=1)
+    _body = compiled_or_twin("penstock.codec._codec", "penstock.codec.codec_py", revision=2)
     IMPLEMENTATION = _body.IMPLEMENTATION
+    Notes = _body.Notes
     Packer = _body.Packer
     crc32c = _body.crc32c
     decode_columns = _body.decode_columns
@@ -59,6 +61,7 @@ __all__ = [
     "Columns",
     "Draft",
     "Entry",
+    "Notes",
     "Packer",
     "Skim",
     "crc32c",

@@ -34,7 +34,8 @@ from cpython.bytes cimport (
     PyBytes_GET_SIZE,
 )
 from cpython.dict cimport PyDict_SetItem
-from cpython.list cimport PyList_Append
+from cpython.list cimport PyList_Append, PyList_GET_SIZE
+from cpython.long cimport PyLong_FromLongLong
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.ref cimport Py_INCREF, Py_XDECREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
@@ -50,7 +51,7 @@ from penstock.errors import BadEntry, InvalidInput, NewerVersion, TooLarge
 from penstock.model import NO_HEADERS, Message
 
 IMPLEMENTATION = "compiled"
-REVISION = 1  # see penstock/codec/__init__.py
+REVISION = 2  # see penstock/codec/__init__.py
 
 cdef extern from "crc32c.h" nogil:
     void crc32c_init()
@@ -78,6 +79,7 @@ crc32c_init()
 
 include "_layout.pxi"
 include "_buffer.pxi"
+include "_notes.pxi"
 include "_pack.pxi"
 include "_packer.pxi"
 include "_unpack.pxi"

@@ -13,6 +13,7 @@ cdef struct Piece:  # one entry that can be written
     Py_ssize_t payload_bytes
     Py_ssize_t fields_at  # of its optional fields, in the scratch
     Py_ssize_t fields_bytes
+    PyObject *note  # what is noted of it, or NULL
     uint8_t type
     uint8_t flags
 
@@ -22,10 +23,12 @@ cdef struct Scratch:  # the optional fields of a call's entries, and what must s
     uint8_t *data
     Py_ssize_t used
     Py_ssize_t room
+    int64_t noted_tags  # which attributes are noted; -1: nothing is
     uint8_t first[SCRATCH_BYTES]
 
 
-cdef inline void begin_scratch(Scratch *scratch) noexcept:
+cdef inline void begin_scratch(Scratch *scratch, int64_t noted_tags) noexcept:
+    scratch.noted_tags = noted_tags
     scratch.kept = NULL
     scratch.data = scratch.first
     scratch.used = 0
@@ -113,10 +116,12 @@ cdef int add_headers(Scratch *scratch, object mapping) except -1:
     return check_counted(count)
 
 
-cdef int add_attributes(Scratch *scratch, object mapping) except -1:
+cdef int64_t add_attributes(Scratch *scratch, object mapping) except -1:
+    # Return the tags that are noted.
     cdef dict attributes = dict_of(mapping)
     cdef Py_ssize_t count = len(attributes)
     cdef int64_t number
+    cdef int64_t tags = 0
     if count > MAX_ATTRIBUTES:
         raise TooLarge(f"{count} attributes; the maximum is {MAX_ATTRIBUTES}")
     take_scratch(scratch, 1)[0] = <uint8_t>count
@@ -126,8 +131,11 @@ cdef int add_attributes(Scratch *scratch, object mapping) except -1:
             raise InvalidInput(f"attribute tag {tag} is not between 0 and 255")
         take_scratch(scratch, 1)[0] = <uint8_t>number
         add_bytes(scratch, "attribute", value)
+        if number < 63:
+            tags |= <int64_t>1 << number
         count -= 1
-    return check_counted(count)
+    check_counted(count)
+    return tags & scratch.noted_tags if scratch.noted_tags > 0 else 0
 
 
 cdef int add_time(Scratch *scratch, str name, object value, int64_t value_ns) except -1:
@@ -156,6 +164,7 @@ cdef bytes kept_copy(Scratch *scratch, object value):
 
 cdef inline void begin_piece(Piece *piece, uint8_t type) noexcept:
     # An entry without any option.
+    piece.note = NULL
     piece.type = type
     piece.flags = 0
     piece.fields_at = 0
@@ -173,7 +182,9 @@ cdef inline int gather_payload(Piece *piece, Scratch *scratch, object payload) e
 cdef int gather_draft(Piece *piece, Scratch *scratch, tuple draft) except -1:
     cdef object value
     cdef int64_t number
+    cdef int64_t noted = 0
     cdef uint8_t flags = 0
+    piece.note = NULL
     if PyTuple_GET_SIZE(draft) != DRAFT_FIELDS:
         raise TypeError("not a whole Draft")
     (
@@ -220,10 +231,17 @@ cdef int gather_draft(Piece *piece, Scratch *scratch, tuple draft) except -1:
         add_bytes(scratch, "key", key)
     if attributes is not None and attributes:
         flags |= HAS_ATTRIBUTES
-        add_attributes(scratch, attributes)
+        noted = add_attributes(scratch, attributes)
     piece.flags = flags
     piece.fields_bytes = scratch.used - piece.fields_at
-    return gather_payload(piece, scratch, payload)
+    gather_payload(piece, scratch, payload)
+    if (
+        scratch.noted_tags >= 0
+        and piece.type == DATA
+        and (noted or flags & (HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY))
+    ):  # last: the caller drops it
+        piece.note = new_note(priority, deliver_at_ns, key, attributes if noted else None)
+    return 0
 
 
 cdef inline int gather(Piece *piece, Scratch *scratch, object item) except -1:
@@ -288,7 +306,7 @@ def pack(seq, timestamp_ns, draft):
     cdef uint8_t *at
     if not isinstance(draft, DRAFT):
         raise TypeError("pack needs a Draft")
-    begin_scratch(&scratch)
+    begin_scratch(&scratch, -1)
     try:
         gather_draft(&piece, &scratch, <tuple>draft)
         if piece_bytes(&piece) > MAX_BATCH_BYTES:

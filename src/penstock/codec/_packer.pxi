@@ -14,6 +14,7 @@ cdef class Packer:
     cdef int64_t _max_entry_bytes
     cdef int64_t _synced_upto
     cdef int64_t _next_seq
+    cdef Notes _notes
     cdef public long long last_timestamp_ns
     cdef public long long seq_limit  # entries at or above it are refused with -1
     cdef public long long time_limit_ns  # entries after it are refused with -1
@@ -74,6 +75,19 @@ cdef class Packer:
     @next_seq.setter
     def next_seq(self, seq):
         self._next_seq = checked_seq(seq)
+        if self._notes is not None:
+            self._notes.upto = self._next_seq
+
+    @property
+    def notes(self):
+        """Where messages with options are noted, if anywhere."""
+        return self._notes
+
+    @notes.setter
+    def notes(self, Notes notes):
+        self._notes = notes
+        if notes is not None:
+            notes.upto = self._next_seq
 
     cdef int _check_inside(self, int64_t offset) except -1:
         if not 0 <= offset <= (self._buffer.len if self._held else 0):
@@ -170,12 +184,14 @@ cdef class Packer:
         cdef Piece piece
         cdef Scratch scratch
         cdef int64_t time_ns = checked_timestamp(timestamp_ns)
-        begin_scratch(&scratch)
+        begin_scratch(&scratch, self._noted_tags())
+        piece.note = NULL
         try:
             gather(&piece, &scratch, draft)
             return self._place_one(&piece, scratch.data, time_ns, stored_ns)
         finally:
             end_scratch(&scratch)
+            Py_XDECREF(piece.note)
 
     @cython.final
     cdef int64_t _append_batch(
@@ -196,7 +212,9 @@ cdef class Packer:
         pieces = <Piece *>PyMem_Malloc(count * sizeof(Piece))
         if pieces == NULL:
             raise MemoryError()
-        begin_scratch(&scratch)
+        for number in range(count):
+            pieces[number].note = NULL
+        begin_scratch(&scratch, self._noted_tags())
         try:
             for number in range(count):
                 gather(&pieces[number], &scratch, <object>PyTuple_GET_ITEM(held, number))
@@ -205,7 +223,12 @@ cdef class Packer:
             return self._place(pieces, count, scratch.data, batch_bytes, time_ns, stored_ns)
         finally:
             end_scratch(&scratch)
+            for number in range(count):
+                Py_XDECREF(pieces[number].note)
             PyMem_Free(pieces)
+
+    cdef inline int64_t _noted_tags(self) noexcept:
+        return -1 if self._notes is None else self._notes.tags
 
     def promise(self, synced_upto):
         """Let the next call write a checkpoint first: the file is durable up to that offset."""
@@ -292,7 +315,9 @@ cdef class Packer:
             or head_bytes + batch_bytes > self._limit - self._position
         ):
             return -1
-        # Nothing below can fail, and nothing runs Python code.
+        if self._notes is not None and (count > 1 or pieces.note != NULL):
+            self._add_notes(pieces, count, time_ns)
+        # Nothing below can fail. Nothing runs Python code from the checks above to the end.
         start = at = self._data + self._position
         if head_bytes == 0:
             first_length = write_piece(at, pieces, fields, first_seq, time_ns)
@@ -309,8 +334,30 @@ cdef class Packer:
         self._position += head_bytes + batch_bytes
         self._synced_upto = -1
         self._next_seq = first_seq + count
+        if self._notes is not None:
+            self._notes.upto = self._next_seq
         self.last_timestamp_ns = stored_ns[0] = time_ns
         return first_seq
+
+    cdef int _add_notes(self, const Piece *pieces, Py_ssize_t count, int64_t time_ns) except -1:
+        # Add all or none. Numbers are not seen by the garbage collector, so no Python code runs.
+        cdef list noted = self._notes._noted
+        cdef Py_ssize_t before = PyList_GET_SIZE(noted)
+        cdef Py_ssize_t number
+        cdef PyObject *note
+        try:
+            for number in range(count):
+                note = pieces[number].note
+                if note != NULL:
+                    seq = PyLong_FromLongLong(self._next_seq + number)
+                    timestamp_ns = PyLong_FromLongLong(time_ns)
+                    set_item(note, 0, <PyObject *>seq)
+                    set_item(note, 1, <PyObject *>timestamp_ns)
+                    PyList_Append(noted, <object>note)
+        except MemoryError:
+            del noted[before:]
+            raise
+        return 0
 
     cdef uint32_t _write_checkpoint(
         self, uint8_t *at, int64_t time_ns, uint32_t frame_count, uint32_t frame_bytes

@@ -12,6 +12,7 @@ from penstock.codec.buffer_py import Buffer, crc32c
 from penstock.codec.columns_py import decode_columns
 from penstock.codec.ids_py import make_id, make_ids, parse_id
 from penstock.codec.messages_py import read_messages, skip_plain
+from penstock.codec.notes_py import Notes
 from penstock.codec.pack_py import pack, pack_payloads
 from penstock.codec.packer_py import Packer
 from penstock.codec.scan_py import first_nonzero, restamp, resync, seek, skim
@@ -22,6 +23,7 @@ IMPLEMENTATION = "python"
 __all__ = [
     "IMPLEMENTATION",
     "Buffer",
+    "Notes",
     "Packer",
     "crc32c",
     "decode_columns",

@@ -18,6 +18,7 @@ from penstock.codec.layout import (
     MAX_SEQ,
     MAX_TIMESTAMP_NS,
 )
+from penstock.codec.notes_py import Notes
 from penstock.codec.pack_py import body_of, check_batch_bytes, seal
 from penstock.errors import InvalidInput, TooLarge
 
@@ -62,7 +63,19 @@ class Packer:
         self._max_entry_bytes = max_entry_bytes
         self.seq_limit = MAX_SEQ  # entries at or above it are refused with -1
         self.time_limit_ns = MAX_TIMESTAMP_NS  # entries after it are refused with -1
+        self._notes: Notes | None = None
         self._lock = threading.Lock()
+
+    @property
+    def notes(self) -> Notes | None:
+        """Where messages with options are noted, if anywhere."""
+        return self._notes
+
+    @notes.setter
+    def notes(self, notes: Notes | None) -> None:
+        self._notes = notes
+        if notes is not None:
+            notes.follow(self)
 
     @property
     def position(self) -> int:
@@ -216,10 +229,14 @@ class Packer:
             batch_bytes += size
         check_batch_bytes(batch_bytes)
         with self._lock:
-            return self._commit(bodies, batch_bytes, timestamp_ns)
+            return self._commit(drafts, bodies, batch_bytes, timestamp_ns)
 
     def _commit(
-        self, bodies: list[tuple[int, int, bytes]], batch_bytes: int, timestamp_ns: int
+        self,
+        drafts: list[Draft],
+        bodies: list[tuple[int, int, bytes]],
+        batch_bytes: int,
+        timestamp_ns: int,
     ) -> tuple[int, int] | None:
         position, first_seq, last_ns, synced_upto = self._end
         timestamp_ns = max(timestamp_ns, last_ns)
@@ -238,6 +255,8 @@ class Packer:
         for seq, body in enumerate(bodies, first_seq):
             entries.append(seal(seq, timestamp_ns, *body))
         data = b"".join(entries)
+        if self._notes is not None:
+            self._notes.hold(drafts, first_seq, timestamp_ns)
         self._place(data, (position + len(data), first_seq + count, timestamp_ns, -1))
         return first_seq, timestamp_ns
 

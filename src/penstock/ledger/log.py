@@ -16,7 +16,7 @@ from itertools import pairwise
 from threading import Condition, Lock, RLock
 
 from penstock.clock import Clock
-from penstock.codec import Draft, Packer
+from penstock.codec import Draft, Notes, Packer
 from penstock.codec.layout import MAX_SEQ, TOMBSTONE
 from penstock.errors import EntryGone, InvalidInput, LedgerStopped, PenstockError, again
 from penstock.ledger.files import as_final_error, as_passing_error
@@ -173,6 +173,15 @@ class Log:
         now_ns = self.now_ns
         seq = self.fast_packer.append_event(type_, body, now_ns())
         return seq if seq >= 0 else self._append_slowly([Draft(body, type_)])[0]
+
+    def keep_notes(self, tags: int) -> Notes:
+        """Return notes of the messages with options that are appended from now on.
+
+        `tags` as in `Notes`. For the owner of a ledger, before others can use the log.
+        """
+        notes = Notes(tags)
+        self._writer.keep_notes(notes)
+        return notes
 
     def skip_to(self, seq: int) -> None:
         """Skip the seqs below `seq` and record them as a tombstone.

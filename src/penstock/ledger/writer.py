@@ -9,7 +9,7 @@ An interrupt may come between any two steps, so each can be repeated: see `finis
 from collections.abc import Callable, Sequence
 
 from penstock import codec
-from penstock.codec import Draft, Packer
+from penstock.codec import Draft, Notes, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES, MAX_ENTRY_BYTES
 from penstock.errors import DiskFull, LedgerError, LedgerStopped
 from penstock.ledger.files import FULL_ERRORS
@@ -64,6 +64,11 @@ class LogWriter:
         self.durable_next_seq = next_seq  # every entry below it is known to be on disk
         self.tail: Tail | None = None  # None: the last segment is complete on disk and closed
         self.packer = _closed_packer(next_seq, last_timestamp_ns)
+        self._notes: Notes | None = None
+
+    def keep_notes(self, notes: Notes) -> None:
+        """Note messages with options. Before others can use the log."""
+        self._notes = self.packer.notes = notes
 
     @property
     def created_segments(self) -> tuple[Segment, ...]:
@@ -239,6 +244,7 @@ class LogWriter:
             segment.share_view(tail.view)
         if self.packer is not tail.packer:
             self.packer.limit = 0
+        tail.packer.notes = self._notes
         # With write-through there is no fast path: while one thread has the packer open, another
         # would be answered with its bytes still in memory.
         self._on_packer(_closed_packer(0, 0) if self._write_through else tail.packer)
@@ -266,7 +272,9 @@ class LogWriter:
 
     def continue_at(self, next_seq: int, last_timestamp_ns: int) -> None:
         """Replace the packer by a closed one that continues there."""
-        self.packer = packer = _closed_packer(next_seq, last_timestamp_ns)
+        packer = _closed_packer(next_seq, last_timestamp_ns)
+        packer.notes = self._notes
+        self.packer = packer
         self._on_packer(packer)
 
     # -- durability --------------------------------------------------------------------------------

@@ -68,8 +68,7 @@ def adopt_staged(
     def within(step: Callable[[], Adopted]) -> Adopted:
         with core.lock, core.change:
             adopted = step()
-            end = adopted.first_seq + adopted.entries
-            feed_adopted(core.ledger, core.state, adopted.first_seq, end)
+            feed_adopted(core.ledger, core.state, adopted.first_seq + adopted.entries)
             core.metrics.published += adopted.entries
             core.weigh(adopted.entries)
             return adopted

@@ -5,13 +5,11 @@ from itertools import islice
 from typing import TypeVar
 
 from penstock.checking import Duration, check_seconds
-from penstock.codec import Draft
 from penstock.errors import InvalidInput
 from penstock.model import NO_LEASED, NS, LeasedMessage, NewMessage, Payload, Settler, TypedPayload
 from penstock.queue.compaction import LONGEST_WAIT_S
 from penstock.queue.core import QueueCore
 from penstock.queue.delivering import Delivering
-from penstock.queue.drafting import simple_draft, typed_draft
 from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.publishing import Publishing
@@ -39,19 +37,6 @@ class Behaviours:
         # The longest payload that the fast path takes; -1: it takes none.
         plain = self.publishing.plain_is_enough
         self.max_plain_bytes = core.settings.max_payload_bytes if plain else -1
-
-    def plain_item(
-        self, message: Payload | NewMessage | TypedPayload, max_bytes: int
-    ) -> bytes | Draft | None:
-        """Return what the fast path takes for a message; None if it does not apply.
-
-        `max_bytes`: the longest payload, at most `max_plain_bytes`.
-        """
-        if type(message) is TypedPayload:
-            return typed_draft(message) if len(message[0]) <= max_bytes else None
-        if type(message) is bytes:
-            return message if len(message) <= max_bytes else None
-        return simple_draft(message, max_bytes) if type(message) is NewMessage else None
 
     def all_plain(self, messages: "Sequence[Payload | NewMessage | TypedPayload]") -> bool:
         """Return whether a batch may take the fast path."""

@@ -41,12 +41,14 @@ from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_state
+from penstock.queue.state import NOTED_TAGS
 
 logger = logging.getLogger("penstock.queue")
 
 _PLAIN_PER_EVENT = 25  # plain messages that are skipped in the time of replaying one event
 _DUE_TIMES = 256
 _BYTES_PER_EVENT = 128  # bytes of a snapshot that are saved in that time
+MOST_NOTED = 512  # messages with options that are written before the state is fed
 _COUNT = re.compile(r"count=(\d+)")
 
 
@@ -87,6 +89,7 @@ class QueueCore:
         self._backoff = Backoff(settings, self.identity)
         self._retry_policy = retry_policy or self._backoff
         self._a_group_lags = False  # was moved, and has not read everything from there on
+        self.notes = ledger.messages.keep_notes(NOTED_TAGS)  # of messages to feed to the state
         self.state = fold(ledger, dedup_entries=settings.dedup_entries)
         if not ledger.is_stopped:
             leave_out_what_was_lost(ledger, self.state)
@@ -215,6 +218,7 @@ class QueueCore:
 
     def next_wake_ns(self) -> int | None:
         """Return the nanoseconds until a message is due or a lease ends. Caller holds the lock."""
+        self.catch_up()
         now_ns, mono_ns = self.clock.now_ns(), self.clock.monotonic_ns()
         left = []
         for group in self.state.groups.values():
@@ -294,12 +298,28 @@ class QueueCore:
             self.snapshot_if_due()
 
     def catch_up(self) -> None:
-        """Feed the state the plain messages that were published without the lock."""
+        """Feed the state the messages that were published without the lock."""
         if self._a_group_lags:
             self._feed_lagging_groups()
-        state, next_seq = self.state, self.ledger.messages.next_seq
-        if state.ingested_upto < next_seq:
-            state.publish_plain(state.ingested_upto, next_seq)
+        upto, noted = self.notes.take()
+        if self.state.ingested_upto < upto:
+            self.state.publish_noted(upto, noted)
+            self.weigh(len(noted))
+
+    def attend(self) -> None:
+        """After messages were published without the lock: feed the state if there are many, and
+        save it if a snapshot is due. Plain messages alone need no lock."""
+        if len(self.notes) < MOST_NOTED // 2 and not self.has_snapshot_due:
+            self._plan_attention()
+            return
+        with self.lock, self.change:
+            self.catch_up()
+            self._plan_attention()
+            if self.has_snapshot_due:
+                self.snapshot_if_due()
+
+    def _plan_attention(self) -> None:
+        self.attention_seq = min(self.ledger.messages.next_seq + MOST_NOTED, self.snapshot_seq)
 
     def _feed_lagging_groups(self) -> None:
         """Feed groups that were moved. If it fails, the next call tries again."""
@@ -387,6 +407,7 @@ class QueueCore:
     def _plan_snapshot(self, every: int) -> None:
         self.snapshot_event = self.ledger.events.next_seq + every
         self.snapshot_seq = self.ledger.messages.next_seq + every * _PLAIN_PER_EVENT
+        self._plan_attention()  # a call that publishes a message behind it attends to the state
 
     def weigh(self, count: int) -> None:
         """Count published messages with options: replaying one takes as long as an event."""

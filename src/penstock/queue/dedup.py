@@ -12,6 +12,7 @@ from typing import NamedTuple
 from penstock import codec
 from penstock.codec import Draft
 from penstock.model import NewMessage, Published
+from penstock.queue.attributes import DEDUP, unpack_dedup
 
 
 def dedup_hash(dedup_id: str) -> bytes:
@@ -108,7 +109,8 @@ def without_duplicates(
     in_this_batch: dict[bytes, int] = {}
     for message, draft in zip(messages, made, strict=True):
         if message.dedup_id is not None:
-            digest = dedup_hash(message.dedup_id)
+            assert draft.attributes is not None
+            digest, _ = unpack_dedup(draft.attributes[DEDUP])
             found = table.first_with(digest, now_ns)
             if found is not None:
                 seq, published_ns = found

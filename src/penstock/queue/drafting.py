@@ -5,7 +5,7 @@ from functools import lru_cache
 
 from penstock.checking import Duration, check_seconds, check_time, check_whole
 from penstock.codec import Draft
-from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
+from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
 from penstock.model import NS, NewMessage, Payload, TypedPayload
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
@@ -122,50 +122,14 @@ _BEFORE_HEADERS = Draft(b"")[1:-3]  # the fields between the payload and the hea
 def typed_draft(message: TypedPayload) -> Draft:
     """Return the draft of a payload whose only option is its content type."""
     payload, content_type = message
-    attributes = _simple_attributes(content_type, None)
+    attributes = _content_type_attributes(content_type)
     return _new_draft(Draft, (payload, *_BEFORE_HEADERS, None, attributes, 0))
 
 
-def simple_draft(message: NewMessage, max_bytes: int) -> Draft | None:
-    """Return the draft of a message whose options do not matter before it is delivered: headers,
-    content type and max_attempts. Return None if it has others, or is not of the usual types.
-    """
-    payload, content_type, max_attempts = (
-        message.payload,
-        message.content_type,
-        message.max_attempts,
-    )
-    if (
-        type(payload) is not bytes
-        or len(payload) > max_bytes
-        or message.key is not None
-        or (message.priority is not None and message.priority is not DEFAULT_PRIORITY)
-        or message.delay is not None
-        or message.deliver_at is not None
-        or message.ttl is not None
-        or message.dedup_id is not None
-        or message.compression is not None
-        or (content_type is not None and type(content_type) is not str)
-        or (max_attempts is not None and type(max_attempts) is not int)
-    ):
-        return None
-    headers, attributes = message.headers, None
-    if headers is not None:
-        headers = _headers(headers)
-    if content_type is not None or max_attempts is not None:
-        attributes = _simple_attributes(content_type, max_attempts)
-    return _new_draft(Draft, (payload, *_BEFORE_HEADERS, headers, attributes, 0))
-
-
 @lru_cache(maxsize=1024)
-def _simple_attributes(content_type: str | None, max_attempts: int | None) -> Mapping[int, bytes]:
-    """Return the attributes of a simple message. Shared: do not change them."""
-    attributes = {}
-    if max_attempts is not None:
-        attributes[MAX_ATTEMPTS] = _attempts(max_attempts)
-    if content_type is not None:
-        attributes[CONTENT_TYPE] = _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)
-    return attributes
+def _content_type_attributes(content_type: str) -> Mapping[int, bytes]:
+    """Return the attributes of a payload with a content type. Shared: do not change them."""
+    return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
 
 
 # -- checking one value ----------------------------------------------------------------------------

@@ -60,6 +60,7 @@ class FastPath:
         self._next_nonce = nonces.next
         self._metrics, self._messages = core.metrics, core.messages
         self._log, self._events = core.ledger.messages, core.ledger.events
+        self._notes = core.notes
         self._length_ns = round(core.settings.lease_s * NS)
         self._discards_dead = core.settings.dead_retention_s > 0
 
@@ -70,6 +71,8 @@ class FastPath:
             acquire()
             if core.torn:
                 return None
+            if len(self._notes):
+                core.catch_up()
             group, ahead = core.main, self._messages.ahead
             waiting = group.waiting
             if (group.leases or waiting.scheduled) and not group.is_quiet(*core.clock.read()):
@@ -134,6 +137,8 @@ class FastPath:
             try:
                 if core.torn:
                     return None
+                if len(self._notes):  # messages with options may come first
+                    core.catch_up()
                 group = core.main if group_name is MAIN_GROUP_NAME else core.group(group_name)
                 waiting = group.waiting
                 now_ns, mono_ns = core.clock.read()

@@ -155,11 +155,9 @@ def feed_lagging_groups(ledger: Ledger, state: QueueState) -> None:
         group.fed_upto = end
 
 
-def feed_adopted(ledger: Ledger, state: QueueState, first: int, end: int) -> None:
-    """Feed the state messages [first, end), which were adopted into the log."""
-    if state.ingested_upto < first:
-        state.publish_plain(state.ingested_upto, first)
-    cursor = Cursor(ledger.messages, first, unsynced=True)
+def feed_adopted(ledger: Ledger, state: QueueState, end: int) -> None:
+    """Feed the state the messages below `end`, the last of which were adopted into the log."""
+    cursor = Cursor(ledger.messages, state.ingested_upto, unsynced=True)
     while (entries := _read_on(cursor, state, end)) and entries[0].seq < end:
         _publish(state, [entry for entry in entries if entry.seq < end])
 

@@ -5,10 +5,11 @@ Both are called with what the logs hold, live and at recovery alike. Every decis
 an event. Pure: no file, no clock, no lock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY
+from penstock.codec.notes_py import Note
 from penstock.model import Message
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.events import Cause, Event, EventType
@@ -96,6 +97,29 @@ class Group:
             self.waiting.add_delayed(seq, due_ns, priority)
         else:
             self.waiting.add_fresh(priority, seq, is_new=True)
+
+    def feed_noted(self, first: int, end: int, noted: Sequence[Note]) -> None:
+        """Add messages [first, end): those that were noted, and plain ones between them."""
+        waiting = self.waiting
+        for seq, published_ns, priority, deliver_at_ns, key, _ in noted:
+            if seq < first:
+                continue
+            if seq > first:
+                waiting.add_plain(first, seq)
+            first = seq + 1
+            if key is None and deliver_at_ns <= published_ns:  # `feed`, the usual case
+                waiting.add_fresh(priority, seq, is_new=True)
+            else:
+                self.feed(
+                    seq,
+                    priority=priority,
+                    published_ns=published_ns,
+                    deliver_at_ns=deliver_at_ns,
+                    key=key,
+                )
+        if first < end:
+            waiting.add_plain(first, end)
+        self.fed_upto = end
 
     # -- time --------------------------------------------------------------------------------------
 

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 
 from penstock import codec
-from penstock.codec import Draft, Entry
+from penstock.codec import Draft
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import InvalidInput, QueueFull, RateLimited
+from penstock.errors import QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.attributes import DUPLICATES
 from penstock.queue.core import QueueCore
@@ -16,8 +16,9 @@ from penstock.queue.decisions import (
     most_undelivered,
 )
 from penstock.queue.dedup import Pending, Prepared, without_duplicates
-from penstock.queue.drafting import check_batch, draft_of, simple_draft, typed_draft
+from penstock.queue.drafting import check_batch, draft_of, typed_draft
 from penstock.queue.events import ALL_GROUPS, Event, EventType
+from penstock.queue.quick_drafts import QuickDrafts
 
 _new_tuple = tuple.__new__
 
@@ -73,9 +74,10 @@ class Publishing:
         self._is_unbounded = not (
             settings.max_messages or settings.max_bytes or settings.rate_per_s
         )
-        # A message without options on a queue without bounds needs no state: it is written
-        # without the lock, and fed to the state when that is next used.
-        self.plain_is_enough = (
+        # On a queue without bounds, most messages need no state: they are written without the lock,
+        # and fed to the state when that is next used.
+        self.drafts = QuickDrafts(settings, core.clock.now_ns) if self._is_unbounded else None
+        self.plain_is_enough = (  # for payloads without options
             self._is_unbounded
             and settings.compression == "none"
             and settings.default_priority == DEFAULT_PRIORITY
@@ -92,7 +94,8 @@ class Publishing:
     def publish_plain(self, item: bytes | Draft) -> str:
         """Publish one message on the fast path. Return its id.
 
-        Only if `plain_is_enough`: bytes within the limit, or such a payload as a `typed_draft`.
+        A draft of `drafts` without dedup id; or, if `plain_is_enough`, bytes within the limit, or
+        such a payload as a `typed_draft`.
         """
         core, log = self._core, self._log
         now_ns = log.now_ns
@@ -109,24 +112,24 @@ class Publishing:
         except BaseException:  # an interrupt: the message may be published, so wake waiters
             core.arrived()
             raise
-        if next_seq > core.snapshot_seq:
-            core.snapshot_if_due()
+        if next_seq > core.attention_seq:
+            core.attend()
         return id_
 
-    def publish_plain_batch(self, payloads: Sequence[bytes | Draft]) -> list[str]:
+    def publish_plain_batch(self, items: Sequence[bytes | Draft]) -> list[str]:
         """Publish several messages on the fast path, all or none. Return their ids."""
         core = self._core
         try:
-            first, timestamp_ns = core.ledger.messages.append_batch_stamped(payloads)
-            core.metrics.published += len(payloads)
+            first, timestamp_ns = core.ledger.messages.append_batch_stamped(items)
+            core.metrics.published += len(items)
             if core.waiting_threads or core.listeners:
                 core.arrived()
         except BaseException:
             core.arrived()
             raise
-        if first >= core.snapshot_seq:
-            core.snapshot_if_due()
-        return codec.make_ids(timestamp_ns, core.identity, first, len(payloads))
+        if first + len(items) > core.attention_seq:
+            core.attend()
+        return codec.make_ids(timestamp_ns, core.identity, first, len(items))
 
     def publish_typed_batch(self, payloads: Sequence[TypedPayload]) -> list[str]:
         """Publish several payloads with a content type on the fast path."""
@@ -141,43 +144,44 @@ class Publishing:
         """
         core = self._core
         check_batch(messages, core.settings)
-        simple = self._simple_drafts(messages)
-        if simple is not None:
-            ids = self.publish_plain_batch(simple)
-            return [_new_tuple(Published, (id_, False)) for id_ in ids]
-        drafts = self.drafts_of(messages)
+        drafts = self._quick_drafts(messages)
+        if drafts is None:
+            drafts = self.drafts_of(messages)
         if self._is_unbounded and all(message.dedup_id is None for message in messages):
-            with core.lock, core.change:
-                ids = self.write(drafts)
-                if core.has_snapshot_due:
-                    core.snapshot_if_due()
+            ids = self.publish_plain_batch(drafts)
             return [_new_tuple(Published, (id_, False)) for id_ in ids]
         with core.lock, core.change:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
-            prepared = self.prepare(messages, core.tick(), drafts)
-            if prepared.drafts:
+            prepared = self.prepare(messages, self._now(), drafts)
+            if prepared.drafts and not self._is_unbounded:
                 self._take_tokens(len(prepared.drafts))
-            while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
-                # Others published meanwhile: a message may be a duplicate now.
-                prepared = self.prepare(messages, core.tick(), drafts)
+                while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
+                    # Others published meanwhile: a message may be a duplicate now.
+                    prepared = self.prepare(messages, core.tick(), drafts)
             if not prepared.drafts:
                 core.record([deduplicated(prepared.duplicates)])
             published = self.write_prepared(prepared)
-            core.snapshot_if_due()
+            if core.has_snapshot_due:
+                core.snapshot_if_due()
             return published
 
-    def _simple_drafts(self, messages: Sequence[NewMessage]) -> list[Draft] | None:
-        """Return the drafts of messages that all may take the fast path; else None."""
-        if not self.plain_is_enough:
+    def _now(self) -> int:
+        """Return the time, with a state that is up to date as far as publishing needs it."""
+        core = self._core
+        if not self._is_unbounded:
+            return core.tick()  # expired messages make room
+        core.ledger.check_open()
+        core.catch_up()
+        return core.now()
+
+    def _quick_drafts(self, messages: Sequence[NewMessage]) -> list[Draft] | None:
+        """Return the drafts of messages that are all usual ones; else None."""
+        if self.drafts is None:
             return None
         drafts: list[Draft] = []
-        most = self._core.settings.max_payload_bytes
         for message in messages:
-            try:
-                draft = simple_draft(message, most) if type(message) is NewMessage else None
-            except InvalidInput:
-                return None  # the general path says which message of the batch it is
+            draft = self.drafts.of_message(message) if type(message) is NewMessage else None
             if draft is None:
                 return None
             drafts.append(draft)
@@ -220,13 +224,9 @@ class Publishing:
         core = self._core
         log = core.ledger.messages
         first, timestamp_ns = log.append_batch_stamped(drafts)
-        if core.state.ingested_upto < first:  # plain ones, written without the lock meanwhile
-            core.state.publish_plain(core.state.ingested_upto, first)
-        for seq, draft in enumerate(drafts, first):
-            core.state.publish(_entry(draft, seq, timestamp_ns))
+        core.catch_up()
         core.metrics.published += len(drafts)
         core.arrived()
-        core.weigh(len(drafts))
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
 
     def drafts_of(self, messages: Sequence[NewMessage]) -> list[Draft]:
@@ -320,11 +320,3 @@ class Publishing:
 def deduplicated(count: int) -> Event:
     """Return the event of a batch of duplicates. Otherwise the first message has the count."""
     return Event(EventType.DEDUPLICATED, group=ALL_GROUPS, duplicates=count)
-
-
-def _entry(draft: Draft, seq: int, timestamp_ns: int) -> Entry:
-    """Return the entry of a written draft, without the payload, which the state does not need."""
-    _, kind, priority, expires_at_ns, deliver_at_ns, key, _, attributes, compression = draft
-    kept = dict(attributes) if attributes else None
-    times = expires_at_ns, deliver_at_ns
-    return Entry(seq, timestamp_ns, kind, b"", priority, *times, key, None, kept, compression, 0, 0)

@@ -23,6 +23,7 @@ from typing import Any, ParamSpec, TypeVar, Unpack, cast
 
 from penstock.checking import Duration
 from penstock.clock import Clock
+from penstock.codec import Draft
 from penstock.errors import LedgerClosed, PenstockError
 from penstock.ledger import Damage
 from penstock.ledger.compaction import CompactionResult
@@ -313,7 +314,9 @@ class Queue(Embedded, AnyQueue):
     def __init__(self, core: QueueCore) -> None:
         super().__init__(core, self)
         self._max_plain_bytes = self.behaviours.max_plain_bytes
-        self._publish_plain = self.behaviours.publishing.publish_plain
+        publishing = self.behaviours.publishing
+        self._publish_plain = publishing.publish_plain
+        self._drafts = publishing.drafts
         fast_path = self.behaviours.fast_path
         self._take_plain, self._lease_plain = fast_path.take, fast_path.lease
         self._ack_plain = fast_path.ack
@@ -331,6 +334,14 @@ class Queue(Embedded, AnyQueue):
             if self._commits:
                 self._ledger.commit()
             return id_
+        if self._drafts is not None:
+            draft = self._drafts.of_options(payload, options)
+            if draft is not None:
+                publish = self._publish_plain
+                id_ = publish(draft)
+                if self._commits:
+                    self._ledger.commit()
+                return id_
         message = new_message(payload, options)
         try:  # `finish` in line, which is 1 µs faster; no interrupt fits between call and `send`
             self._publish_one(message).send(None)
@@ -460,8 +471,14 @@ class AsyncQueue(Embedded, AnyAsyncQueue):
 
     async def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
         behaviours = self.behaviours
+        publishing = behaviours.publishing
+        item: bytes | Draft | None = None
         if not options and type(payload) is bytes and len(payload) <= behaviours.max_plain_bytes:
-            id_ = behaviours.publishing.publish_plain(payload)
+            item = payload
+        elif publishing.drafts is not None:
+            item = publishing.drafts.of_options(payload, options)
+        if item is not None:
+            id_ = publishing.publish_plain(item)
             waiting = self._ledger.commit_async()
             if waiting is not None:
                 await waiting

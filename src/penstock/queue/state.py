@@ -6,15 +6,17 @@ Messages are fed to every group, and events are applied. Live traffic and recove
 two calls with the same values, so recovery repeats what happened.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.codec import Entry
+from penstock.codec.notes_py import Note
 from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
 from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
 
 MAIN_NAME = "main"
+NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES  # the attributes that the state has to know
 
 
 class QueueState:
@@ -49,6 +51,17 @@ class QueueState:
                 group.feed_plain(group.fed_upto, end)
         self.ingested_upto = max(self.ingested_upto, end)
 
+    def publish_noted(self, upto: int, noted: Sequence[Note]) -> None:
+        """Feed the messages below `upto`: those that were noted, and plain ones between them."""
+        first = self.ingested_upto
+        for group in self.groups.values():
+            if group.fed_upto < upto:
+                group.feed_noted(max(first, group.fed_upto), upto, noted)
+        self.ingested_upto = max(first, upto)
+        for seq, timestamp_ns, _, _, _, attributes in noted:
+            if attributes and seq >= first:
+                self._note_dedup(attributes, seq, timestamp_ns)
+
     def publish(self, entry: Entry) -> None:
         """Feed a message of any kind."""
         for group in self.groups.values():
@@ -57,12 +70,12 @@ class QueueState:
         if entry.seq >= self.ingested_upto:
             self.ingested_upto = entry.seq + 1
             if entry.attributes:
-                self._note_dedup(entry.attributes, entry)
+                self._note_dedup(entry.attributes, entry.seq, entry.timestamp_ns)
 
-    def _note_dedup(self, attributes: Mapping[int, bytes], entry: Entry) -> None:
+    def _note_dedup(self, attributes: Mapping[int, bytes], seq: int, timestamp_ns: int) -> None:
         if DEDUP in attributes:
             digest, until_ns = unpack_dedup(attributes[DEDUP])
-            self.dedup.add(digest, until_ns, entry.seq, entry.timestamp_ns)
+            self.dedup.add(digest, until_ns, seq, timestamp_ns)
         if DUPLICATES in attributes:
             self.deduplicated += int.from_bytes(attributes[DUPLICATES], "little")
 

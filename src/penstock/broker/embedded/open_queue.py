@@ -8,7 +8,7 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.queue_threads import QueueThreads
@@ -24,7 +24,6 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
-from penstock.codec import Draft
 from penstock.errors import LedgerError, Unavailable
 from penstock.ledger.ledger import PendingSync
 from penstock.model import (
@@ -81,6 +80,7 @@ class OpenQueue:
         self._waits_for_disk = core.settings.storage.sync == "always"
         publishing = self._behaviours.publishing
         self._publish_plain = publishing.publish_plain
+        self._drafts = publishing.drafts
         # Longer payloads are published in a thread.
         self._direct_bytes = min(self._behaviours.max_plain_bytes, LARGE_BYTES)
         plain = publishing.plain_is_enough
@@ -121,6 +121,7 @@ class OpenQueue:
         return bool(
             self.wakeups.watchers
             or self.threads.is_busy
+            or len(self.core.notes)  # one may be delayed
             or any(group.leases or group.waiting.scheduled for group in state.groups.values())
         )
 
@@ -175,13 +176,12 @@ class OpenQueue:
     # -- messages ----------------------------------------------------------------------------------
 
     def publish(self, messages: Sequence[Publishable]) -> Future[list[Published]]:
-        if len(messages) == 1:
-            item = self._behaviours.plain_item(messages[0], self._direct_bytes)
-            if item is not None:
-                published = [Published(self._publish_plain(item))]
-                if self._waits_for_disk:
-                    return self._commits.when_durable(self, published)
-                return self._done(published)
+        id_ = self._publish_one(messages[0]) if len(messages) == 1 else None
+        if id_ is not None:
+            published = [Published(id_)]
+            if self._waits_for_disk:
+                return self._commits.when_durable(self, published)
+            return self._done(published)
         if self._blocks:
             return asyncio.ensure_future(self._publish_when_room(as_new(messages)))
         if is_heavy(messages):
@@ -194,24 +194,37 @@ class OpenQueue:
     def publish_for(
         self, pending: Pending, messages: Sequence[Publishable]
     ) -> list[Published] | Future[list[Published]] | None:
-        if len(messages) == 1:
-            message = messages[0]
-            if type(message) is TypedPayload and len(message[0]) <= self._direct_bytes:
-                item: bytes | Draft | None = typed_draft(message)  # `plain_item`, the usual case
-            else:
-                item = self._behaviours.plain_item(message, self._direct_bytes)
-            if item is not None:
-                published = [_new_tuple(Published, (self._publish_plain(item), False))]
-                if not self._waits_for_disk:
-                    return published
-                self._commits.tell_when_durable(self, pending, published)
-                return None
+        id_ = self._publish_one(messages[0]) if len(messages) == 1 else None
+        if id_ is not None:
+            published = [_new_tuple(Published, (id_, False))]
+            if not self._waits_for_disk:
+                return published
+            self._commits.tell_when_durable(self, pending, published)
+            return None
         if self._blocks or is_heavy(messages):
             return self.publish(messages)
         published = self._publish(messages)
         if any(map(_is_delayed, messages)):
             self.wakeups.plan()
         return self._durable_for(pending, published)
+
+    def _publish_one(self, message: Any) -> str | None:
+        """Publish a message on the fast path. Return its id; None if that does not apply."""
+        kind = type(message)
+        if kind is TypedPayload:
+            if len(message[0]) <= self._direct_bytes:
+                return self._publish_plain(typed_draft(message))
+        elif kind is bytes:
+            if len(message) <= self._direct_bytes:
+                return self._publish_plain(message)
+        elif kind is NewMessage and self._drafts is not None and message.dedup_id is None:
+            draft = self._drafts.of_message(message)
+            if draft is not None and len(draft[0]) <= LARGE_BYTES:
+                id_ = self._publish_plain(draft)
+                if draft[4]:
+                    self.wakeups.plan_due(draft[4])
+                return id_
+        return None
 
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
         """Publish, in the loop or in a thread."""

@@ -86,6 +86,13 @@ class Wakeups:
             least_s = _TROUBLE_S if self._core.ledger.is_stopped else 0.0
             self._timer.plan(self._name, max(wake_ns / 1e9, least_s))
 
+    def plan_due(self, due_ns: int) -> None:
+        """Set the timer for a message that was published to be due then, unless it is earlier."""
+        after_s = max(due_ns - self._core.clock.now_ns(), 0) / 1e9
+        if after_s < QUIET_S:
+            self._quiet_until_ns = 0
+        self._timer.plan(self._name, after_s)
+
     def plan_next_of_keys(self) -> None:
         """Plan again if messages have keys: the next message of a key may be a delayed one."""
         for group in self._core.state.groups.values():
