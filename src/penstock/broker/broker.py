@@ -310,6 +310,12 @@ class Broker:
         direct = None if pending is None or wait_s else self.store.direct(queue)
         if pending is not None and direct is not None:
             try:
+                if n == 1 and lease_s is None and not holder and group == MAIN_GROUP_NAME:
+                    unanswered = self.store.unanswered_bytes
+                    self.held.check_room(encoded_bytes(unanswered) if unanswered else 0)
+                    leased = direct.lease_one_for(pending)
+                    if leased != []:
+                        return leased
                 return direct.lease_for(
                     pending,
                     n,
@@ -412,6 +418,26 @@ class Broker:
             direct = self._direct_of(caller, settlements[0])
             if direct is not None:
                 return direct.settle_for(pending, settlements)
+        return settle_by_queue(self.store, self._catalogue, caller, settlements)
+
+    def ack(
+        self, caller: Caller, receipt: str, pending: Pending
+    ) -> Future[list[Outcome]] | list[Outcome] | None:
+        """Ack one message: the usual call of `settle`, in fewer steps."""
+        self.admit(caller, Verb.CONSUME, caller.any_namespace)
+        try:
+            read = Receipt.unpack(receipt)
+        except ReceiptInvalid:
+            queue = None
+        else:
+            queue = self._catalogue.queue_of(read.identity)
+        if queue is not None:
+            if caller.namespaces is not None:
+                caller.check(Verb.CONSUME, queue.namespace)
+            direct = self.store.direct(queue)
+            if direct is not None:
+                return direct.ack_one_for(pending, receipt, read)
+        settlements = [Settlement("ack", receipt)]
         return settle_by_queue(self.store, self._catalogue, caller, settlements)
 
     def _direct_of(self, caller: Caller, settlement: Settlement) -> DirectQueue | None:

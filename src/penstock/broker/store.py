@@ -18,6 +18,7 @@ from penstock.model import (
     NewMessage,
     Payload,
     Published,
+    Receipt,
     Stats,
     TypedPayload,
 )
@@ -168,6 +169,13 @@ class DirectQueue(Protocol):
         max_bytes: Callable[[], int],
     ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
         """Lease messages. They count as `unanswered_bytes` until `pending` gets them."""
+
+    def lease_one_for(self, pending: Pending) -> list[LeasedMessage] | None:
+        """Lease a message of group `main`. Return [] if `lease_for` has to look closer."""
+
+    def ack_one_for(
+        self, pending: Pending, receipt: str, read: Receipt
+    ) -> list[Outcome] | None: ...
 
     def settle_for(
         self, pending: Pending, settlements: Sequence[Settlement]

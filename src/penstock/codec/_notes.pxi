@@ -3,6 +3,7 @@
 
 
 @cython.final
+@cython.no_gc
 cdef class Notes:
     """The messages with options that packers have written; see `notes_py.py`."""
 

@@ -3,6 +3,9 @@
 # memory: position and limit can only be set inside the buffer.
 
 
+# Not seen by the garbage collector, which would clear a memoryview in a cycle while a packer holds
+# its buffer. Notes refer to no packer.
+@cython.no_gc
 cdef class Packer:
     """Writes entries one after another into a buffer; see `packer_py.py`."""
 

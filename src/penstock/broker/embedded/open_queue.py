@@ -32,6 +32,7 @@ from penstock.model import (
     LeasedMessage,
     NewMessage,
     Published,
+    Receipt,
     Stats,
     TypedPayload,
 )
@@ -81,6 +82,9 @@ class OpenQueue:
         publishing = self._behaviours.publishing
         self._publish_plain = publishing.publish_plain
         self._drafts = publishing.drafts
+        fast_path = self._behaviours.fast_path
+        self._lease_plain, self._ack_receipt = fast_path.lease, fast_path.ack_receipt
+        self._first_end_s = 0.0  # see `_plan_end_of_lease`
         # Longer payloads are published in a thread.
         self._direct_bytes = min(self._behaviours.max_plain_bytes, LARGE_BYTES)
         plain = publishing.plain_is_enough
@@ -325,6 +329,40 @@ class OpenQueue:
         self._commits.tell_when_durable(self, pending, leased, size, covered=covered)
         return None
 
+    def lease_one_for(self, pending: Pending) -> list[LeasedMessage] | None:
+        if self._large_until_s:
+            return []
+        leased = self._lease_plain()
+        if leased is None:
+            return []
+        answer, message = [leased], leased[0]
+        size = len(message[2])
+        self._plan_end_of_lease()
+        self._plan_next_of_keys()
+        if size > LARGE_BYTES:
+            self._note_large(answer)
+        if not self._waits_for_disk or self._are_durable(answer):
+            return answer
+        covered = message[1] < self._syncing_upto
+        self._commits.tell_when_durable(self, pending, answer, size, covered=covered)
+        return None
+
+    def _plan_end_of_lease(self) -> None:
+        """Set the timer for the end of a lease that begins now and has the usual length.
+
+        Later leases end later. So while a time is planned that was early enough for an earlier
+        lease, nothing is to do.
+        """
+        planned_s = self._timer.planned(self.name)
+        if planned_s is None or planned_s > self._first_end_s:
+            self._first_end_s = self._loop.time() + self.core.settings.lease_s
+            self._timer.plan(self.name, self.core.settings.lease_s)
+
+    def _plan_next_of_keys(self) -> None:
+        core = self.core
+        if core.main.has_keys or len(core.state.groups) > 1:
+            self.wakeups.plan_next_of_keys()
+
     def _nothing_leased(self) -> None:
         """Sync the events of a lease without messages: expired messages or leases."""
         self._commits.soon(self)
@@ -369,10 +407,14 @@ class OpenQueue:
         self.wakeups.plan_next_of_keys()
         size = len(leased[0][0][2]) if len(leased) == 1 else payload_bytes(leased)
         if size > LARGE_BYTES:
-            self._large_until_s = self._loop.time() + _STAYS_LARGE_S
-            largest = max([len(one.payload) for one in leased])
-            self._largest_bytes = max(self._largest_bytes, largest)
+            self._note_large(leased)
         return size
+
+    def _note_large(self, leased: list[LeasedMessage]) -> None:
+        """Lease in a thread for a while: messages are large."""
+        self._large_until_s = self._loop.time() + _STAYS_LARGE_S
+        largest = max([len(one.payload) for one in leased])
+        self._largest_bytes = max(self._largest_bytes, largest)
 
     def _is_large(self, group: str, *, dead: bool) -> bool:
         """Return whether a lease is likely to read large messages."""
@@ -450,6 +492,17 @@ class OpenQueue:
 
     def settle(self, settlements: Sequence[Settlement]) -> Future[list[Outcome]]:
         return self._durable(self._settle(settlements))
+
+    def ack_one_for(self, pending: Pending, receipt: str, read: Receipt) -> list[Outcome] | None:
+        if not self._ack_receipt(*read):
+            return self.settle_for(pending, [Settlement("ack", receipt)])
+        self._repeats.acked_one(receipt)
+        outcomes = [_new_tuple(Outcome, (receipt, "done", "", ()))]
+        self._plan_next_of_keys()
+        if not self._waits_for_disk:
+            return outcomes
+        self._commits.tell_when_durable(self, pending, outcomes)
+        return None
 
     def settle_for(
         self, pending: Pending, settlements: Sequence[Settlement]

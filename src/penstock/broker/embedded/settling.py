@@ -28,6 +28,11 @@ class Repeats:
         while len(self._acked) > self._most:
             self._acked.popitem(last=False)
 
+    def acked_one(self, receipt: str) -> None:
+        self._acked[receipt] = None
+        if len(self._acked) > self._most:
+            self._acked.popitem(last=False)
+
     def __contains__(self, receipt: str) -> bool:
         return receipt in self._acked
 

@@ -31,6 +31,10 @@ class Timer(Generic[_K]):
         if self._heap[0][2] is key:
             self._set()
 
+    def planned(self, key: _K) -> float | None:
+        """Return when a key is woken, in the loop's time; None if it is not."""
+        return self._planned.get(key)
+
     def forget(self, key: _K) -> None:
         """Cancel the plan of a key."""
         self._planned.pop(key, None)
