@@ -307,26 +307,21 @@ class Broker:
         nothing. Cancel the future if the answer is not needed: its messages are released.
         """
         self.admit(caller, Verb.CONSUME, queue.namespace)
-        direct = None if pending is None or wait_s else self.store.direct(queue)
-        if pending is not None and direct is not None:
-            try:
-                if n == 1 and lease_s is None and not holder and group == MAIN_GROUP_NAME:
-                    unanswered = self.store.unanswered_bytes
-                    self.held.check_room(encoded_bytes(unanswered) if unanswered else 0)
-                    leased = direct.lease_one_for(pending)
-                    if leased != []:
-                        return leased
-                return direct.lease_for(
-                    pending,
-                    n,
-                    lease_s=lease_s,
-                    group=group,
-                    holder=holder,
-                    max_bytes=self.answer_room,
-                )
-            except PenstockError as error:
-                self.metrics.refused(error)
-                raise
+        if pending is not None and not wait_s:
+            direct = self.store.direct(queue)
+            if direct is not None:
+                try:
+                    return direct.lease_for(
+                        pending,
+                        n,
+                        lease_s=lease_s,
+                        group=group,
+                        holder=holder,
+                        max_bytes=self.answer_room,
+                    )
+                except PenstockError as error:
+                    self.metrics.refused(error)
+                    raise
         wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
         self.answer_room(max_bytes)  # raises if there is none now; asked again when it is its turn
         later = Later() if wait_s else None
@@ -362,6 +357,22 @@ class Broker:
         if later is not None and later.waiter is None:
             self.waiting.expect(answer, later)  # the queue is being created
         return answer
+
+    def lease_one(
+        self, caller: Caller, queue: QueueName, pending: Pending
+    ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None:
+        """Lease a message of group `main` without waiting: the usual `lease`, in fewer steps."""
+        direct = self.store.direct(queue)
+        if direct is not None:
+            self.admit(caller, Verb.CONSUME, queue.namespace)
+            try:
+                unanswered = self.store.unanswered_bytes
+                self.held.check_room(encoded_bytes(unanswered) if unanswered else 0)
+                return direct.lease_one_for(pending, self.answer_room)
+            except PenstockError as error:
+                self.metrics.refused(error)
+                raise
+        return self.lease(caller, queue, pending=pending)
 
     def lease_dead(
         self,

@@ -170,8 +170,10 @@ class DirectQueue(Protocol):
     ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
         """Lease messages. They count as `unanswered_bytes` until `pending` gets them."""
 
-    def lease_one_for(self, pending: Pending) -> list[LeasedMessage] | None:
-        """Lease a message of group `main`. Return [] if `lease_for` has to look closer."""
+    def lease_one_for(
+        self, pending: Pending, max_bytes: Callable[[], int]
+    ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
+        """Lease a message of group `main`: the usual `lease_for`, in fewer steps."""
 
     def ack_one_for(
         self, pending: Pending, receipt: str, read: Receipt

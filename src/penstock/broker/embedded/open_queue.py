@@ -329,12 +329,14 @@ class OpenQueue:
         self._commits.tell_when_durable(self, pending, leased, size, covered=covered)
         return None
 
-    def lease_one_for(self, pending: Pending) -> list[LeasedMessage] | None:
-        if self._large_until_s:
-            return []
-        leased = self._lease_plain()
+    def lease_one_for(
+        self, pending: Pending, max_bytes: Callable[[], int]
+    ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
+        leased = None if self._large_until_s else self._lease_plain()
         if leased is None:
-            return []
+            return self.lease_for(
+                pending, 1, lease_s=None, group=MAIN_GROUP_NAME, holder="", max_bytes=max_bytes
+            )
         answer, message = [leased], leased[0]
         size = len(message[2])
         self._plan_end_of_lease()

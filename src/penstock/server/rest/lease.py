@@ -26,10 +26,11 @@ _MOST_CACHED_BYTES = 200
 def lease_messages(call: Call) -> Any:
     """Lease messages, and optionally wait for them."""
     if not call.size:
-        return _lease(call, _DEFAULTS)
+        return _lease_one(call)
     require_json(call)
     if call.size <= _MOST_CACHED_BYTES:
-        return _lease(call, _read_small(call.body))
+        asked = _read_small(call.body)
+        return _lease_one(call) if asked is None else _lease(call, asked)
     return call.with_body(_read, _lease)
 
 
@@ -37,7 +38,16 @@ def _read(body: bytes) -> LeaseBody:
     return strict_json.decode_closed(body, _decoder)
 
 
-_read_small = lru_cache(maxsize=256)(_read)  # a client leases with the same body each time
+@lru_cache(maxsize=256)  # a client leases with the same body each time
+def _read_small(body: bytes) -> LeaseBody | None:
+    """Return what is asked; None if it is the default."""
+    asked = _read(body)
+    return None if asked == _DEFAULTS else asked
+
+
+def _lease_one(call: Call) -> Answer:
+    make = _answer_b64 if call.query_string and wants_b64(call) else _answer
+    return call.when_leased(call.broker.lease_one(call.caller, call.queue, call), make)
 
 
 def _lease(call: Call, asked: LeaseBody) -> Answer:
