@@ -62,6 +62,7 @@ def rows(*, quick: bool) -> list[Row]:
     return [
         *_single_rows(size),
         _general_row(size),
+        _publish_row(size),
         *_batch_rows(size),
         *_backlog_rows(size),
         _durable_row(size),
@@ -183,12 +184,6 @@ def _general_row(size: Callable[[int], int]) -> Row:
                 )
                 for kind, does in GENERAL.items()
             ],
-            Contender(
-                name="publish with a key",
-                workload="penstock_publish_keyed",
-                arguments={"count": size(50_000)},
-                does="enqueue(payload, key=…), one at a time",
-            ),
         ],
         targets=[
             Target(
@@ -197,6 +192,43 @@ def _general_row(size: Callable[[int], int]) -> Row:
                 at_least=0.7,
             )
             for kind, does in GENERAL.items()
+        ],
+    )
+
+
+PUBLISHED = {
+    "priority": "of ten priorities",
+    "key": "of 1,000 keys",
+    "ttl": "with a time to live",
+    "delay": "due in an hour",
+    "headers": "with two headers",
+    "attempts": "with a number of attempts",
+    "dedup id": "each with a dedup id of its own",
+}
+
+
+def _publish_row(size: Callable[[int], int]) -> Row:
+    return Row(
+        name="publish",
+        title="enqueue, one message at a time, with options, no sync",
+        unit="messages/s",
+        contenders=[
+            Contender(
+                name=kind,
+                workload="penstock_publish",
+                arguments={"count": size(200_000), "kind": kind},
+                does=does,
+            )
+            for kind, does in {"plain": "without options", **PUBLISHED}.items()
+        ],
+        targets=[
+            Target(
+                says=f"{does}: of plain messages, at least 0.7",
+                judge=ratio(kind, "plain"),
+                at_least=0.7,
+            )
+            for kind, does in PUBLISHED.items()
+            if kind != "dedup id"  # it needs the state
         ],
     )
 

@@ -134,14 +134,27 @@ def _publish(queue: Any, count: int, options: Callable[[int], dict[str, Any]]) -
         queue.publish([NewMessage(payload=PAYLOAD, **options(number)) for number in numbers])
 
 
-def penstock_publish_keyed(directory: str, count: int) -> Figures:
+def penstock_publish(directory: str, count: int, kind: str) -> Figures:
+    """Publish one message at a time, with options."""
+    keys = [f"key {number}" for number in range(KEYS)]
+    headers = {"source": "benchmark", "trace": "00-1234-5678-01"}
+    options: Callable[[int], dict[str, Any]] = {
+        "plain": lambda number: {},
+        "priority": lambda number: {"priority": number % 10},
+        "key": lambda number: {"key": keys[number % KEYS]},
+        "ttl": lambda number: {"ttl": 3600},
+        "delay": lambda number: {"delay": 3600},
+        "headers": lambda number: {"headers": headers},
+        "attempts": lambda number: {"max_attempts": 9},
+        "dedup id": lambda number: {"dedup_id": str(number)},
+    }[kind]
     with penstock.open(directory, sync="never") as queue:
-        fill_queue(queue, WARM_UP)
-        keys = [f"key {number}" for number in range(KEYS)]
+        _publish(queue, WARM_UP, options)
+        made = [options(number) for number in range(WARM_UP, WARM_UP + count)]
 
         def publish() -> None:
-            for number in range(count):
-                queue.enqueue(PAYLOAD, key=keys[number % KEYS])
+            for one in made:
+                queue.enqueue(PAYLOAD, **one)
 
         return timed(count, publish)
 
@@ -425,7 +438,7 @@ WORKLOADS = {
         penstock_enqueue_batch,
         penstock_lease,
         penstock_general,
-        penstock_publish_keyed,
+        penstock_publish,
         penstock_lease_batch,
         waiting_rates,
     )

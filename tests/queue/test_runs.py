@@ -8,7 +8,8 @@ from penstock.queue.runs import Runs
 
 SPANS = st.tuples(st.integers(1, 60), st.integers(1, 8))
 STEPS = st.lists(
-    st.tuples(st.sampled_from(["add", "discard", "take one", "take some"]), SPANS), max_size=60
+    st.tuples(st.sampled_from(["add", "extend", "discard", "take one", "take some"]), SPANS),
+    max_size=60,
 )
 
 
@@ -21,6 +22,12 @@ def test_runs_hold_what_a_set_would(steps: list[tuple[str, tuple[int, int]]]) ->
             if not span & model:  # its promise to the caller is only about these
                 runs.add(first, first + count)
                 model |= span
+        elif step == "extend":
+            some = [*range(first, first + count, 2), first + count, first + count + 1]
+            seqs = [seq for seq in sorted(set(some)) if seq not in model]
+            if seqs:
+                runs.extend(seqs)
+                model |= set(seqs)
         elif step == "discard":
             assert runs.discard(first, first + count) == len(span & model)
             model -= span

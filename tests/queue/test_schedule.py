@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.queue.key_order import KeyOrder
 from penstock.queue.schedule import NEVER_NS, Delays, Timetable
-from penstock.queue.waiting import KeyOrder
 from tests.queue.costs import kept_by
 
 pairs = st.tuples(st.integers(0, 50), st.integers(1, 100))

@@ -309,6 +309,31 @@ def test_a_receipt_is_settled_as_text_or_in_an_object(http: Client, queue: str) 
     assert {one["status"] for one in results} == {"done"}
 
 
+@pytest.mark.parametrize(
+    "body", ['{"ack":["%s"]}', ' {\n"ack"\t: [ "%s" ]\r\n} ', '{"ack":[{"receipt":"%s"}]}']
+)
+def test_an_ack_of_one_message_is_answered_alike_in_any_form(
+    http: Client, queue: str, body: str
+) -> None:
+    """The first forms take a shorter way."""
+    publish(http, queue, 1)
+    [leased] = lease(http, queue)
+    receipt = leased["receipt"]
+
+    def ack(receipt: str, text: str = body) -> httpx2.Response:
+        headers = {"Content-Type": "application/json"}
+        return http.post("/api/v1/settle", content=text % receipt, headers=headers)
+
+    done = {"results": [{"receipt": receipt, "status": "done"}]}
+    repeated = {"receipt": receipt, "status": "repeated", "detail": "acked before"}
+    assert ack(receipt).json() == done
+    assert ack(receipt).json() == {"results": [repeated]}
+    other = "A" * 32  # of no queue
+    assert (ack(other).status_code, ack(other).json()["code"]) == (410, "receipt_invalid")
+    assert ack(receipt, body.replace("{", "{\v", 1)).status_code == 400
+    assert ack(receipt, body + "]").status_code == 400
+
+
 def test_a_cancelled_message_is_not_delivered(http: Client, queue: str) -> None:
     [id_] = publish(http, queue, 1)
     assert http.delete(f"/api/v1/messages/{id_}").json() == {"cancelled": True}

@@ -13,8 +13,9 @@ from penstock.codec.notes_py import Note
 from penstock.model import Message
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.events import Cause, Event, EventType
+from penstock.queue.key_order import KeyOrder
 from penstock.queue.schedule import Delays
-from penstock.queue.waiting import KeyOrder, Waiting
+from penstock.queue.waiting import Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 _STATE_READY, _STATE_LEASED = State.READY, State.LEASED
@@ -101,15 +102,15 @@ class Group:
     def feed_noted(self, first: int, end: int, noted: Sequence[Note]) -> None:
         """Add messages [first, end): those that were noted, and plain ones between them."""
         waiting = self.waiting
+        together = not waiting.upcoming.seqs  # no order to keep, so by priority
+        fresh: list[list[int]] = [[] for _ in waiting.lanes]
         for seq, published_ns, priority, deliver_at_ns, key, _ in noted:
             if seq < first:
                 continue
             if seq > first:
                 waiting.add_plain(first, seq)
             first = seq + 1
-            if key is None and deliver_at_ns <= published_ns:  # `feed`, the usual case
-                waiting.add_fresh(priority, seq, is_new=True)
-            else:
+            if key is not None or deliver_at_ns > published_ns:
                 self.feed(
                     seq,
                     priority=priority,
@@ -117,6 +118,13 @@ class Group:
                     deliver_at_ns=deliver_at_ns,
                     key=key,
                 )
+            elif together and priority != DEFAULT_PRIORITY:
+                fresh[priority].append(seq)
+            else:
+                waiting.add_fresh(priority, seq, is_new=True)
+        for priority, seqs in enumerate(fresh):
+            if seqs:
+                waiting.add_all_fresh(priority, seqs)
         if first < end:
             waiting.add_plain(first, end)
         self.fed_upto = end

@@ -2,7 +2,7 @@
 
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import chain, islice
 from operator import lt
@@ -107,6 +107,27 @@ class Runs:
             pairs[-1] = end
             if used == 2:
                 self.front_end = end
+
+    def extend(self, seqs: Sequence[int]) -> None:
+        """Add one or more rising seqs. They are above all others, or `add` would do."""
+        first, last, pairs = seqs[0], seqs[-1], self._array
+        if last - first == len(seqs) - 1:
+            self.add(first, last + 1)
+            return
+        if len(pairs) == self._head or first < pairs[-1]:
+            for seq in seqs:
+                self.add(seq, seq + 1)
+            return
+        append, end = pairs.append, pairs[-1]
+        for seq in seqs:
+            if seq == end:
+                pairs[-1] = end = seq + 1
+            else:
+                end = seq + 1
+                append(seq)
+                append(end)
+        self._count += len(seqs)
+        self.front_end = pairs[self._head + 1]
 
     def add_many(self, seqs: Iterable[int]) -> None:
         """Add rising seqs, none of which may be in the set. Raise ValueError if one is."""

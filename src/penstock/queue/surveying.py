@@ -238,9 +238,10 @@ _FULL = {
 
 def get_limits(queue: Behaviours, operation: GetLimits) -> Limits:
     core = queue.core
-    settings, state = core.settings, core.state
+    settings = core.settings
     with core.lock, core.change:
         core.tick()
+        state = core.state
         groups = [*state.groups.values()]
         undelivered, dedup_ids = most_undelivered(state), len(state.dedup)
         dead = max(len(group.dead) for group in groups)

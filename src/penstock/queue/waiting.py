@@ -5,22 +5,18 @@ retried or keyed have an object of their own (a `Delivery`). The first of a key 
 if it was neither delayed nor retried. Pure: no file, no clock, no lock.
 """
 
-from bisect import bisect
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import chain, islice
-from operator import neg
 
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
 from penstock.queue.runs import Runs
 from penstock.queue.schedule import NEVER_NS, Delays, Timetable
+from penstock.queue.upcoming import Upcoming
 
 TimeOf = Callable[[int], int]  # seq -> nanoseconds
 _SPARE = 1024
-_FIRST_AHEAD, _MOST_AHEAD = 2, 128  # upcoming messages that are found at once
-_SEQ_BITS = 64
 # A global is faster than an attribute.
 _READY, _SCHEDULED, _PARKED = State.READY, State.SCHEDULED, State.PARKED
 
@@ -64,104 +60,6 @@ class Lane:
         if seq is not None:
             yield seq
             yield from fresh
-
-
-class Upcoming:
-    """The next messages of a group in the order of their delivery, found some ahead.
-
-    Finding them compares lanes, due times and ages, which is quick for many messages at once. A
-    message that is added later keeps the list valid if it comes after all of it: its priority is
-    not higher than any in the list, and it is younger than all of them. Otherwise it is inserted if
-    all are of its priority; or else the list is cut before it, or cleared, and found again when it
-    is needed.
-    """
-
-    __slots__ = (
-        "_is_fresh",
-        "_lowest_priority",
-        "_places",
-        "_since_ns",
-        "count",
-        "seqs",
-        "until_ns",
-    )
-
-    def __init__(self) -> None:
-        self.seqs: list[int] = []  # the next one last
-        self.count = _FIRST_AHEAD  # how many to find next
-        self.until_ns = 0  # when a message may have aged enough to come first
-        # Negative (since_ns, seq) of each, if the oldest comes first. The since_ns is 0 if all are
-        # due since they were published: then the seqs have their order. They are made from
-        # `_since_ns` when they are needed; those of messages that were taken are removed late.
-        self._places: list[int] | None = []
-        self._since_ns: list[int] = []
-        self._is_fresh = False  # they are, and of one lane
-        self._lowest_priority = 0
-
-    def fill(
-        self,
-        seqs: list[int],
-        since_ns: list[int],
-        *,
-        is_fresh: bool,
-        lowest_priority: int,
-        until_ns: int,
-    ) -> None:
-        """Set the list, the next first. `since_ns` is empty if it is unknown or not rising."""
-        self._is_fresh, self._since_ns, self._places = is_fresh, since_ns, None
-        since_ns.reverse()
-        seqs.reverse()
-        self.seqs = seqs
-        self._lowest_priority, self.until_ns = lowest_priority, until_ns
-        self.count = min(2 * self.count, _MOST_AHEAD)
-
-    def added(self, priority: int, since_ns: int, seq: int) -> None:
-        """Note a message that has been ready since a time.
-
-        NEVER_NS: it was just published. 0: it is ready since it was published, earlier.
-        """
-        if not self.seqs or (priority <= self._lowest_priority and since_ns == NEVER_NS):
-            return
-        places = self._places
-        if places is None:
-            found = (
-                map(neg, self.seqs) if self._is_fresh else map(_place, self._since_ns, self.seqs)
-            )
-            places = self._places = list(found)
-        if priority > self._lowest_priority or not places or self._is_fresh is (since_ns > 0):
-            self.clear()
-            return
-        place = -(since_ns << _SEQ_BITS | seq)
-        if place <= places[0]:
-            return
-        del places[len(self.seqs) :]
-        younger = bisect(places, place)
-        if priority == self._lowest_priority:
-            places.insert(younger, place)
-            self.seqs.insert(younger, seq)
-            if len(places) > 2 * _MOST_AHEAD:
-                del self.seqs[:_MOST_AHEAD], places[:_MOST_AHEAD]
-        else:
-            del self.seqs[:younger], places[:younger]
-            self.count = max(len(self.seqs), _FIRST_AHEAD)
-
-    def taken(self, first: int, end: int) -> None:
-        """Note that messages [first, end) are not ready any more."""
-        seqs = self.seqs
-        if seqs:
-            if seqs[-1] == first and end == first + 1:
-                seqs.pop()
-            else:
-                self.clear()
-
-    def clear(self) -> None:
-        self.seqs.clear()
-        self._places = []
-        self.count = _FIRST_AHEAD
-
-
-def _place(since_ns: int, seq: int) -> int:
-    return -(since_ns << _SEQ_BITS | seq)
 
 
 class Waiting:
@@ -218,6 +116,12 @@ class Waiting:
             self.special += 1
         if self.upcoming.seqs:
             self.upcoming.added(priority, NEVER_NS if is_new else 0, seq)
+
+    def add_all_fresh(self, priority: int, seqs: Sequence[int]) -> None:
+        """Add messages that were just published, rising. Only if `upcoming` is empty."""
+        self.lanes[priority].fresh.extend(seqs)
+        if priority != DEFAULT_PRIORITY:
+            self.special += len(seqs)
 
     def add_delayed(self, seq: int, due_ns: int, priority: int) -> None:
         """Add a new message that is due later."""
@@ -591,63 +495,3 @@ class _Oldest:
         for seq in found:  # the caller may leave them waiting
             heappush(heap, seq)
         return found
-
-
-class KeyOrder:
-    """The unsettled messages of each key. One at a time is delivered, in seq order.
-
-    The first message of a key is being worked on, or has the lowest seq. So it does not matter
-    whether later ones are published yet, as live, or known already, as at recovery.
-
-    >>> keys = KeyOrder()
-    >>> keys.join(b"k", 1), keys.join(b"k", 2), keys.join(b"k", 3)
-    (True, False, False)
-    >>> keys.ahead(b"k", 3), keys.leave(b"k", 1), keys.leave(b"k", 3)
-    ([1, 2], 2, None)
-    """
-
-    __slots__ = ("seqs",)
-
-    def __init__(self) -> None:
-        self.seqs: dict[bytes, deque[int]] = {}  # by key
-
-    def join(self, key: bytes, seq: int) -> bool:
-        """Add a message behind the first. Return True if there is no other of its key."""
-        seqs = self.seqs.get(key)
-        if seqs is None:
-            self.seqs[key] = deque([seq])
-            return True
-        if seq > seqs[-1] or len(seqs) == 1:
-            seqs.append(seq)
-        else:
-            seqs.insert(bisect(seqs, seq, 1), seq)
-        return False
-
-    def leave(self, key: bytes, seq: int) -> int | None:
-        """Remove a message. Return the next of its key if the first was removed."""
-        seqs = self.seqs.get(key)
-        if seqs is None:
-            return None
-        if seqs[0] != seq:
-            try:
-                seqs.remove(seq)
-            except ValueError:
-                pass  # a dead letter, which is not in the order
-            return None
-        if len(seqs) == 1:
-            del self.seqs[key]
-            return None
-        seqs.popleft()
-        return seqs[0]
-
-    def first_behind(self, key: bytes) -> int | None:
-        """Return the first message of a key if the second has a lower seq."""
-        seqs = self.seqs.get(key)
-        if seqs is None or len(seqs) == 1 or seqs[0] < seqs[1]:
-            return None
-        return seqs[0]
-
-    def ahead(self, key: bytes, seq: int) -> list[int]:
-        """Return the messages of a key that are delivered before one of them."""
-        seqs = self.seqs[key]
-        return list(islice(seqs, seqs.index(seq)))
