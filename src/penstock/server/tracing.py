@@ -15,7 +15,7 @@ from opentelemetry.context import Context
 from opentelemetry.propagate import extract
 from opentelemetry.trace import SpanKind, Status, StatusCode
 
-from penstock.broker import Broker, QueueName
+from penstock.broker import Broker, QueueName, Settlement
 from penstock.model import NewMessage, TypedPayload
 from penstock.tracing import PROPAGATED, Destination, Tracing
 
@@ -44,7 +44,13 @@ class BrokerTracing:
         self._publish = broker.publish
         self._lease = broker.lease
         self._settle = broker.settle
-        vars(broker).update(publish=self.publish, lease=self.lease, settle=self.settle)
+        vars(broker).update(
+            publish=self.publish,
+            lease=self.lease,
+            lease_one=self.lease_one,
+            settle=self.settle,
+            ack=self.ack,
+        )
 
     # -- calls of the broker -----------------------------------------------------------------------
 
@@ -68,6 +74,12 @@ class BrokerTracing:
         if pending is not None:
             self._note(pending, "lease", "receive", SpanKind.SERVER, _destination(queue))
         return self._lease(caller, queue, **options)
+
+    def lease_one(self, caller: Any, queue: QueueName, pending: Any) -> Any:
+        return self.lease(caller, queue, pending=pending)
+
+    def ack(self, caller: Any, receipt: str, pending: Any) -> Any:
+        return self.settle(caller, [Settlement("ack", receipt)], pending)
 
     def settle(self, caller: Any, settlements: Sequence[Any], pending: Any = None) -> Any:
         if pending is None:
