@@ -279,3 +279,24 @@ def test_a_connection_that_is_reset_fails_its_statement(
     finally:
         database.close()
         proxy.close()
+
+
+def test_a_connection_that_stays_silent_fails_its_statement(
+    postgres_server: PostgresServer,
+) -> None:
+    database = Database(postgres_server.url)
+
+    async def story() -> None:
+        session = database.connect()
+        session.prepare("select pg_sleep(60)")
+        lane = Lane(asyncio.get_running_loop(), session, answer_s=0.1)
+        answers: asyncio.Queue[int | psycopg.Error] = asyncio.Queue()
+        lane.send("select pg_sleep(60)", [], answers.put_nowait)
+        async with asyncio.timeout(20):
+            outcome = await answers.get()
+        assert isinstance(outcome, psycopg.Error)
+        assert is_passing(outcome)
+        lane.close()
+
+    asyncio.run(story())
+    database.close()

@@ -34,6 +34,7 @@ log = logging.getLogger("penstock.broker")
 MAX_ROUNDS = 3
 _RECONNECT_S = 0.5
 _LOOK_S = 0.2
+_ANSWER_S = 10.0  # for a commit; then it is sent again on another connection
 
 
 class _Part:
@@ -232,8 +233,13 @@ class Lane:
     reset, uvloop calls a reader once or not at all, although more is to be read.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, session: Session) -> None:
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, session: Session, answer_s: float = _ANSWER_S
+    ) -> None:
+        """`answer_s`: a connection that is silent for longer counts as broken."""
         self.session = session
+        self._answer_s = answer_s
+        self._ends_at = 0.0
         self._loop = loop
         # A number of its own: libpq closes its socket when the connection breaks, and the next
         # connection may get the same number while the loop still watches it.
@@ -254,6 +260,7 @@ class Lane:
     ) -> None:
         """Send a prepared statement. `on_answer` gets the number of rows, or an error, later."""
         self._on_answer = on_answer
+        self._ends_at = self._loop.time() + self._answer_s
         self._looking = self._loop.call_later(_LOOK_S, self._look)
         try:
             self.session.send(query, values)
@@ -279,7 +286,11 @@ class Lane:
 
     def _look(self) -> None:
         self._readable()
-        if self._on_answer is not None:
+        if self._on_answer is None:
+            return
+        if self._loop.time() >= self._ends_at:
+            self._end(psycopg.OperationalError("the database is silent on this connection"))
+        else:
             self._looking = self._loop.call_later(_LOOK_S, self._look)
 
     def _readable(self) -> None:
