@@ -1,6 +1,6 @@
 """One queue: charts, limits, groups, consumers, keys, settings, and what can be done with it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin
 
 import msgspec
@@ -52,7 +52,7 @@ async def load(visit: Visit) -> Values:
         ),
         "waiting": broker.waiting_calls(caller, queue).get(group, 0),
         "keys": await broker.run(caller, ListKeys(group=group, limit=_MOST_KEYS), queue),
-        "settings": _settings(info.settings.as_dict(), has_files=broker.store.files is not None),
+        "settings": _settings(info.settings.as_dict()),
         "rest": _rest_calls(queue),
         "may_manage": visit.may("manage", queue.namespace),
         "may_consume": visit.may("consume", queue.namespace),
@@ -94,7 +94,7 @@ def _without_data(chart: Chart) -> int:
 # -- settings --------------------------------------------------------------------------------------
 
 
-def _settings(values: dict[str, Any], *, has_files: bool) -> list[dict[str, Any]]:
+def _settings(values: dict[str, Any]) -> list[dict[str, Any]]:
     """Return the settings with the kind of field that each needs."""
     found = []
     for name, kind in SETTING_TYPES.items():
@@ -231,8 +231,6 @@ def delete_group(visit: Visit) -> Action:
     rest = RestCall("DELETE", queue_path(visit.queue, "groups", name))
     return Action(rest, run, confirm=name)
 
-
-Read = Callable[[Visit], Awaitable[Action] | Action]
 
 PAGES = (Page(QUEUE, "queue.html", load),)
 FORMS = (

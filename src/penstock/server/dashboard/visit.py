@@ -7,6 +7,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from penstock.broker import Broker, Caller, QueueName, Verb
+from penstock.broker.webhooks import Webhooks
 from penstock.checking import check_whole
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
@@ -39,8 +40,9 @@ class Visit:
         return self.call.broker
 
     @property
-    def webhooks(self) -> Any:
-        return self.call.service.webhooks
+    def webhooks(self) -> Webhooks:
+        found: Webhooks = self.call.service.webhooks
+        return found
 
     @property
     def queue(self) -> QueueName:

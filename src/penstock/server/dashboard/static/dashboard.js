@@ -48,6 +48,15 @@
       });
       return;
     }
+    const fill = event.target.closest("[data-fill]");
+    if (fill) { // the link leads to the form; the reader still has to type the confirmation
+      const field = document.querySelector(fill.hash + " input[name=id]");
+      field.value = fill.dataset.fill;
+      field.dispatchEvent(new Event("input", { bubbles: true }));
+      field.form.elements.confirm.focus();
+      event.preventDefault();
+      return;
+    }
     if (event.target.closest("[data-stop]")) { // no further part of the search is asked for
       const row = event.target.closest("[data-searching]");
       htmx.trigger(row, "htmx:abort");
