@@ -50,12 +50,15 @@ async def create_api_key(call: Call) -> Answer:
     key, token = await call.broker.create_key(
         call.caller, asked.label, asked.verbs, asked.namespaces
     )
+    await call.service.keys.refresh()  # it is accepted here as soon as it is answered
     return _answer(key, token)
 
 
 async def revoke_api_key(call: Call) -> Answer:
     """Revoke an API key. It is refused within about a second, and stays listed."""
-    return _answer(await call.broker.revoke_key(call.caller, call.path("id")))
+    key = await call.broker.revoke_key(call.caller, call.path("id"))
+    await call.service.keys.refresh()
+    return _answer(key)
 
 
 def _answer(key: Key, token: str | UnsetType = UNSET) -> KeyAnswer:
