@@ -13,6 +13,7 @@ import msgspec
 
 from penstock.server import dashboard
 from penstock.server.call import Answer, Call
+from penstock.server.dashboard.visit import HOME
 from penstock.server.replies import JSON, Reply
 from penstock.server.routes import Route
 
@@ -46,7 +47,7 @@ def _page(call: Call) -> Reply:
 
 _ABOUT = "a durable message and task queue"
 _LINKS = {
-    "/dashboard": "queues, messages, dead letters, webhooks and keys, in a browser",
+    HOME: "queues, messages, dead letters, webhooks and keys, in a browser",
     "/docs": "every call, with its fields and examples, to be tried from a browser",
     "/openapi.json": "the same for programs (OpenAPI 3.1)",
     "/api/v1/namespaces": "the namespaces; their queues are at /api/v1/namespaces/default/queues",
@@ -58,15 +59,18 @@ curl -H 'Content-Type: application/json' -d '{{"payload": "hello"}}' \\
     {base}/api/v1/namespaces/default/queues/orders/messages"""
 
 
-@cache
-def _json() -> bytes:
-    return msgspec.json.encode(
-        {"name": "penstock", "version": version("penstock"), "links": _LINKS}
-    )
+def _links(call: Call) -> dict[str, str]:
+    if call.service.settings.dashboard:
+        return _LINKS
+    return {path: meaning for path, meaning in _LINKS.items() if path != HOME}
 
 
-def _text(base: str) -> str:
-    links = "\n".join(f"  {path:<20} {meaning}" for path, meaning in _LINKS.items())
+def _json(links: dict[str, str]) -> bytes:
+    return msgspec.json.encode({"name": "penstock", "version": version("penstock"), "links": links})
+
+
+def _text(base: str, links_: dict[str, str]) -> str:
+    links = "\n".join(f"  {path:<20} {meaning}" for path, meaning in links_.items())
     call = _FIRST_CALL.format(base=base)
     return f"Penstock {version('penstock')}, {_ABOUT}\n\n{links}\n\nPublish a message:\n\n{call}\n"
 
@@ -77,8 +81,8 @@ def _root(call: Call) -> "Answer | Coroutine[Any, Any, Answer]":
     if call.service.settings.dashboard and (b"text/html" in accept or b"event-stream" in accept):
         return dashboard.root(call)
     if b"application/json" in accept:
-        return Reply(_json(), content_type=JSON, headers=headers)
-    text = _text(_base(call)).encode()
+        return Reply(_json(_links(call)), content_type=JSON, headers=headers)
+    text = _text(_base(call), _links(call)).encode()
     return Reply(text, content_type="text/plain; charset=utf-8", headers=headers)
 
 

@@ -267,8 +267,9 @@ def test_the_dashboard_can_be_switched_off(tmp_path_factory: pytest.TempPathFact
     data = tmp_path_factory.mktemp("off") / "data"
     with RunningServer(data, dashboard=False) as running, running.client(headers=HTML) as client:
         assert client.get("/dashboard").status_code == 404
-        assert client.get("/").status_code == 200
-        assert "dashboard" not in client.get("/").headers["content-type"]
+        assert client.get("/").headers["content-type"] == "text/plain; charset=utf-8"
+        links = client.get("/", headers={"accept": "application/json"}).json()["links"]
+        assert "/dashboard" not in links and "/docs" in links
 
 
 # -- behind a proxy --------------------------------------------------------------------------------
