@@ -9,7 +9,7 @@ import pytest
 
 import penstock
 from penstock.backup import BackupError, BackupTarget, back_up, restore
-from penstock.errors import DiskFull, LedgerError, NotALedger, NotEmpty
+from penstock.errors import DiskFull, InvalidInput, LedgerError, NotALedger, NotEmpty
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import Transactions
@@ -159,8 +159,26 @@ def test_a_damaged_manifest_is_named_and_older_backups_stay_usable(
     file.write_bytes(file.read_bytes().replace(b"messages", b"massages", 1))
     with pytest.raises(BackupError, match=newest):
         restore(str(backups), str(tmp_path / "r"))
+    file.unlink()
+    file.mkdir()
+    with pytest.raises(BackupError, match=newest):
+        restore(str(backups), str(tmp_path / "r"))
     restore(str(backups), str(tmp_path / "r"), name=older)
     assert payloads(tmp_path / "r") == numbers(20, 60)
+
+
+def test_backups_inside_their_source_are_refused(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(path)
+    for source, target in (
+        (path, path),
+        (path, path / "backups"),
+        (path, tmp_path / "link" / "backups"),
+        (path, tmp_path),
+    ):
+        before = sorted(tmp_path.rglob("*"))
+        with pytest.raises(InvalidInput, match="in one another"):
+            back_up(str(source), str(target))
+        assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_damage_in_the_source_is_saved_and_reported_when_restored(tmp_path: Path) -> None:
@@ -239,8 +257,11 @@ def test_wrong_places_are_refused_and_nothing_is_changed(path: Path, tmp_path: P
         back_up(str(tmp_path / "none"), str(tmp_path / "new"))
     with pytest.raises(BackupError, match="no backups"):
         restore(str(path), str(tmp_path / "new"))
-    with pytest.raises(BackupError, match="has no backup 'x'"):
-        restore(str(backups), str(tmp_path / "new"), name="x")
+    with pytest.raises(BackupError, match="does not exist"):
+        restore(str(tmp_path / "none"), str(tmp_path / "new"))
+    for name in ("x", "../../x"):
+        with pytest.raises(BackupError, match="has no backup"):
+            restore(str(backups), str(tmp_path / "new"), name=name)
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "full" / "file").read_text() == "mine"
     assert len(BackupTarget(str(backups)).names()) == 1

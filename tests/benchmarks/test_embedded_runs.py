@@ -16,6 +16,7 @@ ROWS = {
     "enqueue",
     "dequeue",
     "general",
+    "publish",
     "lease",
     "enqueue_batch",
     "dequeue_batch",

@@ -292,7 +292,7 @@ def test_tables_fit_into_80_columns(command: CommandLine, lived_in: Path) -> Non
 
 # -- what is not there -----------------------------------------------------------------------------
 
-NOT_OF_ONE_QUEUE = {"serve", "worker", "top", "bench", "migrate", "migrate-store"}
+NOT_OF_ONE_QUEUE = {"serve", "worker", "top", "bench", "migrate", "migrate-store", "doctor"}
 COMMANDS = sorted(
     {info.name or info.callback.__name__ for info in app.registered_commands if info.callback}
     - NOT_OF_ONE_QUEUE
@@ -313,6 +313,8 @@ def test_no_queue_there_is_one_sentence(command: CommandLine, tmp_path: Path, na
         "why": ["0" * 26],
         "retries": ["0" * 26],
         "history": ["0" * 26],
+        "backup": [tmp_path / "backups"],
+        "restore": [tmp_path / "restored"],
     }
     answer = command(name, tmp_path / "nowhere", *more.get(name, []))
     assert answer.code == 2

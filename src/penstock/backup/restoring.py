@@ -48,7 +48,7 @@ def restore(
     source = BackupTarget(backups)
     names = source.names()
     if not names:
-        raise BackupError(f"{backups} has no backups")
+        raise BackupError(f"{backups} {'has no backups' if source.exists() else 'does not exist'}")
     manifest = source.manifest(name or names[-1])
     files = files or OsFiles()
     place = Folder(files, check_local(target, "a backup is restored into a directory").rstrip("/"))

@@ -7,6 +7,7 @@ is new.
 """
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from penstock.backup.cut import Piece, cut_of
@@ -59,10 +60,25 @@ def back_up(
     """
     if not 1 <= keep <= MAX_KEPT:
         raise InvalidInput(f"keep is {keep}; it must be 1 to {MAX_KEPT}")
+    check_local(source, "a backup is made of a directory")
+    _refuse_nested(source, target)
     clock = clock or SystemClock()
-    root = Folder(files or OsFiles(), check_local(source, "a backup is made of a directory"))
+    root = Folder(files or OsFiles(), source)
     saver = _Saver(root, BackupTarget(target, files=target_files), clock, on_file)
     return saver.run(keep=keep, verify=verify)
+
+
+def _refuse_nested(source: str, target: str) -> None:
+    """Raise InvalidInput if one directory is in the other.
+
+    A broker would take backups in its data directory for a namespace, and delete them with it.
+    """
+    saved, backups = Path(source).resolve(), Path(target).resolve()
+    if saved == backups or saved in backups.parents or backups in saved.parents:
+        raise InvalidInput(
+            f"{target} and {source} are in one another: keep backups in a directory of their own, "
+            f"best on another disk"
+        )
 
 
 class _Saver:

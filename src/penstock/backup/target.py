@@ -207,6 +207,9 @@ class BackupTarget:
 
     # -- reading -----------------------------------------------------------------------------------
 
+    def exists(self) -> bool:
+        return self._root.exists()
+
     def names(self) -> list[str]:
         """Return the names of all backups, oldest first."""
         return sorted(
@@ -215,16 +218,17 @@ class BackupTarget:
 
     def manifest(self, name: str) -> Manifest:
         """Return one backup; raise BackupError if it is missing or damaged."""
+        names = self.names()
+        if name not in names:
+            known = ", ".join(names[-3:]) or "none"
+            raise BackupError(f"{self.path} has no backup {name!r}; the newest: {known}")
         file = name + _SUFFIX
         try:
             data = self._backups.read(file, max_bytes=_MAX_MANIFEST_BYTES)
             return Manifest.unpack(name, data)
-        except FileNotFoundError:
-            known = ", ".join(self.names()[-3:]) or "none"
-            raise BackupError(f"{self.path} has no backup {name!r}; the newest: {known}") from None
         except NewerVersion:
             raise
-        except (BadEntry, ValueError) as error:
+        except (BadEntry, ValueError, OSError) as error:
             raise BackupError(
                 f"{self._backups.file(file)} is damaged ({error}): remove it, and use another "
                 f"backup"

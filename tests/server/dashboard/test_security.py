@@ -51,6 +51,7 @@ def test_a_wrong_key_is_refused_and_counted(guarded: Guarded) -> None:
     [
         "https://evil.example/",
         "//evil.example/",
+        "/dashboard/../../evil",
         "/\\evil.example",
         "/dashboard//x",
         "javascript:0",

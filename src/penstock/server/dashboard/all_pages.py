@@ -86,7 +86,8 @@ async def _log_in(call: Call) -> Answer:
         return await login_page(call, str(error), problem_of(error).status)
     prefix = prefix_of(call)
     target = fields.get("next", "")
-    path = target if _OWN_PATH.fullmatch(target) and "//" not in target else HOME
+    is_own = _OWN_PATH.fullmatch(target) and "//" not in target and "/." not in target
+    path = target if is_own else HOME
     return _go(prefix + path, cookie_of(call, session, prefix))
 
 
