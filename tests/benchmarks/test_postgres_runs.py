@@ -44,5 +44,6 @@ def test_a_quick_run_writes_table_json_and_plot(place: Path) -> None:
         assert ran == ROWS[row["name"]] | (installed if row["name"] == "singles" else set())
         for one in row["contenders"]:
             for figures in one["rounds"]:
-                assert all(value > 0 for name, value in figures.items() if name != "others")
+                least = 0 if row["name"] == "bloat" else 1e-9  # a short run leaves no dead rows
+                assert all(value >= least for name, value in figures.items() if name != "others")
     assert "penstock: publish" in (place / "out" / "postgres.svg").read_text()

@@ -9,6 +9,7 @@ from penstock.broker import Caller, QueueName, Settlement
 from penstock.operations import Browse
 from penstock.queue.inspecting import Inspecting
 from penstock.queue.operation_handlers import MAX_QUICK_BYTES, MAX_QUICK_ROWS
+from penstock.queue.quick_page import QuickPages
 from tests.broker.conftest import OpenBroker
 
 ON_DISK = True
@@ -19,15 +20,22 @@ QUEUES = {"sync": "never"}
 
 @pytest.fixture
 def in_loop(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
-    """Return whether each search was in the loop."""
+    """Return whether each page was read in the loop: at once, or by a search."""
     found: list[bool] = []
-    search = Inspecting.search
+    search, page = Inspecting.search, QuickPages.page
 
     def noted(*arguments: Any, **options: Any) -> Any:
         found.append(current_thread() is main_thread())
         return search(*arguments, **options)
 
+    def noted_if_read(*arguments: Any, **options: Any) -> Any:
+        made = page(*arguments, **options)
+        if made is not None:
+            found.append(current_thread() is main_thread())
+        return made
+
     monkeypatch.setattr(Inspecting, "search", noted)
+    monkeypatch.setattr(QuickPages, "page", noted_if_read)
     return found
 
 

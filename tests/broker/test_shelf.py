@@ -56,6 +56,24 @@ async def test_no_more_than_so_many_queues_are_open(open_broker: OpenBroker) -> 
             assert open_queues(broker) <= 5
 
 
+async def test_queues_with_published_options_make_room_for_others(open_broker: OpenBroker) -> None:
+    async with open_broker(max_open=2) as broker:
+        for number in range(6):
+            message = NewMessage(payload=b"%d" % number, priority=number, key="k", ttl=500)
+            await broker.publish(ANN, name(number), [message])
+            await settled()
+            assert open_queues(broker) <= 2
+
+
+async def test_a_queue_is_used_although_all_others_must_stay_open(open_broker: OpenBroker) -> None:
+    async with open_broker(max_open=2) as broker:
+        for number in range(6):
+            async with asyncio.timeout(5):
+                delayed = NewMessage(payload=b"%d" % number, delay=1000)
+                await broker.publish(ANN, name(number), [delayed])
+        assert open_queues(broker) == 6
+
+
 async def test_an_idle_queue_is_closed_and_opens_by_itself_when_used(
     open_broker: OpenBroker,
 ) -> None:

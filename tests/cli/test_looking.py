@@ -301,7 +301,7 @@ COMMANDS = sorted(
 
 @pytest.mark.parametrize("name", COMMANDS)
 def test_no_queue_there_is_one_sentence(command: CommandLine, tmp_path: Path, name: str) -> None:
-    more = {
+    more: dict[str, list[str | Path]] = {
         "enqueue": ["x"],
         "publish": ["x"],
         "ack": ["receipt"],

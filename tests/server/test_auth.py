@@ -237,3 +237,21 @@ def test_profiling_is_for_keys_with_manage_and_only_where_it_is_on(
         assert "function calls" in answer.text
     with RunningServer(tmp_path_factory.mktemp("off") / "data") as off, off.client() as http:
         assert http.get("/debug/profile").status_code == 404
+
+
+def test_an_export_ends_when_its_key_is_revoked(server: RunningServer, keys: Keys) -> None:
+    path = queue_path("exported", "messages", namespace="shop")
+    key = server.new_key(Verb.READ)
+    with server.client(headers={"x-api-key": keys.every}) as http:
+        for _ in range(20):
+            http.post(path, json=[{"payload": "x" * 10_000}] * 100)
+    with (
+        server.client(headers={"x-api-key": key}) as http,
+        http.stream("GET", f"{path}/export") as answer,
+        pytest.raises(httpx2.RemoteProtocolError),  # it ends without the last chunk
+    ):
+        parts = answer.iter_bytes()
+        next(parts)
+        KeyAdmin(server.location).revoke(key.split("_")[1])
+        server.call(server.server.service.keys.load())
+        assert sum(len(part) for part in parts) < 20_000_000

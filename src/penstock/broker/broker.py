@@ -362,7 +362,7 @@ class Broker:
         self, caller: Caller, queue: QueueName, pending: Pending
     ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None:
         """Lease a message of group `main` without waiting: the usual `lease`, in fewer steps."""
-        direct = self.store.direct(queue)
+        direct = self.store.direct(queue) if self._open else None
         if direct is not None:
             self.admit(caller, Verb.CONSUME, queue.namespace)
             try:

@@ -121,13 +121,14 @@ class OpenQueue:
     @property
     def is_in_use(self) -> bool:
         """Return whether the queue must stay open: leases and delays need its timer."""
-        state = self.core.state
-        return bool(
-            self.wakeups.watchers
-            or self.threads.is_busy
-            or len(self.core.notes)  # one may be delayed
-            or any(group.leases or group.waiting.scheduled for group in state.groups.values())
-        )
+        if self.wakeups.watchers or self.threads.is_busy or self.threads.is_occupied:
+            return True
+        core = self.core
+        if len(core.notes) and not core.ledger.is_stopped:  # one may be delayed
+            with core.lock, core.change:
+                core.catch_up()
+        groups = core.state.groups.values()
+        return any(group.leases or group.waiting.scheduled for group in groups)
 
     def expect_slow_reads(self) -> None:
         """For some seconds, read messages in threads: they are far away."""

@@ -8,7 +8,9 @@ for each queue; other calls wait. They run to their end even if their caller is 
 import asyncio
 import logging
 from asyncio import Future
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 from penstock.broker.background import Background
@@ -112,6 +114,7 @@ class Shelf:
         self._tidying: asyncio.TimerHandle | None = None
         self._compactions: Timer[QueueName] = Timer(self._compact_later)
         self._closed: dict[QueueName, _ClosedStats] = {}
+        self._wanted = Counter[QueueName]()
         self._repeats = Repeats()
         self._recovered = 0
         self._by_identity: dict[int, QueueName] = {}
@@ -230,6 +233,20 @@ class Shelf:
             if sample is not None:
                 found.append(sample)
         return found
+
+    @contextmanager
+    def wanted(self, queue: QueueName) -> Iterator[None]:
+        """Do not close a queue for room before the call that opens it has used it.
+
+        If all others are in use, it would be closed and opened again without end.
+        """
+        self._wanted[queue] += 1
+        try:
+            yield
+        finally:
+            self._wanted[queue] -= 1
+            if not self._wanted[queue]:
+                del self._wanted[queue]
 
     async def opened(self, queue: QueueName) -> OpenQueue:
         """Return the queue. Open it if necessary."""
@@ -416,7 +433,7 @@ class Shelf:
     async def _close_unused(self, queue: QueueName) -> None:
         async with self._turn(queue):
             found = self._open.get(queue)
-            if found is not None and not found.is_in_use:
+            if found is not None and queue not in self._wanted and not found.is_in_use:
                 await self._close_now(queue)
 
     async def _close_now(self, queue: QueueName) -> None:
@@ -469,7 +486,8 @@ class Shelf:
         excess = len(self._open) - self._max_open
         if excess <= 0:
             return
-        unused = [found for found in self._open.values() if not found.is_in_use]
+        unwanted = [one for queue, one in self._open.items() if queue not in self._wanted]
+        unused = [one for one in unwanted if not one.is_in_use]
         for found in sorted(unused, key=lambda one: one.used_at)[:excess]:
             await self._close_unused(found.name)
 

@@ -152,14 +152,15 @@ class EmbeddedStore:
         held: HeldResult,
     ) -> _T:
         shelf = self._directory.shelf
-        while True:
-            found = await shelf.opened(queue)
-            async with found.threads.turn:
-                # Else it was closed while this call waited, or many messages are due.
-                if shelf.get(queue) is found and found.wakeups.is_free():
-                    answer = work(found)
-                    break
-            await asyncio.sleep(0)  # let the tick have its turn first
+        with shelf.wanted(queue):
+            while True:
+                found = await shelf.opened(queue)
+                async with found.threads.turn:
+                    # Else it was closed while this call waited, or many messages are due.
+                    if shelf.get(queue) is found and found.wakeups.is_free():
+                        answer = work(found)
+                        break
+                await asyncio.sleep(0)  # let the tick have its turn first
         shelf.quotas.note(found, answer)
         result = await answer
         if size is not None:

@@ -193,19 +193,20 @@ class Router:
         """Call a method of a queue that this broker owns, or takes over."""
         if queue not in self._shelf:
             await self._refresh()  # another broker may have created it a moment ago
-        while True:
-            if queue in self._lost:
-                await asyncio.wait([self._lost[queue]])
-            if method in self._of_shelf:
-                return await self._of_shelf[method](queue, *arguments)
-            found = await self._opened(queue)
-            async with found.threads.turn:
-                # Else it was closed while this call waited, or many messages are due.
-                is_open = self._shelf.get(queue) is found and queue not in self._lost
-                if is_open and found.wakeups.is_free():
-                    answer = self._call_here(found, method, arguments)
-                    break
-            await asyncio.sleep(0)  # let the tick have its turn first
+        with self._shelf.wanted(queue):
+            while True:
+                if queue in self._lost:
+                    await asyncio.wait([self._lost[queue]])
+                if method in self._of_shelf:
+                    return await self._of_shelf[method](queue, *arguments)
+                found = await self._opened(queue)
+                async with found.threads.turn:
+                    # Else it was closed while this call waited, or many messages are due.
+                    is_open = self._shelf.get(queue) is found and queue not in self._lost
+                    if is_open and found.wakeups.is_free():
+                        answer = self._call_here(found, method, arguments)
+                        break
+                await asyncio.sleep(0)  # let the tick have its turn first
         return await answer
 
     async def _opened(self, queue: QueueName) -> OpenQueue:

@@ -6,6 +6,7 @@ with the next part until its page is full, the queue ends, or the reader stops i
 
 from typing import Any
 
+from penstock.broker import Caller
 from penstock.errors import PenstockError
 from penstock.model import Stats
 from penstock.operations import STATES, Browse, GetStats
@@ -103,12 +104,16 @@ def _instant(text: str | None) -> str | None:
     return f"{text}:00Z" if text.count(":") == 1 else f"{text}Z"
 
 
+async def _caller_of_session(call: Call) -> Caller:
+    return (await visitor_in(call)).caller
+
+
 async def export(call: Call) -> Answer:
     """Send the messages that match, one JSON object a line: the REST call, with the session."""
     try:
-        call.caller = (await visitor_in(call)).caller
+        call.caller = await _caller_of_session(call)
         call.query = Query(call.query_string, frozenset(_FILTERS))
-        return await export_messages(call)
+        return await export_messages(call, _caller_of_session)
     except LoginNeeded as error:
         return await login_page(call, str(error))
     except PenstockError as error:

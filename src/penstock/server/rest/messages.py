@@ -1,16 +1,16 @@
 """Messages: browse, look at one, its history; dead letters."""
 
 from asyncio import Future
-from collections.abc import Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, UnsetType, convert
 
-from penstock.broker import check_name
+from penstock.broker import Caller, check_name
 from penstock.broker.limits import SMALL_BYTES
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, KeyRefused, NotAllowed
 from penstock.model import MAIN_GROUP_NAME
 from penstock.operations import (
     STATES,
@@ -43,7 +43,7 @@ from penstock.server.rest.listed_json import listed_json
 from penstock.server.rest.message_out import dead, listed
 from penstock.server.rest.publish import TIME
 from penstock.server.rest.structs import DeadList, History, HistoryItem, Listed, MessageList, Name
-from penstock.server.streamed_reply import StreamedReply, stream
+from penstock.server.streamed_reply import StreamedReply, StreamEnded, stream
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
@@ -115,11 +115,17 @@ def _search(call: Call) -> Browse:
     )
 
 
-async def export_messages(call: Call) -> Answer:
+async def _caller_by_key(call: Call) -> Caller:
+    return await call.service.admit(call.headers, call.query_string, call.connection.peer)
+
+
+async def export_messages(
+    call: Call, caller_now: Callable[[Call], Awaitable[Caller]] = _caller_by_key
+) -> Answer:
     """Return all messages that match, as one JSON object a line.
 
     It is read and sent page by page. If the connection ends without the last chunk, it is not
-    complete.
+    complete. It ends if the caller, as `caller_now` says before each page, lost the right.
     """
     b64, limit = wants_b64(call), call.query.whole("limit", 1, _MOST_EXPORTED)
     pages = call.broker.pages(call.caller, call.queue, _search(call))
@@ -142,6 +148,10 @@ async def export_messages(call: Call) -> Answer:
                     left -= len(rows)
                     if not left:
                         return
+                try:
+                    (await caller_now(call)).check(Verb.READ, call.queue.namespace)
+                except (KeyRefused, NotAllowed) as error:
+                    raise StreamEnded from error
                 found = await anext(pages, None)
                 if found is None:
                     return
