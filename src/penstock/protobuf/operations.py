@@ -1,0 +1,168 @@
+"""Operations as calls of `penstock.v1.QueueService`, both ways.
+
+An operation is the method of its name. The fields of its request have the names of its own; a time
+has `_ns` added. The fields of the response are those of its answer. So a new operation is a line in
+`OPERATIONS` and its messages in the `.proto` file; a test compares the two.
+"""
+
+from typing import Any, TypeVar
+
+from penstock.errors import InvalidInput
+from penstock.model import NS, HistoryEvent
+from penstock.operations import (
+    Browse,
+    Cancel,
+    Compact,
+    CreateGroup,
+    DeleteGroup,
+    Discard,
+    ExplainWait,
+    GetLimits,
+    GetMessage,
+    GetRetryInfo,
+    GetStats,
+    GetStorage,
+    ListConsumers,
+    ListDead,
+    ListDeadReasons,
+    ListGroups,
+    ListHistory,
+    ListKeys,
+    MessageOperation,
+    Operation,
+    Pause,
+    Peek,
+    PreviewSeek,
+    Purge,
+    Redrive,
+    Resume,
+    Row,
+    Seek,
+    Sync,
+)
+from penstock.operations.operation import FieldNote, Ids, Moment, field_notes
+from penstock.protobuf.descriptors import METHODS, Method, Proto
+from penstock.protobuf.records import fill, read_field, record_of, set_field
+
+A = TypeVar("A")
+
+OPERATIONS: dict[str, type[Operation[Any]]] = {
+    kind.__name__: kind
+    for kind in (
+        Browse,
+        Cancel,
+        Compact,
+        CreateGroup,
+        DeleteGroup,
+        Discard,
+        ExplainWait,
+        GetLimits,
+        GetMessage,
+        GetRetryInfo,
+        GetStats,
+        GetStorage,
+        ListConsumers,
+        ListDead,
+        ListDeadReasons,
+        ListGroups,
+        ListHistory,
+        ListKeys,
+        Pause,
+        Peek,
+        PreviewSeek,
+        Purge,
+        Redrive,
+        Resume,
+        Seek,
+        Sync,
+    )
+}
+# Answers that are lists: the field of the response, and what it has a list of.
+_LISTS: dict[type[Operation[Any]], tuple[str, Any]] = {
+    Peek: ("rows", Row),
+    ListHistory: ("events", HistoryEvent),
+}
+
+
+def field_of(note: FieldNote) -> str:
+    """Return the name of an operation's field in its request."""
+    return f"{note.name}_ns" if is_a(note, Moment) else note.name
+
+
+def is_a(note: FieldNote, check: type[Any]) -> bool:
+    return any(isinstance(one, check) for one in note.checks)
+
+
+# -- requests --------------------------------------------------------------------------------------
+
+
+def operation_of(kind: type[Operation[A]], request: Proto) -> Operation[A]:
+    """Return the operation that a request asks for. Raise InvalidInput if a value is not valid."""
+    values: dict[str, Any] = {}
+    for note in field_notes(kind):  # type: ignore[arg-type]
+        name = field_of(note)
+        if is_a(note, Ids):
+            found = list(getattr(request, name))
+            if found:
+                values[note.name] = found
+        elif request.DESCRIPTOR.fields_by_name[name].has_presence:
+            if request.HasField(name):
+                value = getattr(request, name)
+                values[note.name] = value / NS if is_a(note, Moment) else value
+        else:
+            values[note.name] = getattr(request, name)
+    return kind(**values)
+
+
+def request_of(operation: Operation[Any]) -> tuple[Method, Proto]:
+    """Return the method that runs an operation, and its request without the queue's name."""
+    kind = type(operation)
+    method = METHODS.get(kind.__name__)
+    if method is None or kind.__name__ not in OPERATIONS:
+        raise InvalidInput(f"a broker does not offer {kind.__name__} over gRPC")
+    request = method.request()
+    for note in field_notes(kind):  # type: ignore[arg-type]
+        value = getattr(operation, note.name)
+        if value is None:
+            continue
+        if is_a(note, Moment):
+            value = round(value * NS)
+        try:
+            set_field(request, field_of(note), value)
+        except (TypeError, ValueError) as error:
+            raise InvalidInput(f"{note.name} cannot be sent: {error}") from None
+    return method, request
+
+
+def is_of_message(kind: type[Operation[Any]]) -> bool:
+    """Return whether an operation finds its queue by the id of a message."""
+    return issubclass(kind, MessageOperation)
+
+
+# -- answers ---------------------------------------------------------------------------------------
+
+
+def fill_answer(kind: type[Operation[A]], response: Proto, value: A) -> None:
+    """Set the fields of a response to an operation's answer."""
+    answer = kind.answer
+    if kind in _LISTS:
+        set_field(response, _LISTS[kind][0], value)
+    elif answer.field:
+        set_field(response, answer.field, answer.encode(value)[answer.field])
+    elif answer.kind is not None:
+        fill(response, value)
+
+
+def answer_of(operation: Operation[A], response: Proto) -> A:
+    """Return the answer of an operation."""
+    kind, answer = type(operation), operation.answer
+    found: Any = None
+    if kind in _LISTS:
+        name, items = _LISTS[kind]
+        found = [record_of(items, one) for one in getattr(response, name)]
+    elif answer.field:
+        value = read_field(response, answer.field, answer.kind)
+        found = answer.decode({answer.field: value})
+    elif answer.kind is not None:
+        found = record_of(answer.kind, response)
+    return found  # type: ignore[no-any-return]
