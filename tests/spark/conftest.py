@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.arrow.locations import close_connections
 from penstock.spark import session
-from penstock.spark.locations import close_connections
 
 
 @pytest.fixture(autouse=True)

@@ -4,12 +4,12 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.logs import ledger_reader
 from penstock.clock import ManualClock
 from penstock.queue import NewMessage, Queue
 from penstock.queue.messages import to_message
 from penstock.queue.queue import open_queue
-from penstock.spark.locations import QueueLocation
-from penstock.spark.logs import ledger_reader
 
 SMALL = {
     "segment_bytes": 4096,

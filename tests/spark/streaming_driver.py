@@ -10,8 +10,8 @@ import sys
 
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.arrow.locations import location_options
 from penstock.spark import session
-from penstock.spark.locations import location_options
 
 
 def main(source: str, target: str, checkpoint: str, way: str) -> None:

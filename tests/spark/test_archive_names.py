@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.arrow.locations import QueueLocation
 from penstock.spark.archive_files import file_name, folder_of
-from penstock.spark.locations import QueueLocation
 
 NAMES = st.text("abAB_-.1", min_size=1, max_size=6) | st.text("sSſkKßöÖ", min_size=1, max_size=3)
 

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.logs import ledger_reader
 from penstock.clock import ManualClock
 from penstock.errors import NoSuchGroup
 from penstock.queue.events import ALL_GROUPS, decode
 from penstock.queue.queue import open_queue
-from penstock.spark.locations import QueueLocation
-from penstock.spark.logs import ledger_reader
 from tests.spark.in_process import rows
 from tests.spark.random_queues import SMALL, fill, open_small, work
 

@@ -6,6 +6,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import codec
+from penstock.arrow.decoding import slice_rows
+from penstock.arrow.event_columns import EventColumns
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.message_columns import MessageColumns
+from penstock.arrow.segments import QueueInfo
+from penstock.arrow.tables import COLUMNS, schema_of
 from penstock.codec import Columns, Draft
 from penstock.codec.entry import COLUMN_NAMES
 from penstock.ledger.index import Point, SparseIndex, points_in
@@ -24,12 +30,6 @@ from penstock.queue.events import (
     decode,
     encode,
 )
-from penstock.spark.decoding import slice_rows
-from penstock.spark.event_columns import EventColumns
-from penstock.spark.locations import QueueLocation
-from penstock.spark.message_columns import MessageColumns
-from penstock.spark.segments import QueueInfo
-from penstock.spark.tables import COLUMNS, arrow_schema_of, schema_of
 
 INFO = QueueInfo(QueueLocation("shop", "orders", "/x"), 7, 1 << 20, 1 << 20)
 NS = 1_700_000_000_123_456_789
@@ -56,9 +56,7 @@ def messages(found: Columns) -> list[dict[str, object]]:
     names = [name for name in COLUMNS["messages"] if name != "dedup"]
     arrays = MessageColumns(INFO, 1, names, unpack=True).arrays(found)
     schema = schema_of("messages", names, several_queues=False, include_headers=False)
-    rows: list[dict[str, object]] = pa.RecordBatch.from_arrays(
-        arrays, schema=arrow_schema_of(schema)
-    ).to_pylist()
+    rows: list[dict[str, object]] = pa.RecordBatch.from_arrays(arrays, schema=schema).to_pylist()
     return rows
 
 

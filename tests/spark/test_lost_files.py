@@ -7,9 +7,9 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import penstock
+from penstock.arrow.loss import DamagedSegment, DataLoss
 from penstock.errors import NotALedger
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.spark.planning import DamagedSegment, DataLoss
 from penstock.spark.stream_reader import StreamReader
 from tests.harness.file_strokes import entry_bounds
 from tests.spark.in_process import rows, source

@@ -2,9 +2,9 @@
 
 import pytest
 
+from penstock.arrow.tables import ALIASES, COLUMNS, DEFAULT_COLUMNS, schema_of
 from penstock.errors import InvalidInput
 from penstock.spark.options import READ_OPTIONS, ReadOptions, WriteOptions
-from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS, schema_of
 
 
 @pytest.mark.parametrize(
@@ -104,9 +104,29 @@ def test_columns_are_those_of_the_table() -> None:
     for table, names in DEFAULT_COLUMNS.items():
         assert set(names) <= set(COLUMNS[table])
         every = schema_of(table, ["*"], several_queues=False, include_headers=False)
-        assert every.fieldNames() == list(COLUMNS[table])
+        assert every.names == [name for name in COLUMNS[table] if name not in ALIASES]
     with_headers = schema_of("messages", None, several_queues=False, include_headers=True)
-    assert "headers" in with_headers.fieldNames()
+    assert "headers" in with_headers.names
     for columns, said in ((["sequence"], "did you mean"), (["seq", "seq"], "twice")):
         with pytest.raises(InvalidInput, match=said):
             schema_of("messages", columns, several_queues=False, include_headers=False)
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ("kafka.bootstrap.servers", "give 'url'"),
+        ("assign", "no partitions"),
+        ("startingOffsetsByTimestamp", "give 'startingTimestamp'"),
+        ("kafka.security.protocol", "leave it out"),
+        ("groupIdPrefix", "give 'group'"),
+    ],
+)
+def test_options_of_kafka_are_answered_with_what_to_write(option: str, said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        ReadOptions.parse({"path": "orders", option.lower(): "x"})
+
+
+def test_the_topic_of_a_write_is_the_queue() -> None:
+    with pytest.raises(InvalidInput, match="give 'queue'"):
+        WriteOptions.parse({"path": "orders", "topic": "x"})

@@ -5,12 +5,12 @@ from random import Random
 
 import pytest
 
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.logs import find_time, ledger_reader, watcher_of
 from penstock.clock import ManualClock
 from penstock.ledger.files import OsFiles
 from penstock.queue import Queue
 from penstock.queue.queue import open_queue
-from penstock.spark.locations import QueueLocation
-from penstock.spark.logs import find_time, ledger_reader, watcher_of
 from tests.spark.in_process import planned
 from tests.spark.random_queues import open_small
 

@@ -16,8 +16,9 @@ from pyspark.sql.datasource import (
 )
 
 import penstock
+from penstock.arrow.selection import Bounds
 from penstock.clock import ManualClock
-from penstock.spark.pushdown import Bounds, bounds_of
+from penstock.spark.pushdown import bounds_of
 from tests.spark.in_process import planned, rows
 from tests.spark.random_queues import open_small
 

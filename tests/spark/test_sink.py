@@ -1,11 +1,12 @@
 """The sink writes all of a job or nothing of it, and each transaction once."""
 
+from copy import deepcopy
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.types import IntegerType, MapType, StringType, StructType
+from pyspark.sql.types import ArrayType, IntegerType, MapType, StringType, StructType
 
 import penstock
 from penstock.errors import InvalidInput, LedgerLocked, TooLarge, Unreachable
@@ -230,7 +231,7 @@ def test_options_of_messages_are_columns(tmp_path: Path, way: str) -> None:
 @pytest.mark.parametrize(
     ("schema", "said"),
     [
-        (StructType().add("value", "string"), "needs a column 'payload'"),
+        (StructType().add("text", "string"), "needs a column 'payload'"),
         (StructType(), "no column"),
         (StructType().add("payload", "integer"), "takes binary or string"),
         (StructType().add("payload", "binary").add("prioirty", "integer"), "did you mean priority"),
@@ -331,3 +332,73 @@ def test_the_settings_of_the_queue_hold_for_the_sink(tmp_path: Path) -> None:
     assert [row["compression"] for row in found] == ["gzip", None]
     assert [row["priority"] for row in found] == [7, 7]
     assert found[0]["payload"] == b"abc" * 1000
+
+
+# -- frames as Kafka's source makes them -----------------------------------------------------------
+
+KAFKA_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+NAMED = ArrayType(StructType().add("name", "string").add("value", "binary"))
+TEXTS = ArrayType(StringType())
+PAIRS = ArrayType(StructType().add("key", "string").add("value", "binary"))
+KAFKA = StructType().add("key", "binary").add("value", "binary").add("headers", PAIRS)
+
+
+def kafka_batch(value: bytes, headers: list[dict[str, object]] | None) -> pa.RecordBatch:
+    return pa.record_batch(
+        {
+            "key": pa.array([b"k"], pa.binary()),
+            "value": pa.array([value], pa.binary()),
+            "headers": pa.array([headers], KAFKA_HEADERS),
+        }
+    )
+
+
+def test_a_frame_of_kafka_is_written_as_it_is(tmp_path: Path) -> None:
+    made = writer(tmp_path, KAFKA)
+    headers: list[dict[str, object]] = [
+        {"key": "tenant", "value": b"acme"},
+        {"key": "size", "value": "größe".encode()},
+    ]
+    staged = [made.write(iter([kafka_batch(b"a", headers), kafka_batch(b"b", None)]))]
+    made.commit(staged)  # type: ignore[arg-type]
+    found = rows(tmp_path, columns="key,value,headers")
+    assert found == [
+        {"key": "k", "value": b"a", "headers": {"tenant": "acme", "size": "größe"}},
+        {"key": "k", "value": b"b", "headers": {}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("headers", "said"),
+    [
+        ([{"key": "a", "value": b"\xff"}], "not valid UTF-8"),
+        ([{"key": "a", "value": b"1"}, {"key": "a", "value": b"2"}], "'a' twice"),
+        ([{"key": "a", "value": None}], "'a' is null"),
+        ([{"key": None, "value": b"1"}], "empty"),
+        ([None], "null"),
+    ],
+)
+def test_headers_of_kafka_that_cannot_be_kept_are_refused(
+    tmp_path: Path, headers: list[dict[str, object]], said: str
+) -> None:
+    made = writer(tmp_path, KAFKA)
+    with pytest.raises(InvalidInput, match=said):
+        made.write(iter([kafka_batch(b"a", headers)]))
+    assert payloads(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("schema", "said"),
+    [
+        (deepcopy(KAFKA).add("topic", "string"), "the option 'queue'"),
+        (deepcopy(KAFKA).add("partition", IntegerType()), "drop it"),
+        (deepcopy(KAFKA).add("payload", "binary"), "two columns 'payload'"),
+        (StructType().add("value", IntegerType()), "'value' is int"),
+        (StructType().add("value", "binary").add("headers", NAMED), "array<struct<key"),
+        (StructType().add("value", "binary").add("headers", TEXTS), "array<struct<key"),
+    ],
+)
+def test_columns_of_kafka_that_do_not_fit_are_named(schema: StructType, said: str) -> None:
+    with pytest.raises(InvalidInput) as refused:
+        check_sink_schema(schema)
+    assert said in str(refused.value)

@@ -10,9 +10,9 @@ import pytest
 from pyspark.sql.types import StructType
 
 import penstock
+from penstock.arrow.locations import close_connections
 from penstock.broker import Verb
 from penstock.errors import InvalidInput, KeyRefused, NotAllowed, Unreachable
-from penstock.spark.locations import close_connections
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink import BatchWriter, StagedRows, StreamWriter
 from tests.server.running import RunningServer
@@ -170,7 +170,7 @@ def test_staged_work_outlives_the_broker(tmp_path: Path) -> None:
         pytest.raises(Unreachable, match="no connection to"),
         pytest.MonkeyPatch.context() as patch,
     ):
-        patch.setattr("penstock.spark.locations.RETRY_S", 0.0)
+        patch.setattr("penstock.arrow.locations.RETRY_S", 0.0)
         Door(first, "url").writer()
     close_connections()
     with RunningServer(tmp_path / "data") as second:

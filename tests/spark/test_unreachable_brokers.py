@@ -65,7 +65,7 @@ def test_a_refused_connection_is_an_error_after_seconds_of_retries(
 def test_a_broker_that_never_answers_is_an_error_after_one_timeout(
     start: str, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.spark.locations.REACH_S", 0.05)
+    monkeypatch.setattr("penstock.arrow.locations.REACH_S", 0.05)
     with pytest.raises(Unreachable, match="no broker answers at .*Check the URL"):
         STARTS[start](silent)
 

@@ -4,7 +4,7 @@
 >>> read(session(), "./orders", since="2026-01-31").count()  # doctest: +SKIP
 """
 
-from penstock.spark.planning import DamagedSegment, DataLoss
+from penstock.arrow.loss import DamagedSegment, DataLoss
 from penstock.spark.sessions import read, session
 from penstock.spark.source import PenstockDataSource
 

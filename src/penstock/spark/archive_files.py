@@ -22,10 +22,10 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from penstock.arrow.locations import QueueLocation
 from penstock.checking import check_local
 from penstock.errors import InvalidInput, LedgerError
 from penstock.names import directory_of
-from penstock.spark.locations import QueueLocation
 
 MANIFESTS = "_manifests"
 _LOCK = "_lock"

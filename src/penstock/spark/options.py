@@ -10,25 +10,26 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
-from typing import Literal
 
+from penstock.arrow.selection import (
+    DEFAULT_PARTITION_BYTES,
+    EARLIEST,
+    LATEST,
+    TABLES,
+    Offsets,
+    Selection,
+    Table,
+    nanoseconds,
+)
 from penstock.client.address import broker_address
 from penstock.errors import InvalidInput
-from penstock.model import MAIN_GROUP_NAME, NS
 
-Table = Literal["messages", "events", "state"]
-TABLES: tuple[Table, ...] = ("messages", "events", "state")
-
-EARLIEST, LATEST = "earliest", "latest"
-DEFAULT_PARTITION_BYTES = 128 << 20  # the default of Spark for files
 _MIN_PARTITION_BYTES = 4096
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
 _UNITS |= {"g": 1 << 30, "gb": 1 << 30}
 
 _DURATIONS = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 DEFAULT_TRIGGER_DELAY_S = 900.0  # the default of Kafka's source
-
-Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or a seq for each queue
 
 READ_OPTIONS = (
     *("path", "url", "key", "queue", "subscribe", "subscribePattern", "table", "columns"),
@@ -43,30 +44,13 @@ WRITE_OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadOptions:
+class ReadOptions(Selection):
     """The options of a read."""
 
-    location: str  # a directory, or the URL of a broker
-    key: str | None = field(default=None, repr=False)  # for the broker
-    subscribe: tuple[str, ...] = ()  # names; empty: all, or those that match the pattern
-    subscribe_pattern: str | None = None
-    table: Table = "messages"
-    columns: tuple[str, ...] | None = None  # None: the default columns of the table
-    include_headers: bool = False
-    starting_offsets: Offsets | None = None
-    ending_offsets: Offsets | None = None
-    starting_timestamp_ns: int | None = None
-    ending_timestamp_ns: int | None = None
     max_offsets_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_s: float = DEFAULT_TRIGGER_DELAY_S
-    min_partitions: int = 1
-    max_partition_bytes: int = DEFAULT_PARTITION_BYTES
-    fail_on_data_loss: bool = True
-    verify: bool = True
-    decompress: bool = True
-    group: str | None = None
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
@@ -121,11 +105,6 @@ class ReadOptions:
             decompress=options.switch("decompress", default=True),
             group=options.text("group"),
         )
-
-    @property
-    def state_group(self) -> str:
-        """The consumer group of the table `state`."""
-        return self.group or MAIN_GROUP_NAME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -286,7 +265,7 @@ class _OptionParser:
             ) from None
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
-        return round(moment.timestamp() * 1_000_000) * (NS // 1_000_000)
+        return nanoseconds(moment)
 
     def offsets(self, name: str) -> Offsets | None:
         value = self.text(name)
@@ -310,7 +289,29 @@ def _is_seq(seq: object) -> bool:
     return isinstance(seq, int) and not isinstance(seq, bool) and -2 <= seq < 1 << 63
 
 
+# Options of Kafka's source and sink that have another name here, or are not needed.
+_OF_KAFKA = {
+    "kafka.bootstrap.servers": "give 'url', the address of a broker, or 'path', a directory",
+    "kafka.group.id": "give 'group', the consumer group that follows the query",
+    "groupidprefix": "give 'group', the consumer group that follows the query",
+    "topic": "give 'queue'",
+    "assign": "a queue has no partitions: name queues with 'subscribe'",
+    "startingoffsetsbytimestamp": "give 'startingTimestamp'",
+    "endingoffsetsbytimestamp": "give 'endingTimestamp'",
+    "startingoffsetsbytimestampstrategy": "leave it out: a read starts at the next message",
+    "maxrecordsperpartition": "give 'maxPartitionBytes'",
+    "kafkaconsumer.polltimeoutms": "leave it out: messages are read from files",
+    "fetchoffset.numretries": "leave it out: calls are tried again for two minutes",
+    "fetchoffset.retryintervalms": "leave it out: calls are tried again for two minutes",
+}
+
+
 def _unknown(name: str, known: tuple[str, ...]) -> str:
+    of_kafka = _OF_KAFKA.get(name.lower())
+    if of_kafka is None and name.lower().startswith(("kafka.", "kafkaconsumer.")):
+        of_kafka = "leave it out: there is no Kafka client to set"
+    if of_kafka is not None:
+        return f"there is no option {name!r}, which is one of Kafka's; {of_kafka}"
     proper = {option.lower(): option for option in known}
     near = [proper[n] for n in get_close_matches(name.lower(), list(proper), n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(known)}"

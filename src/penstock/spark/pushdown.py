@@ -4,9 +4,7 @@ Spark applies every filter again to the rows it gets. So a bound may be too wide
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
 
 from pyspark.sql.datasource import (
     EqualNullSafe,
@@ -19,44 +17,9 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from penstock.spark.options import Table
+from penstock.arrow.selection import Bounds, Table
 
-_LARGEST = (1 << 63) - 1
 _MICROSECOND_NS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """Bounds of wanted rows. Ends are exclusive."""
-
-    first_seq: int = 0
-    end_seq: int = _LARGEST
-    from_ns: int = 0
-    to_ns: int = _LARGEST
-    namespaces: frozenset[str] | None = None
-    queues: frozenset[str] | None = None
-
-    def narrowed(self, **to: Any) -> "Bounds":
-        """Return the intersection with other bounds."""
-        return replace(
-            self,
-            first_seq=max(self.first_seq, to.get("first_seq", 0)),
-            end_seq=min(self.end_seq, to.get("end_seq", _LARGEST)),
-            from_ns=max(self.from_ns, to.get("from_ns", 0)),
-            to_ns=min(self.to_ns, to.get("to_ns", _LARGEST)),
-            namespaces=_both(self.namespaces, to.get("namespaces")),
-            queues=_both(self.queues, to.get("queues")),
-        )
-
-    @property
-    def is_empty(self) -> bool:
-        return self.first_seq >= self.end_seq or self.from_ns >= self.to_ns
-
-
-def _both(some: frozenset[str] | None, others: frozenset[str] | None) -> frozenset[str] | None:
-    if some is None or others is None:
-        return others if some is None else some
-    return some & others
 
 
 def bounds_of(filters: Iterable[Filter], table: Table) -> Bounds:

@@ -4,7 +4,7 @@ import logging
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from os import PathLike, fspath
 
@@ -12,10 +12,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from penstock.checking import check_whole
-from penstock.errors import InvalidInput
-from penstock.spark.locations import location_options
-from penstock.spark.options import Table
+from penstock.arrow.locations import location_options
+from penstock.arrow.selection import Table, check_ranges, moment_in, names_in, seq_in
 from penstock.spark.source import FilteringDataSource
 
 log = logging.getLogger("penstock.spark")
@@ -32,7 +30,6 @@ SETTINGS = {
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 KNOWN_BROKEN = ("4.2.", "4.3.")  # Spark versions that need no probe, which takes a second
-_MAX_SEQ = (1 << 63) - 1
 
 _verdicts: dict[str, bool] = {}  # by Spark version
 
@@ -115,19 +112,14 @@ def read(
     >>> hour = read(session(), "./orders", since="2026-01-31T12:00Z", until="2026-01-31T13:00Z",
     ...             columns=["seq", "payload"])  # doctest: +SKIP
     """
-    if first_seq is not None and since is not None:
-        raise InvalidInput("give first_seq or since, not both")
-    if end_seq is not None and until is not None:
-        raise InvalidInput("give end_seq or until, not both")
-    if group is not None and table != "state":
-        raise InvalidInput(f"group applies to the table state only: {table} has all groups")
+    check_ranges(table, first_seq=first_seq, end_seq=end_seq, since=since, until=until, group=group)
     options = {
         **location_options(fspath(location), None),
         "queue": _joined("queue", queue),
         "table": table,
         "columns": _joined("columns", columns),
-        "startingOffsets": _seq("first_seq", first_seq),
-        "endingOffsets": _seq("end_seq", end_seq),
+        "startingOffsets": _text(seq_in("first_seq", first_seq)),
+        "endingOffsets": _text(seq_in("end_seq", end_seq)),
         "startingTimestamp": _time("since", since),
         "endingTimestamp": _time("until", until),
         "group": group,
@@ -139,33 +131,17 @@ def read(
 
 
 def _joined(name: str, value: str | Sequence[str] | None) -> str | None:
-    if value is None or isinstance(value, str):
-        return value
-    if not value:
-        raise InvalidInput(f"{name} is an empty list: leave it out, or name at least one")
-    return ",".join(value)
+    names = names_in(name, value)
+    return None if names is None else ",".join(names)
 
 
-def _seq(name: str, value: int | None) -> str | None:
-    return None if value is None else str(check_whole(name, value, 0, _MAX_SEQ))
+def _text(seq: int | None) -> str | None:
+    return None if seq is None else str(seq)
 
 
 def _time(name: str, value: datetime | str | None) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, str):
-        try:
-            moment = datetime.fromisoformat(value)
-        except ValueError:
-            raise InvalidInput(
-                f"{name} is {value!r}; it must be a time such as 2026-01-31T12:00:00Z"
-            ) from None
-        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
-    if not isinstance(value, datetime):
-        raise InvalidInput(f"{name} is {value!r}; it must be a datetime, or text in ISO 8601")
-    if value.tzinfo is None:
-        raise InvalidInput(f"{name} is {value}, which has no time zone: add one")
-    return value.isoformat()
+    moment = moment_in(name, value)
+    return None if moment is None else moment.isoformat()
 
 
 # -- filter push-down ------------------------------------------------------------------------------

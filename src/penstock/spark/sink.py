@@ -19,6 +19,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from penstock import codec
+from penstock.arrow.broker_files import staging_files, write_bytes
 from penstock.clock import SystemClock
 from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft, Packer
 from penstock.codec.layout import CHECKPOINT_BYTES
@@ -28,7 +29,6 @@ from penstock.ledger.json_files import Transaction
 from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.staging import STAGING, Staged, folder_name, staged_header
 from penstock.queue.adopting import check_transaction
-from penstock.spark.broker_files import staging_files, write_bytes
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink_rows import Payloads, RowsToMessages, check_sink_schema, max_entry_size
 from penstock.spark.workers import freeze_modules

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.types import (
+    ArrayType,
     BinaryType,
     ByteType,
     DataType,
@@ -26,6 +27,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.arrow.tables import ALIASES
 from penstock.codec import ENTRY_OVERHEAD_BYTES, Draft
 from penstock.codec.layout import DEFAULT_PRIORITY, MAX_PRIORITY
 from penstock.errors import InvalidInput, TooLarge
@@ -47,11 +49,20 @@ SINK_COLUMNS: dict[str, tuple[tuple[type[DataType], ...], str]] = {
     "payload": ((BinaryType, StringType), "binary or string"),
     "priority": (_INTEGERS, "a whole number"),
     "key": ((StringType, BinaryType), "string or binary"),
-    "headers": ((MapType,), "map<string,string>"),
+    "headers": (
+        (MapType, ArrayType),
+        "map<string,string>, or array<struct<key:string,value:binary>> as in Kafka's source",
+    ),
     "deliver_at": ((TimestampType,), "timestamp"),
     "expires_at": ((TimestampType,), "timestamp"),
     "content_type": ((StringType,), "string"),
     "max_attempts": (_INTEGERS, "a whole number"),
+}
+
+# Columns of Kafka's source and sink that have no place here: what to do about them.
+_OF_KAFKA = {
+    "topic": "name the queue with the option 'queue', and drop the column",
+    **dict.fromkeys(("partition", "offset", "timestamp", "timestampType"), "drop it"),
 }
 
 _MAX_BYTES = {"key": MAX_KEY_BYTES, "content_type": MAX_CONTENT_TYPE_BYTES}
@@ -69,33 +80,47 @@ class Payloads:
 
 def check_sink_schema(schema: StructType) -> None:
     """Raise InvalidInput for a frame that cannot be written, before it is read."""
-    if "payload" not in schema.fieldNames():
+    names = [ALIASES.get(name, name) for name in schema.fieldNames()]
+    if "payload" not in names:
         raise InvalidInput(
             f"the sink needs a column 'payload' (binary or string); the frame has "
             f"{', '.join(schema.fieldNames()) or 'no column'}: rename one, or make it with "
             f"to_json(struct(*)) as payload"
         )
-    known = ", ".join(SINK_COLUMNS)
-    for field in schema.fields:
-        name, type_ = field.name, field.dataType
+    for name, field in zip(names, schema.fields, strict=True):
         if name not in SINK_COLUMNS:
-            near = get_close_matches(name, list(SINK_COLUMNS), n=2, cutoff=0.6)
-            hint = f"did you mean {' or '.join(near)}?" if near else f"it takes {known}"
-            raise InvalidInput(f"the sink does not take the column {name!r}; {hint}")
-        if schema.fieldNames().count(name) > 1:
+            raise InvalidInput(f"the sink does not take the column {name!r}; {_hint(name)}")
+        if names.count(name) > 1:
             raise InvalidInput(f"the frame has two columns {name!r}: drop or rename one")
         accepted, wanted = SINK_COLUMNS[name]
-        if not isinstance(type_, accepted) or not _is_of_strings(type_):
+        type_ = field.dataType
+        if not isinstance(type_, accepted) or not _is_of_headers(type_):
             raise InvalidInput(
-                f"the column {name!r} is {type_.simpleString()}; the sink takes {wanted}: cast it"
+                f"the column {field.name!r} is {type_.simpleString()}; the sink takes {wanted}: "
+                f"cast it"
             )
 
 
-def _is_of_strings(type_: DataType) -> bool:
-    """Return False for a map of other types. Null values are found row by row."""
-    if not isinstance(type_, MapType):
-        return True
-    return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
+def _hint(name: str) -> str:
+    if name in _OF_KAFKA:
+        return _OF_KAFKA[name]
+    near = get_close_matches(name, list(SINK_COLUMNS), n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(near)}?" if near else f"it takes {', '.join(SINK_COLUMNS)}"
+
+
+def _is_of_headers(type_: DataType) -> bool:
+    """Return False for a map or an array that cannot be headers. Null values are found by row."""
+    if isinstance(type_, MapType):
+        return isinstance(type_.keyType, StringType) and isinstance(type_.valueType, StringType)
+    if isinstance(type_, ArrayType):
+        pair = type_.elementType
+        return (
+            isinstance(pair, StructType)
+            and pair.fieldNames() == ["key", "value"]
+            and isinstance(pair["key"].dataType, StringType)
+            and isinstance(pair["value"].dataType, StringType | BinaryType)
+        )
+    return True
 
 
 class RowsToMessages:
@@ -111,6 +136,8 @@ class RowsToMessages:
 
     def messages(self, batch: pa.RecordBatch, now_ns: int) -> Payloads | list[Draft]:
         """Return the messages of a batch, in order. Raise InvalidInput for a bad row."""
+        if not ALIASES.keys().isdisjoint(batch.schema.names):
+            batch = batch.rename_columns([ALIASES.get(n, n) for n in batch.schema.names])
         column = batch.column("payload")
         if column.null_count:
             raise InvalidInput(
@@ -176,10 +203,25 @@ def _values(batch: pa.RecordBatch, name: str) -> Sequence[Any]:
         if found["min"] is not None and not low <= found["min"] <= found["max"] <= high:
             bad = found["min"] if found["min"] < low else found["max"]
             raise InvalidInput(f"a row's {name} is {bad}; it must be from {low} to {high}")
+    elif pa.types.is_list(column.type):
+        return _header_pairs(column)
     elif pa.types.is_timestamp(column.type):
         micros = column.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64())
         return [None if at is None else at * 1000 for at in micros.to_pylist()]
     return list(column.to_pylist())
+
+
+def _header_pairs(column: pa.ListArray) -> Sequence[Any]:
+    """Return headers as Kafka has them: a list of names and values, which are UTF-8 here."""
+    text = pa.list_(pa.struct([("key", pa.string()), ("value", pa.string())]))
+    try:
+        rows = column.cast(text).to_pylist()
+    except pa.ArrowInvalid:
+        raise InvalidInput("the value of a row's header is not valid UTF-8") from None
+    return [
+        row and [(pair["key"] or "", pair["value"]) if pair else ("", None) for pair in row]
+        for row in rows
+    ]
 
 
 def _payloads(column: pa.BinaryArray) -> Payloads:
@@ -194,9 +236,11 @@ def _headers(headers: list[tuple[str, str | None]]) -> dict[str, str]:
     total = 0
     for name, value in headers:
         if value is None:
-            raise InvalidInput(f"the header {name!r} is null: leave it out of the map")
+            raise InvalidInput(f"the header {name!r} is null: leave it out")
         if not name or any(bad in name for bad in "\r\n\0"):
             raise InvalidInput(f"header name {name!r} is empty or has a line break or NUL in it")
+        if name in pairs:
+            raise InvalidInput(f"a row has the header {name!r} twice: give each name one value")
         total += len(name.encode()) + len(value.encode())
         pairs[name] = value
     if len(pairs) > MAX_HEADERS or total > MAX_HEADERS_BYTES:

@@ -16,14 +16,17 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.arrow.locations import check_reachable
+from penstock.arrow.planning import plan_batch, queues_of
+from penstock.arrow.reading import read_partition
+from penstock.arrow.selection import Bounds
+from penstock.arrow.tables import schema_of
 from penstock.errors import InvalidInput, PenstockError
-from penstock.spark.locations import check_reachable
 from penstock.spark.options import ReadOptions, WriteOptions
-from penstock.spark.planning import ReadPartition, plan_batch, queues_of, read_partition
-from penstock.spark.pushdown import Bounds, bounds_of
+from penstock.spark.pushdown import bounds_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import RefusedStream, StreamReader
-from penstock.spark.tables import check_schema, schema_of
+from penstock.spark.tables import arrow_schema, check_schema, spark_schema
 from penstock.spark.workers import freeze_modules
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -40,11 +43,13 @@ class PenstockDataSource(DataSource):
         freeze_modules()
         options = self._read_options()
         queues = queues_of(options)
-        return schema_of(
-            options.table,
-            options.columns,
-            several_queues=len(queues) > 1 or options.subscribe_pattern is not None,
-            include_headers=options.include_headers,
+        return spark_schema(
+            schema_of(
+                options.table,
+                options.columns,
+                several_queues=len(queues) > 1 or options.subscribe_pattern is not None,
+                include_headers=options.include_headers,
+            )
         )
 
     def reader(self, schema: StructType) -> DataSourceReader:
@@ -94,12 +99,14 @@ class BatchReader(DataSourceReader):
         self._bounds = Bounds()
 
     def partitions(self) -> Sequence[InputPartition]:
-        return list(plan_batch(self._options, self._bounds, self._schema.fieldNames()))
+        parts = plan_batch(self._options, self._bounds, self._schema.fieldNames())
+        return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         freeze_modules()
-        if isinstance(partition, ReadPartition):  # None: Spark asks once if there are no partitions
-            yield from read_partition(partition, self._schema, self._options)
+        # Spark asks once, with None, if there are no partitions.
+        if partition is not None and partition.value is not None:
+            yield from read_partition(partition.value, arrow_schema(self._schema), self._options)
 
 
 # -- filter push-down, where Spark does it correctly: see `penstock.spark.sessions` ----------------

@@ -21,15 +21,11 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput, LedgerLocked, PenstockError
-from penstock.model import NS
-from penstock.spark.locations import QueueLocation
-from penstock.spark.logs import LogWatcher, group_names, watcher_of
-from penstock.spark.options import LATEST, ReadOptions
-from penstock.spark.planning import (
-    DataLoss,
-    ReadPartition,
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.logs import LogWatcher, group_names, watcher_of
+from penstock.arrow.loss import DataLoss
+from penstock.arrow.planning import (
+    Partition,
     check_queues_named,
     check_start,
     group_ranges,
@@ -37,11 +33,17 @@ from penstock.spark.planning import (
     names_a_seq,
     plan_ranges,
     queues_of,
-    read_partition,
     starting_seq,
 )
-from penstock.spark.ranges import IndexPoints, Range
-from penstock.spark.segments import LogView
+from penstock.arrow.ranges import IndexPoints, Range
+from penstock.arrow.reading import read_partition
+from penstock.arrow.segments import LogView
+from penstock.arrow.selection import LATEST
+from penstock.clock import Clock, SystemClock
+from penstock.errors import InvalidInput, LedgerLocked, PenstockError
+from penstock.model import NS
+from penstock.spark.options import ReadOptions
+from penstock.spark.tables import arrow_schema
 from penstock.spark.workers import freeze_modules
 from penstock.spark.writers import open_for_change, wait_for_lock
 
@@ -208,13 +210,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 groups[view.info.queue.path] = group_names(view)
         by_path = {view.info.queue.path: view for view in views.values()}
         return [
-            ReadPartition(part, groups) for part in group_ranges(ranges, by_path, self._options)
+            InputPartition(Partition(part, groups))
+            for part in group_ranges(ranges, by_path, self._options)
         ]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         freeze_modules()
-        if isinstance(partition, ReadPartition):
-            yield from read_partition(partition, self._schema, self._options)
+        if partition is not None and partition.value is not None:
+            yield from read_partition(partition.value, arrow_schema(self._schema), self._options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need: no watchers."""

@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from threading import Condition
 from typing import TypeVar
 
+from penstock.arrow.locations import (
+    Directory,
+    QueueLocation,
+    check_reachable,
+    choose,
+    default_key,
+    queue_at_broker,
+    queue_of_directory,
+)
 from penstock.checking import is_url
 from penstock.client import files as calls
 from penstock.client.address import QueueAddress, queue_address
@@ -30,15 +39,6 @@ from penstock.queue import Queue, QueueSettings
 from penstock.queue.adopting import refuse_bounds
 from penstock.queue.queue import open_queue
 from penstock.queue.segments import StagedSegment, StagingInfo
-from penstock.spark.locations import (
-    Directory,
-    QueueLocation,
-    check_reachable,
-    choose,
-    default_key,
-    queue_at_broker,
-    queue_of_directory,
-)
 from penstock.spark.options import WriteOptions
 
 LOCK_WAIT_S = 30.0

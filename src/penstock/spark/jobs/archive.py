@@ -13,8 +13,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
+from penstock.arrow.locations import QueueLocation, queues_of_job
+from penstock.arrow.logs import watcher_of
+from penstock.arrow.planning import Partition, check_start
+from penstock.arrow.ranges import Range, split
+from penstock.arrow.reading import read_partition
+from penstock.arrow.segments import LogView
+from penstock.arrow.selection import Selection
+from penstock.arrow.tables import schema_of
 from penstock.client.files import note_archived as note_call
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
@@ -32,13 +39,6 @@ from penstock.spark.archive_files import (
     sync,
 )
 from penstock.spark.delta_log import check_installed, follow_manifests
-from penstock.spark.locations import QueueLocation, queues_of_job
-from penstock.spark.logs import watcher_of
-from penstock.spark.options import ReadOptions
-from penstock.spark.planning import ReadPartition, check_start, read_partition
-from penstock.spark.ranges import Range, split
-from penstock.spark.segments import LogView
-from penstock.spark.tables import arrow_schema_of, schema_of
 from penstock.spark.workers import run_tasks
 
 # Everything of a message but its position in the queue's files.
@@ -97,11 +97,11 @@ def archive(
     with locked(root):
         results = [_archive_one(spark, one, root, on_progress) for one in queues]
         if delta:
-            follow_manifests(root, arrow_schema_of(archive_schema()))
+            follow_manifests(root, archive_schema())
     return results
 
 
-def archive_schema() -> StructType:
+def archive_schema() -> pa.Schema:
     return schema_of("messages", ARCHIVED_COLUMNS, several_queues=False, include_headers=False)
 
 
@@ -186,8 +186,8 @@ def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
 def read_ranges(ranges: Sequence[Range]) -> pa.Table:
     """Return the archived columns of some ranges."""
     schema = archive_schema()
-    batches = read_partition(ReadPartition(ranges), schema, ReadOptions(location=""))
-    return pa.Table.from_batches(batches, arrow_schema_of(schema))
+    batches = read_partition(Partition(ranges), schema, Selection(location=""))
+    return pa.Table.from_batches(batches, schema)
 
 
 def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:

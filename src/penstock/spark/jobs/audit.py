@@ -13,6 +13,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from penstock import codec
+from penstock.arrow.decoding import FastPathFailed, decode
+from penstock.arrow.event_columns import EventColumns
+from penstock.arrow.locations import QueueLocation, queues_of_job
+from penstock.arrow.logs import ledger_reader, watcher_of
+from penstock.arrow.loss import DamagedSegment, DataLoss
+from penstock.arrow.ranges import Range, range_bytes, split
+from penstock.arrow.segments import LogView
 from penstock.codec.layout import TOMBSTONE
 from penstock.spark.archive_files import (
     ArchivedFile,
@@ -21,14 +28,7 @@ from penstock.spark.archive_files import (
     local_directory,
     manifests,
 )
-from penstock.spark.decoding import FastPathFailed, decode
-from penstock.spark.event_columns import EventColumns
 from penstock.spark.jobs.archive import RANGE_BYTES, Progress, read_ranges
-from penstock.spark.locations import QueueLocation, queues_of_job
-from penstock.spark.logs import ledger_reader, watcher_of
-from penstock.spark.planning import DamagedSegment, DataLoss
-from penstock.spark.ranges import Range, range_bytes, split
-from penstock.spark.segments import LogView
 from penstock.spark.workers import run_tasks
 
 

@@ -7,10 +7,10 @@ from hashlib import sha256
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.arrow.locations import QueueLocation, queues_of_job
+from penstock.arrow.logs import groups_of
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
-from penstock.spark.locations import QueueLocation, queues_of_job
-from penstock.spark.logs import groups_of
 from penstock.spark.writers import open_for_change
 
 _COPIED = ("payload", "priority", "key", "headers", "content_type", "expires_at", "max_attempts")

@@ -15,13 +15,13 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as f
 
+from penstock.arrow.locations import QueueLocation, queues_of_job
+from penstock.arrow.logs import groups_of
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
 from penstock.spark.archive_files import local_directory
 from penstock.spark.jobs.report_page import page
-from penstock.spark.locations import QueueLocation, queues_of_job
-from penstock.spark.logs import groups_of
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
 _TOP = 10

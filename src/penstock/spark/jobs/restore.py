@@ -11,6 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock import codec
+from penstock.arrow.locations import location_options
+from penstock.arrow.tables import COLUMNS
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.spark.archive_files import (
@@ -21,9 +23,7 @@ from penstock.spark.archive_files import (
     manifests,
 )
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
-from penstock.spark.locations import location_options
 from penstock.spark.options import WriteOptions
-from penstock.spark.tables import COLUMNS
 from penstock.spark.writers import applications_of, check_target, open_target
 
 # The attribute is a little-endian number, converted by way of its hexadecimal digits.

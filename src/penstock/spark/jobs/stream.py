@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.arrow.locations import location_options, queues_of_job
 from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
-from penstock.spark.locations import location_options, queues_of_job
 from penstock.spark.sink_rows import SINK_COLUMNS
 from penstock.spark.writers import check_target, identity_of
 

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from penstock import codec
+from penstock.arrow.broker_files import fetch, fetch_index
+from penstock.arrow.segments import LogView, QueueInfo, Span, zeroed
 from penstock.errors import BadEntry
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder, read_fully
 from penstock.ledger.index import MAX_INDEX_BYTES, Point, points_in
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader, index_name, segment_name
-from penstock.spark.broker_files import fetch, fetch_index
-from penstock.spark.segments import LogView, QueueInfo, Span, zeroed
 
 _POINT_FIELDS = len(Point._fields)
 _SEQ, _OFFSET = Point._fields.index("seq"), Point._fields.index("offset")

@@ -6,6 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
+from penstock.arrow.broker_files import files_of, list_files
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.segments import DirectoryLogWatcher, LogView, QueueInfo, Span
 from penstock.codec import Entry
 from penstock.errors import BadEntry, EntryGone
 from penstock.ledger import Cursor, Damage, Ledger, seq_at_time
@@ -22,9 +25,6 @@ from penstock.queue.events import MAIN_GROUP, EventType, decode
 from penstock.queue.segments import LogInfo, QueueSegments
 from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
-from penstock.spark.broker_files import files_of, list_files
-from penstock.spark.locations import QueueLocation
-from penstock.spark.segments import DirectoryLogWatcher, LogView, QueueInfo, Span
 
 _READ_ENTRIES = 2000
 

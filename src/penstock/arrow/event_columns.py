@@ -13,11 +13,12 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from penstock.arrow.message_columns import MICROSECOND_NS, constant
+from penstock.arrow.segments import QueueInfo
+from penstock.arrow.tables import TIME
 from penstock.codec import Columns
 from penstock.codec.layout import EVENT_OF_ONE_BYTES, EVENT_OF_ONE_FORMAT
 from penstock.queue.events import ALL_GROUPS, EventType, decode, offsets_in_one
-from penstock.spark.message_columns import MICROSECOND_NS, TIME, constant
-from penstock.spark.segments import QueueInfo
 
 _Numbers = npt.NDArray[np.int64]
 _ZERO = pa.scalar(0, pa.int64())  # typed: otherwise pyarrow tries to import pandas

@@ -12,12 +12,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import codec
+from penstock.arrow.ranges import Range, range_bytes
 from penstock.codec import Columns, Entry
 from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.reading import next_seq_after
-from penstock.spark.ranges import Range, range_bytes
 
 BATCH_ROWS = 65536
 BATCH_BYTES = 4 << 20

@@ -14,6 +14,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from penstock import codec
+from penstock.arrow.broker_files import files_of
+from penstock.arrow.locations import QueueLocation
+from penstock.arrow.segments import QueueInfo
+from penstock.arrow.tables import TIME
 from penstock.codec import Columns
 from penstock.codec.layout import GZIP, ZSTD
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, unpack_dedup
@@ -21,12 +25,8 @@ from penstock.queue.compression import decompress
 from penstock.queue.delivery import State
 from penstock.queue.group import Group
 from penstock.queue.queue import open_core
-from penstock.spark.broker_files import files_of
-from penstock.spark.locations import QueueLocation
-from penstock.spark.segments import QueueInfo
 
 MICROSECOND_NS = pa.scalar(1000, pa.int64())  # typed: otherwise pyarrow tries to import pandas
-TIME = pa.timestamp("us", tz="UTC")
 _TEXT, _INT32, _INT64 = pa.string(), pa.int32(), pa.int64()
 _COMPRESSIONS = {GZIP: "gzip", ZSTD: "zstd"}
 
@@ -39,6 +39,7 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "key": ("key",),
     "headers": ("headers",),
     "payload": ("payload", "compression"),
+    "value": ("payload", "compression"),
     "expires_at": ("expires_at_ns",),
     "expires_at_ns": ("expires_at_ns",),
     "deliver_at": ("deliver_at_ns",),
@@ -175,6 +176,7 @@ _COLUMNS: dict[str, Callable[[MessageColumns, Columns], pa.Array]] = {
     "key": lambda _, found: _variable(found, "key", _TEXT),
     "headers": lambda _, found: _headers(found),
     "payload": MessageColumns.payloads,
+    "value": MessageColumns.payloads,
     "expires_at": lambda _, found: _time(found, "expires_at_ns"),
     "deliver_at": lambda _, found: _time(found, "deliver_at_ns"),
     "expires_at_ns": lambda _, found: _fixed(found, "expires_at_ns", _INT64),

@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, NoReturn, cast
 
+from penstock.arrow.locations import QueueLocation
 from penstock.client import files as calls
 from penstock.errors import InvalidInput, NoSuchSegment
 from penstock.ledger.files import Files, Mapping, OpenMode, OsFiles
@@ -17,7 +18,6 @@ from penstock.ledger.json_files import MANIFEST_NAME, Manifest, Marks
 from penstock.ledger.segment_header import HEADER_BYTES, index_name, segment_name
 from penstock.ledger.snapshots import snapshot_name
 from penstock.queue.segments import MAX_RANGE_BYTES, LogInfo, LogName, QueueSegments
-from penstock.spark.locations import QueueLocation
 
 _LOCAL_WRITE_BYTES = 1 << 20
 

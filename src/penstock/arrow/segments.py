@@ -15,6 +15,7 @@ from itertools import pairwise, zip_longest
 from mmap import mmap
 
 from penstock import codec
+from penstock.arrow.locations import QueueLocation
 from penstock.errors import BadEntry, NewerVersion, NotALedger
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import Folder, read_fully
@@ -38,7 +39,6 @@ from penstock.ledger.segment_header import (
     segment_name,
 )
 from penstock.queue import QueueSettings
-from penstock.spark.locations import QueueLocation
 
 _KINDS = {"messages": MESSAGES, "events": EVENTS}
 _MAX_LISTINGS = 10  # of a directory that a writer is changing

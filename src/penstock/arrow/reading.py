@@ -1,0 +1,194 @@
+"""Read queues as Arrow record batches.
+
+A range is decoded on the fast path. Where it is not as planned, the ledger's reader is used, which
+reports damage and loss.
+"""
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from os import PathLike, fspath
+
+import pyarrow as pa
+
+from penstock.arrow.decoding import FastPathFailed, TableColumns, columns_of, decode
+from penstock.arrow.event_columns import EventColumns
+from penstock.arrow.locations import check_reachable
+from penstock.arrow.logs import LedgerReader, ledger_reader
+from penstock.arrow.loss import report_damage, report_gap, report_loss
+from penstock.arrow.message_columns import MessageColumns, StateColumns
+from penstock.arrow.planning import Partition, plan_batch, queues_of
+from penstock.arrow.ranges import Range
+from penstock.arrow.selection import (
+    DEFAULT_PARTITION_BYTES,
+    TABLES,
+    Bounds,
+    Selection,
+    Table,
+    check_ranges,
+    moment_in,
+    names_in,
+    nanoseconds,
+    seq_in,
+)
+from penstock.arrow.tables import schema_of
+from penstock.checking import is_url
+from penstock.errors import InvalidInput
+from penstock.ledger import Damage
+
+_FETCHED_BYTES = 16 << 20  # what is held of a broker's segment at a time
+
+
+def read(
+    location: str | PathLike[str],
+    *,
+    queue: str | Sequence[str] | None = None,
+    table: Table = "messages",
+    columns: str | Sequence[str] | None = None,
+    first_seq: int | None = None,
+    end_seq: int | None = None,
+    since: datetime | str | None = None,
+    until: datetime | str | None = None,
+    group: str | None = None,
+    key: str | None = None,
+    fail_on_data_loss: bool = True,
+    verify: bool = True,
+) -> pa.RecordBatchReader:
+    """Return a range of a queue, or all of it, as a stream of Arrow record batches.
+
+    What is durable at the time of the call is read; a writer is not disturbed. Only the segments of
+    the range are opened, and only the parts that the index names. Ends are exclusive. Nothing is
+    read before the first batch is asked for, and one batch is held at a time.
+
+    Args:
+        location: Directory of a queue, data directory of a broker, or URL of a broker or a queue.
+        queue: One queue of the location, or several.
+        table: `messages`, `events` or `state`.
+        columns: Names of columns, or `*`. Fewer columns are faster.
+        first_seq: Start at this seq in each queue. A message from here on that was removed is data
+            loss. For the table `events` this is the number of the event.
+        end_seq: Stop before this seq, or at the end of the queue.
+        since: Start at the first message of this time or later: a datetime with a time zone, or
+            text in ISO 8601 (UTC by default).
+        until: Stop before the first message of this time or later.
+        group: Consumer group of the table `state`. The default is the main group.
+        key: API key for a broker. The default is PENSTOCK_KEY of the environment.
+        fail_on_data_loss: False to skip what was removed.
+        verify: False to skip what is damaged.
+
+    >>> from penstock.arrow import read
+    >>> frame = read("./orders", since="2026-01-31").read_pandas()  # doctest: +SKIP
+    """
+    if table not in TABLES:
+        raise InvalidInput(f"table is {table!r}; it must be one of {', '.join(TABLES)}")
+    check_ranges(table, first_seq=first_seq, end_seq=end_seq, since=since, until=until, group=group)
+    from_time, to_time = moment_in("since", since), moment_in("until", until)
+    selection = Selection(
+        location=fspath(location),
+        key=key,
+        subscribe=names_in("queue", queue) or (),
+        table=table,
+        columns=names_in("columns", columns),
+        starting_offsets=seq_in("first_seq", first_seq),
+        ending_offsets=seq_in("end_seq", end_seq),
+        starting_timestamp_ns=None if from_time is None else nanoseconds(from_time),
+        ending_timestamp_ns=None if to_time is None else nanoseconds(to_time),
+        fail_on_data_loss=fail_on_data_loss,
+        verify=verify,
+        group=group,
+        max_partition_bytes=_FETCHED_BYTES if is_url(str(location)) else DEFAULT_PARTITION_BYTES,
+    )
+    check_reachable(selection.location)
+    schema = schema_of(
+        table,
+        selection.columns,
+        several_queues=len(queues_of(selection)) > 1,
+        include_headers=False,
+    )
+    partitions = plan_batch(selection, Bounds(), schema.names)
+    batches = (batch for one in partitions for batch in read_partition(one, schema, selection))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+# -- one partition ---------------------------------------------------------------------------------
+
+
+def read_partition(
+    partition: Partition, schema: pa.Schema, selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a task as Arrow batches."""
+    for one in partition.ranges:
+        table = _columns(partition, one, schema.names, selection)
+        for arrays, rows in _read_range(one, table, selection):
+            if rows:
+                yield pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _columns(
+    partition: Partition, one: Range, names: Sequence[str], selection: Selection
+) -> TableColumns:
+    path, segment, unpack = one.info.queue.path, one.header.base_seq, selection.decompress
+    match selection.table:
+        case "events":
+            return EventColumns(one.info, segment, names, partition.groups.get(path, {}))
+        case "state":
+            return StateColumns(one.info, segment, names, partition.states[path], unpack=unpack)
+        case "messages":
+            return MessageColumns(one.info, segment, names, unpack=unpack)
+
+
+def _read_range(
+    one: Range, table: TableColumns, selection: Selection
+) -> Iterator[tuple[list[pa.Array], int]]:
+    def on_gap(first: int, end: int) -> None:
+        report_gap(one, first, end, fail=selection.fail_on_data_loss)
+
+    try:
+        yield from decode(one, table, on_gap)
+    except FastPathFailed as failed:
+        with ledger_reader(one.info.queue, one.log) as reader:
+            yield from _read_with_ledger(one, failed.from_seq, table, selection, reader)
+
+
+def _read_with_ledger(
+    one: Range, first: int, table: TableColumns, selection: Selection, reader: LedgerReader
+) -> Iterator[tuple[list[pa.Array], int]]:
+    if reader.first_seq > first:
+        last = min(reader.first_seq, one.wanted_to) - 1
+        report_loss(one.info.queue.key, one.log, first, last, fail=selection.fail_on_data_loss)
+        first = reader.first_seq
+    rows, gaps, expected = 0, [], first
+    for entries in reader.entries(first, one.wanted_to):
+        rows += len(entries)
+        for entry in entries:
+            if entry.seq > expected:
+                gaps.append((expected, entry.seq))
+            expected = entry.seq + 1
+    gaps.append((expected, one.wanted_to))
+    lost = [damage for damage in reader.damages if _concerns(damage, one, first)]
+    if lost:
+        count = sum(
+            min(d.last_lost_seq, one.wanted_to - 1) - max(d.first_lost_seq, first) + 1 for d in lost
+        )
+        sentence = (
+            f"queue {one.info.queue.key}: of seq {first} to {one.wanted_to - 1} in {one.log}, "
+            f"{rows} entries can be read and {count} are lost ({'; '.join(map(str, lost[:3]))})"
+        )
+        report_damage(sentence, one.info.queue, verify=selection.verify)
+    for low, high in gaps:
+        if not any(d.first_lost_seq < high and low <= d.last_lost_seq for d in lost):
+            report_gap(one, low, high, fail=selection.fail_on_data_loss)
+    for entries in reader.entries(first, one.wanted_to):
+        found = columns_of(entries, list(table.needed), events=one.log == "events")
+        arrays = table.arrays(found)
+        yield arrays, len(arrays[0]) if arrays else found.rows
+
+
+def _concerns(damage: Damage, one: Range, first: int) -> bool:
+    """Return whether seqs of this range are lost by the damage."""
+    return (
+        damage.file.startswith(f"{one.log}/")
+        and not damage.torn
+        and damage.first_lost_seq <= damage.last_lost_seq
+        and damage.last_lost_seq >= first
+        and damage.first_lost_seq < one.wanted_to
+    )

@@ -1,0 +1,215 @@
+"""Queues as Arrow tables: the same rows as on Spark, without Spark."""
+
+import subprocess
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import duckdb
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import penstock
+import penstock.arrow
+from penstock.arrow.tables import COLUMNS, DEFAULT_COLUMNS
+from penstock.clock import ManualClock
+from penstock.errors import InvalidInput, NotALedger, PenstockError, Unreachable
+from penstock.model import NS
+from tests.server.running import RunningServer
+from tests.spark.in_process import rows
+from tests.spark.random_queues import fill, open_small, work
+
+
+def seqs(reader: pa.RecordBatchReader) -> list[int]:
+    return [row["seq"] for row in reader.read_all().to_pylist()]
+
+
+@pytest.fixture
+def hundred(tmp_path: Path) -> Path:
+    """A queue of 100 messages, one a second."""
+    clock = ManualClock()
+    with open_small(tmp_path / "orders", clock) as queue:
+        for number in range(100):
+            queue.enqueue(b"%0100d" % number)
+            clock.advance(1)
+    return tmp_path / "orders"
+
+
+@pytest.mark.parametrize("table", ["messages", "events", "state"])
+@pytest.mark.parametrize("seed", range(4))
+def test_rows_are_those_of_spark(tmp_path: Path, table: Any, seed: int) -> None:
+    random, clock = Random(seed), ManualClock()
+    with open_small(tmp_path, clock) as queue:
+        fill(queue, random, 300)
+        work(queue, random, 60)
+        if seed % 2:
+            queue.compact()
+        fill(queue, random, 50)
+        queue.sync()
+        found = penstock.arrow.read(tmp_path, table=table, columns="*").read_all().to_pylist()
+        on_spark = rows(tmp_path, table=table, columns="*")
+    maps = [name for name, kind in COLUMNS[table].items() if pa.types.is_map(kind)]
+    for row in found:
+        for name in maps:
+            row[name] = dict(row[name])
+    assert len(found) > 50
+    assert found == on_spark
+
+
+def test_a_range_of_seqs(hundred: Path) -> None:
+    assert seqs(penstock.arrow.read(hundred, first_seq=10, end_seq=20)) == list(range(10, 20))
+    assert seqs(penstock.arrow.read(hundred, first_seq=90)) == list(range(90, 101))
+    assert seqs(penstock.arrow.read(hundred, end_seq=1000)) == list(range(1, 101))
+    assert seqs(penstock.arrow.read(hundred, first_seq=50, end_seq=50)) == []
+
+
+def test_a_range_of_times(hundred: Path) -> None:
+    times = penstock.arrow.read(hundred, columns="timestamp_ns").read_all()["timestamp_ns"]
+    start = datetime.fromtimestamp(times[0].as_py() // NS, UTC)
+    since, until = start + timedelta(seconds=10), start + timedelta(seconds=20)
+    assert seqs(penstock.arrow.read(hundred, since=since, until=until)) == list(range(11, 21))
+    assert seqs(penstock.arrow.read(hundred, since=since.isoformat())) == list(range(11, 101))
+
+
+def test_only_the_segments_of_the_range_are_opened(hundred: Path) -> None:
+    """Damage elsewhere is not even looked at."""
+    segments = sorted((hundred / "messages").glob("*.log"))
+    assert len(segments) > 2
+    segments[0].write_bytes(segments[0].read_bytes()[:64] + b"\xff" * 64)
+    assert seqs(penstock.arrow.read(hundred, first_seq=95)) == list(range(95, 101))
+    with pytest.raises(penstock.arrow.DamagedSegment):
+        penstock.arrow.read(hundred).read_all()
+    rest = seqs(penstock.arrow.read(hundred, verify=False))
+    assert rest == list(range(rest[0], 101))
+
+
+def test_default_columns_and_chosen_ones(hundred: Path) -> None:
+    assert penstock.arrow.read(hundred).schema.names == list(DEFAULT_COLUMNS["messages"])
+    for columns in ("payload,seq", ["payload", "seq"]):
+        assert penstock.arrow.read(hundred, columns=columns).schema.names == ["payload", "seq"]
+
+
+def test_several_queues_have_their_names(tmp_path: Path) -> None:
+    for name in ("orders", "refunds"):
+        with open_small(tmp_path / "shop" / name) as queue:
+            queue.enqueue(name.encode())
+    table = penstock.arrow.read(tmp_path).read_all()
+    assert table["queue"].to_pylist() == ["orders", "refunds"]
+    one = penstock.arrow.read(tmp_path, queue="shop/refunds").read_all()
+    assert one["payload"].to_pylist() == [b"refunds"]
+    assert "queue" not in one.column_names
+
+
+def test_an_empty_queue_has_its_columns(tmp_path: Path) -> None:
+    open_small(tmp_path).close()
+    table = penstock.arrow.read(tmp_path).read_all()
+    assert (table.num_rows, table.column_names) == (0, list(DEFAULT_COLUMNS["messages"]))
+
+
+def test_what_is_read_is_what_was_there_at_the_call(tmp_path: Path) -> None:
+    with open_small(tmp_path) as queue:
+        queue.enqueue(b"before")
+        queue.sync()
+        reader = penstock.arrow.read(tmp_path)
+        queue.enqueue(b"after")
+        queue.sync()
+        assert reader.read_all()["payload"].to_pylist() == [b"before"]
+
+
+def test_removed_messages_are_reported_or_skipped(
+    hundred: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with open_small(hundred) as queue:
+        assert len(queue.dequeue_batch(100)) == 100
+        queue.enqueue(b"last")
+        queue.compact()
+    with pytest.raises(penstock.arrow.DataLoss, match="fail_on_data_loss"):
+        penstock.arrow.read(hundred, first_seq=1).read_all()
+    left = seqs(penstock.arrow.read(hundred, first_seq=1, fail_on_data_loss=False))
+    assert left[-1] == 101
+    assert "fail_on_data_loss=False" in caplog.records[-1].getMessage()
+    assert seqs(penstock.arrow.read(hundred)) == left
+
+
+def test_damage_is_reported_or_skipped(hundred: Path, caplog: pytest.LogCaptureFixture) -> None:
+    segment = sorted(hundred.rglob("*.log"))[0]
+    data = bytearray(segment.read_bytes())
+    data[1000] ^= 0xFF
+    segment.write_bytes(data)
+    with pytest.raises(penstock.arrow.DamagedSegment, match="verify=False"):
+        penstock.arrow.read(hundred).read_all()
+    assert 90 < len(seqs(penstock.arrow.read(hundred, verify=False))) < 100
+    assert "verify=False" in caplog.records[-1].getMessage()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"table": "message"}, "one of messages"),
+        ({"columns": "sequence"}, "did you mean"),
+        ({"columns": []}, "columns"),
+        ({"queue": "nothing"}, "there is no queue 'nothing'"),
+        ({"first_seq": -1}, "first_seq"),
+        ({"first_seq": 1, "since": "2026-01-01"}, "not both"),
+        ({"end_seq": 1, "until": "2026-01-01"}, "not both"),
+        ({"since": "yesterday"}, "since is 'yesterday'"),
+        ({"since": datetime(2026, 1, 1)}, "no time zone"),
+        ({"group": "reports"}, "table state only"),
+    ],
+)
+def test_bad_arguments(hundred: Path, arguments: dict[str, Any], said: str) -> None:
+    with pytest.raises(InvalidInput, match=said):
+        penstock.arrow.read(hundred, **arguments)
+
+
+def test_a_directory_that_is_no_queue(tmp_path: Path) -> None:
+    with pytest.raises(NotALedger):
+        penstock.arrow.read(tmp_path)
+    with pytest.raises(PenstockError):
+        penstock.arrow.read(tmp_path / "nowhere")
+
+
+def test_pandas_polars_and_duckdb_read_it(hundred: Path) -> None:
+    frame = penstock.arrow.read(hundred).read_pandas()
+    assert frame["seq"].sum() == 5050
+    lazy = pl.from_arrow(penstock.arrow.read(hundred, columns="seq,payload"))
+    assert isinstance(lazy, pl.DataFrame)
+    assert lazy["seq"].sum() == 5050
+    orders = penstock.arrow.read(hundred)
+    assert orders.schema.names
+    found = duckdb.connect().execute("select count(*), sum(seq) from orders").fetchall()
+    assert found == [(100, 5050)]
+
+
+def test_it_needs_nothing_but_its_own_extra(hundred: Path) -> None:
+    code = """
+import sys
+
+class Missing:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("pyspark", "pandas", "httpx2", "msgspec", "click"):
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, Missing())
+import penstock.arrow
+print(penstock.arrow.read(sys.argv[1]).read_all().num_rows)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(hundred)], capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.stderr) == ("100\n", "")
+
+
+def test_a_broker_serves_the_same_rows(tmp_path: Path) -> None:
+    (tmp_path / "shop").mkdir()
+    with open_small(tmp_path / "shop" / "orders") as queue:
+        fill(queue, Random(1), 200)
+    wanted = penstock.arrow.read(tmp_path, queue="shop/orders").read_all()
+    with RunningServer(tmp_path) as server:
+        assert penstock.arrow.read(server.url, queue="shop/orders").read_all() == wanted
+        assert penstock.arrow.read(f"{server.url}/shop/orders").read_all() == wanted
+    with pytest.raises(Unreachable):
+        penstock.arrow.read(server.url)
