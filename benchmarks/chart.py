@@ -6,7 +6,7 @@ from html import escape
 
 from measure import Outcome
 
-_WIDTH, _LEFT, _RIGHT, _BAR, _TITLE = 900, 190, 90, 20, 34
+_WIDTH, _LEFT, _RIGHT, _BAR, _TITLE = 930, 220, 90, 20, 34
 _DECADES = (2, 7)  # from a hundred a second to ten million
 _OURS, _PEER = "#1f6f8b", "#b8c4c9"
 

@@ -102,7 +102,7 @@ def _write(
     found = as_dict(name, facts, rounds, outcomes)
     (out / f"{name}.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
     (out / f"{name}.md").write_text(as_markdown(f"{title}, measured", facts, outcomes))
-    (out / f"{name}.svg").write_text(as_svg(f"{title} and its peers", outcomes))
+    (out / f"{name}.svg").write_text(as_svg(f"{title}, measured", outcomes))
 
 
 def _arguments(benchmark: Benchmark, description: str) -> argparse.Namespace:

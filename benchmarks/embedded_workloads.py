@@ -135,11 +135,12 @@ def _publish(queue: Any, count: int, options: Callable[[int], dict[str, Any]]) -
 
 
 def penstock_publish(directory: str, count: int, kind: str) -> Figures:
-    """Publish one message at a time, with options."""
+    """Publish one message at a time: plain, beside others that have options, or with an option."""
     keys = [f"key {number}" for number in range(KEYS)]
     headers = {"source": "benchmark", "trace": "00-1234-5678-01"}
     options: Callable[[int], dict[str, Any]] = {
         "plain": lambda number: {},
+        "beside": lambda number: {},
         "priority": lambda number: {"priority": number % 10},
         "key": lambda number: {"key": keys[number % KEYS]},
         "ttl": lambda number: {"ttl": 3600},
@@ -148,7 +149,14 @@ def penstock_publish(directory: str, count: int, kind: str) -> Figures:
         "attempts": lambda number: {"max_attempts": 9},
         "dedup id": lambda number: {"dedup_id": str(number)},
     }[kind]
-    with penstock.open(directory, sync="never") as queue:
+    with penstock.open(directory, sync="never", lease_s=3600) as queue:
+        if kind == "beside":
+            queue.groups.create("audit")
+            fill_queue(queue, ABANDONED)
+            queue.lease(ABANDONED)
+            _publish(queue, DELAYED, lambda number: {"delay": 3600})
+            _publish(queue, DELAYED, lambda number: {"priority": number % 10})
+            _publish(queue, DELAYED, lambda number: {"key": keys[number % KEYS]})
         _publish(queue, WARM_UP, options)
         made = [options(number) for number in range(WARM_UP, WARM_UP + count)]
 

@@ -63,11 +63,11 @@ def penstock(location: str, sync: str) -> Iterator[tuple[int, int]]:
     command = [sys.executable, "-m", "penstock", "serve", *store, "--port", str(port)]
     environment = {**os.environ, "PENSTOCK_QUEUES_SYNC": sync}
     with running(command, port, env=environment) as pid:
-        _wait_until_ready(port)
+        wait_until_ready(port)
         yield port, pid
 
 
-def _wait_until_ready(port: int) -> None:
+def wait_until_ready(port: int) -> None:
     """It listens before it has recovered."""
     until = monotonic() + _START_S
     while monotonic() < until:

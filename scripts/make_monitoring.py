@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import yaml
+from grpc import StatusCode
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
 from penstock.broker.metrics import GROUP_SERIES, QUEUE_SERIES, BrokerMetrics
 from penstock.broker.store import DatabaseState, StandbyState, TableState
+from penstock.server.beanstalk.listener import series as beanstalk_series
+from penstock.server.grpc.metrics import GrpcMetrics
 from penstock.server.http_metrics import HttpMetrics
+from penstock.server.sqs.actions import series as sqs_series
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
 DASHBOARD = DEPLOY / "grafana-dashboard.json"
@@ -50,7 +54,11 @@ def all_series() -> list[Series]:
     broker.page([], database)
     http = HttpMetrics(CollectorRegistry(), connections=lambda: 0, held_bytes=lambda: 0)
     http.answered("/", "GET", 200, 1)
-    families = [*broker.registry.collect(), *http.collect()]
+    grpc = GrpcMetrics(CollectorRegistry())
+    grpc.answered("/penstock.v1.QueueService/Publish", StatusCode.OK, 1)
+    tubes = beanstalk_series({"put": 1}, {"NOT_FOUND": 1}, connections=0, reserved=0, waiting=0)
+    sqs = sqs_series({"SendMessage": 1}, {"InvalidParameterValue": 1})
+    families = [*broker.registry.collect(), *http.collect(), *grpc.collect(), *tubes, *sqs]
     return [_series(family) for family in families]
 
 
@@ -67,11 +75,14 @@ def _series(family: Metric) -> Series:
 ROWS = (  # title, prefixes of the metrics; the first match counts
     ("Database", ("penstock_database_",)),
     ("HTTP", ("penstock_http_",)),
+    ("gRPC", ("penstock_grpc_",)),
+    ("Beanstalk", ("penstock_beanstalk_",)),
+    ("SQS", ("penstock_sqs_",)),
     ("Process", ("process_",)),
     ("Broker", ("penstock_rejected", "penstock_commit_", "penstock_webhook_", "penstock_queues")),
     ("Queues", ("penstock_",)),
 )
-_ORDER = ("Queues", "Broker", "HTTP", "Process", "Database")
+_ORDER = ("Queues", "Broker", "HTTP", "gRPC", "Beanstalk", "SQS", "Process", "Database")
 _QUEUE_FILTER = 'namespace=~"$namespace",queue=~"$queue"'
 
 
