@@ -45,17 +45,17 @@ async def test_a_first_use_that_is_refused_makes_no_queue(
 ) -> None:
     error, call = BAD[case]
     async with open_broker(queues={"max_payload_bytes": 1024}) as broker:
-        await broker.create_namespace(ANN, "full", max_bytes=1)
+        await broker.namespaces.create(ANN, "full", max_bytes=1)
         await broker.publish(ANN, QueueName("full", "old"), [b"x"])
-        before = broker.queues(ANN), broker.namespaces(ANN)
+        before = broker.queues(ANN), broker.namespaces.list(ANN)
         with pytest.raises(error):
             await call(broker)
-        assert (broker.queues(ANN), broker.namespaces(ANN)) == before
+        assert (broker.queues(ANN), broker.namespaces.list(ANN)) == before
 
 
 async def test_the_settings_of_the_namespace_decide_what_is_bad(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
-        await broker.create_namespace(ANN, "shop", defaults={"max_payload_bytes": 10})
+        await broker.namespaces.create(ANN, "shop", defaults={"max_payload_bytes": 10})
         with pytest.raises(PayloadTooLarge):
             await broker.publish(ANN, NEW, [b"x" * 11])
         assert broker.queues(ANN) == []
@@ -68,7 +68,7 @@ async def test_a_lease_that_does_not_wait_finds_nothing_and_makes_no_queue(
     async with open_broker() as broker:
         assert await broker.lease(ANN, NEW) == []
         assert broker.queues(ANN) == []
-        assert broker.namespaces(ANN) == []
+        assert broker.namespaces.list(ANN) == []
     async with open_broker(create_on_use=False) as broker:
         with pytest.raises(NoSuchQueue):
             await broker.lease(ANN, NEW)

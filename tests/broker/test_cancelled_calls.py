@@ -112,12 +112,12 @@ _CALLS: dict[str, Callable[[Broker, str], Awaitable[Any]]] = {
     "a waiting lease makes its queue": lambda b, _: b.lease(ANN, NEW, wait_s=20),
     "a publish makes its queue": lambda b, _: b.publish(ANN, NEW, [b"x"]),
     "create_queue": lambda b, _: b.create_queue(ANN, NEW, {"lease_s": 77.0}),
-    "create_namespace": lambda b, _: b.create_namespace(ANN, "other", max_queues=5),
-    "change_namespace": lambda b, _: b.change_namespace(ANN, "shop", {"max_queues": 7}),
+    "create_namespace": lambda b, _: b.namespaces.create(ANN, "other", max_queues=5),
+    "change_namespace": lambda b, _: b.namespaces.change(ANN, "shop", {"max_queues": 7}),
     "change_queue": lambda b, _: b.change_queue(ANN, OLD, {"lease_s": 77.0}),
     "delete_queue": lambda b, _: b.delete_queue(ANN, OLD),
-    "delete_namespace": lambda b, _: b.delete_namespace(ANN, "shop", force=True),
-    "delete_empty_namespace": lambda b, _: b.delete_empty_namespace(ANN, "shop"),
+    "delete_namespace": lambda b, _: b.namespaces.delete(ANN, "shop", force=True),
+    "delete_empty_namespace": lambda b, _: b.namespaces.delete_empty(ANN, "shop"),
     "get": lambda b, id_: b.run(ANN, GetMessage(id_)),
     "compact": lambda b, _: b.run(ANN, Compact(), OLD),
     "create_group": lambda b, _: b.run(ANN, CreateGroup("late", to="end"), OLD),
@@ -146,11 +146,11 @@ def test_a_call_cancelled_at_any_step_leaves_every_queue_usable(name: str, is_cl
             for queue in (OLD, NEW):
                 await _check_usable(broker, queue)
             queues = broker.queues(ANN)
-            namespaces = broker.namespaces(ANN)
+            namespaces = broker.namespaces.list(ANN)
             infos = [await broker.queue_info(ANN, queue) for queue in queues]
         async with _broker_on(files, clock) as broker:
             assert broker.queues(ANN) == queues
-            assert broker.namespaces(ANN) == namespaces
+            assert broker.namespaces.list(ANN) == namespaces
             assert [await broker.queue_info(ANN, queue) for queue in queues] == infos
         return was_cancelled
 

@@ -1,6 +1,7 @@
 """Namespaces and queues: made on use, their defaults, quotas, limits and names."""
 
 import asyncio
+from contextlib import suppress
 
 import pytest
 
@@ -25,7 +26,7 @@ from penstock.errors import (
     Unavailable,
 )
 from penstock.ledger.memory_files import MemoryFiles
-from penstock.operations import Cancel, GetStats
+from penstock.operations import Cancel, CreateGroup, GetStats
 from tests.broker.conftest import OpenBroker
 from tests.harness.distant_store import DistantStore
 from tests.harness.virtual_loop import LoopClock, LoopThreads
@@ -55,7 +56,7 @@ BAD_NAMES = [
 async def test_using_a_queue_makes_it_and_its_namespace(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await broker.publish(ANN, ORDERS, [b"x"])
-        assert [one.name for one in broker.namespaces(ANN)] == ["shop"]
+        assert [one.name for one in broker.namespaces.list(ANN)] == ["shop"]
         assert broker.queues(ANN, "shop") == [ORDERS]
         assert (await broker.queue_info(ANN, ORDERS)).settings.storage.sync == "always"
 
@@ -87,16 +88,16 @@ async def test_bad_names_are_refused_and_make_nothing(open_broker: OpenBroker, b
             with pytest.raises(InvalidInput, match="name"):
                 await broker.create_queue(ANN, queue)
         with pytest.raises(InvalidInput, match="name"):
-            await broker.create_namespace(ANN, bad)
+            await broker.namespaces.create(ANN, bad)
         assert broker.queues(ANN) == []
-        assert broker.namespaces(ANN) == []
+        assert broker.namespaces.list(ANN) == []
 
 
 async def test_a_queue_begins_with_the_settings_of_broker_namespace_and_its_own(
     open_broker: OpenBroker,
 ) -> None:
     async with open_broker(queues={"lease_s": 1.0, "max_attempts": 2, "block_s": 3.0}) as broker:
-        await broker.create_namespace(ANN, "shop", defaults={"max_attempts": 7, "block_s": 8.0})
+        await broker.namespaces.create(ANN, "shop", defaults={"max_attempts": 7, "block_s": 8.0})
         info = await broker.create_queue(ANN, ORDERS, {"block_s": 9.0})
         settings = info.settings
         assert (settings.lease_s, settings.max_attempts, settings.block_s) == (1.0, 7, 9.0)
@@ -107,29 +108,29 @@ async def test_bad_settings_make_nothing(open_broker: OpenBroker) -> None:
         with pytest.raises(InvalidInput):
             await broker.create_queue(ANN, ORDERS, {"no_such": 1})
         with pytest.raises(InvalidInput):
-            await broker.create_namespace(ANN, "shop", defaults={"lease_s": -1})
+            await broker.namespaces.create(ANN, "shop", defaults={"lease_s": -1})
         with pytest.raises(InvalidInput):
-            await broker.create_namespace(ANN, "shop", max_queues=-1)
-        assert broker.namespaces(ANN) == []
+            await broker.namespaces.create(ANN, "shop", max_queues=-1)
+        assert broker.namespaces.list(ANN) == []
 
 
 async def test_namespaces_are_made_once_changed_and_deleted_with_care(
     open_broker: OpenBroker,
 ) -> None:
     async with open_broker() as broker:
-        await broker.create_namespace(ANN, "shop")
+        await broker.namespaces.create(ANN, "shop")
         with pytest.raises(AlreadyExists):
-            await broker.create_namespace(ANN, "shop")
-        await broker.change_namespace(ANN, "shop", {"max_queues": 1})
+            await broker.namespaces.create(ANN, "shop")
+        await broker.namespaces.change(ANN, "shop", {"max_queues": 1})
         with pytest.raises(InvalidInput, match="name"):
-            await broker.change_namespace(ANN, "shop", {"name": "bank"})
+            await broker.namespaces.change(ANN, "shop", {"name": "bank"})
         await broker.publish(ANN, ORDERS, [b"x"])
         with pytest.raises(NotEmpty, match="orders"):
-            await broker.delete_namespace(ANN, "shop")
-        await broker.delete_namespace(ANN, "shop", force=True)
+            await broker.namespaces.delete(ANN, "shop")
+        await broker.namespaces.delete(ANN, "shop", force=True)
         for call in (
-            broker.delete_namespace(ANN, "shop"),
-            broker.change_namespace(ANN, "shop", {}),
+            broker.namespaces.delete(ANN, "shop"),
+            broker.namespaces.change(ANN, "shop", {}),
         ):
             with pytest.raises(NoSuchNamespace):
                 await call
@@ -137,7 +138,7 @@ async def test_namespaces_are_made_once_changed_and_deleted_with_care(
 
 async def test_quotas_hold_across_a_restart(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
-        await broker.create_namespace(ANN, "shop", max_queues=1, max_bytes=50_000)
+        await broker.namespaces.create(ANN, "shop", max_queues=1, max_bytes=50_000)
         await broker.publish(ANN, ORDERS, [b"x" * 40_000])
     async with open_broker() as broker:
         with pytest.raises(QuotaExceeded, match="1 queues"):
@@ -179,8 +180,8 @@ async def test_rights_are_checked_at_the_door(open_broker: OpenBroker) -> None:
         with pytest.raises(NotAllowed, match="'bank'"):
             await broker.publish(producer, QueueName("bank", "loans"), [b"x"])
         with pytest.raises(NotAllowed):
-            broker.namespaces(producer)
-        page = await broker.metrics_page()
+            broker.namespaces.list(producer)
+        page = await broker.survey.metrics_page()
         assert b'penstock_rejected_total{cause="not_allowed"} 3.0' in page
 
 
@@ -216,12 +217,12 @@ async def test_an_empty_namespace_is_deleted_with_its_queues(open_broker: OpenBr
         (published,) = await broker.publish(ANN, ORDERS, [b"x"])
         await broker.create_queue(ANN, QueueName("shop", "empty"))
         with pytest.raises(NotEmpty, match="shop/orders holds 1 messages"):
-            await broker.delete_empty_namespace(ANN, "shop")
+            await broker.namespaces.delete_empty(ANN, "shop")
         assert len(broker.queues(ANN, "shop")) == 2
         await broker.run(ANN, Cancel(published.id))
-        await broker.delete_empty_namespace(ANN, "shop")
+        await broker.namespaces.delete_empty(ANN, "shop")
         with pytest.raises(NoSuchNamespace):
-            await broker.delete_empty_namespace(ANN, "shop")
+            await broker.namespaces.delete_empty(ANN, "shop")
 
 
 @pytest.mark.parametrize("turns", range(12))
@@ -231,7 +232,7 @@ async def test_no_message_goes_with_a_namespace_that_is_deleted_meanwhile(
     """Whatever comes first, a message that was answered is in the queue afterwards."""
     async with open_broker() as broker:
         await broker.create_queue(ANN, ORDERS)
-        deleting = asyncio.ensure_future(broker.delete_empty_namespace(ANN, "shop"))
+        deleting = asyncio.ensure_future(broker.namespaces.delete_empty(ANN, "shop"))
         for _ in range(turns):
             await asyncio.sleep(0)
         try:
@@ -256,13 +257,13 @@ async def test_a_store_without_files_refuses_the_settings_of_files(clock: LoopCl
         with refused:
             await broker.create_queue(ANN, ORDERS, of_files)
         with refused:
-            await broker.create_namespace(ANN, "shop", defaults=of_files)
-        assert (broker.queues(ANN), broker.namespaces(ANN)) == ([], [])
+            await broker.namespaces.create(ANN, "shop", defaults=of_files)
+        assert (broker.queues(ANN), broker.namespaces.list(ANN)) == ([], [])
         await broker.create_queue(ANN, ORDERS, {"lease_s": 8})
         with refused:
             await broker.change_queue(ANN, ORDERS, of_files)
         with refused:
-            await broker.change_namespace(ANN, "shop", {"defaults": of_files})
+            await broker.namespaces.change(ANN, "shop", {"defaults": of_files})
         assert (await broker.queue_info(ANN, ORDERS)).settings.lease_s == 8
         with refused:
             broker.change_settings(BrokerSettings(queues=of_files))
@@ -280,3 +281,43 @@ async def test_a_broker_without_files_does_not_start_with_defaults_for_files(
     with pytest.raises(InvalidInput, match="keeps no files"):
         await broker.start()
     assert not broker.is_open
+
+
+async def test_calls_to_a_queue_that_is_being_deleted_find_a_new_one(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        for number in range(20):
+            await broker.publish(ANN, ORDERS, [b"old"])
+            deleting = asyncio.ensure_future(broker.delete_queue(ANN, ORDERS))
+            for _ in range(number):  # in other states of the deletion
+                await asyncio.sleep(0)
+            leasing = broker.lease(ANN, ORDERS)
+            publishing = broker.publish(ANN, ORDERS, [b"new"])
+            grouping = broker.run(ANN, CreateGroup("other"), ORDERS)
+            await asyncio.gather(publishing, leasing, grouping, deleting, return_exceptions=True)
+            assert not isinstance(leasing.exception(), NoSuchQueue)
+            assert len(await publishing) == 1
+            assert not isinstance(grouping.exception(), NoSuchQueue)
+            assert deleting.exception() is None
+            if broker.has_queue(ORDERS):
+                await broker.delete_queue(ANN, ORDERS)
+
+
+async def test_creations_and_deletions_at_the_same_time_follow_each_other(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+
+        async def create() -> None:
+            for _ in range(10):
+                with suppress(AlreadyExists):
+                    await broker.create_queue(ANN, ORDERS)
+                await broker.publish(ANN, ORDERS, [b"x"])
+
+        async def delete() -> None:
+            for _ in range(10):
+                with suppress(NoSuchQueue):
+                    await broker.delete_queue(ANN, ORDERS)
+
+        await asyncio.gather(*[create() for _ in range(3)], *[delete() for _ in range(3)])

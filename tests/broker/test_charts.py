@@ -58,7 +58,7 @@ async def test_rates_depth_and_durations_are_recorded_by_the_step(
         (leased,) = await broker.lease(ANN, QUEUE)
         await broker.settle(ANN, [Settlement("nack", leased.receipt, dead=True)])
         await asyncio.sleep(20)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         series = chart.series
         assert (chart.start, chart.step_s) == (1_700_000_000, 10)
         assert series["published"] == [5.0, 0, 0]
@@ -82,7 +82,7 @@ async def test_all_queues_together_are_recorded_as_well(open_broker: OpenBroker)
         await broker.publish(ANN, QUEUE, [b"x"] * 10)
         await broker.publish(ANN, OTHER, [b"x"] * 30)
         await asyncio.sleep(10)
-        chart = await broker.chart(ANN, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, since=1_700_000_000)
         assert chart.series["published"] == [4.0]
         assert chart.series["ready"] == [40]
 
@@ -96,7 +96,7 @@ async def test_a_queue_that_was_there_before_has_no_jump(open_broker: OpenBroker
         await asyncio.sleep(1)
         await broker.publish(ANN, QUEUE, [b"x"] * 5)
         await asyncio.sleep(20)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_003_600)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_003_600)
         assert max(one or 0 for one in chart.series["published"]) <= 0.5
         assert chart.series["ready"][-1] == 505
 
@@ -112,7 +112,7 @@ async def test_history_survives_a_restart_and_the_gap_shows(
     async with open_broker() as broker:
         await started(broker)
         await asyncio.sleep(25)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         assert chart.series["published"][:2] == [7.0, 0]
         assert chart.series["ready"][0] == 70
         assert None in chart.series["ready"]
@@ -126,14 +126,14 @@ async def test_longer_steps_reach_back_a_day_and_a_week(open_broker: OpenBroker)
         await asyncio.sleep(300)
         await broker.publish(ANN, QUEUE, [b"x"] * 60)
         await asyncio.sleep(2 * 3600)
-        day = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        day = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         assert day.step_s == 120
         assert day.series["published"][:4] == [pytest.approx(2, rel=1e-3), 0, 0, 0.5]
         assert day.series["ready"][:4] == [240, 240, 240, 300]
-        week = await broker.chart(ANN, QUEUE, since=1_700_000_000 - 3 * 86400)
+        week = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000 - 3 * 86400)
         assert week.step_s == 900
         assert sum(one or 0 for one in week.series["published"]) == pytest.approx(1 / 3, rel=1e-3)
-        few = await broker.chart(ANN, QUEUE, since=1_700_000_000, max_points=10)
+        few = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000, max_points=10)
         assert few.points == len(few.series["ready"]) <= 10
         assert few.series["ready"][-1] == 300
 
@@ -147,7 +147,7 @@ async def test_a_longer_step_includes_what_was_before_a_restart(open_broker: Ope
         await started(broker)
         await broker.publish(ANN, QUEUE, [b"x"] * 60)
         await asyncio.sleep(3700)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         assert chart.step_s == 120
         assert chart.series["published"][0] == pytest.approx(1, rel=1e-3)
 
@@ -162,7 +162,7 @@ async def test_a_damaged_document_is_dropped_and_replaced(open_broker: OpenBroke
         await asyncio.sleep(15)
     async with open_broker() as broker:
         await started(broker)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         assert chart.series["published"][0] == 7.0
 
 
@@ -184,7 +184,7 @@ async def test_a_failed_save_is_tried_again(
         await asyncio.sleep(3)
     async with open_broker() as broker:
         await started(broker)
-        chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+        chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
         assert chart.series["published"][0] == 7.0
 
 
@@ -219,7 +219,7 @@ async def test_a_deleted_queue_is_forgotten(open_broker: OpenBroker) -> None:
         await asyncio.sleep(20)
         await broker.delete_queue(ANN, QUEUE)
         with pytest.raises(NoSuchQueue):
-            await broker.chart(ANN, QUEUE)
+            await broker.survey.chart(ANN, QUEUE)
         await asyncio.sleep(20)
         assert broker.charts.rows_for(str(QUEUE), 0)[0] == b""
 
@@ -231,9 +231,9 @@ async def test_two_brokers_show_the_same_history(clock: LoopClock) -> None:
         await first.publish(ANN, QUEUE, [b"x"] * 70)
         await asyncio.sleep(10)
         for broker in (first, second):
-            chart = await broker.chart(ANN, QUEUE, since=1_700_000_000)
+            chart = await broker.survey.chart(ANN, QUEUE, since=1_700_000_000)
             assert chart.series["published"] == [7.0]
-            overall = await broker.chart(ANN, since=1_700_000_000)
+            overall = await broker.survey.chart(ANN, since=1_700_000_000)
             assert overall.series["published"] == [7.0]
 
 
@@ -242,8 +242,8 @@ async def test_a_chart_needs_the_right_to_read(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await broker.create_queue(ANN, QUEUE)
         with pytest.raises(NotAllowed):
-            await broker.chart(bob, QUEUE)
+            await broker.survey.chart(bob, QUEUE)
         with pytest.raises(NotAllowed):
-            await broker.chart(bob)  # of all namespaces
+            await broker.survey.chart(bob)  # of all namespaces
         with pytest.raises(InvalidInput):
-            await broker.chart(ANN, QUEUE, max_points=0)
+            await broker.survey.chart(ANN, QUEUE, max_points=0)

@@ -7,8 +7,8 @@ from threading import Barrier, Event, current_thread, main_thread
 
 import pytest
 
-from penstock.broker.embedded.commit_loop import MOST_THREADS, CommitLoop, Pace, SyncThreads
-from penstock.clock import ManualClock, SystemClock
+from penstock.broker.embedded.commit_loop import MOST_THREADS, CommitLoop, SyncThreads
+from penstock.clock import SystemClock
 from penstock.errors import LedgerStopped
 
 
@@ -210,7 +210,7 @@ def test_what_work_returned_comes_back_in_the_loop() -> None:
             outcomes.put_nowait(outcome)
 
         for expected in (None, failure, None):  # the same thread, again and again
-            threads.run(partial(work, expected), done, of=1)
+            threads.run(partial(work, expected), done)
             assert await outcomes.get() is expected
         threads.close()
 
@@ -227,7 +227,7 @@ def test_as_many_run_side_by_side_as_may() -> None:
             all_at_once.wait(30)
 
         for _ in range(MOST_THREADS):
-            threads.run(work, ended.put_nowait, of=MOST_THREADS)
+            threads.run(work, ended.put_nowait)
         for _ in range(MOST_THREADS):
             await ended.get()
         threads.close()
@@ -247,7 +247,7 @@ def test_what_is_more_than_may_run_at_once_waits_for_its_turn() -> None:
             may_end.wait(30)
 
         for number in range(3 * MOST_THREADS):
-            threads.run(partial(work, number), ended.put_nowait, of=3)
+            threads.run(partial(work, number), ended.put_nowait)
         while len(begun) < MOST_THREADS:
             await asyncio.sleep(0)
         assert sorted(begun) == list(range(MOST_THREADS))
@@ -255,54 +255,6 @@ def test_what_is_more_than_may_run_at_once_waits_for_its_turn() -> None:
         for _ in range(3 * MOST_THREADS):
             await ended.get()
         assert sorted(begun) == list(range(3 * MOST_THREADS))
-        threads.close()
-
-    asyncio.run(story())
-
-
-MS = 1_000_000
-
-
-def test_the_loop_waits_for_syncs_only_while_they_are_fast() -> None:
-    pace = Pace()
-    assert not pace.is_fast(0)  # nothing is known of the disk yet
-    for _ in range(100):
-        pace.in_thread(MS // 10)
-    assert pace.is_fast(0)
-    for _ in range(100):
-        pace.in_loop(0, 3 * MS)
-    assert not pace.is_fast(0)
-    for _ in range(100):
-        pace.in_thread(3 * MS // 2)  # not slow, and not fast enough to begin again
-    assert not pace.is_fast(0)
-
-
-def test_a_sync_that_blocks_the_loop_keeps_syncs_out_of_it_for_a_minute() -> None:
-    pace = Pace()
-    for _ in range(100):
-        pace.in_thread(MS // 10)
-    pace.in_loop(0, 500 * MS)
-    for _ in range(1000):
-        pace.in_thread(MS // 10)
-    assert not pace.is_fast(60_000 * MS)
-    assert pace.is_fast(61_000 * MS)
-
-
-def test_a_round_of_one_queue_runs_in_the_loop_once_the_disk_is_known_to_be_fast() -> None:
-    async def story() -> None:
-        threads = SyncThreads(asyncio.get_running_loop(), ManualClock())  # no sync takes any time
-        ended: asyncio.Queue[Exception | None] = asyncio.Queue()
-        places: list[bool] = []
-
-        def work() -> None:
-            places.append(current_thread() is main_thread())
-
-        for _ in range(100):
-            threads.run(work, ended.put_nowait, of=2)
-            await ended.get()
-        threads.run(work, ended.put_nowait, of=3)  # of several queues: side by side
-        await ended.get()
-        assert (places[0], places[99], places[100]) == (False, True, False)
         threads.close()
 
     asyncio.run(story())

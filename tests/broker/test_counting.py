@@ -103,7 +103,7 @@ async def live(broker: Broker) -> None:
 
 
 async def page(broker: Broker) -> dict[str, dict[tuple[tuple[str, str], ...], float]]:
-    text = (await broker.metrics_page()).decode()
+    text = (await broker.survey.metrics_page()).decode()
     found: dict[str, dict[tuple[tuple[str, str], ...], float]] = {}
     for family in text_string_to_metric_families(text):
         for sample in family.samples:
@@ -131,7 +131,7 @@ async def test_every_series_of_a_queue_is_counted(open_broker: OpenBroker) -> No
 
 async def test_every_refusal_is_counted_by_its_cause(open_broker: OpenBroker) -> None:
     async with open_broker(client_rate_per_s=0.001, client_burst=3.0, queues=SETTINGS) as broker:
-        await broker.create_namespace(INSIDE, "tiny", max_bytes=1)
+        await broker.namespaces.create(INSIDE, "tiny", max_bytes=1)
         calls: list[tuple[str, type[PenstockError], Caller, QueueName, list[Any]]] = [
             ("not_allowed", NotAllowed, NOBODY, QUEUE, [b"x"]),
             ("queue_full", QueueFull, ANN, QUEUE, [b"x"] * 9),

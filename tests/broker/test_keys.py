@@ -1,11 +1,13 @@
 """API keys: shown once, kept as hashes, scoped, revoked while a broker runs."""
 
+import asyncio
 import hashlib
 from pathlib import Path
 
 import pytest
 
 from penstock.broker import EmbeddedStore, KeyEditor, Keys, Verb
+from penstock.broker.keys import dump_keys, make_key
 from penstock.broker.stores import KeyAdmin
 from penstock.errors import (
     AlreadyExists,
@@ -15,6 +17,7 @@ from penstock.errors import (
     NotAllowed,
     TooManyRequests,
 )
+from penstock.server.stream_keys import StreamKeys
 from tests.broker.conftest import OpenBroker
 from tests.harness.virtual_loop import LoopClock
 
@@ -94,6 +97,76 @@ async def test_the_first_key_shuts_the_door_to_the_first_call_that_comes_after_a
         assert keys.known(None, "1.2.3.4") is None  # not before they are read again
         with pytest.raises(KeyRefused, match="needed"):
             await keys.admit(None, "1.2.3.4")
+
+
+class _HeldLoop:
+    """A store whose keys are read at once; then another task holds the event loop for long."""
+
+    def __init__(self, document: bytes | None, clock: LoopClock) -> None:
+        self.document = document
+        self._clock = clock
+
+    def load_document(self, name: str) -> "asyncio.Future[bytes | None]":
+        loop = asyncio.get_running_loop()
+        loop.call_soon(self._hold)  # before the reader goes on
+        found: asyncio.Future[bytes | None] = loop.create_future()
+        found.set_result(self.document)
+        return found
+
+    def replace_document(
+        self, name: str, old: bytes | None, new: bytes | None
+    ) -> "asyncio.Future[bool]":
+        raise AssertionError("keys are only read")
+
+    def _hold(self) -> None:
+        self._clock.passed_ns += 60 * 10**9
+
+
+async def test_no_call_is_refused_because_the_keys_grew_old_while_it_waited(
+    clock: LoopClock,
+) -> None:
+    key, token = make_key("web", ["publish"], None, 0)
+    keys = Keys(_HeldLoop(None, clock), clock)
+    await keys.load()
+    clock.passed_ns += 60 * 10**9
+    assert (await keys.admit(None, "1.2.3.4")).client == "ip:1.2.3.4"
+    keys = Keys(_HeldLoop(dump_keys([key]), clock), clock)
+    await keys.load()
+    for _ in range(25):  # nor counted as a wrong key
+        assert (await keys.admit(token, "1.2.3.4")).client == f"key:{key.id}"
+    with pytest.raises(KeyRefused, match="needed"):
+        await keys.admit(None, "1.2.3.4")
+    with pytest.raises(KeyRefused, match="wrong"):
+        await keys.admit("wrong", "1.2.3.4")
+
+
+async def test_keys_that_are_old_by_then_are_read_again_for_the_next_call(
+    clock: LoopClock,
+) -> None:
+    key, token = make_key("web", ["publish"], None, 0)
+    store = _HeldLoop(dump_keys([key]), clock)
+    keys = Keys(store, clock)
+    await keys.load()
+    clock.passed_ns += 60 * 10**9
+    await keys.admit(token, "1.2.3.4")
+    store.document = dump_keys([key._replace(revoked_at_ns=1)])
+    with pytest.raises(KeyRefused):
+        await keys.admit(token, "1.2.3.4")
+
+
+async def test_streams_of_good_keys_stay_open_if_the_loop_is_held(clock: LoopClock) -> None:
+    (good, token), (bad, revoked) = (make_key(name, ["consume"], None, 0) for name in "ab")
+    store = _HeldLoop(dump_keys([good, bad]), clock)
+    keys = Keys(store, clock)
+    await keys.load()
+    streams = StreamKeys(keys)
+    watched = [
+        streams.watch(one, "1.2.3.4", await keys.admit(one, "1.2.3.4")) for one in (token, revoked)
+    ]
+    store.document = dump_keys([good, bad._replace(revoked_at_ns=1)])
+    await watched[1].wait()
+    assert not watched[0].is_set()
+    streams.stop()
 
 
 async def test_who_guesses_is_slowed_down_and_others_are_not(
@@ -215,3 +288,29 @@ async def test_a_key_file_of_version_0_1_is_read_and_kept(
         caller = await keys.admit("psk_0123456789ab_" + "x" * 43, "1.2.3.4")
         assert (caller.client, caller.verbs) == ("key:0123456789ab", frozenset([Verb.READ]))
         assert [key.label for key in await KeyEditor(broker.store).list()] == ["old", "new"]
+
+
+async def test_keys_that_cannot_be_read_stay_valid_and_the_log_says_so_once(
+    open_broker: OpenBroker, clock: LoopClock, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    _, token = await editor(tmp_path / "data").create("web", ["publish"])
+    [path] = (tmp_path / "data").rglob("keys.json")
+    whole = path.read_bytes()
+    async with open_broker() as broker:
+        keys = Keys(broker.store, clock)
+        await keys.load()
+        path.write_bytes(b"{")
+        for _ in range(3):
+            await asyncio.sleep(5)
+            await keys.admit(token, "1.2.3.4")
+            with pytest.raises(KeyRefused):
+                await keys.admit("wrong" * 10, "1.2.3.4")
+        assert "keys.json" in str(keys.unreadable)
+        assert [one.message for one in caplog.records] == [
+            "keys unreadable: the known ones stay valid"
+        ]
+        path.write_bytes(whole)
+        await asyncio.sleep(5)
+        await keys.admit(token, "1.2.3.4")
+        assert keys.unreadable is None
+        assert caplog.records[-1].message == "keys readable again"

@@ -10,6 +10,8 @@ from penstock.broker import Broker, EmbeddedStore, QueueName, Settlement
 from penstock.broker.access import INSIDE
 from penstock.broker.embedded.commit_loop import Done, Work
 from penstock.ledger.memory_files import MemoryFiles
+from penstock.operations import GetMessage
+from penstock.queue.events import EventType
 from tests.harness.virtual_loop import LoopClock
 
 ORDERS = QueueName("default", "orders")
@@ -24,7 +26,7 @@ class HeldThreads:
         self.is_holding = False
         self.count = 0
 
-    def run(self, work: Work, done: Done, *, of: int = 1) -> None:
+    def run(self, work: Work, done: Done) -> None:
         self.count += 1
         if self.is_holding:
             self._held.append((work, done))
@@ -111,6 +113,46 @@ async def test_a_lease_of_messages_that_are_not_on_disk_waits_for_their_round(
         await asyncio.sleep(0)
         threads.release()
         await later
+
+
+async def test_a_waiting_lease_is_answered_by_the_one_sync_of_its_message(
+    clock: LoopClock,
+) -> None:
+    """The sync of the lease's own event is not waited for: see `OpenQueue._are_durable`."""
+    async with opened(clock) as (broker, threads):
+        waiting = broker.lease(INSIDE, ORDERS, wait_s=60)
+        await asyncio.sleep(1)
+        threads.is_holding = True
+        before = threads.count
+        publishing = broker.publish(INSIDE, ORDERS, [b"a"])
+        await asyncio.sleep(1)
+        assert threads.count == before + 1  # of the messages, not of the events
+        assert not (publishing.done() or waiting.done())
+        threads.release()
+        assert publishing.done()
+        await asyncio.sleep(0)  # the turn in which the future's callback is called
+        assert waiting.done()
+
+
+async def test_a_message_is_shown_as_timed_out_once_that_is_on_disk(clock: LoopClock) -> None:
+    async with opened(clock) as (broker, threads):
+        (published,) = await broker.publish(INSIDE, ORDERS, [b"a"])
+        await broker.lease(INSIDE, ORDERS, lease_s=1)
+        await asyncio.sleep(0.9)
+        looking = GetMessage(published.id)
+        assert (await broker.run(INSIDE, looking)).state == "leased"
+        core = broker.store.open_queues[ORDERS].core  # type: ignore[attr-defined]
+        core.clock.monotonic_ns = lambda: clock.monotonic_ns() + 10**9  # before the timer fires
+        core.clock.read = lambda: (clock.now_ns(), clock.monotonic_ns() + 10**9)
+        threads.is_holding = True
+        answer = broker.run(INSIDE, looking)
+        while not core.main.totals[EventType.TIMED_OUT]:
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not answer.done()
+        threads.release()
+        assert (await answer).state == "scheduled"
 
 
 async def test_a_lease_cancelled_while_it_waits_is_given_back(clock: LoopClock) -> None:

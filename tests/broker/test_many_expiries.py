@@ -7,15 +7,17 @@ from typing import Any
 
 import pytest
 
-from penstock.broker import Broker, Caller, QueueName
+from penstock.broker import Broker, Caller, QueueName, Settlement
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.embedded.wakeups import MOST_DUE_IN_LOOP, Wakeups
 from penstock.errors import DiskFull
 from penstock.ledger import Ledger
 from penstock.model import NewMessage
-from penstock.operations import GetStats, Purge
+from penstock.operations import GetStats, Pause, Purge, Resume
 from penstock.queue.core import QueueCore
-from penstock.queue.decisions import decide_due
+from penstock.queue.decisions import count_messages, decide_due, decide_expired_keyed
+from penstock.queue.events import Event
+from penstock.queue.group import Group
 from penstock.queue.waiting import Waiting
 from tests.broker.conftest import OpenBroker
 
@@ -135,6 +137,63 @@ async def test_many_delayed_messages_that_are_due_together_are_promoted_in_a_thr
         await broker.publish(ANN, ORDERS, [NewMessage(payload=b"x", delay=10)] * most)
         await asyncio.sleep(11)
         assert len(await broker.lease(ANN, ORDERS, n=most)) == most
+        assert (sum(in_threads), sum(in_loop)) == (most, 0)
+
+
+async def test_a_call_that_waits_gets_the_next_of_a_key_when_the_first_expires(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker(queues=QUEUES) as broker:
+        waiting = broker.lease(ANN, ORDERS, wait_s=60)
+        await broker.publish(ANN, ORDERS, [NewMessage(payload=b"fails", key="k", ttl=10)])
+        await broker.publish(ANN, ORDERS, [NewMessage(payload=b"next", key="k")])
+        (failed,) = await waiting
+        await broker.settle(ANN, [Settlement("nack", failed.receipt, delay_s=3600)])
+        async with asyncio.timeout(11):
+            (one,) = await broker.lease(ANN, ORDERS, wait_s=60)
+        assert one.payload == b"next"
+
+
+@pytest.mark.parametrize("batch", [True, False])
+async def test_a_message_that_is_published_while_others_wait_frees_its_key_when_it_expires(
+    open_broker: OpenBroker, batch: bool
+) -> None:
+    """It is never delivered: its priority is too low, and the queue is paused until it expires."""
+    async with open_broker(queues=QUEUES) as broker:
+        await broker.publish(ANN, ORDERS, [b"first"])
+        await broker.run(ANN, Pause(), ORDERS)
+        waiting = broker.lease(ANN, ORDERS, wait_s=3600)
+        new = [NewMessage(payload=b"x", key="k", ttl=10), NewMessage(payload=b"next", key="k")]
+        for some in [new] if batch else [new[:1], new[1:]]:
+            await broker.publish(ANN, ORDERS, some)
+        await asyncio.sleep(11)
+        queue = broker.store.open_queues[ORDERS]  # type: ignore[attr-defined]
+        assert queue.core.main.parked == 0
+        await broker.run(ANN, Resume(), ORDERS)
+        await waiting
+
+
+@pytest.mark.parametrize("has_timer", [True, False])
+async def test_many_messages_with_keys_that_expire_together_are_removed_in_a_thread(
+    open_broker: OpenBroker, monkeypatch: pytest.MonkeyPatch, has_timer: bool
+) -> None:
+    in_loop, in_threads = [0], [0]
+
+    def counted(group: Group, now_ns: int) -> list[Event]:
+        events = decide_expired_keyed(group, now_ns)
+        is_loop = current_thread() is main_thread()
+        (in_loop if is_loop else in_threads).append(count_messages(events))
+        return events
+
+    monkeypatch.setattr("penstock.queue.core.decide_expired_keyed", counted)
+    if not has_timer:
+        monkeypatch.setattr(Timer, "plan", lambda *_: None)
+    most = MOST_DUE_IN_LOOP + 500
+    async with open_broker(queues=QUEUES) as broker:
+        old = [NewMessage(payload=b"x", key=f"{number % 100}", ttl=10) for number in range(most)]
+        await broker.publish(ANN, ORDERS, [*old, NewMessage(payload=b"next", key="7")])
+        await asyncio.sleep(11)
+        assert [one.payload for one in await broker.lease(ANN, ORDERS, n=9)] == [b"next"]
         assert (sum(in_threads), sum(in_loop)) == (most, 0)
 
 

@@ -83,7 +83,7 @@ def test_the_running_count_is_what_adding_up_gives(
         broker = Broker(store, BrokerSettings(queues=QUEUES), clock=clock)
         await broker.start()
         try:
-            await broker.create_namespace(INSIDE, "n", max_bytes=1 << 40)
+            await broker.namespaces.create(INSIDE, "n", max_bytes=1 << 40)
             for step, name in story:
                 try:
                     await step(broker, QueueName("n", name))
@@ -117,7 +117,7 @@ async def test_a_publish_does_not_look_at_the_other_queues(
         return real(self)
 
     async with open_broker() as broker:
-        await broker.create_namespace(INSIDE, "n", max_bytes=1 << 40)
+        await broker.namespaces.create(INSIDE, "n", max_bytes=1 << 40)
         for number in range(20):
             await _publish(broker, QueueName("n", f"q{number}"))
         monkeypatch.setattr(OpenQueue, "bytes", watched)
@@ -131,7 +131,7 @@ async def test_room_that_was_made_in_the_background_is_found_within_a_second(
 ) -> None:
     async with open_broker() as broker:
         queue, other = QueueName("n", "a"), QueueName("n", "b")
-        await broker.create_namespace(INSIDE, "n", max_bytes=20_000)
+        await broker.namespaces.create(INSIDE, "n", max_bytes=20_000)
         await _publish(broker, other)
         await broker.publish(INSIDE, queue, [bytes(30_000)])
         with pytest.raises(QuotaExceeded):
@@ -163,7 +163,7 @@ async def test_a_full_namespace_has_room_again_after_consuming_and_compacting(
 ) -> None:
     queue = QueueName("shop", "a")
     async with open_broker() as broker:
-        await broker.create_namespace(INSIDE, "shop", max_bytes=max_bytes)
+        await broker.namespaces.create(INSIDE, "shop", max_bytes=max_bytes)
         for _ in range(3):
             await broker.publish(INSIDE, queue, [b"there is room"])
             with pytest.raises(QuotaExceeded):

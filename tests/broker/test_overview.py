@@ -35,26 +35,26 @@ async def test_totals_are_those_of_all_queues_and_groups(open_broker: OpenBroker
         await broker.settle(ANN, [Settlement("nack", leased.receipt, dead=True)])
         await broker.lease(ANN, queue("q5"), n=2)
         await asyncio.sleep(5)
-        found = await broker.overview(ANN)
+        found = await broker.survey.overview(ANN)
         assert (found.queues, found.paused, found.unknown, found.brokers) == (8, 1, 0, 1)
         assert (found.ready, found.leased, found.dead) == (28 + 3 - 2 + 6, 2, 1)
         assert found.oldest_age_s == pytest.approx(5, abs=0.1)
         assert found.oldest_queue is not None
         assert found.size_bytes > 0 and found.trouble is None
-        shop = await broker.overview(ANN, "bank")
+        shop = await broker.survey.overview(ANN, "bank")
         assert (shop.queues, shop.ready) == (1, 3)
         with pytest.raises(NoSuchNamespace):
-            await broker.overview(ANN, "nowhere")
+            await broker.survey.overview(ANN, "nowhere")
 
 
 async def test_a_caller_sees_the_queues_that_it_may_read(open_broker: OpenBroker) -> None:
     bob = Caller("bob", frozenset({Verb.READ}), frozenset({"bank"}))
     async with open_broker() as broker:
         await fill(broker)
-        assert (await broker.overview(bob)).queues == 1
-        assert [one.queue.name for one in (await broker.list_queues(bob)).rows] == ["loans"]
+        assert (await broker.survey.overview(bob)).queues == 1
+        assert [one.queue.name for one in (await broker.survey.queues(bob)).rows] == ["loans"]
         with pytest.raises(NotAllowed):
-            await broker.list_queues(bob, "shop")
+            await broker.survey.queues(bob, "shop")
 
 
 async def listed(broker: Broker, **options: Any) -> list[str]:
@@ -62,7 +62,7 @@ async def listed(broker: Broker, **options: Any) -> list[str]:
     names: list[str] = []
     after = None
     while True:
-        page = await broker.list_queues(ANN, after=after, limit=2, **options)
+        page = await broker.survey.queues(ANN, after=after, limit=2, **options)
         names += [one.queue.name for one in page.rows]
         after = page.next
         if after is None:
@@ -84,7 +84,7 @@ async def test_queues_are_sorted_filtered_and_paged(open_broker: OpenBroker) -> 
         assert await listed(broker, text="no such") == []
         for wrong in ({"sort": "colour"}, {"limit": 0}, {"spark": "colour"}, {"after": ("q1", "")}):
             with pytest.raises(InvalidInput):
-                await broker.list_queues(ANN, **{"sort": "ready", **wrong})  # type: ignore[arg-type]
+                await broker.survey.queues(ANN, **{"sort": "ready", **wrong})  # type: ignore[arg-type]
 
 
 async def test_rates_and_sparks_show_the_last_minutes(open_broker: OpenBroker) -> None:
@@ -95,22 +95,22 @@ async def test_rates_and_sparks_show_the_last_minutes(open_broker: OpenBroker) -
         for _ in range(6):
             await broker.publish(ANN, queue("q"), [b"x"] * 20)
             await asyncio.sleep(5)
-        (row,) = (await broker.list_queues(ANN, spark="published")).rows
+        (row,) = (await broker.survey.queues(ANN, spark="published")).rows
         assert row.publish_rate == pytest.approx(4, rel=0.3)
         assert row.ack_rate == 0
         assert (row.published, row.ready) == (120, 120)
         assert len(row.spark) == 60 and row.spark[-3:] == [4.0, 4.0, 4.0]
-        assert (await broker.overview(ANN)).publish_rate == row.publish_rate
+        assert (await broker.survey.overview(ANN)).publish_rate == row.publish_rate
 
 
 async def test_looking_opens_no_queue_and_keeps_none_open(open_broker: OpenBroker) -> None:
     async with open_broker(max_open=2, idle_close_s=60) as broker:
         await fill(broker)
         broker.charts.start()
-        before = await broker.overview(ANN)
+        before = await broker.survey.overview(ANN)
         for _ in range(20):
             await asyncio.sleep(10)
-            now = await broker.overview(ANN)
+            now = await broker.survey.overview(ANN)
             assert (now.ready, now.unknown) == (before.ready, 0)
         if hasattr(broker.store, "open_queues"):
             assert not broker.store.open_queues
@@ -124,17 +124,17 @@ async def test_queues_at_rest_since_a_restart_are_known(open_broker: OpenBroker)
     async with open_broker() as broker:
         broker.charts.start()
         await asyncio.sleep(1)
-        found = await broker.overview(ANN)
+        found = await broker.survey.overview(ANN)
         assert (found.queues, found.ready) == (8, 31)
 
 
 async def test_the_counts_are_a_second_old_at_most(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await broker.publish(ANN, queue("q"), [b"x"])
-        assert (await broker.overview(ANN)).ready == 1
+        assert (await broker.survey.overview(ANN)).ready == 1
         await broker.publish(ANN, queue("q"), [b"x"])
         await asyncio.sleep(1.01)
-        assert (await broker.overview(ANN)).ready == 2
+        assert (await broker.survey.overview(ANN)).ready == 2
 
 
 async def test_the_store_says_how_long_syncs_take(open_broker: OpenBroker) -> None:
@@ -142,10 +142,10 @@ async def test_the_store_says_how_long_syncs_take(open_broker: OpenBroker) -> No
     async with open_broker() as broker:
         await fill(broker)
         broker.metrics.committed(0.004, 1)
-        found = await broker.storage_state(ANN)
+        found = await broker.survey.storage(ANN)
         assert (found.queues, found.sync.samples, found.trouble) == (8, 1, None)
         assert found.sync.p99 == pytest.approx(0.004, rel=0.13)
-        assert found.size_bytes == (await broker.overview(ANN)).size_bytes
+        assert found.size_bytes == (await broker.survey.overview(ANN)).size_bytes
         assert (found.database is None) == (found.free_bytes is not None)
         with pytest.raises(NotAllowed):
-            await broker.storage_state(bob)
+            await broker.survey.storage(bob)

@@ -41,7 +41,7 @@ async def ready(broker: Broker) -> int:
 async def test_no_more_than_so_many_a_second_are_ready_again(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await kill(broker, 50)
-        assert await broker.redrive_paced(ANN, QUEUE, Redrive(), 10) == 50
+        assert await broker.redrives.start(ANN, QUEUE, Redrive(), 10) == 50
         for second in range(1, 5):
             await asyncio.sleep(1)
             assert 10 * second <= await ready(broker) <= 10 * second + 1
@@ -55,7 +55,7 @@ async def test_those_named_are_redriven_but_for_what_is_dead_no_more(
 ) -> None:
     async with open_broker() as broker:
         ids = await kill(broker, 9)
-        assert await broker.redrive_paced(ANN, QUEUE, Redrive(ids[:6]), rate) == 6
+        assert await broker.redrives.start(ANN, QUEUE, Redrive(ids[:6]), rate) == 6
         await broker.run(ANN, Discard(ids=ids[4:5]), QUEUE)
         await asyncio.sleep(60)
         stats = await broker.run(ANN, GetStats(), QUEUE)
@@ -68,7 +68,7 @@ async def test_a_dry_run_and_a_bad_rate_change_nothing(open_broker: OpenBroker) 
         assert await broker.run(ANN, Redrive(dry_run=True), QUEUE) == 3
         for rate in (-1, 0, 1e10, float("nan")):
             with pytest.raises(InvalidInput):
-                await broker.redrive_paced(ANN, QUEUE, Redrive(), rate)
+                await broker.redrives.start(ANN, QUEUE, Redrive(), rate)
         await asyncio.sleep(10)
         assert await ready(broker) == 0
 
@@ -76,7 +76,7 @@ async def test_a_dry_run_and_a_bad_rate_change_nothing(open_broker: OpenBroker) 
 async def test_a_deleted_queue_ends_it(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await kill(broker, 10)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(), 1)
         await broker.delete_queue(ANN, QUEUE)
         await asyncio.sleep(20)
         with pytest.raises(NoSuchQueue):
@@ -90,7 +90,7 @@ async def test_a_restart_goes_on_with_it_and_redrives_none_that_died_since(
 ) -> None:
     async with open_broker() as broker:
         ids = await kill(broker, 10)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(ids if named else None), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(ids if named else None), 1)
         await asyncio.sleep(3)
         (again,) = await broker.lease(ANN, QUEUE)
         await broker.settle(ANN, [Settlement("nack", again.receipt, dead=True)])
@@ -106,7 +106,7 @@ async def test_a_restart_goes_on_with_it_and_redrives_none_that_died_since(
 async def test_a_limit_holds_over_a_restart(open_broker: OpenBroker) -> None:
     async with open_broker() as broker:
         await kill(broker, 10)
-        assert await broker.redrive_paced(ANN, QUEUE, Redrive(limit=6), 1) == 6
+        assert await broker.redrives.start(ANN, QUEUE, Redrive(limit=6), 1) == 6
         await asyncio.sleep(3.5)
     async with open_broker() as broker:
         await asyncio.sleep(20)
@@ -129,7 +129,7 @@ async def test_a_damaged_document_refuses_new_redrives_and_is_not_overwritten(
 ) -> None:
     async with open_broker() as broker:
         await kill(broker, 3)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(), 1)
         await asyncio.sleep(0.5)
         await save_document(broker.store, "redrives.json", damaged)
         await asyncio.sleep(20)  # the end of the running redrive changes nothing either
@@ -138,12 +138,12 @@ async def test_a_damaged_document_refuses_new_redrives_and_is_not_overwritten(
         await kill(broker, 1)
     async with open_broker() as broker:
         with pytest.raises(CorruptLedger, match=r"redrives\.json cannot be read"):
-            await broker.redrive_paced(ANN, QUEUE, Redrive(), 1)
+            await broker.redrives.start(ANN, QUEUE, Redrive(), 1)
         await asyncio.sleep(20)
         assert await ready(broker) == 3
         assert await broker.store.load_document("redrives.json") == damaged
         await save_document(broker.store, "redrives.json", None)  # as if moved away
-        assert await broker.redrive_paced(ANN, QUEUE, Redrive(), 1) == 1
+        assert await broker.redrives.start(ANN, QUEUE, Redrive(), 1) == 1
         await asyncio.sleep(20)
         assert await ready(broker) == 4
 
@@ -161,7 +161,7 @@ async def test_an_error_that_passes_is_retried_and_shown_meanwhile(
 ) -> None:
     async with open_broker() as broker:
         await kill(broker, 8)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(limit=limit), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(limit=limit), 1)
         await asyncio.sleep(2.5)
         run, failures = broker.store.run, [0]
 
@@ -174,12 +174,12 @@ async def test_an_error_that_passes_is_retried_and_shown_meanwhile(
         monkeypatch.setattr(broker.store, "run", fail)
         await asyncio.sleep(1000)
         assert 15 <= failures[0] <= 25  # with backoff
-        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        (shown,) = await broker.redrives.list(ANN, QUEUE)
         assert (shown.state, shown.reason) == ("retrying", str(error))
         monkeypatch.undo()
         await asyncio.sleep(61)
         assert await ready(broker) == 8
-        assert await broker.paced_redrives(ANN, QUEUE) == []
+        assert await broker.redrives.list(ANN, QUEUE) == []
         assert await broker.store.load_document("redrives.json") is None
 
 
@@ -188,7 +188,7 @@ async def test_an_error_is_shown_while_the_document_cannot_be_written_and_gone_a
 ) -> None:
     async with open_broker() as broker:
         await kill(broker, 20)
-        await broker.redrive_paced(ANN, QUEUE, Redrive(limit=20), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(limit=20), 1)
         await asyncio.sleep(2.5)
 
         def full(*_: object) -> object:
@@ -196,11 +196,11 @@ async def test_an_error_is_shown_while_the_document_cannot_be_written_and_gone_a
 
         monkeypatch.setattr(broker.store, "replace_document", full)
         await asyncio.sleep(10)
-        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        (shown,) = await broker.redrives.list(ANN, QUEUE)
         assert (shown.state, shown.reason) == ("retrying", "no room")
         monkeypatch.undo()
         await asyncio.sleep(12)
-        (shown,) = await broker.paced_redrives(ANN, QUEUE)
+        (shown,) = await broker.redrives.list(ANN, QUEUE)
         assert (shown.state, shown.reason) == ("running", "")
         await asyncio.sleep(30)
         assert await ready(broker) == 20
@@ -214,26 +214,26 @@ async def test_a_redrive_that_failed_is_shown_until_it_is_cancelled(
         await broker.publish(ANN, QUEUE, [b"x"] * 5)
         leased = await broker.lease(ANN, QUEUE, n=5, group="mails")
         await broker.settle(ANN, [Settlement("nack", one.receipt, dead=True) for one in leased])
-        await broker.redrive_paced(ANN, QUEUE, Redrive(group="mails"), 1)
+        await broker.redrives.start(ANN, QUEUE, Redrive(group="mails"), 1)
         await asyncio.sleep(1.5)
         await broker.run(ANN, DeleteGroup("mails"), QUEUE)
         await asyncio.sleep(60)
-        (before,) = await broker.paced_redrives(ANN, QUEUE)
+        (before,) = await broker.redrives.list(ANN, QUEUE)
         assert (before.state, before.group) == ("failed", "mails")
         assert "mails" in before.reason
     async with open_broker() as broker:
         await asyncio.sleep(60)
-        assert await broker.paced_redrives(ANN, QUEUE) == [before]
+        assert await broker.redrives.list(ANN, QUEUE) == [before]
         other = QueueName("shop", "other")
         with pytest.raises(NoSuchQueue):
-            await broker.cancel_paced_redrive(ANN, other, before.id)
-        await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
+            await broker.redrives.cancel(ANN, other, before.id)
+        await broker.redrives.cancel(ANN, QUEUE, before.id)
         with pytest.raises(NoSuchRedrive):
-            await broker.cancel_paced_redrive(ANN, QUEUE, before.id)
-        assert await broker.paced_redrives(ANN, QUEUE) == []
+            await broker.redrives.cancel(ANN, QUEUE, before.id)
+        assert await broker.redrives.list(ANN, QUEUE) == []
         assert await broker.store.load_document("redrives.json") is None
         with pytest.raises(NoSuchQueue):
-            await broker.paced_redrives(ANN, other)
+            await broker.redrives.list(ANN, other)
 
 
 @pytest.mark.parametrize("limit", [None, 50])
@@ -242,14 +242,14 @@ async def test_a_cancelled_redrive_stops_whichever_broker_runs_it(
 ) -> None:
     async with two_brokers(clock) as (first, second):
         await kill(first, 50)
-        await first.redrive_paced(ANN, QUEUE, Redrive(limit=limit), 1)
+        await first.redrives.start(ANN, QUEUE, Redrive(limit=limit), 1)
         await asyncio.sleep(5)
-        (running,) = await second.paced_redrives(ANN, QUEUE)
+        (running,) = await second.redrives.list(ANN, QUEUE)
         assert (running.state, running.rate_per_s, running.reason) == ("running", 1, "")
-        await second.cancel_paced_redrive(ANN, QUEUE, running.id)
+        await second.redrives.cancel(ANN, QUEUE, running.id)
         await asyncio.sleep(100)
         assert 5 <= await ready(second) <= 7
-        assert await first.paced_redrives(ANN, QUEUE) == []
+        assert await first.redrives.list(ANN, QUEUE) == []
 
 
 async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(
@@ -257,7 +257,7 @@ async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(
 ) -> None:
     async with two_brokers(clock) as (first, second):
         await kill(first, 100)
-        assert await first.redrive_paced(ANN, QUEUE, Redrive(), 1) == 100
+        assert await first.redrives.start(ANN, QUEUE, Redrive(), 1) == 100
         for passed in (10, 20):  # not twice as fast
             await asyncio.sleep(10)
             assert passed <= await ready(second) <= passed + 1
@@ -277,7 +277,7 @@ async def test_one_broker_runs_it_and_another_goes_on_when_the_first_is_gone(
 async def test_a_stopped_broker_hands_it_over(clock: LoopClock) -> None:
     async with two_brokers(clock) as (first, second):
         await kill(first, 20)
-        await first.redrive_paced(ANN, QUEUE, Redrive(), 1)
+        await first.redrives.start(ANN, QUEUE, Redrive(), 1)
         await asyncio.sleep(2)
         await first.stop()
         await asyncio.sleep(35)

@@ -105,22 +105,22 @@ async def test_a_queue_of_which_no_notice_came_yet_is_found_all_the_same(
 
 async def test_namespaces_are_changed_through_either(clock: LoopClock, seen_from: SeenFrom) -> None:
     async with two_brokers(clock, seen_from) as (first, second):
-        await first.create_namespace(ANN, "shop", defaults={"max_attempts": 3})
+        await first.namespaces.create(ANN, "shop", defaults={"max_attempts": 3})
         with pytest.raises(AlreadyExists):
-            await second.create_namespace(ANN, "shop")
+            await second.namespaces.create(ANN, "shop")
         await told()
-        await second.change_namespace(ANN, "shop", {"max_queues": 1})
-        await first.change_namespace(ANN, "shop", {"max_bytes": 10_000})
+        await second.namespaces.change(ANN, "shop", {"max_queues": 1})
+        await first.namespaces.change(ANN, "shop", {"max_bytes": 10_000})
         await told()
-        assert second.namespace(ANN, "shop") == first.namespace(ANN, "shop")
-        assert second.namespace(ANN, "shop")[2:] == ({"max_attempts": 3}, 1, 10_000)
+        assert second.namespaces.get(ANN, "shop") == first.namespaces.get(ANN, "shop")
+        assert second.namespaces.get(ANN, "shop")[2:] == ({"max_attempts": 3}, 1, 10_000)
         assert (await second.create_queue(ANN, ORDERS)).settings.max_attempts == 3
         with pytest.raises(QuotaExceeded):
             await first.create_queue(ANN, QueueName("shop", "more"))
-        await second.delete_namespace(ANN, "shop", force=True)
+        await second.namespaces.delete(ANN, "shop", force=True)
         await told()
         with pytest.raises(NoSuchNamespace):
-            first.namespace(ANN, "shop")
+            first.namespaces.get(ANN, "shop")
 
 
 async def test_both_create_a_queue_on_use_at_the_same_time(

@@ -1,6 +1,8 @@
 """Hundreds of queues cost little: opened when used, closed when idle, at most so many open."""
 
 import asyncio
+import errno
+import logging
 import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -109,7 +111,7 @@ async def test_the_counts_of_a_closed_queue_are_known_without_opening_it(
         assert (stats.ready, stats.published) == (2, 2)
         assert stats.oldest_ready_age_s == pytest.approx(1000, abs=1)
         assert b'penstock_ready{group="main",namespace="shop",queue="q1"} 2.0' in (
-            await broker.metrics_page()
+            await broker.survey.metrics_page()
         )
         assert open_queues(broker) == 0
 
@@ -180,6 +182,52 @@ async def test_a_queue_whose_last_sync_fails_lets_go_of_its_files(
         assert [path for path in _open_paths() if path.startswith(directory)] == []
         (leased,) = await broker.lease(ANN, name(1))
         assert leased.payload == b"x"
+
+
+async def test_a_queue_whose_sync_failed_is_logged_and_stays_in_trouble(
+    open_broker: OpenBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    files = FaultyFiles(OsFiles())
+    options = {"files": files, "idle_close_s": 100, "max_open": 1}
+    async with open_broker(**options, queues={"sync": "always"}) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        files.fault = Fault(1, forever=True, methods=frozenset({"fdatasync"}))
+        with pytest.raises(LedgerError):
+            await broker.publish(ANN, name(1), [b"y"])
+        [logged] = [one for one in caplog.records if one.levelno >= logging.ERROR]
+        fields = vars(logged)["fields"]
+        assert (fields["queue"], fields["errno"]) == ("shop/q1", errno.EIO)
+        files.heal()
+        await asyncio.sleep(1000)  # idle
+        await broker.publish(ANN, name(2), [b"z"])  # and there is no room for it
+        await settled()
+        assert "shop/q1" in str(broker.trouble)
+        for change in (
+            lambda: broker.publish(ANN, name(1), [b"y"]),
+            lambda: broker.change_queue(ANN, name(1), {"max_messages": 5}),
+            lambda: broker.namespaces.delete_empty(ANN, "shop"),
+        ):
+            with pytest.raises(PenstockError):
+                await change()
+        assert "shop/q1" in str(broker.trouble)
+        await broker.delete_queue(ANN, name(1))
+        assert broker.trouble is None
+    async with open_broker(**options) as broker:
+        assert broker.trouble is None
+
+
+async def test_a_sync_that_fails_while_an_idle_queue_is_closed_is_reported(
+    open_broker: OpenBroker,
+) -> None:
+    files = FaultyFiles(OsFiles())
+    async with open_broker(files=files, idle_close_s=100, queues={"sync": "never"}) as broker:
+        await broker.publish(ANN, name(1), [b"x"])
+        files.fault = Fault(1, forever=True, methods=frozenset({"fdatasync"}))
+        await asyncio.sleep(200)
+        files.heal()
+        (leased,) = await broker.lease(ANN, name(1))
+        assert leased.payload == b"x"
+        assert "shop/q1" in str(broker.trouble)
 
 
 @pytest.mark.parametrize("sync", ["never", "always"])

@@ -29,7 +29,7 @@ _CONFIG = """
 [server]
 data = "{url}"
 port = {port}
-log_level = "error"
+log_level = "{log_level}"
 
 [broker]
 cache_directory = "{cache}"
@@ -38,6 +38,7 @@ cache_directory = "{cache}"
 segment_bytes = 65536
 snapshot_every = 100
 min_free_bytes = 0
+lease_s = {lease_s}
 """
 
 
@@ -52,15 +53,28 @@ class Told:
     wrong: list[str] = field(default_factory=list)
 
 
-class _Broker:
+class BrokerProcess:
     """A process that serves, and is started again after it was killed."""
 
-    def __init__(self, directory: Path, url: str, number: int) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        url: str,
+        number: int,
+        *,
+        log_level: str = "error",
+        lease_s: float = 30.0,
+    ) -> None:
+        self.number = number
         self.port = free_port()
         cache = directory / f"cache-{number}"
         cache.mkdir()
         self._config = directory / f"broker-{number}.toml"
-        self._config.write_text(_CONFIG.format(url=url, port=self.port, cache=cache))
+        self._config.write_text(
+            _CONFIG.format(
+                url=url, port=self.port, cache=cache, log_level=log_level, lease_s=lease_s
+            )
+        )
         self._log = directory / f"broker-{number}.log"
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -78,6 +92,11 @@ class _Broker:
             self._process.wait(_PATIENCE_S)
             self._process = None
 
+    def signal(self, number: int) -> None:
+        """Send a signal that it survives."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
     def is_ready(self) -> bool:
         if self._process is not None and self._process.poll() is not None:
             raise AssertionError(f"the broker ended: {self._log.read_text()[-3000:]}")
@@ -90,6 +109,14 @@ class _Broker:
         finally:
             connection.close()
 
+    def wait_ready(self) -> None:
+        pause = threading.Event()
+        for _ in range(int(_PATIENCE_S / 0.05)):
+            if self.is_ready():
+                return
+            pause.wait(0.05)
+        raise AssertionError("the broker did not become ready")
+
 
 class ClusterUnderLoad:
     """Brokers and clients, from entering the context until `finish` or leaving it."""
@@ -97,7 +124,7 @@ class ClusterUnderLoad:
     def __init__(self, directory: Path, url: str, *, brokers: int = 2, seed: str = "") -> None:
         self._url = url
         self.random = Random(seed)
-        self.brokers = [_Broker(directory, url, number) for number in range(brokers)]
+        self.brokers = [BrokerProcess(directory, url, number) for number in range(brokers)]
         self.told = Told()
         self._changed = threading.Condition()
         self._is_over = threading.Event()
@@ -124,13 +151,8 @@ class ClusterUnderLoad:
         for broker in self.brokers:
             broker.stop(signal.SIGKILL)
 
-    def wait_ready(self, broker: _Broker) -> None:
-        pause = threading.Event()
-        for _ in range(int(_PATIENCE_S / 0.05)):
-            if broker.is_ready():
-                return
-            pause.wait(0.05)
-        raise AssertionError("the broker did not become ready")
+    def wait_ready(self, broker: BrokerProcess) -> None:
+        broker.wait_ready()
 
     def wait_answers(self, count: int, *, may_lose: bool = False) -> None:
         """Return when this many more publishes and acks were answered.
@@ -258,5 +280,5 @@ def _consume(cluster: ClusterUnderLoad, connection: Any, random: Random) -> None
             cluster.note(lambda id_=one["id"]: cluster.told.acked.add(id_))
 
 
-def kill_hard(broker: _Broker) -> None:
+def kill_hard(broker: BrokerProcess) -> None:
     broker.stop(signal.SIGKILL)

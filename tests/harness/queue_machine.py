@@ -83,11 +83,12 @@ class QueueMachine(RuleBasedStateMachine):
         return self.queue.core.clock.now_ns()
 
     def tick(self) -> None:
-        """Let the ends of leases happen on both sides."""
+        """Let the ends of leases and of keyed messages happen on both sides."""
         self.queue.stats()
         self.queue.sync()  # what time alone brings about is nobody's answer: it would not be synced
         for reader in self.readers.values():
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
+            reader.expire_keyed(self.now)
 
     @rule(seconds=st.sampled_from([0.05, 0.1, 0.2, 0.4, 1, 4, 30, 100]))
     def time_passes(self, seconds: float) -> None:
@@ -134,6 +135,21 @@ class QueueMachine(RuleBasedStateMachine):
                 if message.dedup_id is not None:
                     known[message.dedup_id] = answer.id
                     self.remember(message.dedup_id, answer.id, now)
+
+    @rule(dedup_id=st.sampled_from(["x", "y", "z"]), priority=st.none() | st.integers(0, 9))
+    def enqueue_once(self, dedup_id: str, priority: int | None) -> None:
+        """One message alone: of a queue without bounds, on the fast path."""
+        now = self.now
+        until, first = self.seen.get(dedup_id, (0, ""))
+        is_known = until > now
+        with self.if_there_is_room(0 if is_known else 1) as there_is:
+            id_ = self.queue.enqueue(b"once", dedup_id=dedup_id, priority=priority)
+            if is_known:
+                assert id_ == first
+                self.duplicates += 1
+            elif there_is:
+                self.published(id_, NewMessage(payload=b"once", priority=priority))
+                self.remember(dedup_id, id_, now)
 
     @contextmanager
     def if_there_is_room(self, count: int) -> Iterator[bool]:
@@ -418,6 +434,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert (stats.dedup_evicted, stats.deduplicated) == (self.evicted, self.duplicates)
         assert set(stats.groups) == set(self.readers)
         for name, reader in self.readers.items():
+            reader.expire_keyed(self.now)
             counts = reader.counts(self.now)
             found = stats.groups[name]
             assert {state: getattr(found, state) for state in counts} == counts, name

@@ -137,6 +137,13 @@ class Reader:
                 place.timed_out = True
                 self.fail(place, now)
 
+    def expire_keyed(self, now: int) -> None:
+        """A message with a key frees it when it expires, unless it is being worked on."""
+        for seq, place in list(self.places.items()):
+            over = 0 < place.post.expires <= now
+            if over and place.post.key is not None and place.state == "waiting":
+                del self.places[seq]
+
     def seek(self, target: int, posts: list[Post]) -> None:
         self.places = {s: p for s, p in self.places.items() if p.was_dead and s < target}
         for place in self.places.values():

@@ -49,7 +49,7 @@ class _Selector(selectors.SelectSelector):
         found = super().select(0)
         if found or timeout == 0:
             return found
-        if self.loop.working_threads or self.loop.awaited_sockets:
+        if self.loop.working_threads or self.loop.awaits_sockets:
             return super().select(None)  # a thread wakes the loop when it is done
         if timeout is None:
             raise AssertionError("every task waits, and no timer is set: nothing will ever happen")
@@ -65,7 +65,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self.clock = clock or LoopClock()
         self._inline = inline
         self.working_threads = 0
-        self.awaited_sockets: set[int] = set()  # time stands still while their answers are awaited
+        self._readers: dict[int, Any] = {}
         selector = _Selector()
         selector.loop = self
         super().__init__(selector)
@@ -95,12 +95,17 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self, fd: int, callback: Callable[..., Any], *args: Any
     ) -> None:
         """Wait for another program, such as a database. Connections of asyncio do not call it."""
-        self.awaited_sockets.add(fd)
+        self._readers[fd] = getattr(callback, "__self__", None)
         super().add_reader(fd, callback, *args)
 
     def remove_reader(self, fd: Any) -> bool:
-        self.awaited_sockets.discard(fd)
+        self._readers.pop(fd, None)
         return super().remove_reader(fd)
+
+    @property
+    def awaits_sockets(self) -> bool:
+        """Return whether the answer of another program is awaited: time stands still meanwhile."""
+        return any(getattr(one, "is_waiting", True) for one in self._readers.values())
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         self._threads.shutdown()  # asyncio's own does it in a thread that the loop does not know
@@ -115,7 +120,7 @@ class LoopThreads:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
-    def run(self, work: Work, done: Done, *, of: int = 1) -> None:
+    def run(self, work: Work, done: Done) -> None:
         future = self._loop.run_in_executor(None, work)
         future.add_done_callback(lambda ended: done(ended.result()))
 

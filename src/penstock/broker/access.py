@@ -1,5 +1,6 @@
 """Callers and their permissions."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from penstock.errors import NotAllowed
@@ -36,6 +37,9 @@ class Caller(NamedTuple):
             where = "the broker as a whole" if namespace is None else f"namespace {namespace!r}"
             raise NotAllowed(f"this key is not for {where}: it is for {_listed(self.namespaces)}")
 
+
+# Raises an error if the caller lacks the right in the namespace, or exceeds its rate.
+Admit = Callable[[Caller, Verb, str | None], None]
 
 INSIDE = Caller("inside")  # the broker itself: webhooks, jobs
 

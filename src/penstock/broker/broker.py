@@ -8,22 +8,25 @@ see `store`. Everything runs in one event loop.
 import asyncio
 import secrets
 from asyncio import Future
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar, cast, overload
 
-from penstock.broker.access import EVERY_VERB, INSIDE, Caller
+from penstock.broker.access import INSIDE, Caller
 from penstock.broker.background import Background
+from penstock.broker.call_sharing import CallSharing
 from penstock.broker.catalogue import Catalogue, CreateOnUse
-from penstock.broker.charts import Chart, Charts
-from penstock.broker.keys import Key, KeyEditor
-from penstock.broker.limits import ClientBuckets, Held, encoded_bytes, is_heavy
+from penstock.broker.charts import Charts
+from penstock.broker.ended_sessions import EndedSessions
+from penstock.broker.forwarded import ForwardedLease, ForwardedPublish
+from penstock.broker.keys import KeyCalls, KeyEditor
+from penstock.broker.limits import ClientBuckets, Held, encoded_bytes
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.moving import refuse_unfinished
-from penstock.broker.overview import Overview, Overviews, QueuePage, StorageState
-from penstock.broker.paced_redrive import PacedRedrive, PacedRedrives
-from penstock.broker.segments import FileDoor
+from penstock.broker.namespaces import NamespaceCalls
+from penstock.broker.overview import Overviews
+from penstock.broker.paced_redrive import PacedRedrives, RedriveCalls
+from penstock.broker.segments import FileCalls
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
 from penstock.broker.store import (
@@ -39,41 +42,34 @@ from penstock.broker.store import (
     Store,
     update_document,
 )
+from penstock.broker.survey import Survey
 from penstock.broker.waiting import Later, WaitingLines
-from penstock.checking import check_number, check_whole
+from penstock.checking import check_number
 from penstock.clock import Clock, SystemClock
 from penstock.codec import parse_id
 from penstock.errors import (
     NoSuchMessage,
-    NoSuchQueue,
-    NoSuchRedrive,
-    NotAllowed,
-    NotEmpty,
     PenstockError,
     ReceiptInvalid,
     Unavailable,
 )
-from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Published, Receipt, Stats
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Message, Published, Receipt
 from penstock.names import QueueName
 from penstock.operations import (
-    MAX_TIME_S,
     Browse,
     CancelDeliverable,
     Compact,
     GetStats,
     Operation,
     Page,
-    Redrive,
     Verb,
 )
 
 A = TypeVar("A")
 
 _SECRET_DOCUMENT = "secret"
-_AT_ONCE = 50  # queues looked at without a break
 _ABSURD_S = 86400.0  # asking to wait longer is a mistake
 _STEP = 10_000  # messages cancelled at a time
-MAX_POINTS = 2000  # of a chart
 
 
 class Broker:
@@ -98,23 +94,34 @@ class Broker:
         self.background = Background()
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._in_queue = CreateOnUse(
+            store,
             self._catalogue,
             self.clock,
             self.metrics,
             is_allowed=lambda: self.settings.create_on_use,
         )
-        self.files = FileDoor(store, self.admit, self._in_queue.do)
+        self.files = FileCalls(store, self.admit, self._in_queue.do)
         self._limits = self._buckets()
+        self.call_sharing = CallSharing(store, lambda: self._limits)
         self.node_id = secrets.token_hex(16)  # of this broker, as long as it runs
-        self._keys = KeyEditor(store, self.clock)
+        self.ended_sessions = EndedSessions(store, self.clock)
+        self.keys = KeyCalls(KeyEditor(store, self.clock), self.admit)
         self._paced = PacedRedrives(store, self.clock, self.node_id)
+        self.redrives = RedriveCalls(self._paced, self.admit, self.has_queue, self.background)
+        self.namespaces = NamespaceCalls(
+            store, self._catalogue, self.admit, self.background, self._deleted
+        )
         self._open = False
         self.charts = Charts(store, self.clock, self.has_queue)  # a server starts it
         self._overviews = Overviews(store, self.clock, self.charts)
+        self.survey = Survey(self, self._overviews)
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
         self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = [self._paced.queue_deleted]
         # Told the names of documents that changed.
-        self.on_document_changed: list[Callable[[str], None]] = [self._paced.on_document]
+        self.on_document_changed: list[Callable[[str], None]] = [
+            self._paced.on_document,
+            self.ended_sessions.on_document,
+        ]
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -138,6 +145,7 @@ class Broker:
             await self.store.close()
             raise
         self._open = True
+        self.call_sharing.start()
 
     async def announce(self, url: str) -> None:
         """Publish the broker's URL, for processes that find the store locked."""
@@ -147,6 +155,7 @@ class Broker:
         """Refuse new calls, answer waiting ones without messages, and close the store."""
         self._open = False
         self.waiting.close()
+        await self.call_sharing.stop()
         await self.charts.stop()
         await self._paced.close()
         await self.background.finished()
@@ -178,6 +187,9 @@ class Broker:
         match question:
             case ["overview"]:
                 return await self._overviews.for_another()
+            case ["calls", *taken]:
+                self.call_sharing.received(taken)
+                return None
             case ["chart", key, ring]:
                 return self.charts.rows_for(key, ring)
         return None  # of a newer broker
@@ -189,6 +201,8 @@ class Broker:
         self._catalogue.check_supported(settings.queues)
         self.settings = settings
         self._limits = self._buckets()
+        if self._open:
+            self.call_sharing.start()
 
     def _buckets(self) -> ClientBuckets | None:
         if not self.settings.client_rate_per_s:
@@ -251,13 +265,13 @@ class Broker:
             except PenstockError as error:
                 self.metrics.refused(error)
                 raise
-        in_queue = self._in_queue
-        return in_queue.do(
-            queue,
-            lambda: self.store.publish(queue, messages),
-            lambda: in_queue.check_publish(queue, messages),
-            takes_long=lambda: is_heavy(messages),
-        )
+        if pending is not None:
+            elsewhere = self.store.elsewhere(queue)
+            if elsewhere is not None:
+                answer = ForwardedPublish(self._in_queue, queue, messages, pending)
+                if elsewhere.publish_for(answer, messages):
+                    return None
+        return self._in_queue.publish(queue, messages)
 
     @overload
     def lease(
@@ -350,7 +364,7 @@ class Broker:
         in_queue, nothing = self._in_queue, list[LeasedMessage]()
         answer = in_queue.do(
             queue,
-            lease,
+            lease if wait_s else in_queue.unless_deleted(queue, lease, nothing),
             lambda: in_queue.check_lease(queue, n, lease_s, group),
             if_missing=None if wait_s else nothing,
         )
@@ -359,20 +373,36 @@ class Broker:
         return answer
 
     def lease_one(
-        self, caller: Caller, queue: QueueName, pending: Pending
+        self,
+        caller: Caller,
+        queue: QueueName,
+        pending: Pending,
+        length_of: Callable[[Message], int] | None = None,
     ) -> Future[list[LeasedMessage]] | list[LeasedMessage] | None:
-        """Lease a message of group `main` without waiting: the usual `lease`, in fewer steps."""
+        """Lease a message of group `main` without waiting: the usual `lease`, in fewer steps.
+
+        `length_of`: the wished length of the lease, see `DirectQueue.lease_one_for`.
+        """
         direct = self.store.direct(queue) if self._open else None
         if direct is not None:
             self.admit(caller, Verb.CONSUME, queue.namespace)
             try:
                 unanswered = self.store.unanswered_bytes
                 self.held.check_room(encoded_bytes(unanswered) if unanswered else 0)
-                return direct.lease_one_for(pending, self.answer_room)
+                return direct.lease_one_for(pending, self.answer_room, length_of)
             except PenstockError as error:
                 self.metrics.refused(error)
                 raise
-        return self.lease(caller, queue, pending=pending)
+        elsewhere = self.store.elsewhere(queue) if self._open else None
+        if elsewhere is None or queue not in self._catalogue:
+            return self.lease(caller, queue, pending=pending)
+        self.admit(caller, Verb.CONSUME, queue.namespace)
+        try:
+            elsewhere.lease_one_for(ForwardedLease(self.metrics, pending), self.answer_room())
+        except PenstockError as error:
+            self.metrics.refused(error)
+            raise
+        return None
 
     def lease_dead(
         self,
@@ -381,11 +411,26 @@ class Broker:
         *,
         n: int = 1,
         lease_s: float | None = None,
+        wait_s: float = 0.0,
         group: str = MAIN_GROUP_NAME,
         holder: str = "",
     ) -> Future[list[LeasedMessage]]:
-        """Lease up to `n` dead letters. An ack removes them; after anything else they stay dead."""
+        """Lease up to `n` dead letters. An ack removes them; after anything else they stay dead.
+
+        Wait up to `wait_s` for the first, at most `max_wait_s`. The queue is not created.
+        """
         self.admit(caller, Verb.CONSUME, queue.namespace)
+        wait_s = min(check_number("wait_s", wait_s, 0, _ABSURD_S), self.settings.max_wait_s)
+        if wait_s:
+            return self.waiting.lease(
+                queue,
+                n,
+                lease_s=lease_s,
+                group=group,
+                holder=holder,
+                wait_s=wait_s,
+                dead=True,
+            )
         return self.store.lease(
             queue,
             n,
@@ -432,22 +477,25 @@ class Broker:
         return settle_by_queue(self.store, self._catalogue, caller, settlements)
 
     def ack(
-        self, caller: Caller, receipt: str, pending: Pending
+        self, caller: Caller, receipt: str, read: Receipt, pending: Pending
     ) -> Future[list[Outcome]] | list[Outcome] | None:
-        """Ack one message: the usual call of `settle`, in fewer steps."""
-        self.admit(caller, Verb.CONSUME, caller.any_namespace)
-        try:
-            read = Receipt.unpack(receipt)
-        except ReceiptInvalid:
-            queue = None
-        else:
-            queue = self._catalogue.queue_of(read.identity)
+        """Ack one message: the usual call of `settle`, in fewer steps.
+
+        `read` is the unpacked receipt.
+        """
+        has_all = caller.namespaces is None
+        self.admit(caller, Verb.CONSUME, None if has_all else caller.any_namespace)
+        queue = self._catalogue.queue_of(read[0])
         if queue is not None:
-            if caller.namespaces is not None:
+            if not has_all:
                 caller.check(Verb.CONSUME, queue.namespace)
             direct = self.store.direct(queue)
             if direct is not None:
                 return direct.ack_one_for(pending, receipt, read)
+            elsewhere = self.store.elsewhere(queue)
+            if elsewhere is not None:
+                elsewhere.ack_one_for(pending, receipt)
+                return None
         settlements = [Settlement("ack", receipt)]
         return settle_by_queue(self.store, self._catalogue, caller, settlements)
 
@@ -471,7 +519,9 @@ class Broker:
         """Release leased messages by their receipts, without counting the attempt."""
         if receipts and self._open:
             settlements = [Settlement("release", receipt) for receipt in receipts]
-            settle_by_queue(self.store, self._catalogue, INSIDE, settlements)
+            releasing = settle_by_queue(self.store, self._catalogue, INSIDE, settlements)
+            # If it fails, they are delivered again when their leases end.
+            releasing.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -489,7 +539,15 @@ class Broker:
 
     def has_queue(self, queue: QueueName) -> bool:
         """Return whether the queue exists."""
-        return queue in self._catalogue
+        return queue in self._catalogue.identities
+
+    def identity_of(self, queue: QueueName) -> int | None:
+        """Return the identity of a queue; None if there is no such queue."""
+        return self._catalogue.identities.get(queue)
+
+    def every_queue(self) -> list[QueueName]:
+        """Return the names of all queues."""
+        return self._catalogue.queues()
 
     # -- looking -----------------------------------------------------------------------------------
 
@@ -500,6 +558,13 @@ class Broker:
         if queue is None:
             raise NoSuchMessage(f"there is no message {id}")
         return queue
+
+    def queue_of_receipt(self, receipt: str) -> QueueName | None:
+        """Return the queue of a receipt; None if the receipt is invalid or the queue unknown."""
+        try:
+            return self._catalogue.queue_of(Receipt.unpack(receipt).identity)
+        except PenstockError:
+            return None
 
     def run(
         self, caller: Caller, operation: Operation[A], queue: QueueName | None = None
@@ -518,57 +583,38 @@ class Broker:
             seal = self._catalogue.has_byte_quota(queue.namespace)
             operation = cast(Operation[A], operation.with_internal("seal", seal))
         if operation.creates_queue:
-            return self._in_queue.do(queue, partial(self.store.run, queue, operation))
+            run = partial(self.store.run, queue, operation)
+            return self._in_queue.do(queue, self._in_queue.unless_deleted(queue, run))
         return self.store.run(queue, operation)
+
+    def browse(self, caller: Caller, queue: QueueName, browse: Browse) -> Future[Page] | Page:
+        """Return a page, at once if that takes little time: the usual `run`, in fewer steps."""
+        direct = self.store.direct(queue) if self._open else None
+        if direct is None:
+            return self.run(caller, browse, queue)
+        self.admit(caller, Verb.READ, queue.namespace)
+        room = self.answer_room()
+        page = direct.browse_now(browse, room)
+        return page or self.store.run(queue, browse.with_internal("max_bytes", room))
 
     async def _find_and_run(self, caller: Caller, operation: Operation[A], id: str) -> A:
         """Another broker may have created the queue a moment ago."""
         return await self.run(caller, operation, await self.queue_of_message(id))
 
-    async def pages(
-        self,
-        caller: Caller,
-        queue: QueueName,
-        browse: Browse,
-    ) -> AsyncGenerator[Page, None]:
-        """Yield all pages of a search, each read when it is asked for."""
-        while True:
-            page = await self.run(caller, browse, queue)
-            yield page
-            if not page.next_seq:
-                return
-            browse = replace(browse, after_seq=page.next_seq)
+    async def browse_on(self, queue: QueueName, browse: Browse, max_bytes: int) -> Page:
+        """Return a page of an export, of at most `max_bytes` but at least one message.
+
+        `admit` was called for the whole export: a page counts as no call of the client.
+        """
+        if not self._open:
+            raise Unavailable("the broker is stopping: try again in a moment")
+        most = min(max_bytes, self.settings.max_answer_bytes)
+        return await self.store.run(queue, browse.with_internal("max_bytes", most))
 
     def waiting_calls(self, caller: Caller, queue: QueueName) -> dict[str, int]:
         """Return how many calls wait for messages of each group, at this broker."""
         self.admit(caller, Verb.READ, queue.namespace)
         return self.waiting.counts(queue)
-
-    def redrive_paced(
-        self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
-    ) -> Future[int]:
-        """Redrive at most `max_rate` dead letters a second, in the background. Return how many.
-
-        It goes on after a restart, or on another broker of the store. See `paced_redrives`.
-        """
-        self.admit(caller, redrive.verb, queue.namespace)
-        check_number("max_rate", max_rate, 1e-6, 1e9)
-        return self._paced.redrive(queue, redrive, rate_per_s=max_rate)
-
-    async def paced_redrives(self, caller: Caller, queue: QueueName) -> list[PacedRedrive]:
-        """Return the paced redrives of a queue that run, wait for a retry, or failed."""
-        self.admit(caller, Verb.READ, queue.namespace)
-        if queue not in self._catalogue:
-            raise NoSuchQueue(f"there is no queue {queue}")
-        return await self._paced.unfinished(queue)
-
-    async def cancel_paced_redrive(self, caller: Caller, queue: QueueName, id: str) -> None:
-        """End a paced redrive. Raise NoSuchRedrive if the queue has none of that id (any more)."""
-        self.admit(caller, Redrive.verb, queue.namespace)
-        if queue not in self._catalogue:
-            raise NoSuchQueue(f"there is no queue {queue}")
-        if not await self.background.run(self._paced.cancel(queue, id)):
-            raise NoSuchRedrive(f"queue {queue} has no redrive {id!r}: it is finished or cancelled")
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
         """Cancel what group main has ready, parked or leased. Return the number of messages.
@@ -586,172 +632,7 @@ class Broker:
             cancelled += done
         return cancelled
 
-    async def metrics_page(self) -> bytes:
-        """Return all metrics in the text format of Prometheus."""
-        queues = self._catalogue.queues()
-        found: list[tuple[QueueName, Stats]] = []
-        for number, queue in enumerate(queues, start=1):
-            try:
-                found.append((queue, await self.store.run(queue, GetStats())))
-            except (PenstockError, OSError):
-                continue
-            if not number % _AT_ONCE:
-                await asyncio.sleep(0)
-        database = await self.store.database_state()
-        return await asyncio.to_thread(self.metrics.page, found, database)
-
-    async def overview(self, caller: Caller, namespace: str | None = None) -> Overview:
-        """Return the sum over the queues that the caller may read. It opens no queue."""
-        return await self._overviews.totals(self.queues(caller, namespace), self.trouble)
-
-    async def list_queues(
-        self,
-        caller: Caller,
-        namespace: str | None = None,
-        *,
-        text: str = "",
-        sort: str = "name",
-        descending: bool = False,
-        after: tuple[float | str, str] | None = None,
-        limit: int = 50,
-        spark: str = "",
-    ) -> QueuePage:
-        """Return a page of the queues that the caller may read, with their counts.
-
-        `text` is a part of the name. `sort` is one of `QUEUE_COLUMNS`. `after` is the `next` of the
-        page before. `spark` is a series of the charts. It opens no queue.
-        """
-        return await self._overviews.page(
-            self.queues(caller, namespace),
-            text=text,
-            sort=sort,
-            descending=descending,
-            after=after,
-            limit=limit,
-            spark=spark,
-        )
-
-    async def chart(
-        self,
-        caller: Caller,
-        queue: QueueName | None = None,
-        *,
-        since: float | None = None,
-        until: float | None = None,
-        max_points: int = 720,
-    ) -> Chart:
-        """Return the history of a queue, or of all queues; of the last hour by default."""
-        self.admit(caller, Verb.READ, None if queue is None else queue.namespace)
-        if queue is not None and queue not in self._catalogue:
-            raise NoSuchQueue(f"there is no queue {queue}")
-        now_s = self.clock.now_ns() / NS
-        check_whole("max_points", max_points, 1, MAX_POINTS)
-        since = now_s - 3600 if since is None else check_number("since", since, 0, MAX_TIME_S)
-        until = now_s if until is None else check_number("until", until, 0, MAX_TIME_S)
-        return await self.charts.read(queue, since, until, max_points)
-
-    async def storage_state(self, caller: Caller) -> StorageState:
-        """Return how long syncs take, and how much room the store uses and has."""
-        self.admit(caller, Verb.READ, None)
-        sizes = await self._overviews.totals(self._catalogue.queues(), self.trouble)
-        return StorageState(
-            self.metrics.commits.percentiles(),
-            sizes.queues,
-            sizes.size_bytes,
-            sizes.free_bytes,
-            self.trouble,
-            await self.store.database_state(),
-        )
-
-    # -- keys: they need the right to manage the whole broker --------------------------------------
-
-    async def list_keys(self, caller: Caller) -> list[Key]:
-        """Return all keys, revoked ones included. None has its secret."""
-        self.admit(caller, Verb.MANAGE, None)
-        return await self._keys.list()
-
-    async def create_key(
-        self,
-        caller: Caller,
-        label: str,
-        verbs: Iterable[str],
-        namespaces: Iterable[str] | None = None,
-    ) -> tuple[Key, str]:
-        """Create a key. Return it, and its token, which is not kept.
-
-        Raise NotAllowed if it would allow a verb that the caller may not use itself.
-        """
-        self.admit(caller, Verb.MANAGE, None)
-        wanted = list(verbs)
-        beyond = [verb for verb in wanted if verb in EVERY_VERB - caller.verbs]
-        if beyond:
-            raise NotAllowed(
-                f"this key may not {beyond[0]} itself, so it cannot make a key that may"
-            )
-        return await self._keys.create(label, wanted, namespaces)
-
-    async def revoke_key(self, caller: Caller, id: str) -> Key:
-        """Revoke a key: every broker refuses it within about a second. It stays listed."""
-        self.admit(caller, Verb.MANAGE, None)
-        return await self._keys.revoke(id)
-
     # -- catalogue ---------------------------------------------------------------------------------
-
-    def namespaces(self, caller: Caller) -> list[NamespaceInfo]:
-        """Return the namespaces that the caller may read."""
-        self.admit(caller, Verb.READ, caller.any_namespace)
-        every = self._catalogue.namespaces()
-        return [one for one in every if caller.may(Verb.READ, one.name)]
-
-    def namespace(self, caller: Caller, name: str) -> NamespaceInfo:
-        self.admit(caller, Verb.READ, name)
-        return self._catalogue.namespace(name)
-
-    async def create_namespace(
-        self,
-        caller: Caller,
-        name: str,
-        *,
-        defaults: Mapping[str, Any] | None = None,
-        max_queues: int = 0,
-        max_bytes: int = 0,
-    ) -> NamespaceInfo:
-        """Create a namespace. Raise AlreadyExists if it exists; see `change_namespace`."""
-        self.admit(caller, Verb.MANAGE, name)
-        return await self._catalogue.create_namespace(name, defaults or {}, max_queues, max_bytes)
-
-    async def change_namespace(
-        self, caller: Caller, name: str, changes: Mapping[str, Any]
-    ) -> NamespaceInfo:
-        """Change `defaults`, `max_queues` or `max_bytes`; queues that are there keep their own."""
-        self.admit(caller, Verb.MANAGE, name)
-        return await self._catalogue.change_namespace(name, changes)
-
-    async def delete_namespace(self, caller: Caller, name: str, *, force: bool = False) -> None:
-        """Delete a namespace. Raise NotEmpty if it has queues, unless forced."""
-        self.admit(caller, Verb.MANAGE, name)
-
-        async def delete() -> None:
-            for queue in await self.store.delete_namespace(name, force=force):
-                await self._deleted(queue)
-
-        await self.background.run(delete())
-
-    async def delete_empty_namespace(self, caller: Caller, name: str) -> None:
-        """Delete a namespace and its queues; NotEmpty while one of them holds a message."""
-        self.admit(caller, Verb.MANAGE, name)
-        self._catalogue.namespace(name)
-        queues = self._catalogue.queues(name)
-        for queue in queues:
-            held = (await self.store.run(queue, GetStats())).unfinished
-            if held:
-                raise NotEmpty(
-                    f"queue {queue} holds {held} messages: consume or purge them, or delete the "
-                    f"queue, before its namespace"
-                )
-        for queue in queues:
-            await self.background.run(self._delete_queue(queue, if_empty=True))
-        await self.store.delete_namespace(name, force=False)
 
     def queues(self, caller: Caller, namespace: str | None = None) -> list[QueueName]:
         """Return the names of queues that the caller may read, of one namespace or of all."""
@@ -781,11 +662,12 @@ class Broker:
 
     async def delete_queue(self, caller: Caller, queue: QueueName) -> None:
         self.admit(caller, Verb.MANAGE, queue.namespace)
-        await self.background.run(self._delete_queue(queue))
 
-    async def _delete_queue(self, queue: QueueName, *, if_empty: bool = False) -> None:
-        await self.store.delete(queue, if_empty=if_empty)
-        await self._deleted(queue)
+        async def delete() -> None:
+            await self.store.delete(queue)
+            await self._deleted(queue)
+
+        await self.background.run(delete())
 
     async def _deleted(self, queue: QueueName) -> None:
         """Let go of what was about a queue that this broker deleted."""

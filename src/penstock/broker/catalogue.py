@@ -7,11 +7,21 @@ from it may have been created through another broker a moment ago: the store has
 import asyncio
 from asyncio import Future
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
+from penstock.broker.limits import is_heavy
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.settings import BrokerSettings
-from penstock.broker.store import NamespaceInfo, Publishable, QueueIdentities, QueueInfo, Store
+from penstock.broker.store import (
+    NamespaceInfo,
+    Pending,
+    Publishable,
+    QueueIdentities,
+    QueueInfo,
+    Store,
+)
 from penstock.checking import check_number, check_whole
 from penstock.clock import Clock
 from penstock.errors import (
@@ -22,8 +32,9 @@ from penstock.errors import (
     NoSuchQueue,
     PenstockError,
     QuotaExceeded,
+    Unavailable,
 )
-from penstock.model import MAIN_GROUP_NAME
+from penstock.model import MAIN_GROUP_NAME, Published
 from penstock.names import QueueName, check_name
 from penstock.queue.behaviours import as_new
 from penstock.queue.delivering import check_count
@@ -36,6 +47,7 @@ from penstock.queue.settings import (
 )
 
 _T = TypeVar("_T")
+_MOST_DELETIONS = 10  # of one queue, while one call is under way
 _CHANGEABLE = ("defaults", "max_queues", "max_bytes")
 
 
@@ -47,7 +59,7 @@ class Catalogue:
         self._settings = settings
         self._clock = clock
         self._namespaces: dict[str, NamespaceInfo] = {}
-        self._queues: dict[QueueName, int] = {}  # with their identities
+        self.identities: dict[QueueName, int] = {}  # with their identities
         self._by_identity: dict[int, QueueName] = {}
         self._turn = asyncio.Lock()  # one creation at a time, so that `max_queues` is exact
 
@@ -56,7 +68,7 @@ class Catalogue:
     def replace(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
         """Replace everything that is known."""
         self._namespaces = {one.name: one for one in namespaces}
-        self._queues = dict(queues)
+        self.identities = dict(queues)
         self._by_identity = {identity: queue for queue, identity in queues.items() if identity}
 
     def set_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
@@ -67,11 +79,11 @@ class Catalogue:
 
     def set_queue(self, queue: QueueName, identity: int | None) -> bool:
         """Set or (None) remove a queue. Return whether this ends a queue of another identity."""
-        old = self._queues.pop(queue, None)
+        old = self.identities.pop(queue, None)
         if old:
             self._by_identity.pop(old, None)
         if identity is not None:
-            self._queues[queue] = identity
+            self.identities[queue] = identity
             self._by_identity[identity] = queue
         return old is not None and old not in (0, identity)
 
@@ -87,10 +99,10 @@ class Catalogue:
         return found
 
     def queues(self, namespace: str | None = None) -> list[QueueName]:
-        return sorted(q for q in self._queues if namespace is None or q.namespace == namespace)
+        return sorted(q for q in self.identities if namespace is None or q.namespace == namespace)
 
     def __contains__(self, queue: QueueName) -> bool:
-        return queue in self._queues
+        return queue in self.identities
 
     def queue_of(self, identity: int) -> QueueName | None:
         return self._by_identity.get(identity)
@@ -152,7 +164,7 @@ class Catalogue:
         async with self._turn:
             wanted = self.settings_of_new(queue.namespace, settings)
             most = self._settings().max_queues
-            if queue not in self and len(self._queues) >= most:
+            if queue not in self and len(self.identities) >= most:
                 raise QuotaExceeded(f"the broker has {most} queues, its maximum (max_queues)")
             return await self._store.create(queue, wanted)
 
@@ -173,12 +185,14 @@ class CreateOnUse:
 
     def __init__(
         self,
+        store: Store,
         catalogue: Catalogue,
         clock: Clock,
         metrics: BrokerMetrics,
         *,
         is_allowed: Callable[[], bool],
     ) -> None:
+        self._store = store
         self._catalogue = catalogue
         self._clock = clock
         self._metrics = metrics
@@ -214,6 +228,76 @@ class CreateOnUse:
             self._metrics.refused(error)
             raise
         return self._count(answer)
+
+    def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
+        """Publish to a queue that is created if necessary, also if it is deleted meanwhile."""
+        return self.do(
+            queue,
+            self.unless_deleted(queue, partial(self._store.publish, queue, messages)),
+            lambda: self.check_publish(queue, messages),
+            takes_long=lambda: is_heavy(messages),
+        )
+
+    def unless_deleted(
+        self, queue: QueueName, work: Callable[[], Future[_T]], if_missing: _T | None = None
+    ) -> Callable[[], Future[_T]]:
+        """Return work that creates the queue again if it is deleted meanwhile.
+
+        With `if_missing`, return that instead.
+        """
+        if self._store.direct(queue) is not None or not self._is_allowed():
+            return work  # done at once, or not to be done in a new queue
+
+        def again_if_deleted() -> Future[_T]:
+            answer = work()
+            if answer.done():
+                return answer
+            return asyncio.ensure_future(self._unless_deleted(queue, answer, work, if_missing))
+
+        return again_if_deleted
+
+    def refused(
+        self,
+        error: BaseException,
+        queue: QueueName,
+        messages: Sequence[Publishable],
+        pending: Pending,
+    ) -> None:
+        """Answer a publish that another broker refused. Publish again if the queue was deleted."""
+        if isinstance(error, NoSuchQueue) and self._is_allowed():
+            publish = partial(self._store.publish, queue, messages)
+            anew = asyncio.ensure_future(self._create_anew_and_do(queue, publish))
+            self._count(anew).add_done_callback(partial(_tell, pending))
+            return
+        if isinstance(error, PenstockError):
+            self._metrics.refused(error)
+        pending.fail(error)
+
+    async def _unless_deleted(
+        self,
+        queue: QueueName,
+        answer: Future[_T],
+        again: Callable[[], Future[_T]],
+        if_missing: _T | None,
+    ) -> _T:
+        for _ in range(_MOST_DELETIONS):
+            try:
+                return await answer
+            except NoSuchQueue:
+                if if_missing is not None:
+                    return if_missing
+                await self._create_anew(queue)
+                answer = again()
+        return await answer
+
+    async def _create_anew(self, queue: QueueName) -> None:
+        """Create a queue that is in the catalogue, but was deleted, perhaps by another broker."""
+        with suppress(AlreadyExists):
+            await self._catalogue.create_queue(queue, {})
+
+    async def _create_anew_and_do(self, queue: QueueName, work: Callable[[], Future[_T]]) -> _T:
+        await self._create_anew(queue)
+        return await self._unless_deleted(queue, work(), work, None)
 
     def _count(self, answer: Future[_T]) -> Future[_T]:
         answer.add_done_callback(self._count_refusal)
@@ -255,3 +339,11 @@ class CreateOnUse:
             check_number("lease_s", lease_s, MIN_LEASE_S, MAX_LEASE_S)
         if group != MAIN_GROUP_NAME:
             raise NoSuchGroup(f"there is no group {group!r}: queue {queue} does not exist")
+
+
+def _tell(pending: Pending, done: Future[Any]) -> None:
+    error = Unavailable("the broker is stopping") if done.cancelled() else done.exception()
+    if error is None:
+        pending.succeed(done.result())
+    else:
+        pending.fail(error)

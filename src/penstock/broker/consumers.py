@@ -6,12 +6,12 @@ and for credit, counts unsettled messages, and releases them when the holder dis
 
 import asyncio
 from asyncio import Future
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock.broker.access import INSIDE, Caller
 from penstock.broker.broker import Broker
-from penstock.broker.store import Outcome, Settlement
+from penstock.broker.store import Outcome, Settlement, payload_bytes
 from penstock.checking import check_number, check_whole
 from penstock.errors import NoSuchQueue, Overloaded, PenstockError, TooManyRequests
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage
@@ -40,7 +40,7 @@ class Consumer:
     """Leases messages of one queue for one holder, as its credit allows.
 
     A message counts against the credit until it is settled or its lease ends. Its bytes count
-    against `max_unsettled_bytes`; one message may always be unsettled.
+    against `max_unsettled_bytes` and `max_bytes`; one message may always be unsettled.
     """
 
     def __init__(
@@ -50,10 +50,18 @@ class Consumer:
         queue: QueueName,
         *,
         credit: int,
+        max_bytes: int | None = None,
+        at_once_bytes: int | None = None,
+        check_room: Callable[[int], None] | None = None,
         group: str = MAIN_GROUP_NAME,
         lease_s: float | None = None,
         holder: str = "",
     ) -> None:
+        """`at_once_bytes` limits the messages that `next` returns; one is always allowed.
+
+        `check_room` raises Overloaded if there is no memory to send messages of this size: they
+        are released, and leased again later.
+        """
         self._loop = asyncio.get_running_loop()
         self._broker = broker
         self._caller = caller
@@ -64,6 +72,9 @@ class Consumer:
         self._lease_s = lease_s
         self._holder = holder
         self._credit = check_credit(credit)
+        self._max_bytes = max_bytes
+        self._at_once_bytes = at_once_bytes
+        self._check_room = check_room
         self._held: dict[str, _Holding] = {}  # by receipt
         self._held_bytes = 0
         self._being_settled: set[str] = set()
@@ -88,9 +99,10 @@ class Consumer:
     def credit(self) -> int:
         return self._credit
 
-    def set_credit(self, credit: int) -> None:
-        """Change the maximum number of unsettled messages. Messages already held stay held."""
+    def set_credit(self, credit: int, max_bytes: int | None = None) -> None:
+        """Change the maximum number and size of unsettled messages. Those already held stay."""
         self._credit = check_credit(credit)
+        self._max_bytes = max_bytes
         self._changed.set()
         if self._free() <= 0:
             self._stop_asking()
@@ -104,6 +116,8 @@ class Consumer:
             began_s = self._loop.time()
             try:
                 leased = await self._lease()
+                if leased and self._check_room is not None:
+                    self._check_room_for(leased)
             except TooManyRequests as error:
                 await self._wait(error.retry_after_s)
                 continue
@@ -146,6 +160,9 @@ class Consumer:
         if self._found_queue and not broker.has_queue(self._queue):
             # A lease would create the deleted queue again.
             raise NoSuchQueue(f"queue {self._queue} was deleted")
+        room = max(self._most_bytes() - self._held_bytes, 1)
+        if self._at_once_bytes is not None:
+            room = min(room, self._at_once_bytes)
         self._asking = asking = broker.lease(
             self._caller,
             self._queue,
@@ -154,7 +171,7 @@ class Consumer:
             wait_s=broker.settings.max_wait_s,
             group=self._group,
             holder=self._holder,
-            max_bytes=max(broker.settings.max_unsettled_bytes - self._held_bytes, 1),
+            max_bytes=room,
         )
         try:
             leased = await asking
@@ -170,6 +187,14 @@ class Consumer:
             self._asking = None
         self._found_queue = broker.has_queue(self._queue)
         return leased
+
+    def _check_room_for(self, leased: list[LeasedMessage]) -> None:
+        assert self._check_room is not None
+        try:
+            self._check_room(payload_bytes(leased))
+        except Overloaded:
+            self._give_back([one.receipt for one in leased])
+            raise
 
     def _stop_asking(self) -> None:
         asking, self._asking = self._asking, None
@@ -204,7 +229,12 @@ class Consumer:
         return 0 if self._is_full() else self._credit - len(self._held)
 
     def _is_full(self) -> bool:
-        return self._held_bytes >= self._broker.settings.max_unsettled_bytes
+        return self._held_bytes >= self._most_bytes()
+
+    def _most_bytes(self) -> int:
+        most = self._broker.settings.max_unsettled_bytes
+        # 0: one message at a time.
+        return most if self._max_bytes is None else max(min(self._max_bytes, most), 1)
 
     def _drop_overdue(self) -> None:
         """Forget messages whose lease has ended: the queue delivers them again."""

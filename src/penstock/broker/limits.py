@@ -1,6 +1,6 @@
 """Limits of the broker: calls of a client, bytes in memory, and work in the event loop."""
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 from penstock.broker.store import Publishable
@@ -12,12 +12,17 @@ from penstock.queue.publishing import TokenBucket
 SMALL_BYTES = 64 * 1024
 LARGE_BYTES = 256 * 1024
 DEFAULT_MAX_HELD_BYTES = 256 << 20
+_MOST_SHARED = 1000  # clients of which other brokers are told at a time
 _FOR_LARGE = 0.75  # part of the limit; the rest is for bodies of at most SMALL_BYTES
 _MANY = 500  # messages
 
 
 class ClientBuckets:
-    """A token bucket for each client, in a bounded table: the least recently seen is dropped."""
+    """A token bucket for each client, in a bounded table: the least recently seen is dropped.
+
+    Several brokers of a store tell each other of the calls that they admitted (`taken`, `charge`),
+    so that the buckets of a client are nearly the same at all of them.
+    """
 
     def __init__(self, *, rate_per_s: float, burst: float, most: int, clock: Clock) -> None:
         self._rate_per_s = rate_per_s
@@ -25,10 +30,33 @@ class ClientBuckets:
         self._most = most
         self._clock = clock
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._taken: Counter[str] = Counter()  # since `taken` was last called
 
     def take(self, client: str, what: str) -> None:
         """Count a call of a client. Raise TooManyRequests, with the time to wait, if too many."""
         now_ns = self._clock.monotonic_ns()
+        wait_s = self._bucket(client, now_ns).take(1, now_ns)
+        if wait_s:
+            raise TooManyRequests(
+                f"too many {what}: {self._rate_per_s:g} a second from one client; try again in "
+                f"{wait_s:.3f} s",
+                wait_s,
+            )
+        self._taken[client] += 1
+        if len(self._taken) > self._most:
+            self._taken.clear()
+
+    def taken(self) -> list[tuple[str, int]]:
+        """Return and forget the calls admitted since the last time, of the busiest clients."""
+        taken, self._taken = self._taken, Counter()
+        return taken.most_common(_MOST_SHARED)
+
+    def charge(self, client: str, calls: int) -> None:
+        """Count calls that another broker has admitted. The client may be in debt for them."""
+        now_ns = self._clock.monotonic_ns()
+        self._bucket(client, now_ns).charge(calls, self._burst + self._rate_per_s, now_ns)
+
+    def _bucket(self, client: str, now_ns: int) -> TokenBucket:
         bucket = self._buckets.get(client)
         if bucket is None:
             bucket = TokenBucket(rate_per_s=self._rate_per_s, burst=self._burst, now_ns=now_ns)
@@ -37,13 +65,7 @@ class ClientBuckets:
                 self._buckets.popitem(last=False)
         else:
             self._buckets.move_to_end(client)
-        wait_s = bucket.take(1, now_ns)
-        if wait_s:
-            raise TooManyRequests(
-                f"too many {what}: {self._rate_per_s:g} a second from one client; try again in "
-                f"{wait_s:.3f} s",
-                wait_s,
-            )
+        return bucket
 
 
 def encoded_bytes(payload_bytes: int) -> int:

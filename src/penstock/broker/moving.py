@@ -208,11 +208,16 @@ def _mark(source: Site, target: Site) -> None:
                 f"{target.name} holds a part of {begun}: run that move again, or empty it first"
             )
         return
-    held = [f"{len(target.queues())} queues", f"{len(documents)} documents"]
-    if target.queues() or documents or target.namespaces():
+    queues, namespaces = target.queues(), target.namespaces()
+    if queues or documents or namespaces:
+        held = (
+            f"it holds {len(queues)} queues in {len(namespaces)} namespaces"
+            if queues or namespaces
+            else "a broker has been started on it"
+        )
         raise NotEmpty(
-            f"{target.name} is not empty ({' and '.join(held)}): a store is moved into a new "
-            f"directory, or an empty schema of a database"
+            f"{target.name} is not empty ({held}): move the store into a new directory, or into a "
+            f"new schema of the database (--schema)"
         )
     target.save_document(MARK, json.dumps({"from": source.name}).encode())
 

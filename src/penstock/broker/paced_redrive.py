@@ -17,8 +17,11 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from penstock.broker.access import Admit, Caller
+from penstock.broker.background import Background
 from penstock.broker.ownership import Ownership, Renewal
 from penstock.broker.store import Store, update_document
+from penstock.checking import check_number
 from penstock.clock import Clock
 from penstock.errors import (
     CorruptLedger,
@@ -27,6 +30,7 @@ from penstock.errors import (
     NoSuchMessage,
     NoSuchNamespace,
     NoSuchQueue,
+    NoSuchRedrive,
     PenstockError,
     QueueFull,
     QuotaExceeded,
@@ -36,7 +40,7 @@ from penstock.errors import (
 )
 from penstock.model import NS
 from penstock.names import QueueName
-from penstock.operations import Redrive
+from penstock.operations import Redrive, Verb
 
 log = logging.getLogger("penstock.broker")
 
@@ -65,6 +69,13 @@ class PacedRedrive(NamedTuple):
     rate_per_s: float
     state: State  # failed: it is not retried
     reason: str  # the last error; empty while it runs
+
+
+class Begun(NamedTuple):
+    """A paced redrive that was started."""
+
+    id: str  # empty: no dead letter matches, and there is none
+    letters: int  # dead letters that will be ready again
 
 
 class _Job(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -114,14 +125,11 @@ class PacedRedrives:
         for id_ in self._owned.ids:
             await self._owned.release(id_)
 
-    def redrive(self, queue: QueueName, redrive: Redrive, *, rate_per_s: float) -> Future[int]:
-        """Return how many dead letters will be ready again."""
-        return asyncio.ensure_future(self._add(queue, redrive, rate_per_s))
-
-    async def _add(self, queue: QueueName, redrive: Redrive, rate_per_s: float) -> int:
+    async def begin(self, queue: QueueName, redrive: Redrive, *, rate_per_s: float) -> Begun:
+        """Start a redrive, unless no dead letter matches."""
         count = await self._store.run(queue, replace(redrive, dry_run=True))
         if not count:
-            return 0
+            return Begun("", 0)
         # Those that die later, perhaps for the second time, are not meant.
         now_s = self._clock.now_ns() / NS + 1e-6
         until = now_s if redrive.until is None else min(float(redrive.until), now_s)  # type: ignore[arg-type]
@@ -135,7 +143,7 @@ class PacedRedrives:
             await self._owned.release(job.id)
             raise
         self._start(job)
-        return count
+        return Begun(job.id, count)
 
     async def unfinished(self, queue: QueueName) -> list[PacedRedrive]:
         """Return the redrives of a queue that are not finished, in the order of their ids."""
@@ -332,3 +340,58 @@ def _load(document: bytes | None) -> dict[str, _Job]:
             f"repair it, or move it away to start without its redrives, and restart the broker"
         ) from None
     return {job.id: job for job in jobs}
+
+
+class RedriveCalls:
+    """The calls of a broker about paced redrives."""
+
+    def __init__(
+        self,
+        paced: PacedRedrives,
+        admit: Admit,
+        has_queue: Callable[[QueueName], bool],
+        background: Background,
+    ) -> None:
+        self._paced = paced
+        self._admit = admit
+        self._has_queue = has_queue
+        self._background = background
+
+    def start(
+        self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
+    ) -> Future[int]:
+        """Redrive at most `max_rate` dead letters a second, in the background. Return how many.
+
+        It goes on after a restart, or on another broker of the store. See `list`.
+        """
+        beginning = self.begin(caller, queue, redrive, max_rate)
+
+        async def count() -> int:
+            return (await beginning).letters
+
+        return asyncio.ensure_future(count())
+
+    def begin(
+        self, caller: Caller, queue: QueueName, redrive: Redrive, max_rate: float
+    ) -> Future[Begun]:
+        """Start a redrive as `start` does. Return its id as well."""
+        self._admit(caller, redrive.verb, queue.namespace)
+        check_number("max_rate", max_rate, 1e-6, 1e9)
+        return asyncio.ensure_future(self._paced.begin(queue, redrive, rate_per_s=max_rate))
+
+    async def list(self, caller: Caller, queue: QueueName) -> list[PacedRedrive]:
+        """Return the paced redrives of a queue that run, wait for a retry, or failed."""
+        self._admit(caller, Verb.READ, queue.namespace)
+        self._check_queue(queue)
+        return await self._paced.unfinished(queue)
+
+    async def cancel(self, caller: Caller, queue: QueueName, id: str) -> None:
+        """End a paced redrive. Raise NoSuchRedrive if the queue has none of that id (any more)."""
+        self._admit(caller, Redrive.verb, queue.namespace)
+        self._check_queue(queue)
+        if not await self._background.run(self._paced.cancel(queue, id)):
+            raise NoSuchRedrive(f"queue {queue} has no redrive {id!r}: it is finished or cancelled")
+
+    def _check_queue(self, queue: QueueName) -> None:
+        if not self._has_queue(queue):
+            raise NoSuchQueue(f"there is no queue {queue}")

@@ -5,9 +5,9 @@ The values are those of the queue layer, here for the transports.
 
 from asyncio import Future
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
-from penstock.broker.access import Caller
+from penstock.broker.access import Admit, Caller
 from penstock.broker.store import Store, StoreFiles
 from penstock.errors import NotSupported
 from penstock.names import QueueName
@@ -32,7 +32,7 @@ __all__ = [
     "MAX_STAGED_SEGMENTS",
     "MAX_STAGED_SEGMENT_BYTES",
     "Adoption",
-    "FileDoor",
+    "FileCalls",
     "LogInfo",
     "LogName",
     "QueueSegments",
@@ -50,13 +50,13 @@ class _InQueue(Protocol):
     def __call__(self, queue: QueueName, work: Callable[[], Future[_T]]) -> Future[_T]: ...
 
 
-class FileDoor:
+class FileCalls:
     """The file calls of a broker. Raise NotSupported if its store has no files."""
 
     def __init__(
         self,
         store: Store,
-        admit: Callable[[Caller, Verb, str | None], Any],
+        admit: Admit,
         in_queue: _InQueue,
     ) -> None:
         self._store = store

@@ -15,6 +15,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from penstock.model import (
     MAIN_GROUP_NAME,
     LeasedMessage,
+    Message,
     NewMessage,
     Payload,
     Published,
@@ -23,7 +24,7 @@ from penstock.model import (
     TypedPayload,
 )
 from penstock.names import QueueName
-from penstock.operations import NO_BYTE_LIMIT, Operation
+from penstock.operations import NO_BYTE_LIMIT, Browse, Operation, Page
 from penstock.queue.metrics import Histogram
 from penstock.queue.segments import (
     Adoption,
@@ -171,9 +172,16 @@ class DirectQueue(Protocol):
         """Lease messages. They count as `unanswered_bytes` until `pending` gets them."""
 
     def lease_one_for(
-        self, pending: Pending, max_bytes: Callable[[], int]
+        self,
+        pending: Pending,
+        max_bytes: Callable[[], int],
+        length_of: Callable[[Message], int] | None = None,
     ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
-        """Lease a message of group `main`: the usual `lease_for`, in fewer steps."""
+        """Lease a message of group `main`: the usual `lease_for`, in fewer steps.
+
+        `length_of` returns the length of the lease in nanoseconds. It is a wish: a message that
+        cannot be leased on the fast path is leased for the queue's `lease_s`.
+        """
 
     def ack_one_for(
         self, pending: Pending, receipt: str, read: Receipt
@@ -182,6 +190,24 @@ class DirectQueue(Protocol):
     def settle_for(
         self, pending: Pending, settlements: Sequence[Settlement]
     ) -> list[Outcome] | None: ...
+
+    def browse_now(self, browse: Browse, max_bytes: int) -> Page | None:
+        """Return a page of at most `max_bytes`; None if that takes too long for the event loop."""
+
+
+class QueueElsewhere(Protocol):
+    """A queue that another broker has open, for calls that need no future.
+
+    `pending` is told the other broker's answer.
+    """
+
+    def publish_for(self, pending: Pending, messages: Sequence[Publishable]) -> bool:
+        """Return False, and do nothing, for messages that only `Store.publish` forwards."""
+
+    def lease_one_for(self, pending: Pending, max_bytes: int) -> None:
+        """Lease a message of group `main`."""
+
+    def ack_one_for(self, pending: Pending, receipt: str) -> None: ...
 
 
 def no_byte_limit() -> int:
@@ -370,6 +396,9 @@ class Store(Documents, Protocol):
 
     def direct(self, queue: QueueName) -> DirectQueue | None:
         """Return the queue if it is open in this process and free; None: use the calls below."""
+
+    def elsewhere(self, queue: QueueName) -> QueueElsewhere | None:
+        """Return the queue at its owner if that is another broker, known and connected."""
 
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         """Publish all or none. QuotaExceeded while the namespace holds `max_bytes` or more."""

@@ -96,9 +96,11 @@ class KeyAdmin:
         verbs: Iterable[str],
         namespaces: Iterable[str] | None = None,
         value: str | None = None,
+        *,
+        signs: bool = False,
     ) -> tuple[Key, str]:
         """Return the key, and its token, which is not kept. `value`: the token to use."""
-        return asyncio.run(self._keys.create(label, verbs, namespaces, value))
+        return asyncio.run(self._keys.create(label, verbs, namespaces, value, signs=signs))
 
     def revoke(self, id: str) -> Key:
         """Revoke a key: it is refused from now on. It stays listed."""

@@ -67,11 +67,12 @@ class Later:
 class _Line:
     """The waiters of one group of one queue, in order of arrival."""
 
-    __slots__ = ("group", "probes", "queue", "waiters")
+    __slots__ = ("dead", "group", "probes", "queue", "waiters")
 
-    def __init__(self, queue: QueueName, group: str) -> None:
+    def __init__(self, queue: QueueName, group: str, dead: bool) -> None:
         self.queue = queue
         self.group = group
+        self.dead = dead  # they wait for dead letters
         self.waiters: deque[_Waiter] = deque()
         self.probes = 1  # parallel attempts: doubled by a success, reset to 1 if nothing is ready
 
@@ -94,7 +95,7 @@ class WaitingLines:
         self._answer_room = answer_room
         self._held = held
         self._most = most
-        self._lines: dict[QueueName, dict[str, _Line]] = {}
+        self._lines: dict[QueueName, dict[tuple[str, bool], _Line]] = {}  # by group and `dead`
         self._by_answer: dict[Future[list[LeasedMessage]], _Waiter] = {}
         self._later: dict[Future[list[LeasedMessage]], Later] = {}  # by the answer to the call
         self._closed = False
@@ -105,7 +106,8 @@ class WaitingLines:
 
     def counts(self, queue: QueueName) -> dict[str, int]:
         """Return how many calls wait for each group of a queue."""
-        return {name: len(line.waiters) for name, line in self._lines.get(queue, {}).items()}
+        lines = self._lines.get(queue, {}).values()
+        return {line.group: len(line.waiters) for line in lines if not line.dead}
 
     def lease(
         self,
@@ -118,8 +120,9 @@ class WaitingLines:
         wait_s: float,
         max_bytes: int | None = None,
         later: Later | None = None,
+        dead: bool = False,
     ) -> Future[list[LeasedMessage]]:
-        """Return messages as soon as some are ready; none after `wait_s`."""
+        """Return messages, or dead letters, as soon as there are some; none after `wait_s`."""
         if len(self._by_answer) >= self._most:
             raise TooManyRequests(
                 f"{self._most} calls are waiting for messages already (max_waiters): retry later, "
@@ -128,7 +131,8 @@ class WaitingLines:
             )
         loop = asyncio.get_running_loop()
         waiter = _Waiter(loop.create_future(), n, lease_s, holder, max_bytes)
-        line = self._lines.setdefault(queue, {}).setdefault(group, _Line(queue, group))
+        lines = self._lines.setdefault(queue, {})
+        line = lines.setdefault((group, dead), _Line(queue, group, dead))
         self._store.watch(queue)  # before the first attempt, so that no message is missed
         self._by_answer[waiter.answer] = waiter
         line.waiters.append(waiter)
@@ -195,7 +199,7 @@ class WaitingLines:
             for waiter in line.waiters:
                 waiter.again = waiter.attempt is not None  # it may have looked too early
         try:
-            ready = self._store.ready_hint(line.queue, line.group)
+            ready = None if line.dead else self._store.ready_hint(line.queue, line.group)
         except Exception as error:  # there is no such group, for example
             for waiter in idle:
                 self._answer(waiter, error)
@@ -221,6 +225,7 @@ class WaitingLines:
                 lease_s=waiter.lease_s,
                 group=line.group,
                 holder=waiter.holder,
+                dead=line.dead,
                 max_bytes=partial(self._answer_room, waiter.max_bytes),
             )
         except Exception as error:
@@ -283,7 +288,7 @@ class WaitingLines:
             waiter.attempt.cancel()  # the store releases what it leased
         if not line.waiters:
             lines = self._lines[line.queue]
-            if lines.get(line.group) is line:
-                del lines[line.group]
+            if lines.get((line.group, line.dead)) is line:
+                del lines[line.group, line.dead]
             if not lines:
                 del self._lines[line.queue]

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -17,12 +18,12 @@ ORDERS = QueueName("shop", "orders")
 MIB = 1 << 20
 
 
-async def fill(store: PostgresStore, mib: int) -> None:
+async def fill(store: PostgresStore, mib: int, queue: QueueName = ORDERS) -> None:
     """Create a queue of segments of a MiB, with messages of 64 KiB."""
     settings = BrokerSettings().queue_settings({"segment_bytes": MIB})
-    await store.create(ORDERS, settings)
+    await store.create(queue, settings)
     for _ in range(mib):
-        await store.publish(ORDERS, [os.urandom(65536) for _ in range(16)])
+        await store.publish(queue, [os.urandom(65536) for _ in range(16)])
 
 
 def test_a_takeover_of_a_large_queue_fetches_little(
@@ -81,6 +82,31 @@ def test_copies_of_files_stay_within_their_limit(
             await asyncio.to_thread(store.caches.tidy)
             assert copied() < 8 * MIB
         assert seqs == list(range(1, 257))
+        await store.close()
+
+    asyncio.run(story())
+
+
+def test_copies_that_are_missing_do_not_keep_others_from_being_dropped(
+    postgres_server: PostgresServer, new_schema: Callable[[], str], tmp_path: Path
+) -> None:
+    """As while a queue is closed, whose copies are removed."""
+    options = ClusterOptions(
+        schema=new_schema(), beat_s=1e9, outbox_s=1e9, cache=str(tmp_path), cache_bytes=1
+    )
+
+    def copied() -> int:
+        return sum(file.stat().st_blocks * 512 for file in tmp_path.rglob("*") if file.is_file())
+
+    async def story() -> None:
+        store = PostgresStore(postgres_server.url, options)
+        await store.open(Heard())
+        await fill(store, 4)
+        (first,) = tmp_path.glob("penstock-cache-*/*-*")
+        await fill(store, 4, QueueName("shop", "other"))
+        shutil.rmtree(first)
+        await asyncio.to_thread(store.caches.tidy)
+        assert copied() < 3 * MIB
         await store.close()
 
     asyncio.run(story())

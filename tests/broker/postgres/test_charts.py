@@ -62,15 +62,15 @@ async def test_both_show_the_queues_of_both(joined: Join) -> None:
         await told(first, second)
         await asyncio.sleep(12)
         for broker in (first, second):
-            found = await broker.overview(ANN)
+            found = await broker.survey.overview(ANN)
             assert (found.queues, found.ready, found.unknown, found.brokers) == (2, 100, 0, 2)
-            rows = {one.queue: one for one in (await broker.list_queues(ANN)).rows}
+            rows = {one.queue: one for one in (await broker.survey.queues(ANN)).rows}
             assert (rows[ORDERS].ready, rows[LOANS].ready) == (30, 70)
             for queue, rate in ((ORDERS, 3.0), (LOANS, 7.0)):
-                chart = await broker.chart(ANN, queue, since=START)
+                chart = await broker.survey.chart(ANN, queue, since=START)
                 assert chart.series["published"][0] == rate
                 assert chart.series["ready"][0] == 10 * rate
-            overall = await broker.chart(ANN, since=START)
+            overall = await broker.survey.chart(ANN, since=START)
             assert overall.series["published"][0] == 10.0
             assert overall.series["ready"][0] == 100
 
@@ -83,17 +83,17 @@ async def test_the_history_of_a_queue_stays_when_its_owner_dies(
             await first.publish(ANN, ORDERS, [b"x"] * 30)
             await asyncio.sleep(12)
         await told(second)
-        found = await second.overview(ANN)
+        found = await second.survey.overview(ANN)
         assert (found.queues, found.brokers) == (1, 1)
         await asyncio.sleep(70)  # it saves, and learns what the other saved
-        assert (await second.overview(ANN)).ready == 30, "no broker has it open"
-        chart = await second.chart(ANN, ORDERS, since=START)
+        assert (await second.survey.overview(ANN)).ready == 30, "no broker has it open"
+        chart = await second.survey.chart(ANN, ORDERS, since=START)
         assert chart.series["published"][0] == 3.0
         await second.publish(ANN, ORDERS, [b"x"] * 10)  # it owns the queue now
         await asyncio.sleep(20)
-        chart = await second.chart(ANN, ORDERS, since=START)
+        chart = await second.survey.chart(ANN, ORDERS, since=START)
         assert chart.series["published"][0] == 3.0
         assert sum(one or 0 for one in chart.series["published"]) == pytest.approx(4.0)
         assert chart.series["ready"][-1] == 40
-        found = await second.overview(ANN)
+        found = await second.survey.overview(ANN)
         assert (found.ready, found.unknown) == (40, 0)

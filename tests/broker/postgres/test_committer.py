@@ -56,7 +56,7 @@ class Rig:
         def done(index: int, error: Exception | None) -> None:
             self.done.append((name, error is None))
 
-        assert list(committer.start([self.queue], done)) == []
+        assert list(committer.start([self.queue], done, few=False)) == []
 
     @contextmanager
     def held(self) -> Iterator["psycopg.Connection[Any]"]:
@@ -300,3 +300,91 @@ def test_a_connection_that_stays_silent_fails_its_statement(
 
     asyncio.run(story())
     database.close()
+
+
+class WatchedLoop(asyncio.SelectorEventLoop):
+    """Counts how often a reader was added and removed, and called."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.added: list[int] = []
+        self.removed: list[int] = []
+        self.calls = 0
+
+    def add_reader(  # type: ignore[override]
+        self, fd: Any, callback: Callable[..., Any], *args: Any
+    ) -> None:
+        def counted(*args: Any) -> None:
+            self.calls += 1
+            callback(*args)
+
+        self.added.append(fd)
+        super().add_reader(fd, counted, *args)
+
+    def remove_reader(self, fd: Any) -> bool:
+        self.removed.append(fd)
+        return super().remove_reader(fd)
+
+
+def test_a_connection_is_watched_from_one_statement_to_the_next(
+    postgres_server: PostgresServer,
+) -> None:
+    database = Database(postgres_server.url)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, WatchedLoop)
+        session = database.connect()
+        session.prepare("select")
+        lane = Lane(loop, session)
+        loop.added.clear()
+        answers: asyncio.Queue[int | psycopg.Error] = asyncio.Queue()
+        for _ in range(5):
+            lane.send("select", [], answers.put_nowait)
+            assert await answers.get() == 1
+        assert len(loop.added) == 1
+        assert loop.added[0] not in loop.removed
+        lane.close()
+        assert loop.added[0] in loop.removed
+
+    with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+        runner.run(story())
+    database.close()
+
+
+def test_a_connection_that_breaks_between_two_statements_fails_the_next_one(
+    postgres_server: PostgresServer,
+) -> None:
+    proxy = CuttingProxy(postgres_server.port)
+    url = postgres_server.url.replace(str(postgres_server.port), str(proxy.port))
+    database = Database(url)
+
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, WatchedLoop)
+        session = database.connect()
+        session.prepare("select")
+        lane = Lane(loop, session)
+        answers: asyncio.Queue[int | psycopg.Error] = asyncio.Queue()
+        lane.send("select", [], answers.put_nowait)
+        assert await answers.get() == 1
+        watched = loop.added[-1]
+        await asyncio.to_thread(proxy.reset_all, NOTICE)
+        await until(lambda: watched in loop.removed)  # else the loop would call it without end
+        called = loop.calls
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert loop.calls - called < 5
+        lane.send("select", [], answers.put_nowait)
+        async with asyncio.timeout(20):
+            outcome = await answers.get()
+        assert isinstance(outcome, psycopg.Error)
+        assert is_passing(outcome)
+        lane.close()
+
+    try:
+        with asyncio.Runner(loop_factory=WatchedLoop) as runner:
+            runner.run(story())
+    finally:
+        database.close()
+        proxy.close()

@@ -12,8 +12,9 @@ import pytest
 from penstock.broker.postgres.content import Content
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.files import PostgresFiles
-from penstock.broker.postgres.journal import MAX_CHUNK_BYTES
+from penstock.broker.postgres.journal import MAX_CHUNK_BYTES, WRITE, values_of
 from penstock.broker.postgres.schema import migrate
+from penstock.ledger.files import OsFiles
 from tests.harness.cutting_proxy import CuttingProxy
 from tests.harness.postgres_server import PostgresServer, new_queue
 
@@ -192,6 +193,127 @@ def test_an_unknown_commit_before_a_takeover_counts_as_done(
     assert Place(direct, queue, 2, tmp_path / "second").read("log") == b"onetwo"
 
 
+def test_a_sync_after_a_takeover_fails_if_any_commit_under_way_is_missing(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """The next owner cuts the log off at the hole: the later commit does not count either."""
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    place.write("log", b"one")
+    journal, path = place.files.journal, place.files.join(place.path, "log")
+    fd = place.files.open(path, "write")
+    commits = []
+    for at, data in ((3, b"two"), (6, b"three")):
+        place.files.pwrite(fd, data, at)
+        commits.append(journal.begin_commit(journal.server))
+    first, second = commits
+    assert first is not None
+    assert second is not None
+    with database.session() as session:
+        values, rows = values_of([second])
+        assert session.insert(WRITE, values) == rows
+    take_over(database, queue, 2)
+    with pytest.raises(OSError, match="took the queue over"):
+        place.files.fdatasync(fd)
+    assert place.lost == 1
+
+
+def test_a_sync_after_a_takeover_succeeds_if_all_commits_under_way_are_there(
+    opened: Opened, tmp_path: Path
+) -> None:
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    place.write("log", b"one")
+    journal, path = place.files.journal, place.files.join(place.path, "log")
+    fd = place.files.open(path, "write")
+    place.files.pwrite(fd, b"two", 3)
+    commit = journal.begin_commit(journal.server)
+    assert commit is not None
+    with database.session() as session:
+        values, rows = values_of([commit])
+        assert session.insert(WRITE, values) == rows
+    take_over(database, queue, 2)
+    place.files.fdatasync(fd)
+    assert Place(database, queue, 2, tmp_path / "second").read("log") == b"onetwo"
+
+
+@pytest.mark.parametrize("moment", ["commit", "fetch", "seal"])
+def test_a_removed_file_is_not_missed_in_another_database(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    """A file that is removed while it is committed, fetched or sealed is not expected later."""
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    place.write("kept", b"kept")
+    place.files.seal_complete()
+    for at in range(100):
+        place.write("removed", b"x", at)
+    if moment == "fetch":
+        place = Place(database, queue, 1, tmp_path / "second")
+    files, journal = place.files, place.files.journal
+    path = files.join(place.path, "removed")
+
+    def remove() -> None:
+        files.unlink(path)
+        if moment != "fetch":  # it holds the lock that a sync needs
+            journal.sync()
+        removed.append(path)
+
+    removed = list[str]()
+    if moment == "commit":
+        fd = files.open(path, "write")
+        files.pwrite(fd, b"under way", 100)
+        commit = journal.begin_commit(journal.server)
+        assert commit is not None
+        remove()
+        journal.end_commit(commit)
+        files.close(fd)
+    elif moment == "fetch":
+        chunks = Content.chunks
+
+        def removed_meanwhile(content: Content, node: int) -> Iterator[Any]:
+            yield from chunks(content, node)
+            if not removed:
+                remove()
+
+        monkeypatch.setattr(Content, "chunks", removed_meanwhile)
+        files.prefetch(path)
+    else:
+        repeat = database.repeat
+
+        def removed_afterwards(work: Any) -> Any:
+            result = repeat(work)
+            if not removed:
+                removed.append(path)
+                remove()
+            return result
+
+        monkeypatch.setattr(database, "repeat", removed_afterwards)
+        files.seal_complete()
+    assert removed
+    assert len(journal.durable) == (0 if moment == "fetch" else 1), "only the file that is kept"
+    journal.server = "another server, which has all that is kept"
+    place.write("kept", b"written", 4)
+    assert place.read("kept") == b"keptwritten"
+
+
+def test_a_copy_that_is_missing_does_not_keep_others_from_being_sealed(
+    opened: Opened, tmp_path: Path
+) -> None:
+    """As after its queue was closed, or the file was removed, while it waited for its turn."""
+    database = opened()
+    place = Place(database, new_queue(database), 1, tmp_path / "first")
+    for name in ("one", "two", "three"):
+        place.write(name, name.encode())
+    (tmp_path / "first" / "two").unlink()
+    place.files.seal_complete()
+    sealed = "select count(*) from node where size is not null"
+    assert number_of(database, sealed) == 2
+
+
 def _after(event: threading.Event, repeat: Any) -> Any:
     """Return a `repeat` whose second call of the work waits for an event."""
 
@@ -339,6 +461,73 @@ def test_a_file_that_is_opened_while_it_is_sealed_stays_unsealed(
     place.files.seal_complete()
     place.write("log", b"three", 6)
     assert Place(database, queue, 1, tmp_path / "second").read("log") == b"onetwothree"
+
+
+@pytest.mark.parametrize("pieces", [1, 100])
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_what_is_written_while_a_file_is_sealed_stays_if_it_is_closed_again(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pieces: int, moment: str
+) -> None:
+    """As the last segment of a queue that was taken over: it is filled, and the next one begins,
+    while a thread seals it. A seal lasts long if the database is restarted meanwhile."""
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    for at in range(pieces):
+        place.write("log", b"x", at)
+    seal = Content.seal
+
+    def written_meanwhile(*arguments: Any) -> bool:
+        if moment == "before":  # as in an attempt that failed, after which another follows
+            place.write("log", b"answered", pieces)
+        is_sealed = seal(*arguments)
+        if moment == "after":  # it waits for the lock of the seal, which is rolled back
+            path = place.files.join(place.path, "log")
+            fd = place.files.open(path, "write")
+            place.files.pwrite(fd, b"answered", pieces)
+            place.files.close(fd)
+        return is_sealed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Content, "seal", written_meanwhile)
+        place.files.seal_complete()
+    place.files.journal.sync()
+    content = b"x" * pieces + b"answered"
+    assert Place(database, queue, 1, tmp_path / "second").read("log") == content
+    place.files.seal_complete()  # it is tried again
+    assert number_of(database, "select size from node") == len(content)
+    assert Place(database, queue, 1, tmp_path / "third").read("log") == content
+    assert place.read("log") == content
+
+
+def test_a_file_that_is_renamed_while_it_is_sealed_keeps_its_content(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a rewritten segment, whose temporary name the next one gets."""
+    database = opened()
+    queue = new_queue(database)
+    place = Place(database, queue, 1, tmp_path / "first")
+    for at in range(100):
+        place.write("temporary", b"x", at)
+    open_, threads = OsFiles.open, list[threading.Thread]()
+
+    def rename() -> None:
+        files = place.files
+        files.rename(files.join(place.path, "temporary"), files.join(place.path, "segment"))
+        place.write("temporary", b"of another segment")
+
+    def renamed_meanwhile(files: OsFiles, path: str, mode: Any) -> int:
+        if mode == "read" and path.endswith("temporary") and not threads:
+            threads.append(threading.Thread(target=rename))
+            threads[0].start()
+            threads[0].join(0.2)  # it ends, or waits until the file is open
+        return open_(files, path, mode)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OsFiles, "open", renamed_meanwhile)
+        place.files.seal_complete()
+    threads[0].join()
+    assert Place(database, queue, 1, tmp_path / "second").read("segment") == b"x" * 100
 
 
 def test_a_dropped_copy_is_fetched_again_and_open_readers_keep_theirs(

@@ -88,7 +88,8 @@ def test_publishes_and_acks_do_not_wait_in_the_loop(place: Place, settings: Any)
 
     async def after(store: PostgresStore) -> None:
         found = [one.payload.rstrip(b"\0") for one in await store.lease(ORDERS, 20)]
-        assert found[-10:] == [b"%d" % number for number in range(10)]
+        found = [one for one in found if one != b"second"]  # it may be due again
+        assert found == [b"%d" % number for number in range(10)]
 
     place.run(story, sync="always", **settings)
     place.run(after)

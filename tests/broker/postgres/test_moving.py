@@ -106,7 +106,7 @@ def test_there_and_back_nothing_changes(directory: Place, database: Place, tmp_p
 
 def test_namespaces_and_documents_are_moved(directory: Place, database: Place) -> None:
     async def prepare(broker: Broker) -> None:
-        await broker.create_namespace(INSIDE, "full", defaults={"max_attempts": 3}, max_queues=1)
+        await broker.namespaces.create(INSIDE, "full", defaults={"max_attempts": 3}, max_queues=1)
         await broker.publish(INSIDE, QueueName("full", "one"), [b"x"])
 
     asyncio.run(with_broker(directory, prepare))
@@ -146,11 +146,22 @@ def test_a_target_that_holds_something_is_refused(directory: Place, database: Pl
     asyncio.run(with_broker(directory, fill))
     asyncio.run(with_broker(database, fill))
     before = asyncio.run(with_broker(database, state))
-    with pytest.raises(NotEmpty, match="is not empty \\(3 queues"):
+    with pytest.raises(NotEmpty, match="is not empty \\(it holds 3 queues"):
         move_store(directory.site(), database.site(), no_report)
-    with pytest.raises(NotEmpty, match="is not empty \\(3 queues"):
+    with pytest.raises(NotEmpty, match="is not empty \\(it holds 3 queues"):
         move_store(database.site(), directory.site(), no_report)
     assert asyncio.run(with_broker(database, state)) == before
+
+
+def test_a_database_on_which_a_broker_was_started_is_refused_with_what_to_do(
+    directory: Place, database: Place
+) -> None:
+    async def nothing(broker: Broker) -> None: ...
+
+    asyncio.run(with_broker(directory, fill))
+    asyncio.run(with_broker(database, nothing))
+    with pytest.raises(NotEmpty, match=r"\(a broker has been started on it\): .* \(--schema\)"):
+        move_store(directory.site(), database.site(), no_report)
 
 
 def test_a_directory_in_use_is_refused(directory: Place, tmp_path: Path) -> None:
@@ -320,4 +331,4 @@ def test_a_killed_command_is_run_again(
     assert "secret" not in done.stderr + done.stdout
     again = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert again.returncode == 1
-    assert "is not empty (3 queues" in again.stderr
+    assert "is not empty (it holds 3 queues" in again.stderr

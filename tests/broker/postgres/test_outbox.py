@@ -3,11 +3,14 @@
 import asyncio
 import json
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
+import penstock
 import penstock.postgres
 from penstock.broker.postgres import ClusterOptions, PostgresStore
 from penstock.broker.postgres.outbox import Outbox
@@ -126,6 +129,50 @@ def test_unknown_connections_and_options_are_refused(shop: Shop) -> None:
         penstock.postgres.publish(object(), "orders", b"x")
     with pytest.raises(TypeError, match="colour"):
         penstock.postgres.publish(object(), "orders", b"x", colour="red")  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"priority": 10},
+        {"delay": -1},
+        {"ttl": -1},
+        {"max_attempts": 0},
+        {"dedup_id": "d" * 2000},
+        {"dedup_id": "a", "dedup_window_s": 0},
+        {"key": "k" * 2000},
+        {"headers": {"a": 1}},
+        {"compression": "rar"},
+        {"content_type": "t" * 300},
+        {"delay": 1, "deliver_at": 2_000_000_000},
+    ],
+)
+def test_bad_options_are_refused_at_the_call_with_the_words_of_enqueue(
+    shop: Shop, tmp_path: Path, options: Any
+) -> None:
+    with penstock.open(str(tmp_path / "queue")) as queue, pytest.raises(InvalidInput) as expected:
+        queue.enqueue(b"x", **options)
+    with pytest.raises(InvalidInput) as found:
+        penstock.postgres.publish(None, "shop/orders", b"x", schema=shop.schema, **options)
+    assert str(found.value) == str(expected.value)
+
+
+def test_times_are_datetimes_or_numbers_as_with_enqueue(shop: Shop) -> None:
+    async def life() -> None:
+        async with shop:
+            with psycopg.connect(shop.url) as connection:
+                past, hour = datetime.now(UTC) - timedelta(seconds=1), timedelta(hours=1)
+                for name, options in {
+                    b"past": {"deliver_at": past, "ttl": hour},
+                    b"later": {"delay": hour},
+                    b"soon": {"delay": 0.0, "dedup_id": "1", "dedup_window_s": hour},
+                }.items():
+                    publish = penstock.postgres.publish
+                    publish(connection, "shop/orders", name, schema=shop.schema, **options)  # type: ignore[arg-type]
+            await shop.outbox.move()
+            assert sorted(await shop.payloads()) == [b"past", b"soon"]
+
+    asyncio.run(life())
 
 
 def test_an_asynchronous_connection_is_awaited(shop: Shop) -> None:

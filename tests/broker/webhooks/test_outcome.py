@@ -130,9 +130,10 @@ def test_one_failure_after_its_rest_opens_it_for_twice_as_long_up_to_a_limit() -
     assert rests[-1] == MAX_OPEN_S
 
 
-def test_failures_of_what_was_under_way_do_not_lengthen_the_rest() -> None:
+def test_failures_of_what_was_under_way_are_counted_but_do_not_lengthen_the_rest() -> None:
     breaker = opened()
     breaker.failed(1.0)
+    assert breaker.failures == FAILURES_TO_OPEN + 1
     assert breaker.open_until_s == FIRST_OPEN_S
 
 

@@ -156,7 +156,7 @@ def test_a_deleted_queue_takes_its_disabled_webhooks_along_as_well(
         await life.webhooks.change(INSIDE, made.id, enabled=False)
         other = await life.webhooks.create(INSIDE, QueueName("other", "orders"), URL)
         if with_namespace:
-            await life.broker.delete_namespace(INSIDE, ORDERS.namespace, force=True)
+            await life.broker.namespaces.delete(INSIDE, ORDERS.namespace, force=True)
         else:
             await life.broker.delete_queue(INSIDE, ORDERS)
         with pytest.raises(NoSuchWebhook):

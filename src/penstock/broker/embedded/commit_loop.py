@@ -3,11 +3,11 @@
 A round takes every queue that has waiting calls, syncs both logs of each in parallel (the disk
 merges the flushes), and answers the calls. Calls that arrive in the meantime wait for the next
 round. A call is answered through an object with `succeed` and `fail`, such as a future's adapter.
-The syncs run in threads, or in the loop while the disk is fast; see `SyncThreads`. Everything else
+The syncs run in threads, or a `Committer` does them: `DiskCommitter` for files. Everything else
 runs in the event loop, so nothing here needs a lock.
 
-With a `Committer`, several rounds may be under way: each begins while the one before is on its way
-to the disk. They are answered in order.
+A `Committer` may have several rounds under way: each begins while the one before is on its way to
+the disk. They are answered in order.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from threading import Thread
 from typing import Any, Protocol, TypeVar
 
 from penstock.broker.store import Pending
-from penstock.clock import Clock, Gate, SystemClock
+from penstock.clock import Clock, Gate
 from penstock.errors import LedgerClosed, PenstockError
 
 log = logging.getLogger("penstock.broker")
@@ -28,12 +28,8 @@ _T = TypeVar("_T")
 Work = Callable[[], Exception | None]
 Done = Callable[[Exception | None], None]
 MOST_THREADS = 8
-_MOST_IN_LOOP = 2  # syncs of a round: one queue has two logs
-# The average sync, to begin and to end waiting in the loop.
-_FAST_NS, _SLOW_NS = 1_000_000, 2_000_000
-_AVERAGE_OF = 16  # syncs
-_STALL_NS = 20_000_000  # a sync that takes longer than this in the loop …
-_AFTER_STALL_NS = 60_000_000_000  # … keeps syncs out of it for this long
+_AVERAGE_OF = 16  # rounds
+_FEW = 2  # calls of one queue
 _SMALL_BYTES = 4096  # smaller results do not count after the sync
 
 
@@ -43,11 +39,8 @@ _SMALL_BYTES = 4096  # smaller results do not count after the sync
 class Threads(Protocol):
     """Runs syncs outside the loop."""
 
-    def run(self, work: Work, done: Done, *, of: int) -> None:
-        """Call `work` in a thread, then `done` in the loop with the result.
-
-        `of`: how many syncs the round has. If they are few, they may run at once, in the loop.
-        """
+    def run(self, work: Work, done: Done) -> None:
+        """Call `work` in a thread, then `done` in the loop with the result."""
 
     def close(self) -> None:
         """End the threads. No work may be running."""
@@ -59,37 +52,15 @@ class SyncThreads:
     An executor makes two futures for each sync and wakes a sleeping thread, which adds to the
     latency of every durable call. Here a hand-over is a gate, at which a thread spins for a moment
     (the next round usually follows at once), and one call of the loop.
-
-    Even so a hand-over takes about 15 µs of CPU for each of 64 calls. So while the disk is fast,
-    the syncs of one queue run in the loop, which handles a whole round of calls in between.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock | None = None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._clock = clock or SystemClock()
-        self._pace = Pace()
         self._all: list[_SyncThread] = []
         self._idle: list[_SyncThread] = []
         self._waiting: deque[tuple[Work, Done]] = deque()
 
-    def run(self, work: Work, done: Done, *, of: int) -> None:
-        monotonic_ns = self._clock.monotonic_ns
-        started_ns = monotonic_ns()
-        if of <= _MOST_IN_LOOP and self._pace.is_fast(started_ns):
-            outcome = work()
-            self._pace.in_loop(started_ns, monotonic_ns())
-            done(outcome)
-            return
-
-        def timed() -> Exception | None:
-            begun_ns = monotonic_ns()
-            outcome = work()
-            self._pace.in_thread(monotonic_ns() - begun_ns)
-            return outcome
-
-        self._hand_over(timed, done)
-
-    def _hand_over(self, work: Work, done: Done) -> None:
+    def run(self, work: Work, done: Done) -> None:
         if self._idle:
             self._idle.pop().run(work, done)
         elif len(self._all) < MOST_THREADS:
@@ -108,34 +79,6 @@ class SyncThreads:
             thread.run(*self._waiting.popleft())
         else:
             self._idle.append(thread)  # reused first, while it still spins
-
-
-class Pace:
-    """Decides whether the loop may wait for a sync: while syncs take less than a round does.
-
-    The calls of a round of 64 take about 2.5 ms. A hand-over to a thread would double that.
-
-    A sync that blocks the loop for long is followed by a time in which syncs run in threads only.
-    """
-
-    def __init__(self) -> None:
-        self._average_ns = 2.0 * _SLOW_NS
-        self._is_fast = False
-        self._not_before_ns = 0
-
-    def is_fast(self, now_ns: int) -> bool:
-        return self._is_fast and now_ns >= self._not_before_ns
-
-    def in_thread(self, took_ns: int) -> None:
-        """Note the duration of a sync."""
-        self._average_ns += (took_ns - self._average_ns) / _AVERAGE_OF
-        self._is_fast = self._average_ns < (_SLOW_NS if self._is_fast else _FAST_NS)
-
-    def in_loop(self, began_ns: int, ended_ns: int) -> None:
-        """Note a sync for which the loop waited."""
-        self.in_thread(ended_ns - began_ns)
-        if ended_ns - began_ns > _STALL_NS:
-            self._not_before_ns = ended_ns + _AFTER_STALL_NS
 
 
 class _SyncThread:
@@ -192,11 +135,12 @@ class Committer(Protocol):
     max_rounds: int  # how many may be under way
 
     def start(
-        self, queues: Sequence[Any], done: Callable[[int, Exception | None], None]
+        self, queues: Sequence[Any], done: Callable[[int, Exception | None], None], *, few: bool
     ) -> Sequence[int]:
         """Begin to make the writes of queues durable. Call `done` for each, by its index.
 
-        Return the indexes of those that must be synced in threads instead.
+        `few`: hardly any calls wait, so their latency matters more than what a sync costs. Return
+        the indexes of those that must be synced in threads instead.
         """
 
 
@@ -323,13 +267,17 @@ class CommitLoop:
         `size` counts in `held_bytes` until then. `covered`: the last round that was started is
         enough, if it is still running; what was written since is synced by the next one.
         """
+        waiting = pending, result, size
         calls = self._last_calls(queue) if covered else None
         if calls is not None:
-            calls.append((pending, result, size))
+            calls.append(waiting)
             self.soon(queue)
+        elif queue in self._gathering and not self._closed:  # the usual case of `_add`
+            self._gathering[queue].append(waiting)
         else:
-            self._add(queue, (pending, result, size))
-        self.held_bytes += size
+            self._add(queue, waiting)
+        if size:
+            self.held_bytes += size
 
     def _last_calls(self, queue: Syncable) -> list[_Waiting] | None:
         """Return the calls of the last round under way that syncs a queue."""
@@ -395,13 +343,12 @@ class CommitLoop:
         queues = list(by_queue)
         in_threads: Sequence[int] = range(len(queues))
         if self._committer is not None:
-            in_threads = self._committer.start(queues, partial(self._synced, round_))
+            few = len(queues) == 1 and 1 <= len(by_queue[queues[0]]) <= _FEW
+            in_threads = self._committer.start(queues, partial(self._synced, round_), few=few)
         syncs = [(index, sync) for index in in_threads for sync in queues[index].syncs()]
         round_.left += len(syncs) - len(in_threads)
         for index, sync in syncs:
-            self._threads.run(
-                partial(_try_sync, sync), partial(self._synced, round_, index), of=len(syncs)
-            )
+            self._threads.run(partial(_try_sync, sync), partial(self._synced, round_, index))
 
     def _synced(self, round_: _Round, index: int, error: Exception | None) -> None:
         round_.left -= 1
@@ -431,7 +378,8 @@ class CommitLoop:
         self._observe(took_s, sum(map(len, answered)))
         for calls, error in zip(answered, round_.errors, strict=True):
             for pending, result, size in calls:
-                self.held_bytes -= size
+                if size:
+                    self.held_bytes -= size
                 try:
                     if error is None:
                         pending.succeed(result)

@@ -11,14 +11,15 @@ from contextlib import suppress
 from typing import Any, NamedTuple, TypeVar
 
 from penstock.broker.background import Background
-from penstock.broker.embedded.commit_loop import CommitLoop, Threads
+from penstock.broker.embedded.commit_loop import MOST_THREADS, CommitLoop, SyncThreads, Threads
+from penstock.broker.embedded.disk_committer import DiskCommitter
 from penstock.broker.embedded.layout import Layout
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.store import NamespaceInfo, QueueInfo, StoreListener
 from penstock.clock import Clock
 from penstock.errors import NoSuchNamespace, NoSuchQueue, NotEmpty
-from penstock.ledger.files import Files, as_ledger_error
+from penstock.ledger.files import Files, as_ledger_error, new_sync_pool
 from penstock.model import NS
 from penstock.names import QueueName
 from penstock.queue.settings import QueueSettings
@@ -39,9 +40,11 @@ class DataDirectory:
     """The queues, namespaces, documents and locks of a directory, in one process."""
 
     def __init__(self, path: str, files: Files, clock: Clock, options: Options) -> None:
+        self._files = files
         self._clock = clock
         self._options = options
         self._layout = Layout(files, path)
+        self._committer: DiskCommitter | None = None
         self._listeners: list[StoreListener] = []
         self._locks: dict[str, tuple[str, int]] = {}  # by name: the owner, and until when
         self._is_claimed = False
@@ -85,7 +88,13 @@ class DataDirectory:
 
     async def _open(self) -> None:
         options = self._options
-        self.commits = CommitLoop(self._clock, options.observe_commit, options.sync_threads)
+        if options.sync_threads is SyncThreads:  # else a test decides when a sync ends
+            pool = new_sync_pool(self._files, MOST_THREADS)
+            if pool is not None:
+                self._committer = DiskCommitter(asyncio.get_running_loop(), pool, self._clock)
+        self.commits = CommitLoop(
+            self._clock, options.observe_commit, options.sync_threads, self._committer
+        )
         self._timer: Timer[QueueName] = Timer(self._wake)
         self.shelf = Shelf(
             self._layout,
@@ -97,6 +106,7 @@ class DataDirectory:
             clock=self._clock,
             max_open=options.max_open,
             idle_close_s=options.idle_close_s,
+            keeps_stopped=True,
         )
         self._is_started = True
         queues: list[QueueName] = []
@@ -124,6 +134,9 @@ class DataDirectory:
             self._timer.close()
             await self.shelf.close()
             await self.commits.close()
+            if self._committer is not None:
+                self._committer.close()
+                self._committer = None
         if self._is_claimed:
             self._is_claimed = False
             await asyncio.to_thread(self._layout.close)
@@ -218,6 +231,7 @@ class DataDirectory:
         async def create() -> QueueInfo:
             async with self._catalogue_turn:
                 quotas = self.shelf.quotas
+                await self.shelf.until_settled(queue)  # it may be about to be deleted
                 self.shelf.check_absent(queue)
                 quotas.check_new_queue(queue.namespace)
                 if queue.namespace not in quotas.namespaces:

@@ -146,6 +146,9 @@ class Layout:
         """Return False: the files are here."""
         return False
 
+    def made(self, queue: QueueName) -> None:
+        """Do nothing: its settings, which are written last, show that a queue is whole."""
+
     def leave(self, queue: QueueName, size_bytes: int) -> None:
         """Do nothing: the LOCK of the data directory is kept."""
 

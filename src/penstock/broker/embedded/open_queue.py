@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from penstock.broker.embedded.queue_files import QueueFiles
 from penstock.broker.embedded.queue_threads import QueueThreads
 from penstock.broker.embedded.settling import Repeats, settle_each
-from penstock.broker.embedded.wakeups import QUIET_S, Wakeups
+from penstock.broker.embedded.wakeups import MOST_DUE_IN_LOOP, QUIET_S, Wakeups
 from penstock.broker.limits import LARGE_BYTES, is_heavy
 from penstock.broker.store import (
     Outcome,
@@ -24,12 +24,14 @@ from penstock.broker.store import (
     Settlement,
     payload_bytes,
 )
+from penstock.codec import Draft
 from penstock.errors import LedgerError, Unavailable
 from penstock.ledger.ledger import PendingSync
 from penstock.model import (
     MAIN_GROUP_NAME,
     NS,
     LeasedMessage,
+    Message,
     NewMessage,
     Published,
     Receipt,
@@ -37,16 +39,18 @@ from penstock.model import (
     TypedPayload,
 )
 from penstock.names import QueueName
-from penstock.operations import Browse, Operation, Runs, Sync
+from penstock.operations import Browse, LeaseMessage, Operation, Page, Runs, Sync
 from penstock.queue.behaviours import Behaviours, as_new
 from penstock.queue.core import QueueCore
-from penstock.queue.drafting import typed_draft
 from penstock.queue.operation_handlers import browse_quickly, run
+from penstock.queue.publishing import typed_draft
+from penstock.queue.schedule import NEVER_NS
 
 if TYPE_CHECKING:
     from penstock.broker.background import Background
     from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
     from penstock.broker.embedded.timer import Timer
+    from penstock.ledger import sync_pool
 
 _T = TypeVar("_T")
 _new_tuple = tuple.__new__  # a named tuple without a call of Python code
@@ -118,6 +122,29 @@ class OpenQueue:
             self._syncing_upto = self.core.ledger.messages.next_seq
         return pending
 
+    def start_sync(self, pool: "sync_pool.SyncPool", pending: PendingSync) -> bool:
+        """Sync both logs in the background; see `Ledger.start_sync`."""
+        self._syncing_upto = self.core.ledger.messages.next_seq
+        return self.core.ledger.start_sync(pool, pending)
+
+    def is_free(self) -> bool:
+        """Return whether a call may run in the loop now. If not, wait for its turn, and ask again.
+
+        Each call on the fast path asks. Usually so few are leased, scheduled or about to expire
+        that not many can be due, whatever the time is.
+        """
+        wakeups = self.wakeups
+        if self.threads.is_occupied or wakeups.is_ticking:
+            return False
+        for group in self.core.state.groups.values():
+            if (
+                len(group.leases) > MOST_DUE_IN_LOOP
+                or group.waiting.scheduled > MOST_DUE_IN_LOOP
+                or (group.expiries.next_ns != NEVER_NS and len(group.expiries) > MOST_DUE_IN_LOOP)
+            ):
+                return wakeups.is_free()
+        return True
+
     @property
     def is_in_use(self) -> bool:
         """Return whether the queue must stay open: leases and delays need its timer."""
@@ -158,7 +185,7 @@ class OpenQueue:
         Counts are read again only if a log grew since, or messages are due: 1 µs instead of 40.
         """
         core, last = self.core, self._last_sample
-        if self.threads.is_closing or not self.wakeups.is_free():
+        if self.threads.is_closing or not self.is_free():
             return last
         ledger, mono_ns = core.ledger, core.clock.monotonic_ns()
         ends = ledger.messages.next_seq, ledger.events.next_seq
@@ -192,7 +219,7 @@ class OpenQueue:
         if is_heavy(messages):
             return self.in_thread(lambda: self._publish(messages), writes=True, alone=True)
         published = self._publish(messages)
-        if any(map(_is_delayed, messages)):
+        if any(map(_needs_timer, messages)):
             self.wakeups.plan()
         return self._durable(published)
 
@@ -209,26 +236,65 @@ class OpenQueue:
         if self._blocks or is_heavy(messages):
             return self.publish(messages)
         published = self._publish(messages)
-        if any(map(_is_delayed, messages)):
+        if any(map(_needs_timer, messages)):
             self.wakeups.plan()
         return self._durable_for(pending, published)
 
+    def publish_together(self, pending: Pending, messages: Sequence[Publishable]) -> bool:
+        """Publish messages of several callers in one write. `pending` gets their ids.
+
+        Return False, and do nothing, if one of them does not take the fast path.
+        """
+        items: list[bytes | Draft] = []
+        size = 0
+        for message in messages:
+            item = self._item_of(message)
+            if item is None:
+                return False
+            items.append(item)
+            size += len(item) if isinstance(item, bytes) else len(item[0])
+        if size > LARGE_BYTES:
+            return False
+        ids = self._behaviours.publishing.publish_plain_batch(items)
+        for item in items:
+            if type(item) is Draft:
+                self._plan_for(item)
+        if self._waits_for_disk:
+            self._commits.tell_when_durable(self, pending, ids)
+        else:
+            pending.succeed(ids)
+        return True
+
     def _publish_one(self, message: Any) -> str | None:
         """Publish a message on the fast path. Return its id; None if that does not apply."""
+        item = self._item_of(message)
+        if item is None:
+            return None
+        id_ = self._publish_plain(item)
+        if type(item) is Draft:
+            self._plan_for(item)
+        return id_
+
+    def _plan_for(self, draft: Draft) -> None:
+        """Set the timer for what becomes due by a message that was published."""
+        if draft[4]:
+            self.wakeups.plan_due(draft[4])
+        elif draft[3] and draft[5] is not None:
+            self.wakeups.plan_due(draft[3])  # it frees its key when it expires
+
+    def _item_of(self, message: Any) -> bytes | Draft | None:
+        """Return what the fast path writes for a message; None if it does not apply."""
         kind = type(message)
         if kind is TypedPayload:
             if len(message[0]) <= self._direct_bytes:
-                return self._publish_plain(typed_draft(message))
+                return typed_draft(message)
         elif kind is bytes:
             if len(message) <= self._direct_bytes:
-                return self._publish_plain(message)
+                return cast(bytes, message)
         elif kind is NewMessage and self._drafts is not None and message.dedup_id is None:
             draft = self._drafts.of_message(message)
             if draft is not None and len(draft[0]) <= LARGE_BYTES:
-                id_ = self._publish_plain(draft)
-                if draft[4]:
-                    self.wakeups.plan_due(draft[4])
-                return id_
+                return draft
         return None
 
     def _publish(self, messages: Sequence[Publishable]) -> list[Published]:
@@ -331,19 +397,31 @@ class OpenQueue:
         return None
 
     def lease_one_for(
-        self, pending: Pending, max_bytes: Callable[[], int]
+        self,
+        pending: Pending,
+        max_bytes: Callable[[], int],
+        length_of: Callable[[Message], int] | None = None,
     ) -> list[LeasedMessage] | Future[list[LeasedMessage]] | None:
-        leased = None if self._large_until_s else self._lease_plain()
+        if self._large_until_s:
+            leased = None
+        elif length_of is None:
+            leased = self._lease_plain()
+        else:
+            leased = self._lease_plain(MAIN_GROUP_NAME, 0, "", length_of)
         if leased is None:
             return self.lease_for(
                 pending, 1, lease_s=None, group=MAIN_GROUP_NAME, holder="", max_bytes=max_bytes
             )
         answer, message = [leased], leased[0]
         size = len(message[2])
-        self._plan_end_of_lease()
-        self._plan_next_of_keys()
-        if size > LARGE_BYTES:
-            self._note_large(answer)
+        length_s = None if length_of is None else length_of(message) / NS
+        if length_s is None or length_s == self.core.settings.lease_s:
+            self._plan_end_of_lease()
+            self._plan_next_of_keys()
+            if size > LARGE_BYTES:
+                self._note_large(answer)
+        else:
+            self._note_leased(answer, length_s)
         if not self._waits_for_disk or self._are_durable(answer):
             return answer
         covered = message[1] < self._syncing_upto
@@ -524,21 +602,31 @@ class OpenQueue:
         """Run any other operation. Its class says where, and whether the answer must be durable."""
         if isinstance(operation, Sync):
             return self._commits.when_durable(self, cast(_T, None))
-        if isinstance(operation, Browse) and self._loop.time() >= self._slow_until_s:
-            page = browse_quickly(self._behaviours, operation)
+        if isinstance(operation, Browse):
+            page = self.browse_now(operation, operation.max_bytes)
             if page is not None:
                 return self._done(cast(_T, page))
-            self._slow_until_s = self._loop.time() + _STAYS_LARGE_S
         work = partial(run, self._behaviours, operation)
         if operation.runs is not Runs.LOOP:
             alone = operation.runs is Runs.ALONE
-            return self.in_thread(work, writes=operation.writes, alone=alone)
+            if operation.writes:
+                return self.in_thread(work, writes=True, alone=alone)
+            return self._background.run(self._looked(work, alone))
         events = self.core.ledger.events
         before = events.next_seq
         answer = work()
+        if isinstance(operation, LeaseMessage) and answer:
+            self._note_leased(cast(list[LeasedMessage], answer), operation.lease_s)
         if operation.writes or events.next_seq != before:  # it may have expired leases
             return self._durable(answer)
         return self._done(answer)
+
+    def browse_now(self, browse: Browse, max_bytes: int) -> Page | None:
+        if self._slow_until_s and self._loop.time() < self._slow_until_s:
+            return None
+        page = browse_quickly(self._behaviours, browse, max_bytes)
+        self._slow_until_s = 0.0 if page is not None else self._loop.time() + _STAYS_LARGE_S
+        return page
 
     def bytes(self) -> int:
         """Return the size of both logs."""
@@ -584,6 +672,19 @@ class OpenQueue:
             return self.threads.run(work, alone=alone, after=after)
         return self._background.run(self._written(work, alone, after))
 
+    async def _looked(self, work: Callable[[], _T], alone: bool) -> _T:
+        """Look at messages in a thread. If leases ended meanwhile, answer when that is durable:
+        a lease that was shown as over stays over."""
+        events = self.core.ledger.events
+
+        def noted() -> tuple[_T, bool]:
+            before = events.next_seq
+            return work(), events.next_seq != before
+
+        with self.threads.kept_open():
+            result, has_written = await self.threads.worked(noted, alone=alone)
+            return await self._durable(result) if has_written else result
+
     async def _written(
         self, work: Callable[[], _T], alone: bool, after: Callable[[], None] | None
     ) -> _T:
@@ -593,9 +694,10 @@ class OpenQueue:
             return await self._durable(result)
 
 
-def _is_delayed(message: Publishable) -> bool:
+def _needs_timer(message: Publishable) -> bool:
+    """Return whether it may be due later, or free its key when it expires."""
     return isinstance(message, NewMessage) and (
-        message.delay is not None or message.deliver_at is not None
+        message.delay is not None or message.deliver_at is not None or message.key is not None
     )
 
 

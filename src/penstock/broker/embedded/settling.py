@@ -33,6 +33,10 @@ class Repeats:
         if len(self._acked) > self._most:
             self._acked.popitem(last=False)
 
+    def forget(self) -> None:
+        """Forget all: a sync failed, and some of these acks did not happen."""
+        self._acked.clear()
+
     def __contains__(self, receipt: str) -> bool:
         return receipt in self._acked
 

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from asyncio import Future
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from penstock.broker.background import Background
@@ -54,6 +55,9 @@ class QueueHome(Protocol):
     def enter(self, queue: QueueName) -> tuple[str, Files]:
         """Return the path of a queue that is about to be opened, and the files that hold it."""
 
+    def made(self, queue: QueueName) -> None:
+        """Note that a new queue is whole. No call has used it yet."""
+
     def opened(self, core: QueueCore) -> bool:
         """Prepare the files of a queue that was opened for its first calls.
 
@@ -64,6 +68,16 @@ class QueueHome(Protocol):
         """Note that a queue was closed."""
 
     def delete_queue(self, queue: QueueName) -> None: ...
+
+
+class _Turn:
+    """A lock of one queue, and how many calls hold it or wait for it."""
+
+    __slots__ = ("calls", "lock")
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+        self.calls = 0
 
 
 class _ClosedStats(NamedTuple):
@@ -95,7 +109,10 @@ class Shelf:
         clock: Clock,
         max_open: int,
         idle_close_s: float,
+        keeps_stopped: bool = False,
     ) -> None:
+        """`keeps_stopped`: a queue whose log stopped stays as it is, and is reported, until the
+        process ends. Else the owner of the shelf reopens it."""
         self._home = home
         self._commits = commits
         self._timer = timer
@@ -105,12 +122,14 @@ class Shelf:
         self._clock = clock
         self._max_open = max_open
         self._idle_close_s = idle_close_s
+        self._keeps_stopped = keeps_stopped
+        self._stopped: dict[QueueName, PenstockError] = {}  # why, since the process began
         self._loop = asyncio.get_running_loop()
         self._open: dict[QueueName, OpenQueue] = {}
         self._bytes: dict[QueueName, int] = {}  # sizes of all queues when they were last closed
         self.quotas = Quotas(clock, self._sizes_of)
         self._watchers: dict[QueueName, int] = {}
-        self._turns: dict[QueueName, asyncio.Lock] = {}
+        self._turns: dict[QueueName, _Turn] = {}
         self._tidying: asyncio.TimerHandle | None = None
         self._compactions: Timer[QueueName] = Timer(self._compact_later)
         self._closed: dict[QueueName, _ClosedStats] = {}
@@ -152,6 +171,8 @@ class Shelf:
             refusal = found.core.ledger.refusal
             if refusal is not None:
                 return f"{queue}: {refusal}"
+        for queue, reason in self._stopped.items():
+            return f"{queue}: {reason}"
         return None
 
     async def close(self) -> None:
@@ -169,6 +190,14 @@ class Shelf:
         found = self._open.get(queue)
         if found is not None:
             found.used_at = self._loop.time()
+        return found
+
+    def direct(self, queue: QueueName) -> OpenQueue | None:
+        """Return the queue if calls can be answered by it at once; see `Store.direct`."""
+        found = self._open.get(queue)
+        if found is None or not found.is_free() or queue.namespace in self.quotas.limited:
+            return None
+        found.used_at = self._loop.time()
         return found
 
     @property
@@ -300,7 +329,7 @@ class Shelf:
             self.check_absent(queue)
             while True:
                 try:
-                    made = await self._open_now(queue, settings.as_dict())
+                    made = await self._open_now(queue, settings.as_dict(), is_new=True)
                     self._make_room_later()
                     return made.info
                 except IdentityTaken:  # random, 1 in 2^32 for each queue: draw another
@@ -316,6 +345,7 @@ class Shelf:
             found = self._open.get(queue)
             if found is not None:
                 QueueSettings.of(settings, found.core.settings)  # refuse before any change
+                self._check_not_stopped(found)
                 await self._close_now(queue)
             self._compactions.forget(queue)  # the interval may have changed
             return (await self._open_now(queue, settings)).info
@@ -330,7 +360,6 @@ class Shelf:
                 await self._check_empty(queue)
             await self._forget(queue)
             await asyncio.to_thread(self._home.delete_queue, queue)
-        self._turns.pop(queue, None)
 
     async def _check_empty(self, queue: QueueName) -> None:
         """Raise NotEmpty if the queue holds messages; else leave it closed, so that none arrive.
@@ -338,6 +367,7 @@ class Shelf:
         if queue not in self._open and queue not in self._closed:
             await self._open_now(queue, {})
         if queue in self._open:
+            self._check_not_stopped(self._open[queue])
             await self._close_now(queue)
         stats = self.stats_of_closed(queue)
         if stats is None or stats.unfinished:
@@ -348,6 +378,7 @@ class Shelf:
         if queue in self._open:
             await self._close_now(queue)
         self._closed.pop(queue, None)
+        self._stopped.pop(queue, None)
         self._compactions.forget(queue)
         del self._bytes[queue]
         self.quotas.forget_queue(queue)
@@ -356,11 +387,45 @@ class Shelf:
 
     # -- opening and closing -----------------------------------------------------------------------
 
-    def _turn(self, queue: QueueName) -> asyncio.Lock:
-        return self._turns.setdefault(queue, asyncio.Lock())
+    @asynccontextmanager
+    async def _turn(self, queue: QueueName) -> AsyncGenerator[None, None]:
+        """Wait for the turn of a queue. Its lock is kept as long as any call waits for it."""
+        turn = self._turns.get(queue)
+        if turn is None:
+            turn = self._turns[queue] = _Turn()
+        turn.calls += 1
+        try:
+            async with turn.lock:
+                yield
+        finally:
+            turn.calls -= 1
+            if not turn.calls:
+                del self._turns[queue]
 
-    async def _open_now(self, queue: QueueName, settings: Mapping[str, Any]) -> OpenQueue:
-        core, is_slow = await asyncio.to_thread(self._open_core, queue, settings)
+    async def until_settled(self, queue: QueueName) -> None:
+        """Wait until a queue that is being opened, closed or deleted is so."""
+        async with self._turn(queue):
+            pass
+
+    def _check_not_stopped(self, found: OpenQueue) -> None:
+        """Raise if the queue must stay as it is, since its log stopped."""
+        if self._keeps_stopped:
+            found.core.ledger.check_writable()
+
+    def _has_stopped(self, queue: QueueName, reason: PenstockError) -> None:
+        """Note that a queue takes no more writes. Called from any thread."""
+        self._stopped[queue] = reason
+        fields = {
+            "queue": str(queue),
+            "errno": getattr(reason.__cause__, "errno", None),
+            "reason": str(reason),
+        }
+        log.error("queue takes no more writes: restart the broker", extra={"fields": fields})
+
+    async def _open_now(
+        self, queue: QueueName, settings: Mapping[str, Any], *, is_new: bool = False
+    ) -> OpenQueue:
+        core, is_slow = await asyncio.to_thread(self._open_core, queue, settings, is_new)
         owner = self._by_identity.get(core.identity)
         if owner not in (None, queue):
             await asyncio.to_thread(self._close_core, queue, core)
@@ -395,7 +460,9 @@ class Shelf:
         found.sample()  # the counts to compare later ones with
         return found
 
-    def _open_core(self, queue: QueueName, settings: Mapping[str, Any]) -> tuple[QueueCore, bool]:
+    def _open_core(
+        self, queue: QueueName, settings: Mapping[str, Any], is_new: bool
+    ) -> tuple[QueueCore, bool]:
         path, files = self._home.enter(queue)
         try:
             core = open_core(
@@ -404,10 +471,18 @@ class Shelf:
                 files=files,
                 clock=self._clock,
                 on_dirty=lambda: self._written(queue),
+                on_stop=partial(self._has_stopped, queue) if self._keeps_stopped else None,
                 if_unstored=_IF_SETTINGS_WERE_LOST,
                 own_timer=False,
             )
-            return core, self._home.opened(core)
+            try:
+                if is_new:
+                    self._home.made(queue)
+                return core, self._home.opened(core)
+            except BaseException:
+                with suppress(LedgerError):
+                    core.close()
+                raise
         except BaseException:
             self._home.leave(queue, self._bytes.get(queue, 0))
             raise
@@ -433,8 +508,13 @@ class Shelf:
     async def _close_unused(self, queue: QueueName) -> None:
         async with self._turn(queue):
             found = self._open.get(queue)
-            if found is not None and queue not in self._wanted and not found.is_in_use:
+            if found is not None and queue not in self._wanted and self._may_close(found):
                 await self._close_now(queue)
+
+    def _may_close(self, found: OpenQueue) -> bool:
+        if self._keeps_stopped and found.core.ledger.is_stopped:
+            return False  # opened anew, it would take writes, on a disk that has failed
+        return not found.is_in_use
 
     async def _close_now(self, queue: QueueName) -> None:
         """Close a queue. Caller holds its turn; new calls wait for theirs."""
@@ -446,6 +526,8 @@ class Shelf:
                 self._closed[queue] = _ClosedStats(found.stats(), found.core.clock.monotonic_ns())
                 self._bytes[queue] = found.bytes()
             finally:  # release the files in any case
+                if found.core.ledger.is_stopped:
+                    self._repeats.forget()  # the latest acks of this queue may have been lost
                 await asyncio.to_thread(self._close_core, queue, found.core)
             self._bytes[queue] = found.bytes()  # closing writes a little
             self.quotas.set_size(queue, self._bytes[queue])
@@ -478,7 +560,7 @@ class Shelf:
     async def _close_idle(self) -> None:
         limit = self._loop.time() - self._idle_close_s
         for queue, found in list(self._open.items()):
-            if found.used_at < limit and not found.is_in_use:
+            if found.used_at < limit and self._may_close(found):
                 await self._close_unused(queue)
 
     async def _close_some(self) -> None:
@@ -487,7 +569,7 @@ class Shelf:
         if excess <= 0:
             return
         unwanted = [one for queue, one in self._open.items() if queue not in self._wanted]
-        unused = [one for one in unwanted if not one.is_in_use]
+        unused = [one for one in unwanted if self._may_close(one)]
         for found in sorted(unused, key=lambda one: one.used_at)[:excess]:
             await self._close_unused(found.name)
 

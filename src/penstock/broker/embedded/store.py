@@ -66,6 +66,8 @@ class EmbeddedStore:
         )
         self._path = path
         self._listener: StoreListener | None = None
+        # Each publish, lease and ack asks, so it is the shelf's own method once that is open.
+        self.direct: Callable[[QueueName], OpenQueue | None] = _not_open
         self.files = EmbeddedFiles(self)
 
     def for_another(self) -> "EmbeddedStore":
@@ -80,6 +82,7 @@ class EmbeddedStore:
     async def open(self, listener: StoreListener) -> None:
         try:
             await self._directory.open(listener)
+            self.direct = self._directory.shelf.direct
             self._listener = listener
         except BaseException:
             await self.close()
@@ -87,6 +90,7 @@ class EmbeddedStore:
 
     async def close(self) -> None:
         listener, self._listener = self._listener, None
+        self.direct = _not_open
         await self._directory.close(listener)
 
     def announce(self, url: str) -> Future[None]:
@@ -137,7 +141,7 @@ class EmbeddedStore:
         """Work in the queue, at once if it is open. `size`: bytes to count of the result."""
         shelf = self._directory.shelf
         found = shelf.get(queue)
-        if found is not None and found.wakeups.is_free():
+        if found is not None and found.is_free():
             answer = work(found)
             if shelf.quotas.is_counting:
                 shelf.quotas.note(found, answer)
@@ -157,7 +161,7 @@ class EmbeddedStore:
                 found = await shelf.opened(queue)
                 async with found.threads.turn:
                     # Else it was closed while this call waited, or many messages are due.
-                    if shelf.get(queue) is found and found.wakeups.is_free():
+                    if shelf.get(queue) is found and found.is_free():
                         answer = work(found)
                         break
                 await asyncio.sleep(0)  # let the tick have its turn first
@@ -199,12 +203,8 @@ class EmbeddedStore:
 
     # -- messages ----------------------------------------------------------------------------------
 
-    def direct(self, queue: QueueName) -> OpenQueue | None:
-        shelf = self._directory.shelf
-        found = shelf.get(queue)
-        if found is None or not found.wakeups.is_free() or queue.namespace in shelf.quotas.limited:
-            return None
-        return found
+    def elsewhere(self, queue: QueueName) -> None:
+        return None
 
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         self._directory.shelf.quotas.check_bytes(queue.namespace)
@@ -302,6 +302,10 @@ class EmbeddedFiles:
     ) -> Future[Adoption]:
         self._store.quotas.check_bytes(queue.namespace)
         return self._store.do(queue, lambda one: one.files.adopt(staged, app, version))
+
+
+def _not_open(queue: QueueName) -> None:
+    return None
 
 
 def _done(result: _T) -> Future[_T]:

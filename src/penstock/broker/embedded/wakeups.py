@@ -1,7 +1,7 @@
-"""Wake-ups of one open queue: messages that are due, leases that end, callers that wait.
+"""Wake-ups of one open queue: messages that are due or expire, leases that end, callers that wait.
 
-A tick promotes due messages and expires leases. The timer fires for the next one. Few are done in
-the event loop; many in a thread, while other calls wait for their turn.
+A tick promotes due messages, and expires leases and messages with keys. The timer fires for the
+next one. Few are done in the event loop; many in a thread, while other calls wait for their turn.
 """
 
 import asyncio
@@ -45,9 +45,11 @@ class Wakeups:
         self._on_ready = on_ready
         self._sync_soon = sync_soon
         self._loop = asyncio.get_running_loop()
+        self._is_durable = core.settings.storage.sync == "always"
+        self._is_reporting = False  # `_report` is about to be called
         self.watchers = 0
         self._quiet_until_ns = 0  # nothing is due before that, in monotonic time
-        self._is_ticking = False  # a thread is about to tick, or does so
+        self.is_ticking = False  # a thread is about to tick, or does so
         self._has_tick_failed = False  # in a thread: the loop tries it then
 
     # -- callers that wait -------------------------------------------------------------------------
@@ -69,13 +71,23 @@ class Wakeups:
             asyncio.get_running_loop()
         except RuntimeError:
             self._loop.call_soon_threadsafe(self._on_ready, self._name)
-        else:
+            return
+        if not self._is_durable:
             self._on_ready(self._name)
+        elif not self._is_reporting:
+            # After the round of syncs has begun. Otherwise it would include the lease's own event,
+            # and a waiting call would be answered after two syncs instead of one.
+            self._is_reporting = True
+            self._loop.call_soon(self._report)
+
+    def _report(self) -> None:
+        self._is_reporting = False
+        self._on_ready(self._name)
 
     # -- planning ----------------------------------------------------------------------------------
 
     def plan(self) -> None:
-        """Set the timer to the time when the next message is due or the next lease ends."""
+        """Set the timer to the time when the next message is due, lease ends or key is freed."""
         if self._threads.is_occupied:
             return  # the call that holds the lock plans when it ends
         self._quiet_until_ns = 0
@@ -87,7 +99,8 @@ class Wakeups:
             self._timer.plan(self._name, max(wake_ns / 1e9, least_s))
 
     def plan_due(self, due_ns: int) -> None:
-        """Set the timer for a message that was published to be due then, unless it is earlier."""
+        """Set the timer for a message that was published to be due or to expire then, unless it is
+        earlier."""
         after_s = max(due_ns - self._core.clock.now_ns(), 0) / 1e9
         if after_s < QUIET_S:
             self._quiet_until_ns = 0
@@ -127,25 +140,20 @@ class Wakeups:
         self.plan()
 
     def is_free(self) -> bool:
-        """Return whether a call may run in the loop now.
+        """Return whether a call may run in the loop now, of a queue in which many may be due.
 
-        If not, wait for its turn, and ask again. A call begins with a tick; if many messages are
-        due before the timer has fired, this starts the tick in a thread.
+        A call begins with a tick; if many messages are due before the timer has fired, this starts
+        the tick in a thread.
         """
-        if self._threads.is_occupied or self._is_ticking:
+        if self._threads.is_occupied or self.is_ticking:
             return False
-        for group in self._core.state.groups.values():
-            if (
-                len(group.leases) > MOST_DUE_IN_LOOP or group.waiting.scheduled > MOST_DUE_IN_LOOP
-            ):  # else no more can be due, whatever the time is
-                is_quiet = self._core.clock.monotonic_ns() < self._quiet_until_ns
-                return is_quiet or not self._tick_in_thread()
-        return True
+        is_quiet = self._core.clock.monotonic_ns() < self._quiet_until_ns
+        return is_quiet or not self._tick_in_thread()
 
     def _tick_in_thread(self) -> bool:
         """Tick in a thread if many messages are due. Return False if the loop may tick."""
         core = self._core
-        if self._is_ticking:
+        if self.is_ticking:
             return True
         if self._threads.is_closing or self._has_tick_failed or core.ledger.is_stopped:
             return False
@@ -156,7 +164,7 @@ class Wakeups:
                 left_ns = quiet_ns if wake_ns is None else min(quiet_ns, wake_ns)
                 self._quiet_until_ns = now_ns + left_ns
                 return False
-        self._is_ticking = True
+        self.is_ticking = True
         work = self._threads.run(self._tick, after=self._ticked)
         work.add_done_callback(_ignore_error)
         return True
@@ -171,7 +179,7 @@ class Wakeups:
 
     def _ticked(self) -> None:
         """Called in the loop after a tick in a thread. The queue is woken again after that."""
-        self._is_ticking = False
+        self.is_ticking = False
         self._sync_soon()
 
 

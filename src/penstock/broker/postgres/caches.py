@@ -34,6 +34,7 @@ class Caches:
         directory: str | None,
         on_lost: Callable[[QueueName], object],
         on_behind: Callable[[QueueName], object],
+        made: Callable[[QueueName], None],
         delete_queue: Callable[[QueueName], None],
         max_bytes: int = MAX_CACHE_BYTES,
     ) -> None:
@@ -45,6 +46,7 @@ class Caches:
         self._parent = directory
         self._on_lost = on_lost
         self._on_behind = on_behind
+        self.made = made
         self.delete_queue = delete_queue
         self._files = OsFiles()
         self._root: Path | None = None
@@ -127,7 +129,8 @@ class Caches:
         for _, size, files, node in sorted(copies, key=lambda copy: copy[:2]):
             if excess <= 0:
                 return
-            files.evict(node)
+            with suppress(FileNotFoundError):  # its queue was closed meanwhile
+                files.evict(node)
             excess -= size
 
     def leave(self, queue: QueueName, size_bytes: int) -> None:

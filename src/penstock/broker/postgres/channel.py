@@ -12,6 +12,8 @@ one turn of the event loop.
                                     ←     [number, answer]  or  [number, None, error]
     [number]                        →                               cancels the call, which is
                                                                     answered all the same
+    [number, "together", calls]     →                               of one turn, to one queue: see
+                                    ←     [number, results]         `together`
                                     ←     [0, notice]               unasked
 """
 
@@ -25,7 +27,10 @@ from itertools import count
 from typing import Any, Protocol, cast
 
 from penstock.broker.postgres import wire
-from penstock.errors import PenstockError, Unavailable
+from penstock.broker.postgres.together import Gathered, Kind, OnRefused, Together
+from penstock.broker.store import Pending
+from penstock.errors import BrokerError, PenstockError, Unavailable
+from penstock.names import QueueName
 
 log = logging.getLogger("penstock.broker")
 
@@ -84,7 +89,7 @@ class Frames(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data
-        self._is_reading = True
+        self._is_reading = True  # answers that are known at once go out together
         try:
             while self._step():
                 pass
@@ -92,8 +97,7 @@ class Frames(asyncio.Protocol):
             log.warning("connection of a broker closed: %s", error)
             self.abort()
         self._is_reading = False
-        if self._outgoing:
-            self._flush()  # what could be answered at once
+        self.flush()
 
     def connection_lost(self, error: Exception | None) -> None:
         self._receiver.lost()
@@ -104,16 +108,30 @@ class Frames(asyncio.Protocol):
 
     def send(self, value: Any) -> None:
         """Send a value with the others of this turn. Raise TypeError if it cannot travel."""
-        packed = wire.packed(value)
+        self.send_packed(wire.packed(value))
+
+    def send_packed(self, packed: list[Any]) -> None:
+        """Send a value that `wire` has packed."""
         if not self._outgoing and not self._is_reading:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._outgoing.append(packed)
 
-    def _flush(self) -> None:
-        outgoing, self._outgoing = self._outgoing, []
-        if self._transport is not None:
-            body = wire.encode(outgoing)
-            self._transport.write(len(body).to_bytes(4, "big") + body)
+    def flush(self) -> None:
+        """Send the values of this turn now."""
+        if self._outgoing:
+            outgoing, self._outgoing = self._outgoing, []
+            if self._transport is not None and not self._transport.is_closing():
+                self._write(self._transport, outgoing)
+
+    def _write(self, transport: asyncio.Transport, values: list[Any]) -> None:
+        """Write values as one frame, or as several if that were too large."""
+        body = wire.encode(values)
+        if len(body) > MAX_FRAME_BYTES and len(values) > 1:
+            half = len(values) // 2
+            self._write(transport, values[:half])
+            self._write(transport, values[half:])
+        else:
+            transport.write(len(body).to_bytes(4, "big") + body)
 
     def _read_frame(self) -> bool:
         if len(self._buffer) < 4:
@@ -123,9 +141,10 @@ class Frames(asyncio.Protocol):
             raise ValueError(f"a frame of {size} bytes was announced")
         if len(self._buffer) < 4 + size:
             return False
-        body = bytes(self._buffer[4 : 4 + size])
+        with memoryview(self._buffer) as view, view[4 : 4 + size] as body:
+            values = wire.decode(body)
         del self._buffer[: 4 + size]
-        for value in wire.decode(body):
+        for value in values:
             self._receiver.received(value)
         return True
 
@@ -179,6 +198,33 @@ class Frames(asyncio.Protocol):
 # -- the calling side ------------------------------------------------------------------------------
 
 
+class _Call:
+    """A call that waits for its answer."""
+
+    __slots__ = ("_on_error", "_on_late", "answer")
+
+    def __init__(
+        self, answer: Future[Any], on_late: Callable[[Any], None], on_error: OnError
+    ) -> None:
+        self.answer = answer
+        self._on_late = on_late
+        self._on_error = on_error
+
+    def succeed(self, result: Any) -> None:
+        if self.answer.done():  # cancelled, perhaps a moment ago
+            self._on_late(result)
+        else:
+            self.answer.set_result(result)
+
+    def fail(self, error: Exception) -> None:
+        if self.answer.done():
+            return
+        if self._on_error is None:
+            self.answer.set_exception(error)
+        else:
+            self._on_error(self.answer, error)
+
+
 class _Calls:
     """The calls that wait for answers on one connection."""
 
@@ -189,7 +235,8 @@ class _Calls:
         self._on_notice = on_notice
         self._on_lost = on_lost
         self._numbers = count(1)
-        self._waiting: dict[int, tuple[Future[Any], OnError, Callable[[Any], None]]] = {}
+        self._waiting: dict[int, _Call | Gathered] = {}
+        self._gathered: dict[QueueName, Gathered] = {}  # calls of this turn
         self.frames = Frames(key, self, is_client=True)
         self.is_open: Future[None] = self._loop.create_future()
         self.is_lost = False
@@ -201,12 +248,13 @@ class _Calls:
         on_late: Callable[[Any], None],
         on_error: OnError,
     ) -> Future[Any]:
-        if self.is_lost:
-            raise NotSent("the connection to another broker is lost: try again in a moment")
+        self._check()
+        if self._gathered:
+            self._send_gathered()  # in the order of the calls
         number = next(self._numbers)
         self.frames.send([number, method, arguments])
         answer: Future[Any] = self._loop.create_future()
-        self._waiting[number] = answer, on_error, on_late
+        self._waiting[number] = _Call(answer, on_late, on_error)
 
         def cancelled(done: Future[Any]) -> None:
             # It waits for the answer all the same: it may be on its way already.
@@ -216,23 +264,51 @@ class _Calls:
         answer.add_done_callback(cancelled)
         return answer
 
+    def gather(
+        self, queue: QueueName, kind: Kind, argument: Any, pending: Pending, on_refused: OnRefused
+    ) -> None:
+        self._check()
+        gathered = self._gathered.get(queue)
+        if gathered is None:
+            if not self._gathered:
+                self._loop.call_soon(self._end_turn)
+            gathered = self._gathered[queue] = Gathered(queue, on_refused)
+        gathered.add(kind, argument, pending)
+
+    def _check(self) -> None:
+        if self.is_lost:
+            raise NotSent("the connection to another broker is lost: try again in a moment")
+
+    def _end_turn(self) -> None:
+        if self._gathered:
+            self._send_gathered()
+        self.frames.flush()
+
+    def _send_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for one in gathered.values():
+            if not one.is_empty:
+                number = next(self._numbers)
+                self._waiting[number] = one
+                self.frames.send_packed(one.packed(number))
+
     def opened(self) -> None:
         if not self.is_open.done():
             self.is_open.set_result(None)
 
     def received(self, value: Any) -> None:
-        number, result, *error = value
+        number, result, *more = value
         if number == 0:
             self._on_notice(result)
-            return
-        answer, on_error, on_late = self._waiting.pop(number)
-        if answer.done():  # cancelled, perhaps a moment ago
-            if not error:
-                on_late(result)
-        elif error:
-            _fail(answer, on_error, error[0])
+        elif not more:
+            self._waiting.pop(number).succeed(result)
+        elif len(more) == 1:
+            self._waiting.pop(number).fail(more[0])
         else:
-            answer.set_result(result)
+            gathered = self._waiting[number]
+            assert isinstance(gathered, Gathered)
+            if gathered.succeed_some(result, more[1]):
+                del self._waiting[number]
 
     def lost(self) -> None:
         if self.is_lost:
@@ -243,17 +319,12 @@ class _Calls:
             self.is_open.set_exception(reason)
             self.is_open.exception()  # retrieved, in case that the caller gave up
         waiting, self._waiting = self._waiting, {}
-        for answer, on_error, _ in waiting.values():
-            if not answer.done():
-                _fail(answer, on_error, ChannelLost(*reason.args))
+        gathered, self._gathered = self._gathered, {}
+        for one in waiting.values():
+            one.fail(ChannelLost(*reason.args))
+        for unsent in gathered.values():
+            unsent.fail(NotSent(*reason.args))
         self._on_lost()
-
-
-def _fail(answer: Future[Any], on_error: OnError, error: Exception) -> None:
-    if on_error is None:
-        answer.set_exception(error)
-    else:
-        on_error(answer, error)
 
 
 class Peer:
@@ -278,6 +349,10 @@ class Peer:
     def is_connected(self) -> bool:
         return self._calls is not None and not self._calls.is_lost
 
+    @property
+    def is_connecting(self) -> bool:
+        return self._turn.locked()
+
     async def connect(self) -> None:
         """Connect if necessary. Raise ChannelLost if the other broker is not reached."""
         async with self._turn:
@@ -296,7 +371,8 @@ class Peer:
                         raise
             except (OSError, TimeoutError, ChannelLost) as error:
                 raise NotSent(
-                    f"the broker at {self.address} cannot be reached ({error}): try again"
+                    f"the broker at {self.address} cannot be reached ({error}): try again; if it "
+                    f"runs, set its cluster_host to an address that other brokers reach"
                 ) from None
             self._calls = calls
 
@@ -315,6 +391,17 @@ class Peer:
             raise NotSent("there is no connection to the other broker yet")
         return self._calls.call(method, arguments, on_late, on_error)
 
+    def gather(
+        self, queue: QueueName, kind: Kind, argument: Any, pending: Pending, on_refused: OnRefused
+    ) -> None:
+        """Send a call with the others of this turn, see `together`: `pending` gets the answer.
+
+        `on_refused` gets a call that was not carried out, and why, and answers `pending`.
+        """
+        if self._calls is None:
+            raise NotSent("there is no connection to the other broker yet")
+        self._calls.gather(queue, kind, argument, pending, on_refused)
+
     def close(self) -> None:
         """Close the connection at once. Calls that wait on it get ChannelLost."""
         if self._calls is not None:
@@ -332,6 +419,9 @@ class Service(Protocol):
     """What answers the calls of other brokers."""
 
     def answer(self, caller: "Caller", method: str, arguments: Any) -> "Future[Any]": ...
+
+    def carry_out(self, received: Together) -> None:
+        """Carry out calls that travelled together, each by itself, and answer them."""
 
     def undelivered(self, method: str, arguments: Any, result: Any) -> None:
         """Receive a result whose caller is gone."""
@@ -364,6 +454,10 @@ class Caller:
                 running.cancel()
             return
         method, arguments = rest
+        if method == "together":
+            received = Together(number, arguments, self._send_packed, self._undelivered)
+            self._service.carry_out(received)
+            return
         try:
             answer = self._service.answer(self, method, arguments)
         except PenstockError as error:
@@ -389,6 +483,15 @@ class Caller:
             log.error("an answer to another broker cannot be sent", exc_info=defect)
             self.frames.send([number, None, Unavailable(f"the answer cannot be sent: {defect}")])
 
+    def _send_packed(self, packed: list[Any]) -> bool:
+        if self.frames.is_closing:
+            return False
+        self.frames.send_packed(packed)
+        return True
+
+    def _undelivered(self, queue: QueueName, leased: Any) -> None:
+        self._service.undelivered("lease", (queue,), leased)
+
     def lost(self) -> None:
         self._callers.discard(self)
         for running in list(self._running.values()):
@@ -406,11 +509,18 @@ class Door:
         self._server: asyncio.Server | None = None
 
     async def open(self, host: str, port: int) -> int:
-        """Listen. Return the port."""
+        """Listen. Return the port. Raise BrokerError if that is not possible there."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(
-            lambda: Caller(self._key, self._service, self._callers).frames, host, port
-        )
+        try:
+            self._server = await loop.create_server(
+                lambda: Caller(self._key, self._service, self._callers).frames, host, port
+            )
+        except OSError as error:
+            raise BrokerError(
+                f"this broker cannot listen for other brokers at {host}:{port or 'any port'} "
+                f"({error.strerror or error}): set cluster_host to an address of this machine that "
+                f"the others reach, and cluster_port to a free port"
+            ) from None
         found: int = self._server.sockets[0].getsockname()[1]
         return found
 

@@ -127,8 +127,10 @@ class Committer:
         self,
         queues: Sequence[OpenQueue],
         done: Callable[[int, Exception | None], None],
+        *,
+        few: bool,
     ) -> Sequence[int]:
-        """Commit the writes of queues; see `commit_loop.Committer`."""
+        """Commit the writes of queues, however few; see `commit_loop.Committer`."""
         if not self._idle:
             return range(len(queues))
         lane = self._idle.pop()
@@ -229,8 +231,10 @@ class Committer:
 class Lane:
     """A connection with one statement under way at a time.
 
-    The loop tells when the socket is readable. A timer looks at it as well: if a connection is
-    reset, uvloop calls a reader once or not at all, although more is to be read.
+    The loop tells when the socket is readable. It watches the socket from one statement to the
+    next: to begin and to end that for each takes four system calls. A timer looks at the socket as
+    well: if a connection is reset, uvloop calls a reader once or not at all, although more is to be
+    read.
     """
 
     def __init__(
@@ -244,12 +248,19 @@ class Lane:
         # A number of its own: libpq closes its socket when the connection breaks, and the next
         # connection may get the same number while the loop still watches it.
         self._socket = os.dup(session.connection.fileno())
+        self._is_reading = False
         self._is_writing = False
         self._looking: asyncio.TimerHandle | None = None
         self._on_answer: Callable[[int | psycopg.Error], None] | None = None
 
+    @property
+    def is_waiting(self) -> bool:
+        """Return whether a statement is under way."""
+        return self._on_answer is not None
+
     def close(self) -> None:
         """Close the connection. No statement may be under way."""
+        self._stop_reading()
         if self._socket >= 0:
             os.close(self._socket)
             self._socket = -1
@@ -264,10 +275,17 @@ class Lane:
         self._looking = self._loop.call_later(_LOOK_S, self._look)
         try:
             self.session.send(query, values)
-            self._loop.add_reader(self._socket, self._readable)
+            if not self._is_reading:
+                self._is_reading = True
+                self._loop.add_reader(self._socket, self._readable)
             self._flush()
         except psycopg.Error as error:
             self._loop.call_soon(self._end, error)
+
+    def _stop_reading(self) -> None:
+        if self._is_reading:
+            self._is_reading = False
+            self._loop.remove_reader(self._socket)
 
     def _flush(self) -> None:
         is_left = self.session.flush()
@@ -294,6 +312,10 @@ class Lane:
             self._looking = self._loop.call_later(_LOOK_S, self._look)
 
     def _readable(self) -> None:
+        if self._on_answer is None:
+            # A notice, or the connection broke: the next statement reads it.
+            self._stop_reading()
+            return
         try:
             rows = self.session.receive()
             if rows is None:
@@ -311,7 +333,8 @@ class Lane:
             return
         if self._looking is not None:
             self._looking.cancel()
-        self._loop.remove_reader(self._socket)
+        if isinstance(outcome, psycopg.Error):
+            self._stop_reading()
         if self._is_writing:
             self._is_writing = False
             self._loop.remove_writer(self._socket)

@@ -83,7 +83,7 @@ class PostgresFiles:
         self._content = Content(database, queue, token)
         self._not_fetched: set[int] = set()
         self._sealed: dict[int, tuple[int, bytes]] = {}  # complete: their sizes and first bytes
-        self._sealing = -1  # the file that is being sealed
+        self._sealing = -1  # the file that is being sealed, until it is opened for writing
         self._complete: set[int] = set()  # closed after writing, and not sealed yet
         self._unread: dict[int, int] = {}  # open, of sealed files: file descriptor → node
         self._used: dict[int, int] = {}  # when a fetched file was last opened
@@ -124,6 +124,8 @@ class PostgresFiles:
             self._complete.discard(node)
             if self._sealed.pop(node, None) is not None or node == self._sealing:
                 self.journal.note_names(UNSEAL, self._queue, node)
+            if node == self._sealing:
+                self._sealing = -1  # what is being sealed is out of date, also if it is closed soon
         return fd
 
     def close(self, fd: int) -> None:
@@ -322,7 +324,7 @@ class PostgresFiles:
         with self.journal.sync_lock:
             if node not in self._not_fetched:
                 return
-            fd = self._local.open(self._path_of(node), "write")
+            fd = self._open_copy(node, "write")
             try:
                 end = last = rows = 0
                 for version, start, data in self._content.chunks(node):
@@ -337,6 +339,8 @@ class PostgresFiles:
             finally:
                 self._local.close(fd)
             with self._lock:
+                if node not in self._not_fetched:
+                    return  # it was removed meanwhile
                 self._data_ends[node] = end
                 self.journal.rows[node] = rows
                 self._used[node] = next(self._turns)
@@ -359,11 +363,15 @@ class PostgresFiles:
             self._fetch(node)
 
     def _path_of(self, node: int) -> str:
-        with self._lock:
-            for path, number in self._nodes.items():
-                if number == node:
-                    return path
+        """Return where a file is now. Caller holds `_lock`: another may get this path."""
+        for path, number in self._nodes.items():
+            if number == node:
+                return path
         raise os_error(errno.ENOENT)
+
+    def _open_copy(self, node: int, mode: OpenMode) -> int:
+        with self._lock:
+            return self._local.open(self._path_of(node), mode)
 
     def _keep_for_readers(self, path: str) -> None:
         """Fetch a file that is about to be removed, if it is open and was not read yet."""
@@ -382,6 +390,8 @@ class PostgresFiles:
                 self._sealing = node
             try:
                 self._seal(node)
+            except FileNotFoundError:
+                pass  # it was removed, or its queue was closed
             except psycopg.Error as error:  # the next owner fetches more, that is all
                 log.warning("a file of queue %d is not sealed: %s", self._queue, one_line(error))
             finally:
@@ -396,8 +406,12 @@ class PostgresFiles:
             and not self.journal.has_writes(node)
         )
 
+    def _may_be_sealed(self, node: int) -> bool:
+        """Return whether a file is as it was when its sealing began."""
+        return node == self._sealing and self._is_at_rest(node)
+
     def _seal(self, node: int) -> None:
-        fd = self._local.open(self._path_of(node), "read")
+        fd = self._open_copy(node, "read")
         try:
             size = self._local.size(fd)
             head = read_fully(self._local, fd, HEAD_BYTES, 0)
@@ -412,9 +426,10 @@ class PostgresFiles:
             with session.transaction():
                 if not self._content.seal(session, node, size, head, rewritten):
                     return False
-                # It is locked. If it was opened again, its unsealing may have been committed.
+                # It is locked. If it was opened again, its unsealing may have been committed, and
+                # what was written to it since: the size and the content are those of before.
                 with self._lock:
-                    if not self._is_at_rest(node):
+                    if not self._may_be_sealed(node):
                         raise _Reopened
             return True
 
@@ -423,10 +438,10 @@ class PostgresFiles:
         except _Reopened:
             return
         with self._lock:
-            if is_sealed and self._is_at_rest(node):
+            if is_sealed and self._may_be_sealed(node):
                 self._complete.discard(node)
                 self._sealed[node] = size, head
-            if is_sealed and rewritten:
+            if is_sealed and rewritten and node in self._nodes.values():
                 self.journal.rows[node] = len(rewritten)
                 self.journal.durable[node] = max(
                     rewritten[-1].version, self.journal.durable.get(node, 0)
@@ -451,9 +466,9 @@ class PostgresFiles:
 
     def evict(self, node: int) -> None:
         """Remove the content of a sealed file from the cache. Open readers keep it."""
-        path = self._path_of(node)
         with self.journal.sync_lock, self._lock:
-            if node in self._sealed and self._nodes.get(path) == node:
+            if node in self._sealed:
+                path = self._path_of(node)
                 empty = f"{self._root}/.evicted"
                 self._local.close(self._local.open(empty, "create"))
                 self._local.rename(empty, path)

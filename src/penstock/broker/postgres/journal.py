@@ -180,7 +180,7 @@ class Journal:
         """Note that the oldest commit under way is in the database."""
         with self._lock:
             self._under_way.remove(commit)
-            self._note_durable(commit.writes)
+            self._note_durable([one for one in commit.writes if one.node not in self._late])
             if self._late and not self._under_way:
                 for node in self._late:
                     self.note_names(EMPTY, self._queue, node)
@@ -230,6 +230,7 @@ class Journal:
                 self.rows[change.node] += 1
             elif change[0] is REMOVE:
                 self.durable.pop(change[1][1], None)  # type: ignore[call-overload]
+                self.rows.pop(change[1][1], None)  # type: ignore[call-overload]
 
     def _fail(self, error: BaseException) -> BaseException:
         """Take no more writes. Return the error to raise."""
@@ -259,18 +260,27 @@ class Journal:
         with session.transaction():
             if fence(session, self._queue, self._token, is_repeat=is_repeat):
                 write_again(session, self._queue, journal)
-            elif not (is_repeat and self._is_written(session, journal[-1:])):
+            elif not (is_repeat and self._are_written(session, journal)):
                 raise self._fenced()
             # Else it was committed before the other broker took over, which has it.
 
-    def _is_written(self, session: Session, last: "list[Change] | list[Write]") -> bool:
-        """Return whether a transaction was committed, by its last change."""
-        query = "select 1 from chunk where queue = %s and node = %s and version = %s"
-        return any(
-            session.one(query, (self._queue, one.node, one.version)) is not None
-            for one in last
-            if isinstance(one, Write)
+    def _are_written(self, session: Session, journal: "list[Change] | list[Write]") -> bool:
+        """Return whether changes were committed, by their writes: perhaps by several transactions.
+
+        Each must be there. If a commit under way is missing, the other broker has cut the log off
+        at the hole, and later commits with it.
+        """
+        writes = [change for change in journal if isinstance(change, Write)]
+        if not writes or writes[-1] is not journal[-1]:  # names, which leave no trace
+            return False
+        query = (
+            "select count(*) from unnest(%s::bigint[], %s::bigint[]) as w(node, version) "
+            "join chunk c on c.queue = %s and c.node = w.node and c.version = w.version"
         )
+        nodes = [write.node for write in writes]
+        versions = [write.version for write in writes]
+        found: int = session.one(query, (nodes, versions, self._queue))[0]
+        return found == len(writes)
 
     def _check_not_behind(self, session: Session, journal: "list[Change] | list[Write]") -> None:
         """Raise an error if this server lacks what another one confirmed.

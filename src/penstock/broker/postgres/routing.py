@@ -18,10 +18,12 @@ from penstock.broker.embedded.commit_loop import CommitLoop, HeldResult
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.shelf import Shelf
 from penstock.broker.postgres.channel import Caller, ChannelLost, NotSent, OnError, Peer
+from penstock.broker.postgres.elsewhere import Elsewhere
 from penstock.broker.postgres.membership import OwnedElsewhere
-from penstock.broker.store import Outcome, Settlement, payload_bytes
+from penstock.broker.postgres.methods import ADDING, METHODS, done, is_repeatable, refuse_gone
+from penstock.broker.postgres.together import Kind, Together, as_call
+from penstock.broker.store import Outcome, Pending, Settlement, payload_bytes
 from penstock.errors import NoSuchQueue, PenstockError, Unavailable
-from penstock.model import LeasedMessage, NewMessage
 from penstock.names import QueueName
 
 log = logging.getLogger("penstock.broker")
@@ -85,12 +87,25 @@ class Router:
         found = self.free(queue)
         if found is not None:
             return self._call_here(found, method, arguments)
-        peer = self._peers.get(self._owners.get(queue, ""))
-        if peer is None or not peer.is_connected:
-            return self.find_and_call(queue, method, *arguments)
-        if queue in self._watched and queue not in peer.watched:
+        peer = self._ready_peer(queue)
+        if peer is None:
             return self.find_and_call(queue, method, *arguments)
         return self._forward_at_once(peer, queue, method, arguments)
+
+    def elsewhere(self, queue: QueueName) -> Elsewhere | None:
+        """Return the queue at its owner, if that is known, connected, and not this broker."""
+        peer = self._ready_peer(queue)
+        return None if peer is None else Elsewhere(peer, queue, self._call_again)
+
+    def _ready_peer(self, queue: QueueName) -> Peer | None:
+        """Return the owner of a queue if a call can be sent to it at once."""
+        address = self._owners.get(queue)
+        peer = None if address is None else self._peers.get(address)
+        if peer is None or not peer.is_connected:
+            return None
+        if queue in self._watched and queue not in peer.watched:
+            return None  # it is asked first to watch the queue
+        return peer
 
     def find_and_call(self, queue: QueueName, method: str, *arguments: Any) -> "Future[Any]":
         """Carry out a method of a queue that is not open here, as far as is known."""
@@ -99,15 +114,15 @@ class Router:
     def free(self, queue: QueueName) -> OpenQueue | None:
         """Return the queue if it is open here and can be used now."""
         found = self._shelf.get(queue)
-        if found is None or queue in self._lost or not found.wakeups.is_free():
+        if found is None or queue in self._lost or not found.is_free():
             return None
         return found
 
     def _call_here(self, found: OpenQueue, method: str, arguments: Any) -> "Future[Any]":
         quotas = self._shelf.quotas
-        if method in _ADDING:
+        if method in ADDING:
             quotas.check_bytes(found.name.namespace)
-        answer: Future[Any] = _METHODS[method](found, *arguments)
+        answer: Future[Any] = METHODS[method](found, *arguments)
         if quotas.is_counting:
             quotas.note(found, answer)
         return answer
@@ -126,6 +141,31 @@ class Router:
                 answer.set_exception(error)
 
         return self._send(peer, queue, method, arguments, failed)
+
+    def _call_again(
+        self,
+        queue: QueueName,
+        kind: Kind,
+        argument: Any,
+        pending: Pending,
+        first: tuple[str, Exception],
+    ) -> None:
+        """Look for the owner after a call of `Elsewhere` has failed. `first`: where, and how."""
+        error = first[1]
+        if not isinstance(error, OwnedElsewhere | NoSuchQueue | ChannelLost):
+            pending.fail(error)
+            return
+
+        def ended(done: "Future[Any]") -> None:
+            if done.cancelled():
+                pending.fail(Unavailable("the broker is stopping: try again in a moment"))
+            elif (failed := done.exception()) is not None:
+                pending.fail(failed)
+            else:
+                pending.succeed(done.result())
+
+        again = partial(self._find_and_call, queue, *as_call(kind, argument), first=first)
+        self._commits.run(again).add_done_callback(ended)
 
     async def _find_and_call(
         self,
@@ -155,7 +195,7 @@ class Router:
                 if method == "lease":
                     held.hold(payload_bytes(result))
                 if is_repeat and method == "settle":
-                    _refuse_gone(result)
+                    refuse_gone(result)
                 return result
             except OwnedElsewhere as error:
                 if address is None:  # the database says so, perhaps to many calls at once
@@ -175,7 +215,7 @@ class Router:
                     self._forget_owner(queue, address)
                 if not isinstance(error, NotSent):
                     is_repeat = True
-                may_repeat = isinstance(error, NotSent) or _is_repeatable(method, arguments)
+                may_repeat = isinstance(error, NotSent) or is_repeatable(method, arguments)
                 if self._loop.time() >= ends_at or not may_repeat:
                     raise
                 await asyncio.sleep(RETRY_S)
@@ -203,7 +243,7 @@ class Router:
                 async with found.threads.turn:
                     # Else it was closed while this call waited, or many messages are due.
                     is_open = self._shelf.get(queue) is found and queue not in self._lost
-                    if is_open and found.wakeups.is_free():
+                    if is_open and found.is_free():
                         answer = self._call_here(found, method, arguments)
                         break
                 await asyncio.sleep(0)  # let the tick have its turn first
@@ -279,12 +319,17 @@ class Router:
     def give_up(self, address: str) -> None:
         """Close the connection to a broker that counts as dead: its calls look for a new owner.
 
-        It may hang without closing the connection, as a process that was stopped does.
+        It may hang without closing the connection, as a process that was stopped does. A broker
+        that was never reached is forgotten.
         """
         peer = self._peers.get(address)
-        if peer is not None:
-            log.warning("the broker at %s shows no sign of life: its calls are sent again", address)
+        if peer is None or peer.is_connecting:
+            return
+        log.warning("the broker at %s shows no sign of life: its calls are sent again", address)
+        if peer.is_connected:
             peer.close()
+        else:
+            del self._peers[address]
 
     def _on_peer_lost(self, peer: Peer) -> None:
         """Look for the owners anew; waiting calls do so at once."""
@@ -349,15 +394,29 @@ class Router:
         if method == "unwatch":
             self._unwatch_for(caller, queue)
             return done(None)
-        if not self._is_open:
-            raise Unavailable("the broker is stopping: try again in a moment")
         if method == "lease":
             *others, max_bytes = others
             others.append(lambda: max_bytes)
+        return self._answer_here(method, queue, others)
+
+    def _answer_here(self, method: str, queue: QueueName, others: list[Any]) -> "Future[Any]":
+        if not self._is_open:
+            raise Unavailable("the broker is stopping: try again in a moment")
         found = self.free(queue) if method not in self._of_shelf else None
         if found is not None:
             return self._call_here(found, method, others)
         return asyncio.ensure_future(self._open_and_call(queue, method, others))
+
+    def carry_out(self, received: Together) -> None:
+        """Carry out calls that another broker forwarded together."""
+        queue = received.queue
+        found = self.free(queue)
+        if found is None or not self._is_open or queue.namespace in self._shelf.quotas.limited:
+            received.carry_out_slowly(
+                lambda method, arguments: self._answer_here(method, queue, list(arguments))
+            )
+        else:
+            received.carry_out(found)
 
     def undelivered(self, method: str, arguments: Any, result: Any) -> None:
         self._late(arguments[0], method, result)
@@ -417,64 +476,6 @@ class Router:
         return closing
 
 
-def _lease(
-    queue: OpenQueue,
-    n: int,
-    lease_s: float | None,
-    group: str,
-    holder: str,
-    dead: bool,
-    max_bytes: Callable[[], int],
-) -> Future[list[LeasedMessage]]:
-    return queue.lease(
-        n, lease_s=lease_s, group=group, holder=holder, dead=dead, max_bytes=max_bytes
-    )
-
-
-_METHODS: dict[str, Callable[..., "Future[Any]"]] = {
-    "publish": OpenQueue.publish,
-    "lease": _lease,
-    "settle": OpenQueue.settle,
-    "run": OpenQueue.run,
-    "info": lambda queue: done(queue.info),
-    "find": lambda queue: done(None),
-    "segments": lambda queue, *args: queue.files.segments(*args),
-    "read_segment": lambda queue, *args: queue.files.read_segment(*args),
-    "read_index": lambda queue, *args: queue.files.read_index(*args),
-    "note_archived": lambda queue, *args: queue.files.note_archived(*args),
-    "staging": lambda queue, *args: queue.files.staging(*args),
-    "stage": lambda queue, *args: queue.files.stage(*args),
-    "unstage": lambda queue, *args: queue.files.unstage(*args),
-    "adopt": lambda queue, *args: queue.files.adopt(*args),
-}
-_ADDING = frozenset({"publish", "stage", "adopt"})  # what a quota of bytes limits
-
-
-def _is_repeatable(method: str, arguments: Any) -> bool:
-    """Return whether a call may be sent again if it may have been carried out.
-
-    A publish is, if each message has a dedup id. An operation says it itself.
-    """
-    if method == "publish":
-        return all(isinstance(one, NewMessage) and one.dedup_id is not None for one in arguments[0])
-    if method == "run":
-        return bool(arguments[0].idempotent)
-    return method not in ("adopt", "delete", "change")
-
-
-def _refuse_gone(outcomes: list[Outcome]) -> None:
-    """Raise Unavailable if a settlement that was sent twice has failed: the first was not answered.
-
-    To the caller, who sent it once, "gone" would say that it was not carried out.
-    """
-    for one in outcomes:
-        if one.status == "gone":
-            raise Unavailable(
-                "the connection to another broker broke: the settlement may have been carried out, "
-                "look at the message's history, or send it again"
-            )
-
-
 def _pass_on(source: "Future[Any]", target: "Future[Any]") -> None:
     """Let one future end as another one does, and cancel that one with it."""
 
@@ -490,13 +491,6 @@ def _pass_on(source: "Future[Any]", target: "Future[Any]") -> None:
 
     source.add_done_callback(ended)
     target.add_done_callback(lambda done: done.cancelled() and source.cancel())
-
-
-def done(result: _T) -> "Future[_T]":
-    """Return a future that has a result."""
-    answer: Future[_T] = asyncio.get_running_loop().create_future()
-    answer.set_result(result)
-    return answer
 
 
 def _ignore(*arguments: Any) -> None:

@@ -33,7 +33,13 @@ class DatabaseSite:
         self._tables = Tables(self._database, None)
         self._membership = Membership(self._database)
         self._caches = Caches(
-            self._database, self._membership, cache, _ignore, _ignore, self._tables.delete_queue
+            self._database,
+            self._membership,
+            cache,
+            _ignore,
+            _ignore,
+            self._tables.made,
+            self._tables.delete_queue,
         )
         self._kept_ns = 0
 

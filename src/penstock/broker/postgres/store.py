@@ -26,15 +26,18 @@ from penstock.broker.postgres import schema
 from penstock.broker.postgres.caches import MAX_CACHE_BYTES, Caches
 from penstock.broker.postgres.channel import Door
 from penstock.broker.postgres.committer import MAX_ROUNDS, Committer
+from penstock.broker.postgres.creating import Creations
 from penstock.broker.postgres.database import Database
+from penstock.broker.postgres.elsewhere import Elsewhere
 from penstock.broker.postgres.feed import Feed
 from penstock.broker.postgres.health import Health
 from penstock.broker.postgres.membership import ALIVE_S, Membership
+from penstock.broker.postgres.methods import done
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.rebalancing import Rebalancing
-from penstock.broker.postgres.routing import RETRY_S, Router, done
+from penstock.broker.postgres.routing import Router
 from penstock.broker.postgres.store_files import PostgresStoreFiles
-from penstock.broker.postgres.tables import BeingMade, Tables
+from penstock.broker.postgres.tables import Tables
 from penstock.broker.store import (
     DatabaseState,
     NamespaceInfo,
@@ -157,6 +160,7 @@ class PostgresStore:
             self._options.cache,
             lambda queue: loop.call_soon_threadsafe(self._on_lost, queue),
             self._sync_soon,
+            self._tables.made,
             self._tables.delete_queue,
             self._options.cache_bytes,
         )
@@ -171,6 +175,14 @@ class PostgresStore:
             clock=self._clock,
             max_open=self._max_open,
             idle_close_s=self._idle_close_s,
+        )
+        self._creations = Creations(
+            self._tables,
+            self.membership,
+            self._shelf,
+            self._clock,
+            patience_s=self._options.patience_s,
+            refresh=self.refresh,
         )
         key, seen_at = await asyncio.to_thread(self.membership.cluster_key)
         self._router = Router(
@@ -316,8 +328,9 @@ class PostgresStore:
             await asyncio.sleep(self._options.beat_s)
             try:
                 for found in list(self._shelf.open_queues.values()):
-                    if await asyncio.to_thread(self.caches.opened, found.core):
-                        found.expect_slow_reads()
+                    with suppress(FileNotFoundError):  # it was closed, or a file was removed
+                        if await asyncio.to_thread(self.caches.opened, found.core):
+                            found.expect_slow_reads()
                 await asyncio.to_thread(self.caches.tidy)
             except Exception as error:  # the files are read and written all the same
                 log.warning("the cache is not looked after: %s", error)
@@ -375,31 +388,7 @@ class PostgresStore:
         return self._background.run(delete())
 
     def create(self, queue: QueueName, settings: QueueSettings) -> Future[QueueInfo]:
-        return self._background.run(self._create(queue, settings))
-
-    async def _create(self, queue: QueueName, settings: QueueSettings) -> QueueInfo:
-        self._shelf.quotas.check_bytes(queue.namespace)
-        ends_at = self._loop.time() + self._options.patience_s
-        now_ns = self._clock.now_ns()
-        while True:
-            try:
-                number = self.membership.number
-                await asyncio.to_thread(self._tables.reserve, queue, number, now_ns)
-                break
-            except BeingMade:
-                if self._loop.time() >= ends_at:
-                    raise
-                await asyncio.sleep(RETRY_S)
-        try:
-            if queue in self._shelf:  # deleted elsewhere a moment ago
-                await self._shelf.forget(queue)
-            info = await self._shelf.create(queue, settings)
-        except BaseException:
-            await asyncio.to_thread(self._tables.delete_queue, queue)
-            raise
-        await asyncio.to_thread(self._tables.made, queue)
-        await self.refresh()
-        return info
+        return self._background.run(self._creations.create(queue, settings))
 
     def info(self, queue: QueueName) -> Future[QueueInfo]:
         return self._router.call(queue, "info")
@@ -432,6 +421,9 @@ class PostgresStore:
         if found is None or queue.namespace in self._shelf.quotas.limited:
             return None
         return found
+
+    def elsewhere(self, queue: QueueName) -> Elsewhere | None:
+        return self._router.elsewhere(queue)
 
     def publish(self, queue: QueueName, messages: Sequence[Publishable]) -> Future[list[Published]]:
         return self._router.call(queue, "publish", messages)

@@ -161,7 +161,10 @@ class Tables:
             name = queue.namespace
             _add_namespace(session, NamespaceInfo(name, now_ns, {}))
             query = "select max_queues, max_bytes from namespace where name = %s for update"
-            max_queues, max_bytes = session.one(query, (name,))
+            quotas = session.one(query, (name,))
+            if quotas is None:  # another broker deleted it in between
+                raise BeingMade(f"namespace {name!r} was deleted a moment ago: try again")
+            max_queues, max_bytes = quotas
             row = session.one(
                 f"select q.id, is_made, b.number from queue q left join broker b on "
                 f"b.number = q.owner and q.owner <> %s and {ALIVE} "
@@ -207,6 +210,23 @@ class Tables:
             update = "update queue set is_made = true where namespace = %s and name = %s"
             session.execute(update, queue)
             _note(session, "queue", str(queue))
+
+        self._database.transact(work)
+
+    def abandon(self, queue: QueueName, owner: int) -> None:
+        """Delete the row of a queue whose creation by `owner` failed, if the others do not see it.
+
+        They do if the outcome of `made` was unknown, or another broker has created it meanwhile.
+        """
+        query = (
+            "select id from queue where namespace = %s and name = %s and owner = %s "
+            "and not is_made for update"
+        )
+
+        def work(session: Session) -> None:
+            row = session.one(query, (*queue, owner))
+            if row is not None:
+                _delete(session, row[0])
 
         self._database.transact(work)
 

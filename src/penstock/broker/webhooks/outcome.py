@@ -108,9 +108,9 @@ class Breaker:
 
     def failed(self, now_s: float) -> None:
         """Count a failure of the endpoint, and open the breaker if it was one too many."""
+        self._failures += 1
         if now_s < self.open_until_s:
             return  # this delivery started before the breaker opened
-        self._failures += 1
         if self._open_s or self._failures >= FAILURES_TO_OPEN:
             self._open_s = min(2 * self._open_s, MAX_OPEN_S) or FIRST_OPEN_S
             self.open_until_s = now_s + self._open_s
