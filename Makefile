@@ -18,7 +18,8 @@ export PYTHON
 COMPILED := $(wildcard src/penstock/*/*.pyx src/penstock/*/*.pxi src/penstock/*/*.h) \
 	$(foreach pxd,$(wildcard src/penstock/*/*.pxd src/penstock/*/*/*.pxd),$(pxd) $(pxd:.pxd=.py))
 BUILT = $(wildcard src/penstock/*/*.c src/penstock/*/*.so src/penstock/*/*/*.c src/penstock/*/*/*.so)
-IMPORTS = import penstock.clock._clock, penstock.codec._codec, penstock.server._strict_scan; \
+IMPORTS = import penstock.clock._clock, penstock.codec._codec, penstock.ledger.sync_pool; \
+	import penstock.server._strict_scan, penstock.server._deliveries; \
 	import penstock.server.connection
 QUICK := tests/operations tests/clock \
 	tests/codec/test_{checksum,messages,pack,packer,payloads,scan,unpack}.py \
@@ -39,11 +40,15 @@ help:
 	@echo "make test-long  the long tests, and property tests with many more examples: hours"
 	@echo "make lint       formatting, lint, types and import contracts only"
 	@echo "make format     fix formatting, and what lint can fix"
+	@echo "make protos     compile the .proto files of gRPC"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against other queues"
 	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
+	@echo "make bench-beanstalk  the beanstalk protocol, compared with beanstalkd"
+	@echo "make bench-interfaces  every interface of the broker, side by side"
 	@echo "make bench-wire  requests over HTTP by wrk, compared with a bare loop"
 	@echo "make bench-postgres  the store on PostgreSQL against other queues in PostgreSQL"
+	@echo "make bench-arrow     Arrow tables against Parquet read by pyarrow"
 	@echo "make bench-spark     the Spark source against Spark's own Parquet"
 	@echo "make clean      remove environments, builds and caches"
 
@@ -98,6 +103,11 @@ format: .venv/.dev
 	.venv/bin/ruff check --fix-only
 	.venv/bin/ruff format
 
+# After a change of a .proto file. A test compares the result with them.
+.PHONY: protos
+protos: .venv/.dev
+	.venv/bin/python scripts/compile_protos.py
+
 .PHONY: bench
 bench: .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/ledger.py
@@ -110,6 +120,14 @@ bench-embedded: .venv-bench/.bench
 bench-server: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/server.py
 
+.PHONY: bench-beanstalk
+bench-beanstalk: machine-bench .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/beanstalk.py
+
+.PHONY: bench-interfaces
+bench-interfaces: .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/interfaces.py
+
 .PHONY: bench-wire
 bench-wire: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/wire.py
@@ -117,6 +135,10 @@ bench-wire: machine-bench .venv-bench/.bench
 .PHONY: bench-postgres
 bench-postgres: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/postgres.py
+
+.PHONY: bench-arrow
+bench-arrow: .venv/.dev
+	.venv/bin/python benchmarks/arrow_tables.py
 
 .PHONY: bench-spark
 bench-spark: machine-test .venv/.dev
@@ -160,6 +182,6 @@ machine-%:
 
 .venv-bench/.bench: .venv-bench/.created benchmarks/requirements.txt pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
-	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli,postgres]'
+	.venv-bench/bin/python $(PIP_INSTALL) --requirement benchmarks/requirements.txt --editable '.[server,cli,postgres,grpc]'
 	PENSTOCK_HTTP=compiled .venv-bench/bin/python -c '$(IMPORTS)'
 	touch $@

@@ -70,6 +70,7 @@ def open(  # noqa: A001
 
     `http://host:port/namespace/queue` gives the same methods over HTTP. Settings are then those of
     `penstock.client.ClientOptions`, such as `key=`, and `queue=` if the URL is only the broker's.
+    `grpc://host:port/namespace/queue` is the same over gRPC.
 
     For a type checker, a `Path` gives a `Queue`. Text may be either, so it gives an `AnyQueue`,
     which has every method of both. `connect` is the same for a URL and gives a `RemoteQueue`.

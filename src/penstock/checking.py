@@ -79,13 +79,16 @@ def check_fields(settings: Any, ranges: Mapping[str, tuple[float, float]]) -> No
                 check_number(name, value, low, high)
 
 
+_SCHEMES = ("http://", "https://", "http+unix://", "grpc://", "grpcs://")
+
+
 def is_url(text: object) -> TypeGuard[str]:
     """Return whether it is the URL of a broker or queue, not a path.
 
     >>> is_url("https://example.com/shop/orders"), is_url("./orders")
     (True, False)
     """
-    return isinstance(text, str) and text.startswith(("http://", "https://", "http+unix://"))
+    return isinstance(text, str) and text.startswith(_SCHEMES)
 
 
 def path_of(path: object) -> str:

@@ -55,6 +55,16 @@ def compiled_or_twin(compiled: str, twin: str, *, revision: int = 0) -> ModuleTy
     return import_module(twin)
 
 
+def compiled_or_none(name: str) -> ModuleType | None:
+    """Import and return a compiled module that can be done without; None if it was not built."""
+    if os.environ.get("PENSTOCK_CODEC") == "python":
+        return None
+    try:
+        return import_module(name)
+    except ImportError:  # there was no compiler
+        return None
+
+
 class _SourceFinder:
     """Finds the source of modules that were compiled as well."""
 

@@ -1,6 +1,7 @@
 """Backups that are cut short, run out of space, or are damaged."""
 
 import errno
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 
 import penstock
 from penstock.backup import BackupError, BackupTarget, back_up, restore
-from penstock.errors import DiskFull, InvalidInput, LedgerError, NotALedger, NotEmpty
+from penstock.errors import DiskFull, InvalidInput, LedgerError, NotALedger
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import Transactions
@@ -145,8 +146,34 @@ def test_verify_replaces_damaged_objects_that_the_source_still_has(
     largest.write_bytes(b"?" * largest.stat().st_size)
     done = back_up(str(path), str(backups), keep=1, verify=True)
     assert [name.split(" ")[0] for name in done.damaged] != []
+    assert done.lost == []
     restore(str(backups), str(tmp_path / "r"))
     assert payloads(tmp_path / "r") == numbers(20, 100)
+
+
+def test_verify_names_the_damaged_files_that_it_could_not_replace(tmp_path: Path) -> None:
+    source, backups = tmp_path / "q", tmp_path / "b"
+    with penstock.open(source, segment_bytes=1024, sync="never") as queue:
+        queue.enqueue_batch([b"%d" % n for n in range(60)])
+    back_up(str(source), str(backups))
+    (first,) = BackupTarget(str(backups)).names()
+    with penstock.open(source, segment_bytes=1024, sync="never") as queue:
+        queue.enqueue(b"more")
+    saved = {one.path: one.sha256 for one in BackupTarget(str(backups)).manifest(first).files}
+    lost, kept = "queue.json", min(path for path in saved if path.startswith("messages/"))
+    for path in (lost, kept):
+        (backups / "objects" / saved[path]).write_bytes(b"?")
+    (source / "queue.json").write_bytes((source / "queue.json").read_bytes() + b" ")
+    done = back_up(str(source), str(backups), verify=True)
+    assert sorted(done.damaged) == sorted(f"{path} (backup {first})" for path in (lost, kept))
+    assert done.lost == [f"{lost} (backup {first})"]
+    restore(str(backups), str(tmp_path / "r"))
+    with pytest.raises(BackupError, match=lost):
+        restore(str(backups), str(tmp_path / "r2"), name=first)
+    again = back_up(str(source), str(backups), verify=True)
+    assert (again.lost, again.damaged) == (done.lost, done.lost), "as long as that backup is kept"
+    last = back_up(str(source), str(backups), verify=True, keep=1)
+    assert (last.lost, len(last.removed)) == ([], 3)
 
 
 def test_a_damaged_manifest_is_named_and_older_backups_stay_usable(
@@ -249,7 +276,7 @@ def test_wrong_places_are_refused_and_nothing_is_changed(path: Path, tmp_path: P
         back_up(str(tmp_path / "other"), str(backups))
     with pytest.raises(BackupError, match="not empty"):
         back_up(str(path), str(tmp_path / "full"))
-    with pytest.raises(NotEmpty):
+    with pytest.raises(BackupError, match="not empty"):
         restore(str(backups), str(tmp_path / "full"))
     with pytest.raises(NotALedger, match="neither a queue nor"):
         back_up(str(tmp_path / "full"), str(tmp_path / "new"))
@@ -265,3 +292,17 @@ def test_wrong_places_are_refused_and_nothing_is_changed(path: Path, tmp_path: P
     assert not (tmp_path / "new").exists()
     assert (tmp_path / "full" / "file").read_text() == "mine"
     assert len(BackupTarget(str(backups)).names()) == 1
+
+
+@pytest.mark.root
+def test_what_root_restores_into_an_empty_directory_belongs_to_its_owner(
+    path: Path, tmp_path: Path
+) -> None:
+    """Else the user of the broker could not open what root restored for it."""
+    target = tmp_path / "lib"
+    target.mkdir()
+    os.chown(target, 65534, 65533)
+    restore(str(tmp_path / "b"), str(target))
+    found = [target, *target.rglob("*")]
+    assert len(found) > 5
+    assert {(one.stat().st_uid, one.stat().st_gid) for one in found} == {(65534, 65533)}

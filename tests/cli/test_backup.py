@@ -27,7 +27,36 @@ def test_a_queue_is_saved_listed_and_restored(command: CommandLine, lived_in: Pa
     assert "all checksums match" in done.text
     assert command("stats", target, "--json").json["published"] == 56
     again = command("restore", backups, target)
-    assert (again.code, "not empty" in again.err) == (1, True)
+    assert (again.code, "not empty" in again.err) == (2, True)
+
+
+def test_damage_in_the_backups_is_named_repaired_and_told_by_the_exit_code(
+    command: CommandLine, lived_in: Path
+) -> None:
+    backups, target = lived_in.parent / "b", lived_in.parent / "again"
+    assert command("backup", lived_in, backups).code == 0
+    for one in (backups / "objects").iterdir():
+        one.write_bytes(b"damaged")
+    broken = command("restore", backups, target)
+    assert (broken.code, target.exists()) == (2, False)
+    found = command("backup", lived_in, backups, "--verify")
+    assert found.code == 1
+    assert "was damaged; it is repaired: queue.json (backup " in found.err
+    assert "restored" not in found.err
+    assert command("backup", lived_in, backups, "--verify").code == 0
+    for one in (backups / "objects").iterdir():
+        one.write_bytes(b"damaged")
+    pruned = command("backup", lived_in, backups, "--verify", "--keep", "1")
+    assert (pruned.code, "its backup was removed, being old: queue.json" in pruned.err) == (1, True)
+    assert command("restore", backups, target).code == 0
+
+
+def test_backups_that_are_not_there_are_told_apart(command: CommandLine, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for place, code, text in (("missing", 2, "does not exist"), ("empty", 1, "has no backups")):
+        listed = command("restore", tmp_path / place, "--list")
+        assert (listed.code, text in listed.err) == (code, True)
+        assert command("restore", tmp_path / place, tmp_path / "again").code == 2
 
 
 def test_what_cannot_be_saved_is_refused_with_what_to_do(command: CommandLine, path: Path) -> None:

@@ -80,6 +80,30 @@ def test_a_place_that_cannot_be_used(command: CommandLine, tmp_path: Path) -> No
     assert not (tmp_path / "not").exists()
 
 
+@pytest.mark.parametrize("place", ["/proc", "/sys", "/proc/1"])
+def test_a_place_that_is_no_disk_is_reported_with_all_other_checks(
+    command: CommandLine, place: str
+) -> None:
+    answer = command("doctor", place, "--json")
+    found = {one["check"]: one for one in answer.json["checks"]}
+    assert (answer.code, answer.err) == (1, "")
+    failed = [one for one in found.values() if one["state"] == "fail"]
+    assert failed
+    assert all(one["advice"] for one in failed)
+    assert "chown" not in str(failed)
+
+
+def test_a_disk_that_cannot_be_written_is_a_finding(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "pwrite", full)
+    found = check_syncs(tmp_path, ManualClock())
+    assert (found.state, "No space left on device" in found.text) == ("fail", True)
+
+
 @pytest.mark.parametrize(
     ("free", "total", "state"),
     [(50 << 20, 10 * GIB, "fail"), (GIB // 2, 10 * GIB, "warn"), (9 * GIB, 10 * GIB, "ok")],

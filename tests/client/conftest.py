@@ -9,5 +9,6 @@ from tests.server.running import RunningServer
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
-    with RunningServer(tmp_path_factory.mktemp("server") / "data") as running:
+    data = tmp_path_factory.mktemp("server") / "data"
+    with RunningServer(data, grpc="127.0.0.1:0") as running:
         yield running

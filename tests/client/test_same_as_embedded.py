@@ -34,7 +34,7 @@ Opens = Callable[..., AnyQueue]
 _numbers = count(1)
 
 
-@pytest.fixture(params=["directory", "broker"])
+@pytest.fixture(params=["directory", "broker", "broker over gRPC"])
 def opened(
     request: pytest.FixtureRequest, tmp_path: Path, server: RunningServer
 ) -> Iterator[Opens]:
@@ -50,7 +50,8 @@ def opened(
             name = f"same/queue-{next(_numbers)}"
             with connect_broker(server.url) as broker:
                 broker.create_queue(name, **settings)
-            handle = penstock.open(server.url, queue=name, retry_s=0, metrics=metrics)
+            url = server.url if request.param == "broker" else server.server.urls[-1]
+            handle = penstock.open(url, queue=name, retry_s=0, metrics=metrics)
         handles.append(handle)
         return handle
 

@@ -20,6 +20,7 @@ from penstock.model import NewMessage
 from penstock.operations import (
     Browse,
     CancelDeliverable,
+    LeaseMessage,
     ListDead,
     ListHistory,
     Operation,
@@ -30,7 +31,10 @@ from penstock.operations.answers import nothing
 from tests.server.running import RunningServer
 
 Call = Callable[[Any], Any]
-KINDS = ("directory", "memory", "directory, asyncio", "broker", "broker, asyncio")
+KINDS = (
+    *("directory", "memory", "directory, asyncio", "broker", "broker, asyncio"),
+    *("broker over gRPC", "broker over gRPC, asyncio"),
+)
 _numbers = count(1)
 
 
@@ -44,6 +48,7 @@ class Opened:
             with connect_broker(server.url) as broker:
                 broker.create_queue(f"errors/q{number}")
         url = f"{server.url}/errors/q{number}"
+        rpc_url = f"{server.server.urls[-1]}/errors/q{number}"
         path = place / f"q{number}"
         opens: dict[str, Callable[[], Any]] = {
             "directory": lambda: penstock.open(path),
@@ -51,6 +56,8 @@ class Opened:
             "directory, asyncio": lambda: self._runner.run(penstock.aio.open(path)),
             "broker": lambda: penstock.connect(url, retry_s=0),
             "broker, asyncio": lambda: penstock.aio.connect(url, retry_s=0),
+            "broker over gRPC": lambda: penstock.connect(rpc_url, retry_s=0),
+            "broker over gRPC, asyncio": lambda: penstock.aio.connect(rpc_url, retry_s=0),
         }
         self.queue: Any = opens[kind]()
 
@@ -110,6 +117,7 @@ NOT_RUN: list[tuple[Any, str]] = [
     (ListDead(), r"use dead\(\)"),
     (ListHistory(ID), r"use history\(\)"),
     (ReleaseHolder("ann"), r"use release\(\)"),
+    (LeaseMessage(1), r"use lease\(\)"),
     (CancelDeliverable(1), r"use cancel\(\) or purge\(\)"),
     (Own(), "Own"),
 ]

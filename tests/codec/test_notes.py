@@ -25,11 +25,16 @@ def test_messages_with_options_are_noted_and_plain_ones_are_not(body: Body) -> N
     packer, notes = noting(body)
     packer.append(b"plain", 10)
     packer.append_identified(Draft(b"p", priority=9), 11, 7)
-    packer.append_batch([b"plain", Draft(b"k", key=b"key"), Draft(b"d", deliver_at_ns=99)], 12)
+    keyed = Draft(b"k", key=b"key", expires_at_ns=77)
+    packer.append_batch([b"plain", keyed, Draft(b"d", deliver_at_ns=99)], 12)
     assert (len(notes), notes.upto) == (3, 6)
     assert notes.take() == (
         6,
-        [(2, 11, 9, 0, None, None), (4, 12, 5, 0, b"key", None), (5, 12, 5, 99, None, None)],
+        [
+            (2, 11, 9, 0, None, None, 0),
+            (4, 12, 5, 0, b"key", None, 77),
+            (5, 12, 5, 99, None, None, 0),
+        ],
     )
     assert (len(notes), notes.take()) == (0, (6, []))
 

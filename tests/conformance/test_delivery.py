@@ -79,6 +79,21 @@ async def test_priority_delay_ttl_and_key_hold(life: StoreLife) -> None:
     await store.close()
 
 
+async def test_a_message_frees_its_key_when_it_expires(life: StoreLife) -> None:
+    store = await life.open()
+    await life.publish(
+        NewMessage(payload=b"expires", key="k", ttl=5, priority=0),
+        NewMessage(payload=b"next", key="k", priority=9),
+        NewMessage(payload=b"other", priority=8),
+    )
+    life.clock.passed_ns += 5 * 10**9
+    assert [one.payload for one in await life.lease(1)] == [b"next"]
+    store = await life.reopen()
+    stats = await store.run(ORDERS, GetStats())
+    assert (stats.ready, stats.parked, stats.expired, stats.leased) == (1, 0, 1, 1)
+    await store.close()
+
+
 async def test_a_duplicate_is_answered_with_the_first_id(life: StoreLife) -> None:
     store = await life.open()
     message = NewMessage(payload=b"once", dedup_id="a")

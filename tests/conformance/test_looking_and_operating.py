@@ -4,7 +4,7 @@ import pytest
 
 from penstock.broker.store import Settlement, Store
 from penstock.errors import InvalidInput, NoSuchMessage, NoSuchQueue, NotEmpty
-from penstock.model import NS, NewMessage
+from penstock.model import NS, LeasedMessage, NewMessage
 from penstock.names import QueueName
 from penstock.operations import (
     Browse,
@@ -15,6 +15,7 @@ from penstock.operations import (
     ExplainWait,
     GetMessage,
     GetStats,
+    LeaseMessage,
     ListDead,
     ListHistory,
     Pause,
@@ -234,6 +235,48 @@ async def test_what_is_ready_parked_or_leased_is_cancelled_and_the_rest_stays(
     assert (found.ready, found.parked, found.scheduled, found.cancelled) == (0, 0, 1, 5)
     assert found.dead + found.leased == 2
     assert await store.settle(ORDERS, [Settlement("ack", dead.receipt)])
+    await store.close()
+
+
+async def test_one_message_is_leased_by_its_seq_unless_another_holds_it(life: StoreLife) -> None:
+    store = await life.open(max_attempts=1, backoff_base_s=0.0)
+    await life.publish(b"dead")
+    for one in await life.lease(1):
+        await store.settle(ORDERS, [Settlement("nack", one.receipt)])
+    await life.publish(
+        b"first",
+        b"leased",
+        NewMessage(payload=b"later", delay=60.0),
+        NewMessage(payload=b"much later", delay=600.0),
+        NewMessage(payload=b"head of k", key="k"),
+        NewMessage(payload=b"parked", key="k"),
+    )
+
+    async def lease(seq: int) -> list[LeasedMessage]:
+        return await store.run(ORDERS, LeaseMessage(seq, lease_s=60))
+
+    (leased,) = await lease(3)
+    assert (leased.payload, leased.seq, leased.attempt) == (b"leased", 3, 1)
+    assert await lease(3) == []
+    assert await lease(7) == [], "parked"
+    assert await lease(99) == []
+    (dead,) = await lease(1)
+    (later,) = await lease(4)
+    (much_later,) = await lease(5)
+    assert [one.payload for one in (dead, later)] == [b"dead", b"later"]
+    assert [one.payload for one in await life.lease(9)] == [b"first", b"head of k"]
+    settlements = [
+        Settlement("ack", leased.receipt),
+        Settlement("release", dead.receipt),
+        Settlement("release", later.receipt),
+        Settlement("ack", much_later.receipt),
+    ]
+    store = await life.reopen()
+    outcomes = await store.settle(ORDERS, settlements)
+    assert [one.status for one in outcomes] == ["done"] * 4
+    found = await store.run(ORDERS, GetStats())
+    assert (found.dead, found.scheduled, found.acked, found.leased) == (1, 1, 2, 2)
+    assert await lease(3) == [], "done"
     await store.close()
 
 

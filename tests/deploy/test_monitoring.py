@@ -3,13 +3,18 @@
 import json
 import re
 import runpy
+import socket
 import subprocess
+import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import penstock
 from tests.cli.test_serve import serving
+from tests.harness.postgres_server import free_port
 
 ROOT = Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
@@ -62,10 +67,19 @@ def test_promtool_accepts_the_rules_and_they_fire_as_they_should() -> None:
 
 
 def test_promtool_accepts_the_metrics_of_a_broker(tmp_path: Path) -> None:
-    with serving(tmp_path / "data") as (url, _):
-        with penstock.open(f"{url}/shop/orders") as queue:
-            queue.enqueue_batch([b"x"] * 3)
-            queue.dequeue()
+    grpc, beanstalk, sqs = free_port(), free_port(), free_port()
+    ports = {"--grpc": grpc, "--beanstalk": beanstalk, "--sqs": sqs}
+    options = [word for name, port in ports.items() for word in (name, f"127.0.0.1:{port}")]
+    with serving(tmp_path / "data", *options) as (url, _):
+        for place in (url, f"grpc://127.0.0.1:{grpc}"):
+            with penstock.open(f"{place}/shop/orders") as queue:
+                queue.enqueue_batch([b"x"] * 3)
+                queue.dequeue()
+        with socket.create_connection(("127.0.0.1", beanstalk), timeout=10) as connection:
+            connection.sendall(b"delete 7\r\nno-such-command\r\n")
+            assert connection.recv(100)
+        with pytest.raises(urllib.error.HTTPError):
+            urllib.request.urlopen(f"http://127.0.0.1:{sqs}/", data=b"{}", timeout=10)
         page = urllib.request.urlopen(f"{url}/metrics", timeout=10).read().decode()
     # The names of the dialects are given: one of them counts milliseconds.
     lines = page.splitlines(keepends=True)
@@ -75,5 +89,8 @@ def test_promtool_accepts_the_metrics_of_a_broker(tmp_path: Path) -> None:
     for name in ("cpu_seconds_total", "resident_memory_bytes", "open_fds", "max_fds"):
         assert f"process_{name}" in found
     assert "process_start_time_seconds" in found
+    names = ("grpc_calls_total", "beanstalk_commands_total", "sqs_errors_total")
+    for name in (*names, "grpc_active_calls"):
+        assert f"penstock_{name}" in found
     created = {name for name in found if name.endswith("_created")}
     assert found - created - {"HELP"} <= sample_names()

@@ -17,6 +17,7 @@ import typer
 
 import penstock
 import penstock.aio
+import penstock.arrow
 import penstock.client
 import penstock.errors
 import penstock.model
@@ -42,11 +43,12 @@ FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
 OF_OTHER_TOOLS = {
     *("--data-binary", "--metrics"),  # curl's; of benchmarks/embedded.py
     *("--format", "--file", "--pgdata", "--wal-method"),  # of pg_dump and pg_basebackup
-    *("--upgrade", "--fail"),  # of pip and curl
+    *("--upgrade", "--fail", "--output"),  # of pip, curl and openapi-typescript
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
     "trace_id",  # a field of log lines
+    "after_seq",  # a field of requests over gRPC
     *("pg_basebackup", "search_path"),  # of PostgreSQL
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
     *("higher_priority", "holder_seq", "last_event", "left_s", "same_priority"),  # its details
@@ -57,6 +59,9 @@ NO_NAMES_OF_CODE = {
     "work_s",  # a variable of an example
     # settings and tools of PostgreSQL
     *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
+    # of Celery
+    *("apply_async", "autoretry_for", "retry_backoff", "task_acks_late"),
+    *("visibility_timeout", "wait_time_seconds"),
 }
 
 
@@ -100,7 +105,10 @@ def names_of_code() -> set[str]:
         known |= set(re.findall(r"\w+", path))
         for operation in methods.values():
             known |= {parameter["name"] for parameter in operation["parameters"]}
-    for module in (penstock, penstock.aio, penstock.client, penstock.worker, penstock.model):
+    for module in (
+        *(penstock, penstock.aio, penstock.arrow, penstock.client),
+        *(penstock.worker, penstock.model),
+    ):
         known |= names_in(module)
     return known
 

@@ -2,9 +2,12 @@
 
 import re
 
+import pyarrow as pa
+
+from penstock.arrow.tables import COLUMNS, DEFAULT_COLUMNS
 from penstock.spark.options import READ_OPTIONS, WRITE_OPTIONS
 from penstock.spark.sessions import SETTINGS
-from penstock.spark.tables import COLUMNS, DEFAULT_COLUMNS
+from penstock.spark.tables import spark_schema
 from tests.docs.pages import DOCS, Row, rows_with, tables, unquoted
 
 PAGE = "spark.md"
@@ -22,7 +25,8 @@ def test_every_column_is_listed_with_its_type() -> None:
         if table == "state":
             own = {name: kind for name, kind in own.items() if name not in COLUMNS["messages"]}
         listed = {name_in(row): row["type"] for row in rows}
-        assert listed == {name: kind.simpleString() for name, kind in own.items()}
+        schema = spark_schema(pa.schema(own))
+        assert listed == {one.name: one.dataType.simpleString() for one in schema.fields}
 
 
 def test_default_columns_are_the_ones_in_bold() -> None:

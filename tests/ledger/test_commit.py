@@ -285,7 +285,9 @@ def test_no_segment_is_sealed_beside_a_sync_that_fails(
     files = WatchedFiles()
     spied = SpiedLock()
     locks: list[object] = [spied]
-    monkeypatch.setattr("penstock.ledger.log.Lock", lambda: locks.pop() if locks else Lock())
+    monkeypatch.setattr(
+        "penstock.ledger.log.new_sync_lock", lambda: locks.pop() if locks else Lock()
+    )
     store = Store(tmp_path / "queue", MODES[mode], files=files)
     store.fill(10)
     store.ledger.sync()

@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +13,7 @@ from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.files import PostgresFiles
 from penstock.broker.postgres.schema import migrate
 from penstock.ledger.files import Files, OsFiles
+from penstock.ledger.folder import Folder, remove_tree
 from penstock.ledger.memory_files import MemoryFiles
 from tests.harness.faults import FaultyFiles
 from tests.harness.journal import RecordedFiles
@@ -498,3 +500,33 @@ def test_files_in_a_database_have_no_mapping_that_can_be_written(
     with refuses(errno.ENODEV):
         place.files.map(fd, 3, writable=True)
     assert bytes(place.files.map(fd, 3, writable=False).view) == b"abc"
+
+
+def test_a_tree_that_another_thread_removes_meanwhile_is_removed(tmp_path: Path) -> None:
+    class Racing(OsFiles):
+        """Another thread removes what was just listed."""
+
+        def names(self, path: str) -> list[str]:
+            found = super().names(path)
+            shutil.rmtree(path)
+            return found
+
+    tree = tmp_path / "tree"
+    (tree / "inner").mkdir(parents=True)
+    (tree / "inner" / "file").touch()
+    (tree / "file").touch()
+    remove_tree(Folder(Racing(), str(tree)))
+    assert not tree.exists()
+    remove_tree(Folder(OsFiles(), str(tree)))  # it is gone already
+
+
+@pytest.mark.root
+def test_what_root_makes_belongs_to_the_owner_of_the_directory(tmp_path: Path) -> None:
+    """Else the user that runs the broker could not read the keys that root created."""
+    os.chown(tmp_path, 65534, 65533)
+    files = OsFiles()
+    files.close(files.open(str(tmp_path / "file"), "create"))
+    files.make_directory(str(tmp_path / "inner"))
+    for name in ("file", "inner"):
+        made = (tmp_path / name).stat()
+        assert (made.st_uid, made.st_gid) == (65534, 65533)

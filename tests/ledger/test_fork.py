@@ -11,6 +11,7 @@ from penstock.codec import Draft
 from penstock.errors import LedgerLocked
 from penstock.ledger import Cursor, Ledger, read_entry, seq_at_time
 from penstock.ledger.compaction import remove_before
+from penstock.ledger.files import watch_fork
 from penstock.ledger.json_files import Marks
 from tests.ledger.forking import in_forked_child
 from tests.ledger.other_process import OtherProcess
@@ -124,6 +125,21 @@ def test_the_child_does_not_hang_where_the_parent_was_appending(any_store: Store
         stop.set()
         for thread in threads:
             thread.join(30)
+
+
+def test_a_handle_that_fails_in_the_child_does_not_keep_the_others_from_being_told(
+    store: Store,
+) -> None:
+    class Broken:
+        def forked(self) -> None:
+            raise ValueError("broken")
+
+    broken = [Broken() for _ in range(200)]  # some before the ledger, some after it
+    for handle in broken:
+        watch_fork(handle)
+    store.fill(1)
+    answer = in_forked_child(lambda: store.messages.append(b""), may_ignore=ValueError)
+    assert answer.startswith("LedgerForked: ")
 
 
 def test_a_child_opens_the_queue_itself_after_the_parent_closed_it(any_store: Store) -> None:

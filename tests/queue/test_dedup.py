@@ -1,5 +1,7 @@
 """Deduplication: within its window a dedup id is one message, whatever crashes in between."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 from penstock.clock import ManualClock
@@ -138,3 +140,45 @@ def test_any_text_is_a_dedup_id(queue: Queue) -> None:
         first = queue.enqueue(b"", dedup_id=dedup_id)
         assert queue.enqueue(b"", dedup_id=dedup_id) == first
     assert queue.stats().ready == 5
+
+
+def test_ids_that_are_noted_by_the_publisher_count_once_when_the_state_is_fed() -> None:
+    """Also if the table dropped them meanwhile."""
+    store = QueueStore({"dedup_entries": 2})
+    for id_ in "abcd":
+        store.queue.enqueue(b"", dedup_id=id_)
+        store.clock.advance(1)
+    assert store.queue.stats().dedup_evicted == 2
+    assert store.queue.enqueue(b"", dedup_id="a") == store.queue.enqueue(b"", dedup_id="a")
+    assert store.queue.stats().dedup_evicted == 3
+    assert store.kill().stats().dedup_evicted == 3
+    store.close()
+
+
+@pytest.mark.parametrize("restart", ["reopen", "kill"])
+def test_one_message_by_one_the_table_is_that_of_the_fold(store: QueueStore, restart: str) -> None:
+    for number in range(40):
+        store.queue.enqueue(b"", dedup_id=f"{number % 30}", dedup_window_s=1 + number % 7)
+        store.clock.advance(0.5)
+    store.queue.stats()
+    before = store.queue.core.state.dedup.items()
+    store.reopen() if restart == "reopen" else store.kill()
+    assert store.queue.core.state.dedup.items() == before
+
+
+def test_threads_publish_one_id_once(queue: Queue) -> None:
+    def publish(number: int) -> str:
+        return queue.enqueue(b"", dedup_id=f"{number % 50}")
+
+    with ThreadPoolExecutor(8) as threads:
+        ids = list(threads.map(publish, range(400)))
+    assert len(set(ids)) == queue.stats().published == 50
+    assert queue.stats().deduplicated == 350
+
+
+def test_a_window_without_an_id_and_wrong_ids_are_refused(queue: Queue) -> None:
+    queue.enqueue(b"", dedup_id=None)
+    assert queue.stats().published == 1
+    for wrong in ({"dedup_window_s": 5}, {"dedup_id": "x", "dedup_window_s": 0}, {"dedup_id": 7}):
+        with pytest.raises(InvalidInput):
+            queue.enqueue(b"", **wrong)

@@ -251,3 +251,147 @@ def test_the_oldest_dropped_by_a_full_queue_may_have_keys() -> None:
     assert store.queue.stats().ready + store.queue.stats().parked == 3
     assert leased(store.queue) == [b"c"]
     store.close()
+
+
+# -- expired messages ------------------------------------------------------------------------------
+
+
+def expiring(queue: Queue) -> None:
+    """Publish a message of low priority that expires after 5 s, one behind it, and another."""
+    publish(queue, "expires", ttl=5, priority=0)
+    publish(queue, "next", priority=9)
+    queue.enqueue(b"other", priority=9)
+
+
+@pytest.mark.parametrize("how", ["lease", "lease two", "dequeue", "group"])
+def test_a_message_frees_its_key_when_it_expires(
+    queue: Queue, clock: ManualClock, how: str
+) -> None:
+    """It need not be its turn: its priority may be low, and others may come before it."""
+    queue.groups.create("audit")
+    expiring(queue)
+    clock.advance(4.999)
+    assert (queue.stats().parked, queue.stats().expired) == (1, 0)
+    clock.advance(0.001)
+    if how == "dequeue":
+        message = queue.dequeue()
+        assert message is not None
+        found = [message.payload]
+    elif how == "group":
+        found = [one.payload for one in queue.lease(1, group="audit")]
+    else:
+        found = leased(queue, 2 if how == "lease two" else 1)
+    assert found == [b"next", b"other"][: len(found)]
+    assert (queue.stats().parked, queue.stats().expired) == (0, 1)
+
+
+def test_a_waiting_consumer_looks_again_when_the_first_of_a_key_expires(queue: Queue) -> None:
+    publish(queue, "fails", ttl=5)
+    publish(queue, "next")
+    queue.nack(queue.lease(), delay=60)
+    assert queue.core.next_wake_ns() == 5 * 10**9
+
+
+def test_a_message_that_waits_for_its_retry_frees_its_key_when_it_expires(
+    queue: Queue, clock: ManualClock
+) -> None:
+    publish(queue, "fails", ttl=5)
+    publish(queue, "next")
+    queue.nack(queue.lease(), delay=60)
+    assert leased(queue) == []
+    clock.advance(5)
+    assert leased(queue) == [b"next"]
+
+
+@pytest.mark.parametrize("how", ["ack", "nack", "release", "timeout"])
+def test_a_leased_message_holds_its_key_until_it_is_settled_even_if_it_expires(
+    queue: Queue, clock: ManualClock, how: str
+) -> None:
+    publish(queue, "worked on", ttl=5)
+    publish(queue, "next")
+    (one,) = queue.lease(lease_s=20)
+    for _ in range(2):
+        clock.advance(5)
+        assert leased(queue) == []
+    match how:
+        case "ack":
+            queue.ack(one)
+        case "nack":
+            queue.nack(one, delay=60)
+        case "release":
+            queue.release(one)
+        case "timeout":
+            clock.advance(10)
+    assert leased(queue) == [b"next"]
+    assert queue.stats().expired == (how != "ack")
+
+
+def test_parked_messages_that_expired_are_removed_as_well(queue: Queue, clock: ManualClock) -> None:
+    publish(queue, "first")
+    publish(queue, "a", "b", "c", ttl=5)
+    publish(queue, "last")
+    clock.advance(5)
+    stats = queue.stats()
+    assert (stats.ready, stats.parked, stats.expired) == (1, 1, 3)
+    queue.ack(queue.lease())
+    assert leased(queue) == [b"last"]
+
+
+def test_a_dead_letter_does_not_expire_but_a_redriven_one_does(
+    queue: Queue, clock: ManualClock
+) -> None:
+    publish(queue, "dies", ttl=5, max_attempts=1)
+    publish(queue, "next")
+    queue.nack(queue.lease())
+    clock.advance(5)
+    assert (queue.stats().dead, queue.stats().expired) == (1, 0)
+    assert queue.redrive() == 1
+    assert (queue.stats().dead, queue.stats().expired) == (0, 1)
+    assert leased(queue) == [b"next"]
+
+
+@pytest.mark.parametrize("restart", ["reopen", "kill"])
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_the_key_of_an_expired_message_is_free_after_a_restart(
+    store: QueueStore, restart: str, when: str
+) -> None:
+    expiring(store.queue)
+    if when == "before":
+        store.reopen() if restart == "reopen" else store.kill()
+    store.clock.advance(5)
+    store.queue.stats()
+    if when == "after":
+        store.reopen() if restart == "reopen" else store.kill()
+    assert leased(store.queue, 1) == [b"next"]
+    assert store.queue.stats().expired == 1
+
+
+def test_a_snapshot_keeps_when_messages_of_keys_expire(queue: Queue) -> None:
+    publish(queue, "leased", ttl=5)
+    publish(queue, "dead", key="d", ttl=6, max_attempts=1)
+    queue.lease(1)
+    queue.nack(queue.lease(1))
+    publish(queue, "parked", ttl=7)
+    publish(queue, "scheduled", key="s", ttl=8, delay=1)
+    queue.stats()
+    state = queue.core.state
+    loaded = QueueState(dedup_entries=0)
+    load_state(loaded, dump_state(state))
+    assert list(loaded.groups[0].expiries) == list(state.groups[0].expiries)
+    assert len(loaded.groups[0].expiries) == 3
+    assert loaded.groups[0].deliveries[2].expires_at_ns > 0
+
+
+def test_a_snapshot_of_an_earlier_version_has_no_such_times_and_is_read(
+    queue: Queue, clock: ManualClock
+) -> None:
+    """Those messages expire when it is their turn, as they did in that version."""
+    publish(queue, "expires", ttl=5)
+    publish(queue, "next")
+    queue.stats()
+    blob = dump_state(queue.core.state).replace(b'"has_expiries":true', b'"had_expiries":true')
+    loaded = QueueState(dedup_entries=0)
+    load_state(loaded, blob)
+    queue.core.state, queue.core.main = loaded, loaded.groups[0]
+    clock.advance(5)
+    assert leased(queue) == [b"next"]

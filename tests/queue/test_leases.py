@@ -1,5 +1,7 @@
 """Leases: one holder until a deadline, then another; more time on request; back untouched."""
 
+from collections.abc import Callable
+
 import pytest
 
 from penstock.clock import ManualClock
@@ -182,3 +184,22 @@ def test_leases_of_one_call_can_be_settled_one_by_one(queue: Queue, clock: Manua
     clock.advance(10)
     stats = queue.stats()
     assert (stats.acked, stats.nacked, stats.timed_out, stats.leased) == (1, 1, 1, 1)
+
+
+def test_a_message_is_not_leased_after_the_end_of_its_lease_whoever_looks_first() -> None:
+    looks: list[Callable[[Queue, str], str]] = [
+        lambda queue, id_: queue.state(id_),
+        lambda queue, id_: queue.why(id_).state,
+        lambda queue, id_: queue.retry_info(id_).state,
+    ]
+    for look in looks:
+        clock = ManualClock()
+        queue = QueueStore(clock=clock).queue
+        id_ = queue.enqueue(b"a")
+        queue.lease(lease_s=1)
+        assert look(queue, id_) == "leased"
+        clock.advance(1.001)
+        assert look(queue, id_) == "scheduled"  # backs off
+        clock.advance(10)
+        assert look(queue, id_) == "ready"
+        assert queue.stats().timed_out == 1

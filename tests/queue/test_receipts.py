@@ -132,7 +132,15 @@ def test_forged_receipts_are_refused(queue: Queue) -> None:
     ):
         with pytest.raises(ReceiptInvalid):
             queue.ack(forged.pack())
-    for nonsense in ("", "x", leased.receipt[:-1], leased.receipt + "AA", "ä" * 32, "\0"):
+    for nonsense in (
+        "",
+        "x",
+        leased.receipt[:-1],
+        leased.receipt + "AA",
+        leased.receipt + "==",
+        "ä" * 32,
+        "\0",
+    ):
         with pytest.raises(ReceiptInvalid):
             queue.ack(nonsense)
     queue.ack(leased)

@@ -171,11 +171,16 @@ class RunningServer:
         """A connection to write bytes to."""
         return Wire(self.port, receive_buffer_bytes=receive_buffer_bytes)
 
-    def new_key(self, *verbs: str, namespaces: list[str] | None = None) -> str:
+    def new_key(self, *verbs: str, namespaces: list[str] | None = None, signs: bool = False) -> str:
         """A key that is good from now on."""
-        _, token = KeyAdmin(self.location).create("test", verbs, namespaces)
+        return self.new_key_and_id(*verbs, namespaces=namespaces, signs=signs)[1]
+
+    def new_key_and_id(
+        self, *verbs: str, namespaces: list[str] | None = None, signs: bool = False
+    ) -> tuple[str, str]:
+        key, token = KeyAdmin(self.location).create("test", verbs, namespaces, signs=signs)
         self.call(self.server.service.keys.load())
-        return token
+        return key.id, token
 
 
 def queue_path(queue: str, *rest: str, namespace: str = "default") -> str:

@@ -24,6 +24,7 @@ BODIES: dict[str, Any] = {
     "change_queue": {},
     "put_rate_limit": {"refill_per_s": 0},
     "publish_messages": {"payload": 1},
+    "publish_batch": [{"payload": 1}],
     "seek": {"to": "end"},
     "preview_seek": {"to": "end"},
     "create_api_key": {"verbs": ["manage"], "namespaces": ["shop"]},

@@ -266,3 +266,18 @@ def test_a_defect_of_our_own_is_a_500_and_logged(
         assert wire.answer().status == 500
         assert wire.is_closed_by_server()
     assert "RuntimeError: a defect" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("query", "detail"),
+    [
+        ("a=%ff", "the query string is not UTF-8, percent-encoded"),
+        ("&".join(["a=%20"] * 51), "the query string has more than 50 parameters"),
+    ],
+)
+def test_a_query_that_cannot_be_read_is_refused_in_plain_words(
+    server: RunningServer, query: str, detail: str
+) -> None:
+    with server.client() as http:
+        answer = http.get(f"/livez?{query}")
+    assert (answer.status_code, answer.json()["detail"]) == (400, detail)

@@ -37,12 +37,14 @@ def test_a_changed_one_is_refused(place: int, change: int) -> None:
     good = CURSORS.make("x", 123_456_789)
     place %= len(good)
     other = alphabet[alphabet.index(good[place]) ^ change]
-    changed = good[:place] + other + good[place + 1 :]
-    try:
-        position = CURSORS.read_number("x", changed)
-    except InvalidInput:
-        return
-    assert position == 123_456_789  # the last letter has bits that mean nothing
+    with pytest.raises(InvalidInput):  # also in bits of the last letter that mean nothing
+        CURSORS.read_number("x", good[:place] + other + good[place + 1 :])
+
+
+@pytest.mark.parametrize("padding", ["=", "=="])
+def test_a_padded_one_is_refused(padding: str) -> None:
+    with pytest.raises(InvalidInput):
+        CURSORS.read_number("x", CURSORS.make("x", 123_456_789) + padding)
 
 
 def test_those_of_another_listing_kind_or_server_are_refused() -> None:

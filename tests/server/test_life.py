@@ -46,6 +46,13 @@ def test_while_it_recovers_it_is_live_but_not_ready(tmp_path: Path) -> None:
 
         server.broker.start = start_later  # type: ignore[method-assign]
         await server.start()
+        try:
+            await look(server, may_recover)
+        finally:
+            may_recover.set()
+            await server.stop()  # a server that goes on would fail other tests
+
+    async def look(server: Server, may_recover: asyncio.Event) -> None:
         async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{server.port}") as http:
             assert (await http.get("/livez")).status_code == 200
             starting = await http.get("/readyz")
@@ -57,7 +64,6 @@ def test_while_it_recovers_it_is_live_but_not_ready(tmp_path: Path) -> None:
             may_recover.set()
             await server.ready()
             assert (await http.get("/readyz")).json()["status"] == "ready"
-        await server.stop()
 
     asyncio.run(life())
 

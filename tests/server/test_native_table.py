@@ -223,6 +223,17 @@ def test_a_batch_is_published_whole_or_not_at_all(http: Client, queue: str) -> N
     assert len(publish(http, queue, 1, 2, 3)) == 3
 
 
+def test_the_path_of_batches_takes_arrays_only(http: Client, queue: str) -> None:
+    path = queue_path(queue, "messages", "batch")
+    answer = http.post(path, json=[{"payload": 1}, {"payload": 2, "priority": 7}])
+    assert answer.status_code == 201
+    ids = [one["id"] for one in answer.json()["messages"]]
+    assert [one["id"] for one in lease(http, queue, max=3)] == ids[::-1]
+    single = http.post(path, json={"payload": 1})
+    assert (single.status_code, single.json()["code"]) == (400, "invalid_input")
+    assert http.post(path, content=b"x", headers={"content-type": "text/x"}).status_code == 415
+
+
 # -- looking ---------------------------------------------------------------------------------------
 
 

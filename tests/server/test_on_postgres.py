@@ -1,4 +1,4 @@
-"""The tests of routes, dialects, WebSocket and webhooks once more, on a store in PostgreSQL."""
+"""Tests of routes, dialects, beanstalk, WebSocket, webhooks and pages on a store in PostgreSQL."""
 
 import os
 import subprocess
@@ -10,9 +10,16 @@ import pytest
 HERE = Path(__file__).resolve().parent
 # Those that say most about the store, in a minute. The long run has all of them.
 SOME = (
+    "beanstalk/test_jobs.py",
     "dialects/test_epochqueue.py",
     "dialects/test_rivetq.py",
     "dialects/test_keys.py",
+    "grpc/test_consume.py",
+    "grpc/test_queue_service.py",
+    "grpc/test_rivetq_service.py",
+    "sqs/test_dead_letters.py",
+    "sqs/test_fifo.py",
+    "sqs/test_messages.py",
     "test_cursors.py",
     "test_leased_json.py",
     "test_long_poll_keys.py",
@@ -21,8 +28,19 @@ SOME = (
     "test_segments.py",
     "ws",
     "webhooks",
+    "dashboard/test_contents.py",
 )
-ALL = ("dialects", "ws", "webhooks", *(path.name for path in sorted(HERE.glob("test_*.py"))))
+DASHBOARD = ("dashboard/test_contents.py", "dashboard/test_pages.py")
+ALL = (
+    "beanstalk",
+    "dialects",
+    "grpc",
+    "sqs",
+    "ws",
+    "webhooks",
+    *DASHBOARD,
+    *(path.name for path in sorted(HERE.glob("test_*.py"))),
+)
 # Tests of files: a data directory, its free space, a process that is started with one.
 OF_FILES = (
     "not test_namespaces_have_the_same_names",

@@ -13,9 +13,9 @@ HERE = Path(__file__).parent
 @pytest.mark.parametrize(
     ("path", "body", "most", "most_in_server"),
     [
-        ("/api/v1/namespaces/n/queues/q/messages", '{"payload":1}', 14, 7),
-        ("/namespaces/n/queues/q/messages", '{"body":"eA=="}', 16, 8),
-        ("/v1/queues/q/enqueue", '{"payload":1}', 25, 8),
+        ("/api/v1/namespaces/n/queues/q/messages", '{"payload":1}', 11, 7),
+        ("/namespaces/n/queues/q/messages", '{"body":"eA=="}', 12, 8),
+        ("/v1/queues/q/enqueue", '{"payload":1}', 13, 8),
     ],
     ids=["native", "epochqueue", "rivetq"],
 )

@@ -75,3 +75,28 @@ def test_many_lease_and_each_message_goes_to_one(server: RunningServer, queue: s
     with ThreadPoolExecutor(8) as pool:
         taken = [number for one in pool.map(take, range(8)) for number in one]
     assert sorted(taken) == list(range(count))
+
+
+def test_a_queue_is_created_and_used_while_others_delete_it(
+    server: RunningServer, queue: str
+) -> None:
+    with server.client() as http:
+
+        def put(_: int) -> int:
+            return http.put(queue_path(queue)).status_code
+
+        def publish(_: int) -> int:
+            return http.post(queue_path(queue, "messages"), json={"payload": 1}).status_code
+
+        def lease(_: int) -> int:
+            return http.post(queue_path(queue, "lease"), json={}).status_code
+
+        def delete(_: int) -> int:
+            return http.delete(queue_path(queue)).status_code
+
+        with ThreadPoolExecutor(8) as pool:
+            calls = [pool.map(call, range(40)) for call in (put, publish, lease, delete)]
+            put_status, published, leased, deleted = [set(call) for call in calls]
+    assert put_status <= {200, 201}
+    assert (published, leased) == ({201}, {200})
+    assert deleted <= {204, 404}

@@ -1,6 +1,8 @@
 """Replies of unknown length: in chunks, no faster than the client reads, ended by the server."""
 
+import asyncio
 import socket
+import struct
 from collections.abc import Callable
 from pathlib import Path
 
@@ -118,6 +120,25 @@ def test_a_client_that_goes_ends_the_reply(running: RunningServer) -> None:
             wire.send(REQUEST)
             running.until(lambda: service.streamed_replies == 1)
         running.until(lambda: not service.streamed_replies and not service.tasks)
+
+
+def test_a_reply_to_a_client_that_is_gone_does_not_begin(running: RunningServer) -> None:
+    async def answer_later(call: Call) -> Answer:
+        while call.connection in service.connections:
+            await asyncio.sleep(0)
+        return stream(call, Reply(b"", 200, "text/plain"), streams.silent)
+
+    with running:
+        streams = Streams(running)
+        service = running.server.service
+        service.routes = RouteTable([Route("GET", "/stream", answer_later, needs_key=False)])
+        with running.wire() as wire:
+            wire.send(REQUEST)
+            running.until(lambda: bool(service.tasks))
+            reset = struct.pack("ii", 1, 0)
+            wire.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
+        running.until(lambda: not service.tasks)
+        assert (service.streamed_replies, len(service.connections)) == (0, 0)
 
 
 def test_a_server_that_stops_ends_the_reply_at_once(running: RunningServer) -> None:

@@ -168,6 +168,12 @@ def test_an_odd_host_is_refused(wire: Wire, host: str, version: str) -> None:
     assert wire.is_closed_by_server()
 
 
+@pytest.mark.parametrize("url", ["/livez#", "/livez?#a", "/#/livez", "http://t/livez#a", "#", "*#"])
+def test_a_fragment_is_refused(wire: Wire, url: str) -> None:
+    wire.send(f"GET {url} HTTP/1.1\r\nHost: t\r\n\r\n".encode())
+    assert wire.answer().status == 400
+
+
 @pytest.mark.parametrize(
     "host", ["a", "a.example:80", "[::1]", "[::1]:8080", "A-b_c.d", "1.2.3.4", ""]
 )

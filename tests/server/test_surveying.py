@@ -1,6 +1,9 @@
 """Surveys of a queue, exports and keys, over a real socket."""
 
+import asyncio
 import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx2
@@ -68,6 +71,41 @@ def test_messages_are_searched_with_progress_and_exported(http: Client, queue: s
     few = http.get(queue_path(queue, "messages/export"), params={"limit": 7}).text.splitlines()
     assert len(few) == 7
     assert http.get(queue_path("not-there", "messages/export")).status_code == 404
+
+
+def test_an_exported_message_is_one_line_whatever_line_breaks_its_json_has(
+    http: Client, queue: str
+) -> None:
+    forged = b'{"payload": [\r\n{"id":"01FORGED","payload":"a\\nb"}\n]}'
+    kind = {"content-type": "application/json"}
+    http.post(queue_path(queue, "messages"), content=forged, headers=kind).raise_for_status()
+    [line] = http.get(queue_path(queue, "messages/export")).content.splitlines()
+    assert json.loads(line)["payload"] == [{"id": "01FORGED", "payload": "a\nb"}]
+
+
+def test_few_exports_make_a_page_at_the_same_time(
+    server: RunningServer, queue: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many at once would block other requests for as long as all of them take."""
+    active, most = 0, 0
+    make_page = server.server.service.off_loop.page
+
+    async def page(size: int, make: Callable[[], bytes]) -> bytes:
+        nonlocal active, most
+        active += 1
+        most = max(most, active)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        active -= 1
+        return await make_page(size, make)
+
+    monkeypatch.setattr(server.server.service.off_loop, "page", page)
+    path = queue_path(queue, "messages/export")
+    with server.client() as http, ThreadPoolExecutor(8) as threads:
+        publish(http, queue, *range(120))
+        exports = list(threads.map(http.get, [path] * 8))
+    assert [one.text.count('"seq"') for one in exports] == [120] * 8
+    assert most <= 2
 
 
 def test_a_large_export_is_whole(http: Client, queue: str) -> None:

@@ -1,6 +1,7 @@
 """What the broker cannot do now is said as such, for JSON and for other bodies."""
 
 from asyncio import Future
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -62,3 +63,28 @@ def test_it_is_live_but_not_ready_when_a_queue_takes_no_writes(
     assert (answer.status_code, answer.json()["status"]) == (503, "trouble")
     assert "a sync failed" in answer.json()["reason"]
     assert http.get("/livez").status_code == 200
+
+
+def test_it_is_ready_but_warns_if_the_keys_cannot_be_read(tmp_path: Path) -> None:
+    with RunningServer(tmp_path / "data") as server, server.client() as http:
+        key = server.new_key("read")
+        assert "warning" not in http.get("/readyz").json()
+        server.rewrite_keys(lambda _: "{")
+        server.until(lambda: server.server.service.keys.unreadable is not None)
+        answer = http.get("/readyz")
+        assert (answer.status_code, answer.json()["status"]) == (200, "ready")
+        assert "keys" in answer.json()["warning"]
+        assert http.get("/metrics", headers={"x-api-key": key}).status_code == 200
+
+
+@pytest.mark.parametrize("name", ["x-api-key", "authorization"])
+def test_a_key_that_may_read_sees_the_reason(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    with RunningServer(tmp_path / "data") as server, server.client() as http:
+        key = server.new_key("read")
+        trouble = property(lambda store: "queue default/orders: a sync failed")
+        monkeypatch.setattr(type(server.server.broker.store), "trouble", trouble)
+        assert "reason" not in http.get("/readyz").json()
+        value = key if name == "x-api-key" else f"Bearer {key}"
+        assert "a sync failed" in http.get("/readyz", headers={name: value}).json()["reason"]

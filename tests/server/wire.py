@@ -74,6 +74,15 @@ class Wire:
             headers[name.strip().lower()] = value.strip()
         return Answered(status, headers, self._read.read(int(headers.get("content-length", 0))))
 
+    def chunks(self) -> bytes:
+        """The body of an answer in chunks. Raise EOFError if it ends without the last one."""
+        body: list[bytes] = []
+        while line := self._read.readline():
+            body.append(self._read.read(int(line, 16) + 2)[:-2])
+            if not body[-1]:
+                return b"".join(body)
+        raise EOFError(f"{sum(map(len, body))} bytes came, but not the last chunk")
+
     def is_closed_by_server(self) -> bool:
         """Waits for the end: true if nothing more came before it."""
         try:

@@ -5,7 +5,7 @@ import json
 import logging
 import sys
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,8 @@ from opentelemetry.trace import SpanKind, StatusCode, get_current_span
 
 import penstock
 import penstock.aio
+from penstock.broker import QueueName, Settlement
+from penstock.broker.access import INSIDE
 from penstock.errors import PenstockError
 from penstock.server import tracing as server_tracing
 from penstock.server.server import Server
@@ -196,10 +198,16 @@ def test_the_spans_of_client_and_broker_are_one_trace(
         (leased,) = queue.lease(1)
         queue.ack(leased)
     by_kind = {(span.name, span.kind): span for span in spans.all()}
+    for in_broker in ("publish", "lease", "ack"):
+        found = attributes(by_kind[f"{in_broker} shop/orders", SpanKind.SERVER])
+        assert found["messaging.destination.name"] == "shop/orders"
+        assert found["messaging.batch.message_count"] == 1
+        if in_broker != "ack":  # a receipt does not say the id
+            assert found["messaging.message.id"] == published
     for name, kind, in_broker in (
         ("enqueue", SpanKind.PRODUCER, "publish shop/orders"),
         ("lease", SpanKind.CLIENT, "lease shop/orders"),
-        ("ack", SpanKind.CLIENT, "ack queues"),
+        ("ack", SpanKind.CLIENT, "ack shop/orders"),
     ):
         of_client = by_kind[f"{name} shop/orders", kind]
         of_broker = by_kind[in_broker, SpanKind.SERVER]
@@ -209,10 +217,76 @@ def test_the_spans_of_client_and_broker_are_one_trace(
         assert attributes(of_client)["server.address"] == "127.0.0.1"
     sent = by_kind["enqueue shop/orders", SpanKind.PRODUCER]
     assert linked(by_kind["lease shop/orders", SpanKind.CLIENT]) == [ids(sent)]
-    assert (
-        attributes(by_kind["publish shop/orders", SpanKind.SERVER])["messaging.batch.message_count"]
-        == 1
-    )
+
+
+@pytest.mark.parametrize("sync", ["always", "never"])
+@pytest.mark.parametrize("wait_s", [0, 5])
+def test_the_broker_notes_the_id_of_one_message_and_the_number_of_several(
+    monkeypatch: pytest.MonkeyPatch, spans: Spans, tmp_path: Path, sync: str, wait_s: float
+) -> None:
+    monkeypatch.setattr(server_tracing, "Tracing", lambda: Tracing(spans.provider))
+    with (
+        RunningServer(tmp_path, broker={"queues": {"sync": sync}}, tracing=True) as server,
+        penstock.open(f"{server.url}/shop/orders") as queue,
+    ):
+        published = [queue.enqueue(b"one")]
+        (one,) = queue.lease(1, wait_s=wait_s)
+        published += queue.enqueue_batch([b"two", b"three"])
+        leased = queue.lease(10, wait_s=wait_s)
+        queue.ack([one, *leased])
+        assert queue.lease(1) == []
+    found = [attributes(span) for span in spans.all()]
+    assert [
+        (
+            one["messaging.operation.name"],
+            one["messaging.batch.message_count"],
+            one.get("messaging.message.id"),
+        )
+        for one in found
+    ] == [
+        ("publish", 1, published[0]),
+        ("lease", 1, published[0]),
+        ("publish", 2, None),
+        ("lease", 2, None),
+        ("ack", 3, None),
+        ("lease", 0, None),
+    ]
+    assert {one["messaging.destination.name"] for one in found} == {"shop/orders"}
+
+
+def test_calls_of_other_protocols_have_no_span_and_work(
+    spans: Spans, traced_broker: RunningServer
+) -> None:
+    broker, queue = traced_broker.server.broker, QueueName("shop", "orders")
+
+    class Answer:
+        """A pending call that is no HTTP request."""
+
+        def __init__(self) -> None:
+            self.result: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        def succeed(self, result: Any) -> None:
+            self.result.set_result(result)
+
+        def fail(self, error: BaseException) -> None:
+            self.result.set_exception(error)
+
+    async def result_of(call: Callable[[Answer], Any]) -> Any:
+        answer = Answer()
+        found = call(answer)
+        if found is None:
+            return await answer.result
+        return await found if asyncio.isfuture(found) else found
+
+    async def use() -> None:
+        await result_of(lambda answer: broker.publish(INSIDE, queue, [b"x"], answer))
+        (leased,) = await result_of(lambda answer: broker.lease(INSIDE, queue, pending=answer))
+        ack = [Settlement("ack", leased.receipt)]
+        (outcome,) = await result_of(lambda answer: broker.settle(INSIDE, ack, answer))
+        assert outcome.ok
+
+    traced_broker.call(use())
+    assert spans.all() == []
 
 
 @pytest.mark.parametrize("body", [{"payload": 1}, [{"payload": 1}], {"payload": 1, "priority": 9}])

@@ -10,9 +10,8 @@ from typing import NamedTuple
 from penstock.backup.saving import OnFile
 from penstock.backup.target import BackupError, BackupTarget, Manifest
 from penstock.checking import check_local
-from penstock.errors import NotEmpty
 from penstock.ledger import Damage, Ledger, verify
-from penstock.ledger.files import Files, OsFiles, as_ledger_error
+from penstock.ledger.files import Files, OsFiles, as_ledger_error, give_to_owner_of
 from penstock.ledger.folder import Folder, remove_tree
 from penstock.ledger.queue_directory import make_with_parents
 from penstock.queue.fold import fold
@@ -43,7 +42,8 @@ def restore(
 ) -> Restored:
     """Restore the newest backup, or the one with a name, into a new or empty directory.
 
-    Every checksum is compared, and every queue is opened and read before it is put in place.
+    Every checksum is compared, and every queue is opened and read before it is put in place. If
+    root restores into an empty directory, the files belong to the owner of that directory.
     """
     source = BackupTarget(backups)
     names = source.names()
@@ -53,12 +53,14 @@ def restore(
     files = files or OsFiles()
     place = Folder(files, check_local(target, "a backup is restored into a directory").rstrip("/"))
     if place.exists() and files.names(place.path):
-        raise NotEmpty(f"{target} is not empty: restore into a new directory")
+        raise BackupError(f"{target} is not empty: restore into a new directory")
     beside = Folder(files, place.path + _RESTORING)
     try:
         if beside.exists():
             remove_tree(beside)  # an earlier restore was interrupted
         make_with_parents(beside)
+        if isinstance(files, OsFiles) and place.exists():
+            give_to_owner_of(place.path, beside.path)
         _write_files(source, manifest, beside, on_file or (lambda path, written: None))
         entries, problems = _read_queues(manifest, beside)
         _sync_tree(beside)

@@ -40,6 +40,7 @@ class BackupResult(NamedTuple):
     copied_bytes: int  # written to the target now
     removed: list[str]  # older backups
     damaged: list[str]  # with `verify`: files of older backups
+    lost: list[str]  # those of `damaged` that could not be replaced: their backups are incomplete
 
 
 def back_up(
@@ -56,7 +57,8 @@ def back_up(
     """Save a queue's directory or a broker's data directory. It may be in use.
 
     Sealed segments that the target has are not copied again. The newest `keep` backups stay. With
-    `verify`, all objects in the target are read first, and damaged ones are copied again.
+    `verify`, all objects in the target are read first, and damaged ones are copied again if the
+    source still has them.
     """
     if not 1 <= keep <= MAX_KEPT:
         raise InvalidInput(f"keep is {keep}; it must be 1 to {MAX_KEPT}")
@@ -114,6 +116,7 @@ class _Saver:
             )
             self._target.add(manifest)
             removed = self._target.remove_old(keep)
+            lost = self._target.incomplete() if damaged else []
         except OSError as error:
             raise as_ledger_error(self._target.path, "saving a backup", error) from error
         finally:
@@ -126,6 +129,7 @@ class _Saver:
             self._copied_bytes,
             removed,
             damaged,
+            lost,
         )
 
     def _kind(self) -> str:

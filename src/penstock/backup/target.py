@@ -192,18 +192,23 @@ class BackupTarget:
 
     def drop_damaged(self) -> list[str]:
         """Read every object and remove those that are damaged. Return the files they held."""
-        owners: dict[str, tuple[int, str]] = {}
-        for name in self.names():
-            for one in self.manifest(name).files:
-                owners[one.sha256] = (one.size_bytes, f"{one.path} (backup {name})")
-        damaged = []
-        for digest, (size_bytes, owner) in owners.items():
-            if self._digest_or_none(digest, size_bytes) != digest:
-                damaged.append(owner)
-                if self.has(digest):
-                    self._objects.remove(digest)
-                    self._present.discard(digest)
-        return damaged
+        sizes = {
+            one.sha256: one.size_bytes for name in self.names() for one in self.manifest(name).files
+        }
+        for digest, size_bytes in sizes.items():
+            if self.has(digest) and self._digest_or_none(digest, size_bytes) != digest:
+                self._objects.remove(digest)
+                self._present.discard(digest)
+        return self.incomplete()
+
+    def incomplete(self) -> list[str]:
+        """Return the files of all backups whose objects are missing."""
+        return [
+            f"{one.path} (backup {name})"
+            for name in self.names()
+            for one in self.manifest(name).files
+            if not self.has(one.sha256)
+        ]
 
     # -- reading -----------------------------------------------------------------------------------
 

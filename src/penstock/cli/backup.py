@@ -32,14 +32,17 @@ def backup(
     target: Annotated[str, argument("BACKUPS", "Directory of the backups; created if missing.")],
     keep: Annotated[int, option("Number of backups to keep, with this one.", min=1)] = 10,
     verify: Annotated[
-        bool, option("First read all earlier files in BACKUPS, and replace damaged ones.")
+        bool,
+        option("First read all earlier files in BACKUPS, and repair damaged ones if possible."),
     ] = False,
     json: AsJson = False,
 ) -> None:
     """Save a queue, or all queues of a broker. They may be in use.
 
     Only what is new since the last backup is copied. An interrupted backup
-    leaves the earlier ones as they were. Exits with 1 if --verify found damage.
+    leaves the earlier ones as they were. Exits with 1 if the backup was made,
+    and --verify found damage in BACKUPS, repaired or not; with 2 if it was not
+    made.
     """
     _refuse_url(source, "SOURCE")
     _refuse_url(target, "BACKUPS")
@@ -53,8 +56,19 @@ def backup(
             verify=verify,
             on_file=lambda path, written: progress.update(task, advance=written),
         )
+    removed_backups = tuple(f"(backup {name})" for name in made.removed)
     for file in made.damaged:
-        print_stderr(printable(f"was damaged in {target}: {file}"))
+        if file not in made.lost:
+            is_removed = file.endswith(removed_backups)
+            now = "its backup was removed, being old" if is_removed else "it is repaired"
+            print_stderr(printable(f"{target}: was damaged; {now}: {file}"))
+    for file in made.lost:
+        print_stderr(
+            printable(
+                f"{target}: is damaged, and {source} no longer has it, so this backup cannot be "
+                f"restored: {file}"
+            )
+        )
     if json:
         print_json(made._asdict())
     else:
@@ -81,8 +95,9 @@ def restore(
 ) -> None:
     """Restore a backup into a new directory, after checking all of it.
 
-    Exits with 1, and lists the damage, if the source was damaged when it was
-    saved.
+    Exits with 1, and lists the damage, if the backup was restored, but the
+    source was damaged when it was saved; with 2 if nothing was restored. --list
+    exits with 1 if there are no backups.
     """
     if list_them:
         _list(source, json)
@@ -106,7 +121,7 @@ def restore(
             print_stderr(printable(_problem(queue, one)))
         print_text(
             f"{printable(target)}: restored {number(done.queues, 'queue')} with "
-            f"{number(done.entries)} messages and events "
+            f"{number(done.entries, 'message or event', 'messages and events')} "
             f"({size(done.size_bytes)}) from backup {done.name}; all checksums match."
         )
     if done.problems:
@@ -115,6 +130,8 @@ def restore(
 
 def _list(source: str, json: bool) -> None:
     target = BackupTarget(source)
+    if not target.exists():
+        raise InvalidInput(f"{source} does not exist")
     found = [target.manifest(name) for name in target.names()]
     if not found:
         exit_no(printable(f"{source} has no backups"))

@@ -108,7 +108,10 @@ def _directory(place: Path, port: int) -> Iterator[Finding]:
             yield newest
     if not os.access(existing, os.W_OK | os.X_OK):
         advice = f"run as its owner, or: chown {os.getuid()} {existing}"
-        yield Finding("permissions", "fail", f"user {os.getuid()} cannot write here", advice)
+        if os.getuid() == 0:  # so it is not a matter of rights
+            advice = "it is mounted read-only, or is no directory for files: name another one"
+        text = f"user {os.getuid()} cannot write in {existing}"
+        yield Finding("permissions", "fail", text, advice)
         return
     yield from machine_findings(existing)
     yield check_port("127.0.0.1", port, holder)

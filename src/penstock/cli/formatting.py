@@ -15,15 +15,15 @@ Json = dict[str, Any]
 # -- text ------------------------------------------------------------------------------------------
 
 
-def number(value: int, noun: str = "") -> str:
+def number(value: int, noun: str = "", nouns: str = "") -> str:
     """Return a number with thousands separators, and its noun in singular or plural.
 
-    >>> number(1234567), number(1, "segment"), number(0, "segment")
-    ('1,234,567', '1 segment', '0 segments')
+    >>> number(1234567), number(1, "segment"), number(0, "segment"), number(2, "reply", "replies")
+    ('1,234,567', '1 segment', '0 segments', '2 replies')
     """
     if not noun:
         return f"{value:,}"
-    return f"{value:,} {noun}{'' if value == 1 else 's'}"
+    return f"{value:,} {noun if value == 1 else nouns or f'{noun}s'}"
 
 
 def size(count: float) -> str:

@@ -84,6 +84,9 @@ def create_key(
         str | None,
         option("Use this key instead of a new one; - reads it from standard input.", metavar="KEY"),
     ] = None,
+    sqs: Annotated[
+        bool, option("Let SQS clients use it as their secret access key.", "--sqs")
+    ] = False,
     schema: _Schema = "penstock",
     json: AsJson = False,
 ) -> None:
@@ -94,7 +97,7 @@ def create_key(
     verbs = [one.value for one in verb or VerbName]
     if value == "-":
         value = sys.stdin.readline().rstrip("\r\n")
-    key, token = _key_admin(store, schema).create(label, verbs, namespace or None, value)
+    key, token = _key_admin(store, schema).create(label, verbs, namespace or None, value, signs=sqs)
     if value is not None:
         if len(value) < _SHORT:
             print_stderr(f"a key of fewer than {_SHORT} characters can be guessed")
@@ -107,6 +110,8 @@ def create_key(
             "this key is shown only now: keep it; clients send it as X-Api-Key, "
             "or read it from PENSTOCK_KEY"
         )
+        if sqs:
+            print_stderr(f"SQS clients: access key id {key.id}, and the key as secret access key")
 
 
 @keys_app.command("revoke")
@@ -135,4 +140,5 @@ def _key_json(key: "Key") -> Json:
         "namespaces": None if key.namespaces is None else sorted(key.namespaces),
         "created_at": key.created_at_ns / NS,
         "revoked_at": key.revoked_at_ns / NS if key.revoked_at_ns else None,
+        "sqs": bool(key.signing_digest),
     }

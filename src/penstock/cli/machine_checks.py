@@ -31,6 +31,12 @@ _SLOW_SYNC_S = 0.05
 _IMPOSSIBLE_SYNC_S = 0.00002  # no disk is that fast
 _FEW_FILES, _ENOUGH_FILES = 256, 4096
 _OLDEST_JAVA = 17
+_NO_DISK = frozenset(
+    {
+        *("proc", "sysfs", "cgroup", "cgroup2", "devpts", "devtmpfs", "debugfs", "tracefs"),
+        *("securityfs", "configfs", "efivarfs", "pstore", "bpf", "mqueue", "hugetlbfs"),
+    }
+)
 _CLOCK_S = 0.2
 _STALE_S = 60.0
 _UNSYNCHRONIZED = 0x40  # STA_UNSYNC of adjtimex(2)
@@ -71,6 +77,10 @@ def check_space(directory: Path) -> Finding:
 
 def check_file_system(directory: Path) -> Finding:
     kind = OsFiles().file_system(str(directory)) or "unknown"
+    if kind in _NO_DISK:
+        return Finding(
+            "file system", "fail", f"{kind} holds no files of users", "name a directory on a disk"
+        )
     if kind in NETWORK_FILE_SYSTEMS:
         return Finding(
             "file system", "fail", kind, "locks and syncs are not reliable there: use a local disk"
@@ -90,12 +100,20 @@ def check_file_system(directory: Path) -> Finding:
 def check_syncs(directory: Path, clock: Clock) -> Finding:
     """Measure what a durable answer costs: 4 KiB and fdatasync."""
     took: list[float] = []
-    with tempfile.TemporaryFile(dir=directory, prefix=".penstock-doctor-") as file:
-        for number in range(_SYNCS):
-            began_ns = clock.monotonic_ns()
-            os.pwrite(file.fileno(), bytes(4096), number * 4096)
-            os.fdatasync(file.fileno())
-            took.append((clock.monotonic_ns() - began_ns) / 1e9)
+    try:
+        with tempfile.TemporaryFile(dir=directory, prefix=".penstock-doctor-") as file:
+            for number in range(_SYNCS):
+                began_ns = clock.monotonic_ns()
+                os.pwrite(file.fileno(), bytes(4096), number * 4096)
+                os.fdatasync(file.fileno())
+                took.append((clock.monotonic_ns() - began_ns) / 1e9)
+    except OSError as error:
+        return Finding(
+            "fsync",
+            "fail",
+            f"a file cannot be written in {directory}: {error.strerror}",
+            "check the disk and its mount options, or name another directory",
+        )
     took.sort()
     p50, p99 = took[len(took) // 2], took[len(took) * 99 // 100]
     text = f"p50 {p50 * 1e3:.2f} ms, p99 {p99 * 1e3:.2f} ms"
@@ -206,7 +224,8 @@ def check_port(host: str, port: int, holder: str | None) -> Finding:
             return Finding(name, "ok", f"free on {host}")
     except OSError as error:
         advice = "stop the other program, or choose a port: penstock serve --port 8081"
-        return Finding(name, "warn", f"{host}: {error.strerror or error}", advice)
+        why = os.strerror(error.errno) if error.errno else str(error)
+        return Finding(name, "warn", f"{host}: {why}", advice)
 
 
 # -- programs --------------------------------------------------------------------------------------

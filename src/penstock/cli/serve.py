@@ -36,7 +36,18 @@ def serve(
     unix_mode: Annotated[
         str | None, option("Permissions of the Unix socket. Default: 0600.", metavar="MODE")
     ] = None,
+    beanstalk: Annotated[
+        str | None,
+        option("Address to speak the beanstalk protocol on as well.", metavar="HOST:PORT"),
+    ] = None,
+    sqs: Annotated[
+        str | None,
+        option("Address to serve SQS alone on as well.", metavar="HOST:PORT"),
+    ] = None,
     no_tcp: Annotated[bool, option("Listen on the Unix socket only.", "--no-tcp")] = False,
+    grpc: Annotated[
+        str | None, option("Address to serve gRPC on as well.", metavar="HOST:PORT")
+    ] = None,
     config: Annotated[
         Path | None, option("Configuration file: penstock.toml.", metavar="FILE")
     ] = None,
@@ -67,6 +78,9 @@ def serve(
             "tcp": False if no_tcp else None,
             "unix": unix,
             "unix_mode": unix_mode,
+            "beanstalk": beanstalk,
+            "sqs": sqs,
+            "grpc": grpc,
             "insecure": insecure or None,
         }
         return load_configuration(config, os.environ, flags)

@@ -1,4 +1,4 @@
-"""Queues of a broker, over HTTP: the methods of the embedded queue, for threads and for tasks.
+"""Queues of a broker, over HTTP or gRPC: the methods of the embedded queue, for threads and tasks.
 
     with penstock.open("http://127.0.0.1:8080/shop/orders") as queue:
         queue.enqueue(b"hello")
@@ -11,7 +11,7 @@ from dataclasses import fields
 from typing import Any
 
 from penstock.checking import did_you_mean, is_url
-from penstock.client.address import broker_address, queue_address
+from penstock.client.address import broker_address, is_grpc, queue_address
 from penstock.client.administration import (
     AsyncRemoteBroker,
     NamespaceDetails,
@@ -21,6 +21,7 @@ from penstock.client.administration import (
 )
 from penstock.client.answers import QueueDetails
 from penstock.client.batching import Batching
+from penstock.client.calls import Exchanging
 from penstock.client.connection import Exchange
 from penstock.client.options import ClientKeywords, ClientOptions, OpenOptions
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
@@ -43,7 +44,7 @@ def connect(
     """
     address = queue_address(url, queue)
     check_collector(metrics)
-    exchange = Exchange.for_threads(address.base, options)
+    exchange = _exchange(address.base, options)
     found = RemoteQueue(address, exchange)
     return found if metrics is None else measured(found, metrics, exchange.clock)
 
@@ -58,19 +59,34 @@ def connect_async(
     """Return the queue at a URL, for tasks."""
     address = queue_address(url, queue)
     check_collector(metrics)
-    exchange = Exchange.for_tasks(address.base, options)
+    exchange = _exchange(address.base, options, for_tasks=True)
     found = AsyncRemoteQueue(address, exchange)
     return found if metrics is None else measured(found, metrics, exchange.clock)
 
 
+def _exchange(base: str, options: ClientOptions, *, for_tasks: bool = False) -> Exchanging:
+    if is_grpc(base):
+        from penstock.client.rpc_exchange import RpcExchange  # needs the extra `grpc`
+
+        return RpcExchange(base, options, for_tasks=for_tasks)
+    return Exchange.for_tasks(base, options) if for_tasks else Exchange.for_threads(base, options)
+
+
+def _http_address(url: str) -> str:
+    address = broker_address(url)
+    if is_grpc(address):
+        raise InvalidInput(f"{url!r}: a broker as a whole is managed over HTTP: write http://…")
+    return address
+
+
 def connect_broker(url: str, *, options: ClientOptions = _DEFAULTS) -> RemoteBroker:
     """Return the broker at a URL."""
-    return RemoteBroker(Exchange.for_threads(broker_address(url), options))
+    return RemoteBroker(Exchange.for_threads(_http_address(url), options))
 
 
 def connect_broker_async(url: str, *, options: ClientOptions = _DEFAULTS) -> AsyncRemoteBroker:
     """Return the broker at a URL, for tasks."""
-    return AsyncRemoteBroker(Exchange.for_tasks(broker_address(url), options))
+    return AsyncRemoteBroker(Exchange.for_tasks(_http_address(url), options))
 
 
 def options_of(values: Mapping[str, Any]) -> ClientOptions:

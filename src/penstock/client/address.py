@@ -8,6 +8,7 @@ from penstock.errors import InvalidInput
 from penstock.names import QueueName
 
 UNIX_SCHEME = "http+unix"
+_GRPC = ("grpc", "grpcs")
 _API_PATH = re.compile(r"(?P<base>.*)/api/v1/namespaces/(?P<ns>[^/]+)/queues/(?P<q>[^/]+)")
 
 
@@ -49,7 +50,9 @@ def broker_address(url: str) -> str:
             f"{url!r} does not name a Unix socket: write http+unix://%2Frun%2Fpenstock.sock, with "
             f"%2F for each slash of its absolute path"
         )
-    if parts.scheme not in ("http", "https", UNIX_SCHEME) or not host:
+    if parts.scheme in _GRPC and (not host or parts.port is None):
+        raise InvalidInput(f"{url!r} names no port of gRPC: write grpc://host:port/namespace/queue")
+    if parts.scheme not in ("http", "https", UNIX_SCHEME, *_GRPC) or not host:
         raise InvalidInput(f"{url!r} is not the URL of a broker: write http://host:port")
     if "@" in parts.netloc:
         raise InvalidInput(
@@ -59,6 +62,15 @@ def broker_address(url: str) -> str:
     if parts.query or parts.fragment:
         raise InvalidInput(f"{url!r} has a ? or # in it: options are given by name, not in the URL")
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+
+
+def is_grpc(base: str) -> bool:
+    """Return whether an address is one of gRPC.
+
+    >>> is_grpc("grpc://127.0.0.1:9090"), is_grpc("http://127.0.0.1:8080")
+    (True, False)
+    """
+    return urlsplit(base).scheme in _GRPC
 
 
 def unix_socket_of(base: str) -> str | None:

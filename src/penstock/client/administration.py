@@ -225,7 +225,7 @@ class BrokerMethods:
 
     @method
     async def revoke_key(self, id: str) -> ApiKey:
-        """Revoke an API key. It is refused within about a second, and stays listed."""
+        """Revoke an API key. It is refused within two seconds, and stays listed."""
         path = f"{_KEYS}/{quote(str(id), safe='')}"
         return await self._do(post(path, _reply_reader(ApiKey), method="DELETE"))
 

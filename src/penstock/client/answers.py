@@ -5,8 +5,8 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Generic, NamedTuple
 
-from penstock.client.connection import Exchange
-from penstock.client.request import Reply, Request, T, get
+from penstock.client.calls import Exchanging
+from penstock.client.request import Asked, Reply, Request, T, get
 from penstock.model import (
     NO_HEADERS,
     NS,
@@ -96,7 +96,7 @@ class Page(NamedTuple, Generic[T]):
     """Some rows of a listing, and the request for the next ones."""
 
     rows: list[T]
-    next: "Request[Page[T]] | None"
+    next: "Asked[Page[T]] | None"
 
 
 def first_page(
@@ -115,9 +115,9 @@ def first_page(
     return page(None)
 
 
-async def all_rows(exchange: Exchange, request: Request[Page[T]]) -> AsyncIterator[T]:
+async def all_rows(exchange: Exchanging, request: Asked[Page[T]]) -> AsyncIterator[T]:
     """Yield the rows of a listing, page by page."""
-    following: Request[Page[T]] | None = request
+    following: Asked[Page[T]] | None = request
     while following is not None:
         page = await exchange.do(following)
         for row in page.rows:

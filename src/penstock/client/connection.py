@@ -9,12 +9,12 @@ import os
 import ssl
 from threading import Condition, Lock
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
 from penstock.client.options import ClientOptions
-from penstock.client.request import CONTEXT_HEADERS, Request, T
+from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
@@ -82,11 +82,16 @@ class Exchange:
     def is_closed(self) -> bool:
         return self._closed or (self._parent is not None and self._parent.is_closed)
 
-    async def do(self, request: Request[T]) -> T:
+    def view_for_tasks(self) -> "Exchange":
+        """Return an exchange for tasks, which is closed with this one."""
+        return Exchange.for_tasks(self.base, self.options, self.clock, parent=self)
+
+    async def do(self, request: Asked[T]) -> T:
         """Send a request, with retries if they are safe and allowed, and return its value."""
-        attempts = Attempts(request, self._limits, self.clock, base=self.base)
+        asked = cast(Request[T], request)  # as `HttpCalls` makes them
+        attempts = Attempts(asked, self._limits, self.clock, base=self.base)
         while True:
-            outcome = await self._attempt(request, attempts)
+            outcome = await self._attempt(asked, attempts)
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()

@@ -9,9 +9,9 @@ from typing import Any
 
 from penstock.checking import Duration, check_seconds
 from penstock.client.answers import Json, message_of
-from penstock.client.connection import Exchange
+from penstock.client.calls import Exchanging
 from penstock.client.publishing import message_body
-from penstock.client.request import Reply, Request, post
+from penstock.client.request import Asked, Reply, Request, post
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
 from penstock.names import check_name
@@ -34,11 +34,14 @@ _GOOD = frozenset(["done", "repeated"])
 
 
 class Lease:
-    """A lease of a queue's messages: its options, and the object that settles what it returns."""
+    """The checked options of a lease, and the object that settles what it returns.
+
+    `once` returns one request that leases with these options and waits so many seconds.
+    """
 
     def __init__(
         self,
-        path: str,
+        once: "Callable[[Lease, float], Asked[list[LeasedMessage]]]",
         settler: Settler,
         n: int,
         lease_s: Duration | None,
@@ -48,36 +51,22 @@ class Lease:
         dead: bool = False,
         idempotent: bool = False,
     ) -> None:
+        self._once = once
+        self.settler = settler
         check_count(n)
-        check_name("group", group)
-        self._path = f"{path}/lease"
-        self._settler = settler
-        self._group = group
-        self._repeatable = idempotent
-        self._body = {
-            "max": n,
-            "lease_s": None if lease_s is None else check_lease_s(lease_s),
-            "group": group,
-            "holder": as_written("holder", holder)[:_MAX_HOLDER_CHARS],
-            "dead": dead or None,
-        }
+        self.n = n
+        self.lease_s = None if lease_s is None else check_lease_s(lease_s)
+        self.group = check_name("group", group)
+        self.holder = as_written("holder", holder)[:_MAX_HOLDER_CHARS]
+        self.dead = dead
+        self.idempotent = idempotent
 
-    def once(self, wait_s: float = 0.0) -> Request[list[LeasedMessage]]:
+    def once(self, wait_s: float = 0.0) -> Asked[list[LeasedMessage]]:
         """Return one request."""
-        return post(
-            self._path,
-            self._read,
-            {**self._body, "wait_s": wait_s},
-            query={"payload": "b64"},
-            idempotent=self._repeatable,
-            wait_s=wait_s,
-        )
-
-    def _read(self, reply: Reply) -> list[LeasedMessage]:
-        return [_leased_of(item, self._group, self._settler) for item in reply.data["messages"]]
+        return self._once(self, wait_s)
 
     async def wait(
-        self, exchange: Exchange, wait_s: Duration, stopper: Stopper | None = None
+        self, exchange: Exchanging, wait_s: Duration, stopper: Stopper | None = None
     ) -> list[LeasedMessage]:
         """Ask again until there is a message, the time is over, or the stopper is stopped."""
         wait_s, clock = check_seconds("wait_s", wait_s, 0, YEARS_S), exchange.clock
@@ -90,6 +79,30 @@ class Lease:
             if leased or left_s <= poll_s:
                 break
         return leased
+
+
+def lease_over_http(path: str, lease: Lease, wait_s: float) -> Request[list[LeasedMessage]]:
+    """Return the request of a lease on the queue at a path."""
+
+    def read(reply: Reply) -> list[LeasedMessage]:
+        return [_leased_of(item, lease.group, lease.settler) for item in reply.data["messages"]]
+
+    body = {
+        "max": lease.n,
+        "lease_s": lease.lease_s,
+        "group": lease.group,
+        "holder": lease.holder,
+        "dead": lease.dead or None,
+        "wait_s": wait_s,
+    }
+    return post(
+        f"{path}/lease",
+        read,
+        body,
+        query={"payload": "b64"},
+        idempotent=lease.idempotent,
+        wait_s=wait_s,
+    )
 
 
 def _leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
@@ -110,9 +123,9 @@ def _leased_of(data: Json, group: str, settler: Settler) -> LeasedMessage:
 
 
 async def settle_in_batches(
-    exchange: Exchange,
+    exchange: Exchanging,
     leased: Iterable[Leased],
-    settle: Callable[[Sequence[str]], Request[list[str]]],
+    settle: Callable[[Sequence[str]], Asked[list[str]]],
 ) -> list[str]:
     """Settle any number of messages, in as few requests as the broker allows."""
     receipts = receipts_of(leased)

@@ -4,7 +4,7 @@ Most follow from the operation's route; those whose HTTP form differs have a fun
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from penstock.client import leasing
 from penstock.client.answers import (
@@ -16,7 +16,6 @@ from penstock.client.answers import (
     message_of,
     stats_of,
 )
-from penstock.client.connection import Exchange
 from penstock.client.publishing import time_text
 from penstock.client.request import Reply, Request, get, post
 from penstock.codec import parse_id
@@ -42,7 +41,6 @@ from penstock.operations import (
 )
 from penstock.operations.answers import decode_record
 from penstock.operations.operation import Ids, Moment, field_notes
-from penstock.queue.behaviours import several
 
 A = TypeVar("A")
 
@@ -51,22 +49,13 @@ _BYTES = {"payload": "b64"}
 _IN_PATH = frozenset(["id", "name"])  # fields that travel in the path of a route
 
 
-async def run(exchange: Exchange, path: str, operation: Operation[A]) -> A:
-    """Run an operation on the queue at a path, and return its answer."""
-    if isinstance(operation, Nack | Extend | Release):
-        leased = several(operation.leased)
-        await leasing.settle_in_batches(exchange, leased, _settle(operation))
-        return cast(A, None)
-    return await exchange.do(request_of(path, operation))
-
-
 def request_of(path: str, operation: Operation[A]) -> Request[A]:
     """Return the request that runs an operation on the queue at a path."""
     special = _SPECIAL.get(type(operation))
     return _request(path, operation) if special is None else special(path, operation)
 
 
-def _settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Request[list[str]]]:
+def settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Request[list[str]]]:
     if isinstance(operation, Nack):
         reason, delay = operation.reason, operation.delay
         return lambda receipts: leasing.nack(receipts, reason, delay)

@@ -29,17 +29,24 @@ class DedupIds:
     """
 
     def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
+        self.window_s = window_s
 
     def options_of(self, messages: Sequence[NewMessage]) -> list[dict[str, Any]]:
         """Return the options of messages, with generated dedup ids where they have none."""
-        own = f"client:{secrets.token_hex(16)}:"
         found = [_options(message) for message in messages]
-        for index, (options, message) in enumerate(zip(found, messages, strict=True)):
-            if message.dedup_id is None and self._window_s:
-                options["dedup_id"] = f"{own}{index}"
-                options["dedup_window_s"] = self._window_s
+        for options, id_ in zip(found, self.generate(messages), strict=True):
+            if id_:
+                options["dedup_id"] = id_
+                options["dedup_window_s"] = self.window_s
         return found
+
+    def generate(self, messages: Sequence[NewMessage]) -> list[str]:
+        """Return a new dedup id for each message that has none; "" for the others."""
+        own = f"client:{secrets.token_hex(16)}:"
+        return [
+            f"{own}{index}" if message.dedup_id is None and self.window_s else ""
+            for index, message in enumerate(messages)
+        ]
 
 
 def check_all(messages: Sequence[NewMessage], now_ns: int) -> None:
@@ -48,19 +55,24 @@ def check_all(messages: Sequence[NewMessage], now_ns: int) -> None:
         check(message, _ANY_QUEUE, now_ns, number)
 
 
+def check_published(messages: Sequence[NewMessage], now_ns: int) -> None:
+    """Raise what an embedded queue would raise for this batch."""
+    check_batch(messages, _ANY_QUEUE)
+    check_all(messages, now_ns)
+
+
 def publish(
     path: str, messages: Sequence[NewMessage], ids: DedupIds, now_ns: int
 ) -> Request[list[Published]]:
     """Publish all or none. A message with a generated dedup id is never reported as duplicate."""
-    check_batch(messages, _ANY_QUEUE)
-    check_all(messages, now_ns)
+    check_published(messages, now_ns)
     options = ids.options_of(messages)
     if len(messages) == 1 and _fits_raw_body(messages[0], options[0]):
         return _publish_raw_body(path, messages[0], options[0])
 
     def read(reply: Reply) -> list[Published]:
         found = [_published_of(item) for item in reply.data["messages"]]
-        return [_seen(one, message) for one, message in zip(found, messages, strict=True)]
+        return [seen(one, message) for one, message in zip(found, messages, strict=True)]
 
     bodies = [
         {"payload_b64": _base64(message), **option}
@@ -99,7 +111,7 @@ def _published_of(data: Mapping[str, Any]) -> Published:
     return Published(data["id"], data.get("duplicate", False))
 
 
-def _seen(published: Published, message: NewMessage) -> Published:
+def seen(published: Published, message: NewMessage) -> Published:
     """Return what the user sees: without a dedup id of their own there are no duplicates."""
     return published if message.dedup_id is not None else Published(published.id)
 
@@ -135,7 +147,7 @@ def _publish_raw_body(
     return Request(
         method="POST",
         path=f"{path}/messages",
-        read=lambda reply: [_seen(_published_of(reply.data), message)],
+        read=lambda reply: [seen(_published_of(reply.data), message)],
         query={name: str(value) for name, value in options.items()},
         headers={} if content_type is None else {"content-type": content_type},
         body=payload_bytes(message.payload),

@@ -7,14 +7,16 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from typing import cast
 from weakref import WeakSet
 
 from penstock.checking import Duration
-from penstock.client import leasing, operation_requests, publishing
-from penstock.client.address import QueueAddress
+from penstock.client import leasing, publishing
+from penstock.client.address import QueueAddress, is_grpc
 from penstock.client.answers import QueueDetails, all_rows
 from penstock.client.batching import AnyBatcher, AsyncBatcher, Batcher
-from penstock.client.connection import Exchange
+from penstock.client.calls import Calls, Exchanging
+from penstock.client.http_calls import HttpCalls
 from penstock.client.leasing import Lease
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
@@ -27,7 +29,7 @@ from penstock.model import (
     Published,
     Settler,
 )
-from penstock.operations import Compact, Leased, Operation
+from penstock.operations import Compact, Extend, Leased, Nack, Operation, Release
 from penstock.queue.behaviours import half_time_ns, several
 from penstock.queue.binding import method
 from penstock.queue.facade import A, AnyAsyncQueue, AnyQueue, NoSettler, Progress, QueueMethods
@@ -40,12 +42,11 @@ log = logging.getLogger("penstock.client")
 class Remote(QueueMethods):
     """What the queues of a broker share."""
 
-    def __init__(self, address: QueueAddress, exchange: Exchange, settler: Settler) -> None:
+    def __init__(self, address: QueueAddress, exchange: Exchanging, settler: Settler) -> None:
         self.address = address
-        self._path = address.path
         self._exchange = exchange
         self._settler = settler
-        self._dedup_ids = publishing.DedupIds(exchange.options.dedup_window_s())
+        self._calls = _calls_of(address, exchange)
         self._batcher: AnyBatcher | None = None
         self._streams: list[list[LeasedMessage]] = []  # what each open one leased ahead
         self._views: WeakSet[Remote] = WeakSet()  # of `for_tasks`; closed with this queue
@@ -61,7 +62,7 @@ class Remote(QueueMethods):
     @method
     async def details(self) -> QueueDetails:
         """Return the queue's name, age and settings, as the broker has them."""
-        return await self._exchange.do(operation_requests.details(self._path))
+        return await self._exchange.do(self._calls.details())
 
     def metrics(self) -> dict[str, object]:
         """Return what this client did: requests, retries, and how long they took."""
@@ -71,8 +72,7 @@ class Remote(QueueMethods):
 
     async def _publish(self, messages: list[NewMessage]) -> list[Published]:
         now_ns = self._exchange.clock.now_ns()
-        request = publishing.publish(self._path, messages, self._dedup_ids, now_ns)
-        return await self._exchange.do(request)
+        return await self._exchange.do(self._calls.publish(messages, now_ns))
 
     async def _publish_one(self, message: NewMessage) -> Published:
         if self._batcher is not None:
@@ -88,13 +88,13 @@ class Remote(QueueMethods):
         holder: str,
         stopper: Stopper | None,
     ) -> list[LeasedMessage]:
-        lease = Lease(self._path, self._settler, n, lease_s, group, holder)
+        lease = Lease(self._calls.lease, self._settler, n, lease_s, group, holder)
         return await lease.wait(self._exchange, wait_s, stopper)
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
         leased = await self._lease(n, None, wait_s, group, "", None)
         if leased:
-            await self._exchange.do(leasing.ack([one.receipt for one in leased]))
+            await self._exchange.do(self._calls.ack([one.receipt for one in leased]))
         return [one.message for one in leased]
 
     async def _jobs(
@@ -108,7 +108,7 @@ class Remote(QueueMethods):
         wait_s, clock = YEARS_S if idle_s is None else idle_s, self._exchange.clock
         # Idempotent: the stream asks again anyway, and the messages of a lost answer come back when
         # their lease ends.
-        lease = Lease(self._path, self._settler, batch, lease_s, group, idempotent=True)
+        lease = Lease(self._calls.lease, self._settler, batch, lease_s, group, idempotent=True)
         ahead: list[LeasedMessage] = []
         self._streams.append(ahead)
         try:
@@ -137,28 +137,28 @@ class Remote(QueueMethods):
             while (one := _pop(ahead)) is not None:
                 left.append(one)
             if left:
-                await self._exchange.do(leasing.release_valid(leasing.receipts_of(left)))
+                await self._exchange.do(self._calls.release_valid(leasing.receipts_of(left)))
 
     async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
         publishing.check_all(emit, self._exchange.clock.now_ns())
         return await leasing.settle_in_batches(
-            self._exchange, several(leased), lambda receipts: leasing.ack(receipts, emit)
+            self._exchange, several(leased), lambda receipts: self._calls.ack(receipts, emit)
         )
 
     def _browse(self, state: str | None, group: str) -> AsyncIterator[Message]:
-        return all_rows(self._exchange, operation_requests.browse(self._path, state, group))
+        return all_rows(self._exchange, self._calls.browse(state, group))
 
     async def _history(self, id: str, group: str | None) -> list[HistoryEvent]:
-        request = operation_requests.history(id, group)
+        request = self._calls.history(id, group)
         return [event async for event in all_rows(self._exchange, request)]
 
     def _dead(self, group: str) -> AsyncIterator[DeadLetter]:
-        return all_rows(self._exchange, operation_requests.dead(self._path, group))
+        return all_rows(self._exchange, self._calls.dead(group))
 
     async def _lease_dead(
         self, n: int, lease_s: Duration | None, group: str, holder: str
     ) -> list[LeasedMessage]:
-        lease = Lease(self._path, self._settler, n, lease_s, group, holder, dead=True)
+        lease = Lease(self._calls.lease, self._settler, n, lease_s, group, holder, dead=True)
         return await self._exchange.do(lease.once())
 
     async def _compact(self, on_progress: Progress) -> CompactionResult:
@@ -168,7 +168,11 @@ class Remote(QueueMethods):
         return result
 
     async def _run(self, operation: Operation[A]) -> A:
-        return await operation_requests.run(self._exchange, self._path, operation)
+        if isinstance(operation, Nack | Extend | Release):
+            leased = several(operation.leased)
+            await leasing.settle_in_batches(self._exchange, leased, self._calls.settle(operation))
+            return cast(A, None)
+        return await self._exchange.do(self._calls.run(operation))
 
     async def _close(self) -> None:
         if self._batcher is not None:
@@ -182,6 +186,15 @@ class Remote(QueueMethods):
             log.warning("messages leased ahead were not released: %s", error)
         finally:
             await self._exchange.close()
+
+
+def _calls_of(address: QueueAddress, exchange: Exchanging) -> Calls:
+    ids = publishing.DedupIds(exchange.options.dedup_window_s())
+    if not is_grpc(address.base):
+        return HttpCalls(address.path, ids)
+    from penstock.client.rpc_calls import RpcCalls  # needs the extra `grpc`
+
+    return RpcCalls(address.queue, ids)
 
 
 def _pop(ahead: list[LeasedMessage]) -> LeasedMessage | None:
@@ -198,15 +211,13 @@ class RemoteQueue(Remote, AnyQueue):
     Methods are those of the embedded `Queue`; where they differ is on the page `docs/client.md`.
     """
 
-    def __init__(self, address: QueueAddress, exchange: Exchange) -> None:
+    def __init__(self, address: QueueAddress, exchange: Exchanging) -> None:
         super().__init__(address, exchange, self)
         if exchange.options.batching is not None:
             self._batcher = Batcher(exchange.options.batching, self._publish)
 
     def for_tasks(self) -> "AsyncRemoteQueue":
-        exchange = self._exchange
-        own = Exchange.for_tasks(exchange.base, exchange.options, exchange.clock, parent=exchange)
-        view = AsyncRemoteQueue(self.address, own)
+        view = AsyncRemoteQueue(self.address, self._exchange.view_for_tasks())
         self._views.add(view)
         return view
 
@@ -217,7 +228,7 @@ class AsyncRemoteQueue(Remote, AnyAsyncQueue):
     Methods are those of `AsyncQueue`; where they differ is on the page `docs/client.md`.
     """
 
-    def __init__(self, address: QueueAddress, exchange: Exchange) -> None:
+    def __init__(self, address: QueueAddress, exchange: Exchanging) -> None:
         super().__init__(address, exchange, NoSettler())
         self._releasing = asyncio.Lock()  # one at a time, so that `close` waits
         if exchange.options.batching is not None:

@@ -25,9 +25,15 @@ class Reply(NamedTuple):
     status: int = 200
 
 
+class Asked(Generic[T]):
+    """A request of any transport, whose answer has the type `T`."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request(Generic[T]):
-    """A request, and the function that makes a value of its answer."""
+class Request(Asked[T]):
+    """A request over HTTP, and the function that makes a value of its answer."""
 
     method: str
     path: str  # below the broker's address; names in it are quoted

@@ -86,9 +86,24 @@ class Attempts(Generic[T]):
         again = status in _RETRIED_STATUSES and not isinstance(error, _FINAL)
         if status == 404 and type(error) is BrokerError:
             raise BrokerError(f"{error} ({self._request.method} {self._url}): check the URL")
+        return self.refused(error, again=again, after_s=after_s or 0.0)
+
+    def refused(
+        self, error: PenstockError, *, again: bool, after_s: float, sent: bool = False
+    ) -> Retry:
+        """Return what follows an error of the broker; raise it if it is final.
+
+        `again`: it may succeed later. `sent`: it may have been carried out nevertheless.
+        """
+        self._may_be_done |= sent
         if not again or (self._may_be_done and not self._request.idempotent):
             raise error
-        return self._retry(error, after_s or 0.0)
+        return self._retry(error, after_s)
+
+    @property
+    def may_be_done(self) -> bool:
+        """Return whether an earlier attempt may have been carried out."""
+        return self._may_be_done
 
     def _read(self, status: int, headers: Mapping[str, str], body: bytes) -> T:
         try:

@@ -30,10 +30,18 @@ cdef class Notes:
         return upto, taken
 
 
-cdef inline PyObject *new_note(priority, deliver_at_ns, key, attributes) except NULL:
+cdef inline PyObject *new_note(
+    priority, deliver_at_ns, key, attributes, expires_at_ns
+) except NULL:
     # Seq and timestamp are set when the message is written.
     cdef tuple note = (
-        None, None, priority, deliver_at_ns, key if key is None else bytes(key), attributes
+        None,
+        None,
+        priority,
+        deliver_at_ns,
+        key if key is None else bytes(key),
+        attributes,
+        expires_at_ns,
     )
     Py_INCREF(note)
     return <PyObject *>note

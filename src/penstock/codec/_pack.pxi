@@ -240,7 +240,9 @@ cdef int gather_draft(Piece *piece, Scratch *scratch, tuple draft) except -1:
         and piece.type == DATA
         and (noted or flags & (HAS_PRIORITY | HAS_DELIVER_AT | HAS_KEY))
     ):  # last: the caller drops it
-        piece.note = new_note(priority, deliver_at_ns, key, attributes if noted else None)
+        piece.note = new_note(
+            priority, deliver_at_ns, key, attributes if noted else None, expires_at_ns
+        )
     return 0
 
 

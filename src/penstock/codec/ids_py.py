@@ -10,6 +10,11 @@ _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's: no I, L, O, U
 _PAIRS = tuple(high + low for high in _ALPHABET for low in _ALPHABET)
 _VALUES = {letter: value for value, letter in enumerate(_ALPHABET)}
 _VALUES.update({letter.lower(): value for letter, value in _VALUES.items()})
+# To the digits of `int(…, 32)`; any other byte becomes one that is no digit.
+_TO_BASE_32 = bytes(
+    b"0123456789abcdefghijklmnopqrstuv"[_VALUES[chr(byte)]] if chr(byte) in _VALUES else 0x21
+    for byte in range(256)
+)
 _ID_LENGTH = 26
 MAX_ID_SEQ = (1 << 48) - 1
 _MASK_48 = (1 << 48) - 1
@@ -34,14 +39,15 @@ def make_ids(timestamp_ns: int, identity: int, first_seq: int, count: int) -> li
 
 def parse_id(text: str) -> tuple[int, int, int]:
     """Return (milliseconds, queue identity, seq) of an id; raise InvalidInput if it is not one."""
-    number = 0
     if not isinstance(text, str) or len(text) != _ID_LENGTH:
         raise InvalidInput(f"{text!r} is not a message id: those have {_ID_LENGTH} characters")
-    for letter in text:
-        value = _VALUES.get(letter)
-        if value is None:
-            raise InvalidInput(f"{text!r} is not a message id: {letter!r} is not in the alphabet")
-        number = number << 5 | value
+    try:
+        number = int(text.encode("ascii").translate(_TO_BASE_32), 32)
+    except ValueError:
+        letter = next(letter for letter in text if letter not in _VALUES)
+        raise InvalidInput(
+            f"{text!r} is not a message id: {letter!r} is not in the alphabet"
+        ) from None
     if number >> 128:
         raise InvalidInput(f"{text!r} is not a message id: it is too large")
     return number >> 80, number >> 48 & 0xFFFFFFFF, number & _MASK_48

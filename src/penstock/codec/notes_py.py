@@ -10,8 +10,9 @@ if TYPE_CHECKING:
     from penstock.codec.packer_py import Packer
 
 
-# Seq, timestamp_ns, priority, deliver_at_ns, key, and the attributes if one of them is noted.
-Note = tuple[int, int, int, int, bytes | None, Mapping[int, bytes] | None]
+# Seq, timestamp_ns, priority, deliver_at_ns, key, the attributes if one of them is noted, and
+# expires_at_ns.
+Note = tuple[int, int, int, int, bytes | None, Mapping[int, bytes] | None, int]
 
 
 class Notes:
@@ -53,7 +54,15 @@ class Notes:
     def hold(self, drafts: list[Draft], first_seq: int, timestamp_ns: int) -> None:
         """Hold the notes of a call that is about to be written."""
         noted = [
-            (seq, timestamp_ns, draft.priority, draft.deliver_at_ns, _key(draft), kept)
+            (
+                seq,
+                timestamp_ns,
+                draft.priority,
+                draft.deliver_at_ns,
+                _key(draft),
+                kept,
+                draft.expires_at_ns,
+            )
             for seq, draft in enumerate(drafts, first_seq)
             if (kept := self._attributes(draft)) is not None or _is_special(draft)
         ]

@@ -10,10 +10,17 @@ import fcntl
 import mmap
 import os
 import stat
-from typing import Literal, Protocol
+from threading import Lock
+from typing import TYPE_CHECKING, Literal, Protocol
 from weakref import WeakSet
 
+from penstock.compiled import compiled_or_none
 from penstock.errors import DiskFull, LedgerError, LedgerStopped
+
+if TYPE_CHECKING:
+    from penstock.ledger import sync_pool
+else:
+    sync_pool = compiled_or_none("penstock.ledger.sync_pool")
 
 _DIRECT_BYTES = 4096  # direct writes come in multiples of the disk's sectors: none are larger
 _DIRECT_CHUNK_BYTES = 1 << 20
@@ -141,6 +148,24 @@ def _write_all(fd: int, data: memoryview, offset: int) -> None:
         offset += written
 
 
+def _give_to_owner_of_directory(path: str, made: int | str) -> None:
+    """Give a new file or directory to the owner of its directory, if root made it.
+
+    A command that root runs must not leave files that the user of the broker cannot read.
+    """
+    if os.geteuid() == 0:
+        around = os.stat(os.path.dirname(path) or ".")
+        if around.st_uid:
+            os.chown(made, around.st_uid, around.st_gid)
+
+
+def give_to_owner_of(model: str, path: str) -> None:
+    """Give a directory that root made to the owner of another one. Its content follows."""
+    if os.geteuid() == 0:
+        found = os.stat(model)
+        os.chown(path, found.st_uid, found.st_gid)
+
+
 class OsFiles:
     """The real thing."""
 
@@ -152,7 +177,9 @@ class OsFiles:
             return os.open(path, flags | os.O_RDONLY)
         if mode == "write":
             return os.open(path, flags | os.O_RDWR)
-        return os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        fd = os.open(path, flags | os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
+        _give_to_owner_of_directory(path, fd)
+        return fd
 
     close = staticmethod(os.close)  # itself: no interrupt falls between the call and the closing
 
@@ -196,6 +223,8 @@ class OsFiles:
         except FileExistsError:
             if not stat.S_ISDIR(os.stat(path).st_mode):
                 raise
+        else:
+            _give_to_owner_of_directory(path, path)
 
     def names(self, path: str) -> list[str]:
         return sorted(os.listdir(path))
@@ -259,6 +288,25 @@ class OsFiles:
         return int.from_bytes(os.urandom(4), "little")
 
 
+# -- syncs in the background -----------------------------------------------------------------------
+
+
+def new_sync_lock() -> "sync_pool.SyncLock | Lock":
+    """Return a lock to hold while a file is synced. `start_sync` needs the compiled one."""
+    return Lock() if sync_pool is None else sync_pool.SyncLock()
+
+
+def new_sync_pool(files: Files, most_threads: int) -> "sync_pool.SyncPool | None":
+    """Return threads that sync files without the interpreter lock.
+
+    Return None if it was not compiled, or if `files` is not the real thing: a test that replaces
+    `fdatasync` must see every call.
+    """
+    if sync_pool is None or type(files) is not OsFiles:
+        return None
+    return sync_pool.SyncPool(most_threads)
+
+
 # -- for file systems in memory --------------------------------------------------------------------
 
 Memory = mmap.mmap
@@ -298,8 +346,14 @@ def watch_fork(handle: Forkable) -> None:
 
 
 def _tell_the_inherited() -> None:
+    errors = []
     for handle in list(_inherited):
-        handle.forked()
+        try:
+            handle.forked()
+        except Exception as error:  # the others hold locks of their own: each must be told
+            errors.append(error)
+    if errors:
+        raise errors[0]  # Python prints it
 
 
 os.register_at_fork(after_in_child=_tell_the_inherited)
@@ -329,7 +383,9 @@ def as_passing_error(path: str, error: OSError) -> LedgerError | None:
 
 def as_final_error(path: str, doing: str, error: OSError) -> LedgerStopped:
     """Return the error for a failed write or sync, after which the ledger stops."""
-    return LedgerStopped(
+    stopped = LedgerStopped(
         f"{path}: {doing} failed ({error}). What was not answered may be lost, and a second try "
         f"could not be trusted: close and reopen, recovery then shows what is on disk."
     )
+    stopped.__cause__ = error
+    return stopped

@@ -1,5 +1,7 @@
 """A directory and the few things done with whole files in it."""
 
+from contextlib import suppress
+
 from penstock.ledger.files import Files
 
 TEMPORARY_SUFFIX = ".tmp"
@@ -93,16 +95,18 @@ class Folder:
 
 
 def remove_tree(folder: Folder) -> None:
-    """Remove a directory with its content, or a file."""
+    """Remove a directory with its content, or a file. Another thread may do the same."""
     files = folder.files
     try:
         names = files.names(folder.path)
+        for name in names:
+            remove_tree(folder.child(name))
+        files.remove_directory(folder.path)
     except NotADirectoryError:
-        files.unlink(folder.path)
-        return
-    for name in names:
-        remove_tree(folder.child(name))
-    files.remove_directory(folder.path)
+        with suppress(FileNotFoundError):
+            files.unlink(folder.path)
+    except FileNotFoundError:
+        pass
 
 
 def write_fully(files: Files, fd: int, data: bytes | memoryview, offset: int) -> None:

@@ -47,6 +47,8 @@ from penstock.ledger.space import Space
 if TYPE_CHECKING:
     import asyncio
 
+    from penstock.ledger import sync_pool
+
 _EXPECTED = (
     "a queue is a directory, such as ./orders, or a queue of a broker, such as "
     "http://127.0.0.1:8080/default/orders"
@@ -93,6 +95,7 @@ class Ledger:
         own_lock: bool,
         on_damage: DamageListener | None,
         on_dirty: Callable[[], None] | None,
+        on_stop: Callable[[PenstockError], None] | None,
     ) -> None:
         self.path = root.path
         self.settings = settings
@@ -110,6 +113,7 @@ class Ledger:
         self._group = GroupCommit(self._sync_logs)
         self._background: BackgroundSync | None = None
         self._on_dirty = on_dirty or self._sync_later
+        self._on_stop = on_stop
         self._closing = RLock()
         self._closed = False
         self._refusal: PenstockError | None = None
@@ -133,12 +137,14 @@ class Ledger:
         own_lock: bool = True,
         on_damage: DamageListener | None = None,
         on_dirty: Callable[[], None] | None = None,
+        on_stop: Callable[[PenstockError], None] | None = None,
     ) -> "Ledger":
         """Open a directory, or create one. Recover from whatever a crash left.
 
         `queue_settings` are stored with a new queue, for the layer above. `own_lock=False` is for
         a broker, whose one lock covers all its queues. `on_dirty` replaces the timer of
         `sync="interval"`: it is called when there is something to sync, and must call `sync()`.
+        `on_stop` gets the reason when the ledger stops taking writes, once, from any thread.
         """
         settings = settings or LedgerSettings()
         clock = clock or SystemClock()
@@ -153,6 +159,7 @@ class Ledger:
             own_lock=own_lock,
             on_damage=on_damage,
             on_dirty=on_dirty,
+            on_stop=on_stop,
         )
         try:
             check_location(
@@ -352,6 +359,22 @@ class Ledger:
             pending.parts += [(log, one) for one in begun]
         return pending
 
+    def start_sync(self, pool: "sync_pool.SyncPool", pending: "PendingSync") -> bool:
+        """Sync in the background, as jobs of `pool` whose owner is `pending`; see `Log.start_sync`.
+
+        Return False if a log is being synced already. What was started is in `pending.parts`, and
+        ends as usual.
+        """
+        if self._refusal is not None:
+            raise again(self._refusal)
+        for log in (self.messages, self.events):  # first what the events refer to
+            if log.needs_sync:
+                begun = log.start_sync(pool, pending)
+                if begun is None:
+                    return False
+                pending.parts.append((log, begun))
+        return True
+
     def _sync_logs(self) -> None:
         # Messages first: an event on disk should not refer to a message that is not.
         self.messages.sync()
@@ -458,9 +481,12 @@ class Ledger:
 
     def _stop(self, reason: PenstockError) -> None:
         with self._lock:
+            is_first = self._refusal is None
             self._refusal = self._refusal or reason
             for log in self._opened_logs():
                 log.refuse(reason)
+        if is_first and self._on_stop is not None:
+            self._on_stop(reason)
 
     def forked(self) -> None:
         """Disable this handle in a forked child, and close its copy of the parent's lock."""

@@ -13,13 +13,19 @@ it; the tail does not change while it is held, except on files that keep the ord
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from itertools import pairwise
-from threading import Condition, Lock, RLock
+from threading import Condition, RLock
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.clock import Clock
 from penstock.codec import Draft, Notes, Packer
 from penstock.codec.layout import MAX_SEQ, TOMBSTONE
 from penstock.errors import EntryGone, InvalidInput, LedgerStopped, PenstockError, again
-from penstock.ledger.files import as_final_error, as_passing_error
+from penstock.ledger.files import (
+    as_final_error,
+    as_passing_error,
+    new_sync_lock,
+    os_error,
+)
 from penstock.ledger.folder import Folder
 from penstock.ledger.index import SparseIndex
 from penstock.ledger.json_files import LogEnd
@@ -30,6 +36,9 @@ from penstock.ledger.settings import LedgerSettings
 from penstock.ledger.space import Space
 from penstock.ledger.tail import StagedTail, Tail, TailMaker
 from penstock.ledger.writer import Item, LogWriter, MustRotate, save_index
+
+if TYPE_CHECKING:
+    from penstock.ledger import sync_pool
 
 Begun = tuple[Tail, int, int]  # what a sync covers: the tail, its end, the seq behind
 
@@ -64,7 +73,7 @@ class Log:
         self._on_stop = on_stop
         self._refusal: PenstockError | None = None  # why nothing can be written
         self._unreadable: PenstockError | None = None  # why nothing can be read either
-        self._sync_lock = Lock()
+        self._sync_lock = new_sync_lock()
         self._lock = lock  # shared by the logs of a ledger: they stop together
         self._arrived = Condition(lock)
         self._waiting = 0
@@ -294,6 +303,29 @@ class Log:
         finally:
             self._sync_lock.release()
 
+    def start_sync(self, pool: "sync_pool.SyncPool", owner: Any) -> "Begun | None":
+        """Flush, and sync in the background. Return what that covers.
+
+        Return None while another sync runs. The sync lock is held until the file is synced: then
+        the pool releases it and reports the job of `owner`, for `end_sync` or `fail_sync`.
+        """
+        lock = cast("sync_pool.SyncLock", self._sync_lock)
+        before = lock.started
+        if not lock.acquire(blocking=False):
+            return None
+        try:
+            with self._lock:
+                self._check_writable()
+                self._finish_or_stop()
+                begun = self._writer.begin_sync()
+                assert begun is not None
+                pool.start(begun[0].fd, lock, owner)
+            return begun
+        except BaseException:
+            if lock.started == before:  # else the pool releases it
+                lock.release()
+            raise
+
     def end_sync(self, begun: "Begun") -> None:
         """Note that what `begin_sync` returned is durable. Several may be under way, in order."""
         tail, end, next_seq = begun
@@ -313,6 +345,7 @@ class Log:
     def _sync(self) -> None:
         with self._sync_lock:
             with self._lock:
+                self._check_background_sync()
                 self._finish_or_stop()
                 begun = self._writer.begin_sync()
                 if begun is None:
@@ -339,6 +372,7 @@ class Log:
     def _rest(self) -> None:
         self._sync()
         with self._sync_lock, self._lock:
+            self._check_background_sync()
             self._finish_or_stop()
             writer = self._writer
             writer.packer.limit = 0  # no append from here on, so it can be seen if there was one
@@ -352,6 +386,17 @@ class Log:
     def _check_writable(self) -> None:
         if self._refusal is not None:
             raise again(self._refusal)
+        self._check_background_sync()
+
+    def _check_background_sync(self) -> None:
+        """Stop if a sync in the background has failed, and `fail_sync` was not called yet.
+
+        The pool has released the sync lock. The next sync of the file would succeed, because the
+        system reports a failure only once.
+        """
+        failed = getattr(self._sync_lock, "failed", 0)
+        if failed:
+            raise self._writer.sync_failed(os_error(failed))
 
     def check_readable(self) -> None:
         """Raise if the log cannot be read any more: closed or forked."""
@@ -373,11 +418,10 @@ class Log:
 
     def forked(self, lock: "RLock", reason: PenstockError) -> None:
         """Disable this handle in a forked child. A thread of the parent may hold the old locks."""
-        self._lock, self._sync_lock = lock, Lock()
+        self._lock, self._sync_lock = lock, new_sync_lock()
         self._arrived = Condition(lock)
         self._unreadable = self._refusal = reason
-        # A new packer: the lock of the pure-Python packer may be held by a parent's thread as well.
-        self._writer.continue_at(self.next_seq, self.last_timestamp_ns)
+        self._writer.forked()
 
     def close(self, closed: PenstockError) -> None:
         """Sync, close the files, and refuse everything from now on with that reason."""

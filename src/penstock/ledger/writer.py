@@ -277,6 +277,11 @@ class LogWriter:
         self.packer = packer
         self._on_packer(packer)
 
+    def forked(self) -> None:
+        """Replace the packer in a forked child: a thread of the parent may hold its lock."""
+        self.packer = _closed_packer(self.packer.next_seq, self.packer.last_timestamp_ns)
+        self._on_packer(self.packer)
+
     # -- durability --------------------------------------------------------------------------------
 
     def flush(self) -> None:

@@ -60,6 +60,23 @@ def record(kind: type[A], *, omit_empty: bool = False) -> Answer[A]:
     )
 
 
+def encoded_by_route(kind: type[Any]) -> Answer[Any]:
+    """Return the answer type of a page. Its JSON is made by the route."""
+    return _not_json(kind, f"a {kind.__name__} is encoded by its route")
+
+
+def for_brokers_only(kind: type[Any]) -> Answer[Any]:
+    """Return the answer type of an operation that has no JSON: only brokers run it."""
+    return _not_json(kind, "this operation is not offered over HTTP")
+
+
+def _not_json(kind: type[Any], reason: str) -> Answer[Any]:
+    def refuse(value: Any) -> Any:
+        raise TypeError(reason)
+
+    return Answer(kind, refuse, refuse)
+
+
 def encode_record(value: Any, *, omit_empty: bool = False) -> dict[str, Any]:
     """Return a NamedTuple as a JSON object."""
     found: dict[str, Any] = {}
@@ -118,12 +135,21 @@ def rfc3339(at_ns: int) -> str:
     '2023-11-14T22:13:20.250000Z'
     """
     second, micros = divmod((at_ns + 500) // 1000, 1_000_000)
+    return f"{text_of_second(second)}.{micros:06d}Z"
+
+
+def text_of_second(second: int) -> str:
+    """Return the part of RFC 3339 text before the fraction.
+
+    >>> text_of_second(1_700_000_000)
+    '2023-11-14T22:13:20'
+    """
     text = _seconds.get(second)
     if text is None:
         if len(_seconds) >= _MAX_SECONDS:
             _seconds.clear()
-        text = _seconds[second] = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}."
-    return f"{text}{micros:06d}Z"
+        text = _seconds[second] = f"{datetime.fromtimestamp(second, UTC):%Y-%m-%dT%H:%M:%S}"
+    return text
 
 
 def time_ns(text: str | None) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Any, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from penstock.checking import Time
 from penstock.model import (
@@ -14,7 +14,7 @@ from penstock.model import (
     Stats,
     Why,
 )
-from penstock.operations.answers import Answer, record
+from penstock.operations.answers import Answer, encoded_by_route, record
 from penstock.operations.operation import (
     MAX_SEQ,
     Between,
@@ -63,22 +63,13 @@ class DeadPage(NamedTuple):
     next_seq: int  # where the next page starts (its `after_seq`); 0: this was the last page
 
 
-def _only_over_http(kind: type[Any]) -> Answer[Any]:
-    """Return the answer type of a page. Its JSON is made by the route."""
-
-    def refuse(value: Any) -> Any:
-        raise TypeError(f"a {kind.__name__} is encoded by its route")
-
-    return Answer(kind, refuse, refuse)
-
-
 @dataclass(frozen=True, slots=True)
 class GetMessage(MessageOperation[Row]):
     """Return a message by its id, done or not, as long as its bytes are kept."""
 
     verb = Verb.READ
     route = Route("GET", "")
-    answer: ClassVar[Answer[Row]] = _only_over_http(Row)
+    answer: ClassVar[Answer[Row]] = encoded_by_route(Row)
 
     id: str
     _: KW_ONLY
@@ -93,7 +84,7 @@ class Browse(Operation[Page]):
     verb = Verb.READ
     instead = "browse()"
     bounded = True
-    answer: ClassVar[Answer[Page]] = _only_over_http(Page)
+    answer: ClassVar[Answer[Page]] = encoded_by_route(Page)
 
     state: Annotated[str, OneOf(STATES)] | None = None
     _: KW_ONLY
@@ -116,7 +107,7 @@ class Peek(Operation[list[Row]]):
 
     verb = Verb.READ
     bounded = True
-    answer: ClassVar[Answer[list[Row]]] = _only_over_http(list)
+    answer: ClassVar[Answer[list[Row]]] = encoded_by_route(list)
 
     n: Annotated[int, Between(1, MAX_PEEK)] = 1
     _: KW_ONLY
@@ -131,7 +122,7 @@ class ListDead(Operation[DeadPage]):
     verb = Verb.READ
     instead = "dead()"
     bounded = True
-    answer: ClassVar[Answer[DeadPage]] = _only_over_http(DeadPage)
+    answer: ClassVar[Answer[DeadPage]] = encoded_by_route(DeadPage)
 
     ids: Annotated[Sequence[str], Ids()] | None = None
     _: KW_ONLY
@@ -178,7 +169,7 @@ class ListHistory(MessageOperation[list[HistoryEvent]]):
 
     verb = Verb.READ
     instead = "history()"
-    answer: ClassVar[Answer[list[HistoryEvent]]] = _only_over_http(list)
+    answer: ClassVar[Answer[list[HistoryEvent]]] = encoded_by_route(list)
 
     id: str
     _: KW_ONLY
@@ -192,5 +183,5 @@ class GetStats(Operation[Stats]):
     """Return the counts of a queue, in constant time: they are kept up to date."""
 
     verb = Verb.READ
-    answer: ClassVar[Answer[Stats]] = _only_over_http(Stats)
+    answer: ClassVar[Answer[Stats]] = encoded_by_route(Stats)
     runs = Runs.LOOP

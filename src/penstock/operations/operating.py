@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass, field
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from penstock.checking import Time
 from penstock.errors import InvalidInput
-from penstock.model import MAIN_GROUP_NAME
-from penstock.operations.answers import always, in_field, nothing
+from penstock.model import MAIN_GROUP_NAME, LeasedMessage
+from penstock.operations.answers import Answer, always, for_brokers_only, in_field, nothing
 from penstock.operations.operation import (
     MAX_SEQ,
     Between,
@@ -178,6 +178,28 @@ class ReleaseHolder(Operation[int]):
     holder: Annotated[str, Words()]
     _: KW_ONLY
     group: GroupName = MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseMessage(Operation[list[LeasedMessage]]):
+    """Lease one message by its seq, also one that is scheduled or a dead letter.
+
+    Return nothing if there is none, or if it is leased, parked or done. A pause does not prevent
+    it. A dead letter stays dead after anything but an ack, see `Redrive`.
+    """
+
+    verb = Verb.CONSUME
+    instead = "lease()"
+    answer: ClassVar[Answer[list[LeasedMessage]]] = for_brokers_only(list)
+    runs = Runs.LOOP
+    writes = True
+    idempotent = False
+
+    seq: Annotated[int, Between(1, MAX_SEQ)]
+    _: KW_ONLY
+    lease_s: Annotated[float, Between(0.001, 7 * 86400.0)] | None = None  # None: as the queue says
+    group: GroupName = MAIN_GROUP_NAME
+    holder: Annotated[str, Words()] = ""
 
 
 # -- dead letters ----------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from penstock.model import MAIN_GROUP_NAME, NS, Message
 from penstock.names import check_name
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.queue.compaction import BackgroundCompaction, Compacting
-from penstock.queue.decisions import decide_due, decide_excess_dead
+from penstock.queue.decisions import decide_due, decide_excess_dead, decide_expired_keyed
 from penstock.queue.events import MAIN_GROUP, MAX_RUNS, Event, EventType, encode, in_parts
 from penstock.queue.fold import (
     MOVES_A_GROUP,
@@ -39,6 +39,7 @@ from penstock.queue.group import Group
 from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, to_message
 from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
+from penstock.queue.schedule import NEVER_NS
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_state
 from penstock.queue.state import NOTED_TAGS
@@ -152,7 +153,8 @@ class QueueCore:
         return now_ns
 
     def tick(self) -> int:
-        """Promote due messages and expire leases. Return the time. Caller holds the lock."""
+        """Promote due messages, expire leases and messages with keys. Return the time. Caller
+        holds the lock."""
         self.ledger.check_open()
         now_ns, mono_ns = self.clock.read()
         state = self.state
@@ -174,15 +176,21 @@ class QueueCore:
         if events and not self.ledger.is_stopped:  # a reader leaves it to the writer
             self.record(events)
             state.promote(now_ns)  # without a backoff, a message is ready again at once
+        # Afterwards: a message whose lease has ended waits again, and may have expired.
+        for group in tuple(state.groups.values()):
+            if group.expiries.next_ns <= now_ns and not self.ledger.is_stopped:
+                self.record(decide_expired_keyed(group, now_ns))
         return now_ns
 
     def has_more_due(self, most: int) -> bool:
-        """Return whether a tick would end more than `most` leases of a group, or promote more
-        than `most` of its delayed messages. Caller holds the lock."""
+        """Return whether a tick would end more than `most` leases of a group, promote more than
+        `most` of its delayed messages, or expire more than `most` with keys. Caller holds the
+        lock."""
         now_ns, mono_ns = self.clock.read()
         return any(
             group.lease_ends.are_more_overdue(most, mono_ns)
             or group.waiting.timetable.has_more_upto(now_ns, most)
+            or group.expiries.has_more_upto(now_ns, most)
             for group in self.state.groups.values()
         )
 
@@ -217,7 +225,8 @@ class QueueCore:
             logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
 
     def next_wake_ns(self) -> int | None:
-        """Return the nanoseconds until a message is due or a lease ends. Caller holds the lock."""
+        """Return the nanoseconds until a message is due, a lease ends or a message with a key
+        expires. Caller holds the lock."""
         self.catch_up()
         now_ns, mono_ns = self.clock.now_ns(), self.clock.monotonic_ns()
         left = []
@@ -225,6 +234,8 @@ class QueueCore:
             due_ns, end_ns = group.waiting.next_due_ns(), group.lease_ends.next_ns()
             left += [due_ns - now_ns] if due_ns is not None else []
             left += [end_ns - mono_ns] if end_ns is not None else []
+            expires_ns = group.expiries.next_ns
+            left += [expires_ns - now_ns] if expires_ns != NEVER_NS else []
         return max(min(left), 0) if left else None
 
     @contextmanager

@@ -65,6 +65,15 @@ def decide_due(
     return events
 
 
+def decide_expired_keyed(group: Group, now_ns: int) -> list[Event]:
+    """Remove waiting messages with keys that have expired, so that the next of their keys may go.
+
+    Expired messages without keys hold up no other: a consumer skips them when it comes to them.
+    """
+    seqs = group.expired_keyed(now_ns)
+    return [about(EventType.EXPIRED, group, sorted(seqs))] if seqs else []
+
+
 def decide_failure(
     group: Group,
     failed: FailedAttempt,

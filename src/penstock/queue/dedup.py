@@ -28,6 +28,7 @@ class DedupTable:
         self.evicted = 0  # dropped before their window was over
         self._seen: dict[bytes, tuple[int, int, int]] = {}  # digest -> (until, seq, published)
         self._by_end: list[tuple[int, bytes]] = []
+        self._newest_seq = 0
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -40,7 +41,14 @@ class DedupTable:
         return found[1], found[2]
 
     def add(self, digest: bytes, until_ns: int, seq: int, published_ns: int) -> None:
-        """Note that a message with this id was published."""
+        """Note that a message with this id was published.
+
+        Nothing changes if this or a later message was noted before: a publisher may note its
+        message itself, and the fold does so later.
+        """
+        if seq <= self._newest_seq:
+            return
+        self._newest_seq = seq
         self._forget_before(published_ns)
         self._seen[digest] = (until_ns, seq, published_ns)
         heapq.heappush(self._by_end, (until_ns, digest))
@@ -56,6 +64,7 @@ class DedupTable:
         self._seen = {digest: (until, seq, at) for digest, until, seq, at in items}
         self._by_end = [(until, digest) for digest, until, _, _ in items]
         heapq.heapify(self._by_end)
+        self._newest_seq = max((seq for _, _, seq, _ in items), default=0)
 
     def _forget_before(self, now_ns: int) -> None:
         while self._by_end and self._by_end[0][0] <= now_ns:

@@ -1,12 +1,15 @@
 """Delivering: lease messages or dead letters, or take messages without a lease."""
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter
 
 from penstock.checking import Duration, check_seconds, check_whole
+from penstock.ledger import read_entry
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import about, by_attempt, choose, choose_dead, decide_lease
+from penstock.queue.delivery import State
 from penstock.queue.events import Event, EventType, as_written
 from penstock.queue.fast_path import FastPath, Nonces
 from penstock.queue.group import Group
@@ -16,6 +19,7 @@ from penstock.queue.settings import MAX_LEASE_S, MIN_LEASE_S
 
 MAX_LEASE_COUNT = 10_000
 ONE = 1  # `n is ONE` is false for True and 1.0, which are no counts
+_LEASABLE = frozenset({State.READY, State.SCHEDULED})
 _expires_at_ns = itemgetter(Message._fields.index("expires_at_ns"))
 
 
@@ -91,6 +95,43 @@ class Delivering:
             if not chosen:
                 return []
             return self._lease(EventType.DEAD_LEASED, group, chosen, [], now_ns, length_ns, holder)
+
+    def lease_seq(
+        self, seq: int, lease_s: Duration | None, group_name: str, holder: str
+    ) -> list[LeasedMessage]:
+        """Lease one message that is ready, scheduled or dead. Return nothing for any other.
+
+        A nack makes a scheduled one ready, or due when it says. A release restores its due time.
+        """
+        core = self._core
+        length_ns, holder = self._checked(ONE, lease_s, holder)
+        with core.lock, core.change:
+            now_ns = core.tick()
+            group = core.group(group_name)
+            delivery = group.dead.get(seq)
+            if delivery is not None:
+                letter = self._inspecting.dead_letter(seq, delivery)
+                if letter is None:
+                    return []
+                kind, chosen, events = EventType.DEAD_LEASED, [letter.message], list[Event]()
+            else:
+                if group.state_of(seq, now_ns) not in _LEASABLE:
+                    return []
+                kind = EventType.LEASED
+                chosen, events = choose(
+                    group,
+                    [seq],
+                    partial(read_entry, core.ledger.messages),
+                    core.message,
+                    count=1,
+                    now_ns=now_ns,
+                )
+            if not chosen:
+                core.record(events)
+                return []
+            leased = self._lease(kind, group, chosen, events, now_ns, length_ns, holder)
+            self._count(chosen, now_ns)
+            return leased
 
     def take(self, count: int, group_name: str) -> list[Message]:
         """Take up to `count` ready messages: lease and ack in one event."""

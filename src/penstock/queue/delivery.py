@@ -30,6 +30,7 @@ class Delivery:
         "attempt",
         "cause",
         "due_ns",
+        "expires_at_ns",
         "first_failure_ns",
         "key",
         "last_failure_ns",
@@ -48,6 +49,7 @@ class Delivery:
         # is among the `fresh` ones of its lane.
         self.due_ns = due_ns
         self.key = key
+        self.expires_at_ns = 0  # of a message with a key and a time to live
         self.attempt = 0  # deliveries so far
         self.nonce = 0  # of the newest lease
         self.timed_out = False  # the newest lease ran out: a late ack may still count

@@ -7,7 +7,7 @@ from penstock.checking import Duration, check_seconds, check_time, check_whole
 from penstock.codec import Draft
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
-from penstock.model import NS, NewMessage, Payload, TypedPayload
+from penstock.model import NS, NewMessage, Payload
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
@@ -113,21 +113,8 @@ def _attributes(
     return attributes or None
 
 
-# -- drafts of the fast path -----------------------------------------------------------------------
-
-_new_draft = tuple.__new__
-_BEFORE_HEADERS = Draft(b"")[1:-3]  # the fields between the payload and the headers
-
-
-def typed_draft(message: TypedPayload) -> Draft:
-    """Return the draft of a payload whose only option is its content type."""
-    payload, content_type = message
-    attributes = _content_type_attributes(content_type)
-    return _new_draft(Draft, (payload, *_BEFORE_HEADERS, None, attributes, 0))
-
-
 @lru_cache(maxsize=1024)
-def _content_type_attributes(content_type: str) -> Mapping[int, bytes]:
+def content_type_attributes(content_type: str) -> Mapping[int, bytes]:
     """Return the attributes of a payload with a content type. Shared: do not change them."""
     return {CONTENT_TYPE: _text("content_type", content_type, MAX_CONTENT_TYPE_BYTES)}
 

@@ -7,8 +7,9 @@ messages are ready. If any condition fails, the fast path does not apply and the
 general behaviours.
 
 The event is the same as from `events.encode`. The state changes as `Group.apply` changes it:
-`lease_plain`, `lease_one` and `ack_one` are the functions that `apply` calls, and `take` repeats
-`take_plain` in line. tests/queue/test_fast_path.py compares every field of random states.
+`lease_one` and `ack_one` are the functions that `apply` calls, `lease_next` does as `lease_plain`,
+and `take` repeats `take_plain` in line. tests/queue/test_fast_path.py compares every field of
+random states.
 
 Callables are taken into locals before the call, which is faster than calling an attribute.
 """
@@ -16,6 +17,7 @@ Callables are taken into locals before the call, which is faster than calling an
 import secrets
 import struct
 from array import array
+from collections.abc import Callable
 
 from penstock.errors import EntryGone, PayloadUnreadable, PenstockError
 from penstock.model import MAIN_GROUP_NAME, NS, LeasedMessage, Message, Settler, Ticket
@@ -23,6 +25,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.events import MAIN_GROUP, EventType, format_of_one
 from penstock.queue.group import Group
 from penstock.queue.messages import MessageReader
+from penstock.queue.schedule import NEVER_NS
 from penstock.queue.settings import MOST_ATTEMPTS
 
 _pack_one = struct.Struct(format_of_one(EventType.ACKED)).pack
@@ -75,7 +78,9 @@ class FastPath:
                 core.catch_up()
             group, ahead = core.main, self._messages.ahead
             waiting = group.waiting
-            if (group.leases or waiting.scheduled) and not group.is_quiet(*core.clock.read()):
+            if (
+                group.leases or waiting.scheduled or group.expiries.next_ns != NEVER_NS
+            ) and not group.is_quiet(*core.clock.read()):
                 return None
             if (
                 waiting.special
@@ -128,9 +133,16 @@ class FastPath:
                 pass  # interrupted while it waited for the lock
 
     def lease(
-        self, group_name: str = MAIN_GROUP_NAME, length_ns: int = 0, holder: str = ""
+        self,
+        group_name: str = MAIN_GROUP_NAME,
+        length_ns: int = 0,
+        holder: str = "",
+        length_of: Callable[[Message], int] | None = None,
     ) -> LeasedMessage | None:
-        """Lease a message (0: for the queue's `lease_s`). Return None as `take` does."""
+        """Lease a message (0: for the queue's `lease_s`). Return None as `take` does.
+
+        `length_of` returns the length of the lease, in nanoseconds, by the message.
+        """
         core = self._core
         length_ns = length_ns or self._length_ns
         with self._lock:
@@ -142,10 +154,12 @@ class FastPath:
                 group = core.main if group_name is MAIN_GROUP_NAME else core.group(group_name)
                 waiting = group.waiting
                 now_ns, mono_ns = core.clock.read()
-                if not group.is_quiet(now_ns, mono_ns):
-                    ends = group.lease_ends.heap
-                    if ends and ends[0][0] <= mono_ns:
-                        return None
+                ends = group.lease_ends.heap
+                if ends and ends[0][0] <= mono_ns:
+                    return None  # a lease has ended
+                if group.expiries.next_ns <= now_ns:
+                    return None  # a message with a key has expired
+                if waiting.timetable.next_ns <= now_ns:
                     waiting.promote(now_ns)
                 if core.state.paused or (self._discards_dead and group.dead):
                     return None
@@ -179,6 +193,8 @@ class FastPath:
                         attempt = min(delivery.attempt + 1, MOST_ATTEMPTS)
                     is_plain = False
                 seq = message[1]
+                if length_of is not None:
+                    length_ns = length_of(message)
                 next_nonce, number = self._next_nonce, group.number
                 nonce = next_nonce()
                 deadline_ns = now_ns + length_ns
@@ -197,7 +213,7 @@ class FastPath:
                     event_seq = events.append_event(_LEASED, body)
                 core.state.moment.mono_ns = mono_ns
                 if is_plain:
-                    group.lease_plain(seq, seq + 1, nonce, deadline_ns, length_ns, holder)
+                    group.lease_next(seq, nonce, deadline_ns, length_ns, holder)
                 else:
                     group.lease_one(
                         message, delivery, attempt, nonce, deadline_ns, length_ns, holder

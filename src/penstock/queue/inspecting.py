@@ -72,25 +72,24 @@ class Inspecting:
             raise NoSuchMessage(f"{id_} is the id of a message of another queue")
         try:
             entry = read_entry(core.ledger.messages, seq)
-        except EntryGone as error:
-            raise NoSuchMessage(f"there is no message {id_} (any more): {error}") from None
+        except EntryGone:  # its text has the path of the queue, which callers must not see
+            raise NoSuchMessage(
+                f"there is no message {id_}: it was never published, or retention removed it"
+            ) from None
         if entry.timestamp_ns // 1_000_000 != milliseconds:
             raise NoSuchMessage(f"there is no message {id_}")
         return entry
 
-    def get(self, id_: str) -> Message:
-        return self._core.message(self.entry(id_))
-
-    def state_of(self, id_: str, group_name: str) -> str:
-        """Return the name of the state of a message in a group."""
-        entry = self.entry(id_)
+    def row(self, id_: str, group_name: str) -> Row:
+        """Return a message with its state in a group."""
+        message = self._core.message(self.entry(id_))
         with self._core.lock, self._core.change:
-            return self._state(self._core.group(group_name), entry).name.lower()
+            self._core.tick()  # its lease may be over
+            return self.rows([message], group_name)[0]
 
     def _state(self, group: Group, entry: Entry) -> State:
-        core = self._core
-        core.catch_up()
-        return _state_at(group, entry, core.clock.now_ns())
+        """Return the state of a message now, as `stats` counts it. Caller holds the lock."""
+        return _state_at(group, entry, self._core.tick())
 
     # -- many --------------------------------------------------------------------------------------
 
@@ -206,9 +205,10 @@ class Inspecting:
         cursor = Cursor(core.ledger.messages, after_seq + 1)
         while entries := cursor.read(_CHUNK):
             with core.lock, core.change:
+                core.catch_up()
                 group = core.group(group_name)
-                number = group.number
-                states = [self._state(group, entry) for entry in entries]
+                number, now_ns = group.number, core.clock.now_ns()
+                states = [_state_at(group, entry, now_ns) for entry in entries]
             seqs = [
                 entry.seq
                 for entry, state in zip(entries, states, strict=True)
@@ -419,7 +419,7 @@ class Inspecting:
             assert delivery is not None
             return (
                 "dead",
-                f"It is a dead letter after {delivery.attempt} attempts: "
+                f"It is a dead letter after {_attempts(delivery.attempt)}: "
                 f"{delivery.reason or 'no reason given'}. Redrive it to try again.",
                 {"attempts": delivery.attempt, "reason": delivery.reason},
             )
@@ -533,3 +533,7 @@ def _joined(runs: Iterable[tuple[int, int]]) -> Iterator[tuple[int, int]]:
         last = max(last, end)
     if last:
         yield first, last
+
+
+def _attempts(number: int) -> str:
+    return f"{number} attempt" if number == 1 else f"{number} attempts"

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
-from penstock.errors import EntryGone, InvalidInput
+from penstock.errors import EntryGone, InvalidInput, PenstockError
 from penstock.ledger import Damage, Ledger
 from penstock.ledger.files import Files
 from penstock.ledger.memory_files import MemoryFiles
@@ -26,6 +26,7 @@ def open_core(
     on_damage: Callable[[Damage], None] | None = None,
     own_lock: bool = True,
     on_dirty: Callable[[], None] | None = None,
+    on_stop: Callable[[PenstockError], None] | None = None,
     if_unstored: Mapping[str, object] | None = None,
     own_timer: bool = True,
     retry_policy: RetryPolicy | None = None,
@@ -54,6 +55,7 @@ def open_core(
             on_damage=on_damage,
             own_lock=own_lock,
             on_dirty=on_dirty,
+            on_stop=on_stop,
         )
         try:
             if not read_only and ledger.queue_settings != effective.as_dict():

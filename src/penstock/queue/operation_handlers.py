@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from penstock.checking import check_whole
 from penstock.errors import InvalidInput
 from penstock.ledger import seq_at_time
-from penstock.model import NS, DeadLetter, HistoryEvent, Message, RetryInfo, Stats
+from penstock.model import NS, DeadLetter, HistoryEvent, LeasedMessage, Message, RetryInfo, Stats
 from penstock.model import Why as WhyAnswer
 from penstock.operations import (
     Browse,
@@ -31,6 +31,7 @@ from penstock.operations import (
     GetRetryInfo,
     GetStats,
     GetStorage,
+    LeaseMessage,
     ListConsumers,
     ListDead,
     ListDeadReasons,
@@ -90,7 +91,7 @@ def run(queue: Behaviours, operation: Operation[A]) -> A:
 
 
 def get_message(queue: Behaviours, operation: GetMessage) -> Row:
-    return queue.inspecting.rows([queue.inspecting.get(operation.id)], operation.group)[0]
+    return queue.inspecting.row(operation.id, operation.group)
 
 
 def peek(queue: Behaviours, operation: Peek) -> list[Row]:
@@ -103,15 +104,15 @@ def browse(queue: Behaviours, operation: Browse) -> Page:
     return _page(queue, operation, operation.budget, MAX_SCANNED_BYTES)
 
 
-def browse_quickly(queue: Behaviours, operation: Browse) -> Page | None:
-    """Return what `browse` does, or None if that takes too long for the event loop."""
+def browse_quickly(queue: Behaviours, operation: Browse, max_bytes: int) -> Page | None:
+    """Return a page of at most `max_bytes`, like `browse`; None if that takes too long for the
+    event loop."""
     if operation.limit > MAX_QUICK_ROWS:
         return None
-    if _filter(operation) is None:
-        max_bytes = min(operation.max_bytes, MAX_QUICK_BYTES)
-        quick = queue.quick_pages.page(operation, max_bytes)
-        if quick is not None:
-            return quick
+    quick = queue.quick_pages.page(operation, min(max_bytes, MAX_QUICK_BYTES))
+    if quick is not None:
+        return quick
+    operation = operation.with_internal("max_bytes", max_bytes)
     if not queue.inspecting.is_quick_to_search(operation.state, operation.group):
         return None
     budget = min(operation.budget, MAX_QUICK_ROWS + 1)
@@ -334,6 +335,12 @@ def cancel_deliverable(queue: Behaviours, operation: CancelDeliverable) -> int:
         return count_messages(events)
 
 
+def lease_message(queue: Behaviours, operation: LeaseMessage) -> list[LeasedMessage]:
+    return queue.delivering.lease_seq(
+        operation.seq, operation.lease_s, operation.group, operation.holder
+    )
+
+
 def release_holder(queue: Behaviours, operation: ReleaseHolder) -> int:
     return queue.settling.release_of(operation.holder, operation.group)
 
@@ -420,6 +427,7 @@ _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     GetMessage: get_message,
     GetRetryInfo: get_retry_info,
     GetStats: get_stats,
+    LeaseMessage: lease_message,
     ListDead: list_dead,
     ListGroups: list_groups,
     ListHistory: list_history,

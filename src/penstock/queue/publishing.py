@@ -7,7 +7,7 @@ from penstock.codec import Draft
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
-from penstock.queue.attributes import DUPLICATES
+from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import (
     count_messages,
@@ -16,11 +16,19 @@ from penstock.queue.decisions import (
     most_undelivered,
 )
 from penstock.queue.dedup import Pending, Prepared, without_duplicates
-from penstock.queue.drafting import check_batch, draft_of, typed_draft
+from penstock.queue.drafting import check_batch, content_type_attributes, draft_of
 from penstock.queue.events import ALL_GROUPS, Event, EventType
 from penstock.queue.quick_drafts import QuickDrafts
 
 _new_tuple = tuple.__new__
+_BEFORE_HEADERS = Draft(b"")[1:-3]  # the fields between the payload and the headers
+
+
+def typed_draft(message: TypedPayload) -> Draft:
+    """Return the draft of a payload whose only option is its content type."""
+    payload, content_type = message
+    attributes = content_type_attributes(content_type)
+    return _new_tuple(Draft, (payload, *_BEFORE_HEADERS, None, attributes, 0))
 
 
 class TokenBucket:
@@ -51,6 +59,11 @@ class TokenBucket:
         """Return how many tokens of the burst are taken."""
         elapsed_s = max(now_ns - self._filled_ns, 0) / 1e9
         return max(self.burst - self._tokens - elapsed_s * self.rate_per_s, 0.0)
+
+    def charge(self, count: int, most_debt: float, now_ns: int) -> None:
+        """Take tokens that are spent already, up to a debt: later calls wait until it is paid."""
+        self.take(0, now_ns)  # fill it
+        self._tokens = max(self._tokens - count, -most_debt)
 
     def give_back(self, count: int) -> None:
         """Return tokens that were taken for nothing."""
@@ -115,6 +128,30 @@ class Publishing:
         if next_seq > core.attention_seq:
             core.attend()
         return id_
+
+    def publish_once(self, draft: Draft) -> str | None:
+        """Publish one message with a dedup id on the fast path. Return its id.
+
+        Return None if it is a duplicate: `publish` says of which. `draft` is one of `drafts`. The
+        table of dedup ids is changed at once, and the rest of the state when it is next used.
+        """
+        core, log = self._core, self._log
+        attributes = draft.attributes
+        assert attributes is not None
+        digest, until_ns = unpack_dedup(attributes[DEDUP])
+        with core.lock, core.change:
+            core.ledger.check_open()
+            dedup = core.state.dedup
+            if dedup.first_with(digest, core.now()) is not None:
+                return None
+            seq, timestamp_ns = log.append_batch_stamped([draft])
+            dedup.add(digest, until_ns, seq, timestamp_ns)
+            core.metrics.published += 1
+            if core.waiting_threads or core.listeners:
+                core.arrived()
+        if seq >= core.attention_seq:
+            core.attend()
+        return codec.make_id(timestamp_ns, core.identity, seq)
 
     def publish_plain_batch(self, items: Sequence[bytes | Draft]) -> list[str]:
         """Publish several messages on the fast path, all or none. Return their ids."""

@@ -47,6 +47,7 @@ class QuickDrafts:
     def of_options(self, payload: object, options: Mapping[str, Any]) -> Draft | None:
         """Return the draft of a payload and the options of `enqueue`; None: use `drafting`."""
         priority = delay = deliver_at = ttl = headers = key = max_attempts = content_type = None
+        dedup_id = window_s = None
         for name, value in options.items():
             if name == "priority":
                 priority = value
@@ -64,11 +65,20 @@ class QuickDrafts:
                 content_type = value
             elif name == "deliver_at":
                 deliver_at = value
+            elif name == "dedup_id":
+                dedup_id = value
+            elif name == "dedup_window_s":
+                window_s = value
             else:
                 return None
-        return self._draft(
+        if window_s is not None and dedup_id is None:
+            return None
+        draft = self._draft(
             payload, priority, delay, deliver_at, ttl, headers, key, max_attempts, content_type
         )
+        if dedup_id is not None and draft is not None:
+            return self._with_dedup_id(draft, dedup_id, window_s)
+        return draft
 
     def of_message(self, message: NewMessage) -> Draft | None:
         """Return the draft of a message; None: use `drafting`."""
@@ -149,7 +159,7 @@ class QuickDrafts:
             if delay is not None:
                 if deliver_at is not None or not _is_seconds(delay):
                     return None
-                delay_ns = round(delay * NS)
+                delay_ns = delay * NS if type(delay) is int else round(delay * NS)
                 deliver_at_ns = now_ns + delay_ns if delay_ns else 0
             elif deliver_at is not None:
                 if type(deliver_at) is not float and type(deliver_at) is not int:
@@ -160,7 +170,8 @@ class QuickDrafts:
             if ttl is not None:
                 if not _is_seconds(ttl):
                     return None
-                expires_at_ns = max(now_ns, deliver_at_ns) + round(ttl * NS)
+                ttl_ns = ttl * NS if type(ttl) is int else round(ttl * NS)
+                expires_at_ns = (deliver_at_ns if deliver_at_ns > now_ns else now_ns) + ttl_ns
         return _new_tuple(
             Draft,
             (

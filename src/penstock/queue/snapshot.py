@@ -9,6 +9,7 @@ import logging
 import struct
 from array import array
 from collections.abc import Callable, Iterable
+from itertools import chain
 from operator import attrgetter
 from queue import SimpleQueue
 from threading import Lock
@@ -63,11 +64,14 @@ def freeze_state(state: QueueState) -> "Frozen":
             "dedup_evicted": state.dedup.evicted,
             "deduplicated": state.deduplicated,
             "groups": [_group_header(group) for group in groups],
+            "has_expiries": True,
         }
     )
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
     for group in groups:
         _dump_group(writer, group)
+    for group in groups:  # last, where versions without these times do not look
+        writer.numbers(_expiries(group))
     return writer
 
 
@@ -98,14 +102,19 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
     state.deduplicated = header.get("deduplicated", 0)
     state.dedup.load(list(_DEDUP.iter_unpack(reader.blob())))
     state.groups.clear()
+    delays = []
     for group_header in header["groups"]:
         group = Group(
             group_header["number"], group_header["name"], group_header["fed_upto"], state.moment
         )
         for name, total in group_header["totals"].items():
             group.totals[EventType[name]] = total
-        _load_group(reader, group)
         state.groups[group.number] = group
+        delays.append(_load_group(reader, group))
+    for group, delay in zip(state.groups.values(), delays, strict=True):
+        if header.get("has_expiries"):
+            _load_expiries(reader, group)
+        group.restore(delay)
 
 
 def _group_header(group: Group) -> dict[str, Any]:
@@ -135,7 +144,8 @@ def _dump_group(writer: "Frozen", group: Group) -> None:
     writer.json(sorted([seqs, *_lease_values(lease)] for lease, seqs in held.items()))
 
 
-def _load_group(reader: "_Reader", group: Group) -> None:
+def _load_group(reader: "_Reader", group: Group) -> Delays:
+    """Fill a group. Return its delays, for `Group.restore`."""
     for lane in group.waiting.lanes:
         lane.fresh.load(reader.blob())
     delayed = reader.blob()
@@ -147,7 +157,19 @@ def _load_group(reader: "_Reader", group: Group) -> None:
         fields = dict(zip(_LEASE_FIELDS, values, strict=True))
         lease = Lease(**fields, ends_mono_ns=0, seqs=seqs)
         group.leases.update(dict.fromkeys(seqs, lease))
-    group.restore(Delays.load(delayed, group.deliveries))
+    return Delays.load(delayed, group.deliveries)
+
+
+def _expiries(group: Group) -> Iterable[int]:
+    """Return the seq and the expiry time of each message with a key and a time to live."""
+    found = [(seq, one.expires_at_ns) for seq, one in group.deliveries.items() if one.expires_at_ns]
+    return chain.from_iterable(sorted(found))
+
+
+def _load_expiries(reader: "_Reader", group: Group) -> None:
+    numbers = reader.numbers()
+    for seq, expires_at_ns in zip(numbers[::2], numbers[1::2], strict=True):
+        group.deliveries[seq].expires_at_ns = expires_at_ns
 
 
 def _packed_delivery(seq: int, delivery: Delivery) -> bytes:

@@ -58,7 +58,7 @@ class QueueState:
             if group.fed_upto < upto:
                 group.feed_noted(max(first, group.fed_upto), upto, noted)
         self.ingested_upto = max(first, upto)
-        for seq, timestamp_ns, _, _, _, attributes in noted:
+        for seq, timestamp_ns, _, _, _, attributes, _ in noted:
             if attributes and seq >= first:
                 self._note_dedup(attributes, seq, timestamp_ns)
 
@@ -122,4 +122,5 @@ def feed_entry(group: Group, entry: Entry) -> None:
         published_ns=entry.timestamp_ns,
         deliver_at_ns=entry.deliver_at_ns,
         key=entry.key,
+        expires_at_ns=entry.expires_at_ns,
     )

@@ -12,6 +12,9 @@ COMPILED = (  # if there was a compiler
     "request_reader",
     "connection",
     "rest.publish",
+    "rest.lease",
+    "rest.settle",
+    "rest.listed_json",
 )
 
 import_compiled_or_source(__name__, Path(__file__).parent, *COMPILED)

@@ -4,11 +4,11 @@ from penstock.server import dashboard, html_pages, ws
 from penstock.server.dialects import epochqueue, rivetq
 from penstock.server.openapi import openapi_route
 from penstock.server.rest.all_endpoints import ENDPOINTS
-from penstock.server.routes import RouteTable
+from penstock.server.routes import Route, RouteTable
 
 
-def all_routes() -> RouteTable:
-    """Return the routes of HTTP."""
+def all_routes(*more: Route) -> RouteTable:
+    """Return the routes of HTTP, and those that are made for one server."""
     return RouteTable(
         [
             *(endpoint.route for endpoint in ENDPOINTS),
@@ -17,6 +17,7 @@ def all_routes() -> RouteTable:
             *dashboard.ROUTES,
             *rivetq.ROUTES,
             *epochqueue.ROUTES,
+            *more,
         ]
     )
 

@@ -26,6 +26,7 @@ cdef class Call:
     cdef _take_large(self, made)
     cdef _take(self, made)
     cpdef publish_one(self, message, make)
+    cpdef lease_one(self, make)
     cpdef when_done(self, found, make, size_of=*, undo=*)
     cpdef succeed(self, result)
     cpdef fail(self, error)

@@ -25,7 +25,7 @@ from penstock.server.coroutines import error_of, rest_of
 from penstock.server.off_loop import size_of_many
 from penstock.server.problems import NotJson, Problem, in_format_of, problem_of
 from penstock.server.replies import JSON, Headers, Reply, reply_of
-from penstock.server.rest.query import NO_QUERY, Query
+from penstock.server.rest.query import NO_QUERY, Query, query_of
 from penstock.server.routes import NO_TARGET, Route, Target
 
 if TYPE_CHECKING:
@@ -182,7 +182,7 @@ class Call:
                 cors.refuse_foreign_change(
                     service.settings, self.method, headers, needs_key=needs_key
                 )
-            self.target, self.query_string = service.routes.find(self.method, self.url)
+            self.target, self.query_string = self.connection.routes.find(self.method, self.url)
             if self.target.route.needs_key:
                 peer = self.connection.peer
                 caller = service.known_caller(headers, self.query_string, peer)
@@ -206,7 +206,7 @@ class Call:
         route = self.target.route
         if route.parameters is not None:
             query = self.query_string
-            self.query = Query(query, route.parameters) if query else NO_QUERY
+            self.query = query_of(query, route.parameters) if query else NO_QUERY
         if route.is_large:
             return self._run_large(route)
         return route.handler(self)
@@ -314,6 +314,25 @@ class Call:
         if type(found) is list:  # the usual case if the answer need not be durable
             return make(self, found)
         return self.when_done(found, make)
+
+    def lease_one(self, make: "Callable[[Call, list[LeasedMessage]], Answer]") -> "Answer":
+        """Lease a message of the queue of the path, and answer with what `make` returns."""
+        broker, connection = self.service.broker, self.connection
+        found = broker.lease_one(self.caller, self.target.queue(), self)
+        if (
+            type(found) is not list
+            or len(found) != 1
+            or len(found[0][0][2]) >= _SURELY_SMALL_BYTES
+            or connection.is_closed
+        ):
+            return self.when_leased(found, make)
+        try:  # the usual case
+            made = make(self, found)
+        except BaseException:
+            broker.give_back(found)
+            raise
+        connection.confirm_delivery(found)
+        return made
 
     def when_done(
         self,
@@ -425,7 +444,11 @@ class Call:
         if not isinstance(error, PenstockError):
             fields = {"request_id": self.request_id.decode()}
             log.error("request failed", exc_info=error, extra={"fields": fields})
-        self._answer(in_format_of(self.url, problem_of(error)))
+        error_reply = self.target.route.error_reply
+        if error_reply is not None:
+            self._answer(error_reply(self, error))
+        else:
+            self._answer(in_format_of(self.url, problem_of(error)))
 
     def _answer(self, made: Answer) -> None:
         connection = self.connection

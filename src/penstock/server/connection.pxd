@@ -1,11 +1,13 @@
 # The types of the compiled module. Without a compiler, the plain one does the same, slower.
 from penstock.server.call cimport Call
 from penstock.server.request_reader cimport RequestReader
+from penstock.server.routes cimport RouteTable
 from penstock.server.service cimport Service
 
 cdef class Connection:
     cdef public object loop, peer, transport
     cdef public Service service
+    cdef public RouteTable routes
     cdef public bint is_tls, is_draining, is_read_paused, is_write_paused
     cdef public double deadline
     cdef RequestReader _reader

@@ -14,9 +14,10 @@ from penstock.model import LeasedMessage
 from penstock.server.call import Call
 from penstock.server.http_metrics import REFUSED_ROUTE
 from penstock.server.listening import delivery_of, has_ended, peer_address
-from penstock.server.problems import RequestTooSlow, in_format_of, problem_of
+from penstock.server.problems import NoSuchRoute, RequestTooSlow, in_format_of, problem_of
 from penstock.server.replies import CONTINUE
 from penstock.server.request_reader import BODY, HEAD, IDLE, LINGER, RequestReader
+from penstock.server.routes import RouteTable
 from penstock.server.service import Service
 from penstock.server.ticks import NEVER
 from penstock.server.ws.protocol import WebSocketProtocol
@@ -64,14 +65,19 @@ class Connection:
         "is_write_paused",
         "loop",
         "peer",
+        "routes",
         "service",
         "transport",
     )
 
     transport: asyncio.Transport
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, service: Service, loop: asyncio.AbstractEventLoop, routes: RouteTable | None = None
+    ) -> None:
+        """`routes`: instead of those of the service."""
         self.service = service
+        self.routes = routes or service.routes
         self.loop = loop
         self.peer: str | None = None  # the client's address, if it has one
         self.is_tls = False
@@ -436,6 +442,9 @@ class Connection:
         if self.is_draining:
             self._refuse(Unavailable("the server is stopping: retry in a moment"))
             return
+        if self.routes is not self.service.routes:
+            self._refuse(NoSuchRoute("this address has no WebSockets"))
+            return
         self.flush()
         self._leave()
         rest += self._unread
@@ -582,6 +591,8 @@ class Connection:
             self._answer_waiting()
 
 
-def new_connection(service: Service, loop: asyncio.AbstractEventLoop) -> asyncio.Protocol:
+def new_connection(
+    service: Service, loop: asyncio.AbstractEventLoop, routes: RouteTable | None = None
+) -> asyncio.Protocol:
     """Return a new connection. Event loops need its methods only, not the base class."""
-    return cast(asyncio.Protocol, Connection(service, loop))
+    return cast(asyncio.Protocol, Connection(service, loop, routes))

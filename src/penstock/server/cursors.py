@@ -7,8 +7,10 @@ store.
 
 import base64
 import binascii
-import hmac
+from binascii import b2a_base64
 from collections.abc import Callable
+from hashlib import blake2b
+from hmac import compare_digest
 
 import msgspec
 
@@ -16,6 +18,8 @@ from penstock.errors import InvalidInput
 
 _TAG_BYTES = 12
 _MAX_LENGTH = 512
+_MOST_REMEMBERED = 256
+_URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
 
 class Cursors:
@@ -24,11 +28,20 @@ class Cursors:
     def __init__(self, key: Callable[[], bytes]) -> None:
         """`key` returns the key to sign with; it is called for each cursor."""
         self._key = key
+        # The last cursors: the first page of a listing is asked for again and again.
+        self._made: dict[tuple[str, int | str, bytes], str] = {}
 
     def make(self, listing: str, position: int | str) -> str:
         """Return the cursor of a position. `listing` identifies the listing and its filters."""
-        body = msgspec.json.encode(position)
-        return _base64(self._tag(listing, body) + body)
+        asked = listing, position, self._key()
+        made = self._made.get(asked)
+        if made is None:
+            body = msgspec.json.encode(position)
+            made = _base64(self._tag(listing, body) + body)
+            if len(self._made) >= _MOST_REMEMBERED:
+                self._made.clear()
+            self._made[asked] = made
+        return made
 
     def read_number(self, listing: str, cursor: str | None) -> int:
         """Return the position; 0, the beginning, if there is no cursor."""
@@ -46,18 +59,21 @@ class Cursors:
 
     def _read(self, listing: str, cursor: str) -> int | str:
         data = _bytes(cursor)
+        if _base64(data) != cursor:  # other text for the same bytes
+            raise _refused()
         tag, body = data[:_TAG_BYTES], data[_TAG_BYTES:]
-        if not hmac.compare_digest(tag, self._tag(listing, body)):
+        if not compare_digest(tag, self._tag(listing, body)):
             raise _refused()
         return msgspec.json.decode(body, type=int | str)
 
     def _tag(self, listing: str, body: bytes) -> bytes:
         said = listing.encode("utf-8", "backslashreplace") + b"\0" + body
-        return hmac.digest(self._key(), said, "sha256")[:_TAG_BYTES]  # by name: faster
+        # A third of the time of HMAC, whose library has to look up its hash in each call.
+        return blake2b(said, digest_size=_TAG_BYTES, key=self._key()).digest()
 
 
 def _base64(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+    return b2a_base64(data, newline=False).translate(_URL_SAFE, b"=").decode()
 
 
 def _bytes(text: str) -> bytes:

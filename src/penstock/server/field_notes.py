@@ -6,10 +6,16 @@ name share a description, unless the name of the struct is given too.
 
 from typing import Any, NamedTuple
 
+from penstock.broker import QueueSettings
+
 _ID = "01M7JPP85AENJB160000000001"
 _WEBHOOK_ID = "wh_5d0a4f2c9b7e1f38"
 _RECEIPT = "mLBkdQAAAQABAAAAAAAAAKosuYONRU_N"
 _AT = "2030-01-31T09:00:00.000000Z"
+
+
+# Their fields have no notes here, and mean what docs/settings.md says.
+SETTINGS = ("QueueSettings", "QueueSettingsBody")
 
 
 class Note(NamedTuple):
@@ -71,8 +77,8 @@ NOTES: dict[str, Note] = {
     "namespace": Note("A namespace.", "default"),
     "name": Note("Its name.", "orders"),
     "created_at": Note("When it was made.", _AT),
-    "settings": Note("All settings of the queue, by name.", {"lease_s": 30.0, "max_attempts": 5}),
-    "stats": Note("Counts, by name; `groups` has those of each group.", {"ready": 1, "leased": 0}),
+    "settings": Note("All settings of the queue, by name.", QueueSettings().as_dict()),
+    "stats": Note("Counts, by name; `groups` has those of each group.", None),
     "queues": Note("The queues.", None),
     "Ready.queues": Note("How many queues there are.", 12),
     "namespaces": Note("The namespaces.", None),
@@ -93,6 +99,28 @@ NOTES: dict[str, Note] = {
     "freed_bytes": Note("Bytes given back to the file system.", 4096),
     "purged": Note("How many messages were removed.", 3),
     "cancelled": Note("False: the message was done already.", True),
+    # counts
+    "acked": Note("Messages acked since it was made.", 94),
+    "nacked": Note("Attempts that were nacked since it was made.", 2),
+    "timed_out": Note("Leases that ended without an answer since it was made.", 1),
+    "expired": Note("Messages that expired since it was made.", 0),
+    "redriven": Note("Dead letters that were made ready again.", 3),
+    "discarded": Note("Dead letters that were removed.", 3),
+    "retrying": Note("Messages that failed at least once, and are neither settled nor dead.", 1),
+    "read_position": Note("The lowest seq that waits and was never delivered.", 11),
+    "deduplicated": Note("Publishes that were answered with the id of an earlier message.", 0),
+    "dedup_entries": Note("Dedup ids that are remembered now.", 0),
+    "dedup_evicted": Note("Dedup ids that were forgotten before their time, for lack of room.", 0),
+    "oldest_ready_age_s": Note("How long the oldest message that is ready has waited.", 0.4),
+    "QueueStats.first_seq": Note("The seq of the first message that is kept.", 1),
+    "QueueStats.cancelled": Note("Messages that were cancelled since it was made.", 0),
+    "GroupStats.cancelled": Note("Messages that were cancelled since it was made.", 0),
+    "QueueStats.storage": Note("The files of the queue; all 0 if its store has none.", None),
+    "QueueStats.groups": Note("The counts of each group, by name.", None),
+    "message_log_bytes": Note("Bytes of the log of messages.", 65_536),
+    "event_log_bytes": Note("Bytes of the log of events.", 4096),
+    "StorageStats.segments": Note("How many segments both logs have.", 2),
+    "damaged": Note("Damaged ranges found since the queue was opened.", 0),
     # overview and charts
     "OverviewAnswer.queues": Note("How many queues there are.", 12),
     "OverviewAnswer.paused": Note("How many of them are paused.", 0),
@@ -117,7 +145,6 @@ NOTES: dict[str, Note] = {
     "is_known": Note("False: no running broker has opened it; the counts may be old.", True),
     "published": Note("Messages published since it was made.", 100),
     "delivered": Note("Deliveries since it was made, each attempt.", 98),
-    "acked": Note("Messages acked since it was made.", 94),
     "failed": Note("Attempts that failed since it was made.", 3),
     "dead_lettered": Note("Messages that became dead letters since it was made.", 1),
     "spark": Note("The last ten minutes of a series, in 60 steps.", [4.0, 4.5, None]),
@@ -196,6 +223,8 @@ NOTES: dict[str, Note] = {
     "KeyAnswer.namespaces": Note("The namespaces it is for; left out: all.", ["shop"]),
     "KeyBody.namespaces": Note("The namespaces it is for; left out: all.", ["shop"]),
     "revoked_at": Note("When it was revoked.", _AT),
+    "KeyAnswer.sqs": Note("Whether SQS clients may sign with it.", True),
+    "KeyBody.sqs": Note("Let SQS clients use it as their secret access key.", True),
     "token": Note("The key itself; shown only when it is made.", "psk_0f3a51c2b7d4_…"),
     # history and why
     "events": Note("What happened, oldest first.", None),
@@ -227,8 +256,8 @@ NOTES: dict[str, Note] = {
     ),
     "RedriveAnswer.reason": Note("The last error; absent while it runs.", "the disk is full"),
     "RedriveCancelled.cancelled": Note("Always true.", True),
-    "redriven": Note("How many.", 3),
-    "discarded": Note("How many.", 3),
+    "Redriven.redriven": Note("How many.", 3),
+    "DiscardAnswer.discarded": Note("How many.", 3),
     # webhooks
     "webhooks": Note("The subscriptions.", None),
     "WebhookAnswer.id": Note("The id of the subscription.", _WEBHOOK_ID),
@@ -294,7 +323,8 @@ NOTES: dict[str, Note] = {
     # probes and problems
     "status": Note("How it is.", "live"),
     "recovered": Note("How many of them are recovered.", 12),
-    "Ready.status": Note("ready, starting, stopping or failing.", "ready"),
+    "Ready.status": Note("ready, starting, stopping or trouble.", "ready"),
+    "Ready.warning": Note("Calls are accepted, but something needs an operator.", None),
     "Ready.database": Note("The database behind the store; left out if there is none.", None),
     "Database.name": Note("Its addresses and its name.", "db1:5432,db2:5432/shop"),
     "Database.primary": Note("Whether it takes writes.", True),
@@ -328,6 +358,7 @@ REQUESTS: dict[str, Any] = {
     "change_queue": {"lease_s": 60},
     "put_rate_limit": {"refill_per_s": 50, "capacity": 100},
     "publish_messages": {"payload": {"order": 17}, "priority": 7},
+    "publish_batch": [{"payload": {"order": 17}}, {"payload": {"order": 18}, "priority": 7}],
     "lease_messages": {"max": 10, "wait_s": 5},
     "settle_messages": {
         "ack": [_RECEIPT],
@@ -359,6 +390,8 @@ def note_of(struct: str, field: str) -> Note | None:
 def explain(components: dict[str, Any]) -> None:
     """Put the notes into the schemas of structs, where a field has no description of its own."""
     for struct, schema in components.items():
+        if struct in SETTINGS:
+            continue
         for field, inner in schema.get("properties", {}).items():
             note = note_of(struct, field)
             if note is not None and "description" not in inner:

@@ -26,10 +26,15 @@ UNIX_PEER = "unix:"  # the start of the address of a client of the Unix socket
 
 def listen(settings: ServerSettings) -> list[socket.socket]:
     """Return sockets for every address of the host, on one port."""
+    return listen_on(settings.host, settings.port)
+
+
+def listen_on(host: str, port: int, *, what: str = "") -> list[socket.socket]:
+    """Return sockets that listen. `what` begins the message of an error."""
     sockets: list[socket.socket] = []
-    port = settings.port
+    wanted = port
     try:
-        for family, address in _addresses(settings.host, port):
+        for family, address in _addresses(host, port):
             if not port and sockets:
                 port = sockets[0].getsockname()[1]
             one = socket.socket(family, socket.SOCK_STREAM)
@@ -44,7 +49,7 @@ def listen(settings: ServerSettings) -> list[socket.socket]:
         for one in sockets:
             one.close()
         raise InvalidInput(
-            f"cannot listen on {settings.host} port {settings.port}: {error.strerror or error}; "
+            f"{what}cannot listen on {host} port {wanted}: {error.strerror or error}; "
             f"another server may be there, or the address is not this machine's"
         ) from None
     return sockets
@@ -62,15 +67,20 @@ def refuse_public_without_keys(settings: ServerSettings, *, keys_required: bool)
     """Raise InvalidInput if other machines could call without an API key."""
     if keys_required or settings.insecure or not settings.tcp:
         return
-    try:
-        addresses = [address for _, address in _addresses(settings.host, settings.port)]
-    except OSError as error:
-        raise InvalidInput(f"{settings.host!r} is not an address: {error.strerror}") from None
-    if not all(ip_address(address.partition("%")[0]).is_loopback for address in addresses):
+    if not is_loopback(settings.host, settings.port):
         raise InvalidInput(
             f"{settings.host} can be reached from other machines, and there are no API keys: make "
             f"one with `penstock keys create`, listen on 127.0.0.1, or use --insecure"
         )
+
+
+def is_loopback(host: str, port: int) -> bool:
+    """Return whether only programs on this machine can connect to an address."""
+    try:
+        addresses = [address for _, address in _addresses(host, port)]
+    except OSError as error:
+        raise InvalidInput(f"{host!r} is not an address: {error.strerror}") from None
+    return all(ip_address(address.partition("%")[0]).is_loopback for address in addresses)
 
 
 def _addresses(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:

@@ -64,6 +64,11 @@ def size_of_many(count: int, payload_bytes: int = 0) -> int:
     return count * _MESSAGE_BYTES + encoded_bytes(payload_bytes)
 
 
+def payload_bytes_in(size: int, count: int) -> int:
+    """Return the most bytes of the payloads of `count` messages in an answer of this size."""
+    return (size - count * _MESSAGE_BYTES) * 3 // 4
+
+
 def to_base64(payload: bytes, *, quote: bytes = b"") -> bytes:
     """Return the payload as base64, without a line end, between two quotes."""
     if len(payload) <= _PIECE_BYTES:

@@ -6,7 +6,7 @@ cdef class Times:
     cpdef add(self, took_ns)
 
 cdef class Route:
-    cdef public object method, path, handler, parameters
+    cdef public object method, path, handler, parameters, error_reply
     cdef public bint needs_key, is_large
     cdef public int status
 

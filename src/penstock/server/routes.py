@@ -28,7 +28,16 @@ UNKNOWN_ROUTE = "unknown"
 class Route:
     """A method of a path, and its handler."""
 
-    __slots__ = ("handler", "is_large", "method", "needs_key", "parameters", "path", "status")
+    __slots__ = (
+        "error_reply",
+        "handler",
+        "is_large",
+        "method",
+        "needs_key",
+        "parameters",
+        "path",
+        "status",
+    )
 
     def __init__(
         self,
@@ -40,6 +49,7 @@ class Route:
         parameters: frozenset[str] | None = None,
         status: int = 200,
         is_large: bool = False,
+        error_reply: "Callable[[Any, BaseException], Any] | None" = None,
     ) -> None:
         self.method = method
         self.path = path
@@ -48,6 +58,7 @@ class Route:
         self.parameters = parameters  # of the query string; None: any
         self.status = status  # of a good answer
         self.is_large = is_large  # its answer may be large: few are made at a time
+        self.error_reply = error_reply  # of a call and its error; None: as at all paths
 
     @property
     def methods(self) -> frozenset[str]:
@@ -169,7 +180,9 @@ class RouteTable:
 
 def split_url(url: bytes) -> tuple[bytes, bytes]:
     """Return the path and the query string of a URL."""
-    if url[:1] == b"/" and b"#" not in url:
+    if b"#" in url:
+        raise Refused("the URL has a #: a fragment is not sent to a server, and # itself is %23")
+    if url[:1] == b"/":
         path, _, query = url.partition(b"?")
         return path, query
     try:

@@ -10,9 +10,12 @@ from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
+from penstock.errors import InvalidInput
 from penstock.server.all_routes import all_routes, all_streams
+from penstock.server.beanstalk.listener import BeanstalkListener
 from penstock.server.configuration import Configuration
 from penstock.server.connection import new_connection
+from penstock.server.listeners import Listener
 from penstock.server.listening import (
     UnixSocket,
     listen,
@@ -23,6 +26,8 @@ from penstock.server.listening import (
 from penstock.server.logs import set_level
 from penstock.server.service import Service
 from penstock.server.settings import RELOADABLE
+from penstock.server.sqs.actions import Sqs
+from penstock.server.sqs.listener import SqsListener
 from penstock.server.tls import TlsListener, tls_context
 
 log = logging.getLogger("penstock.server")
@@ -49,14 +54,22 @@ class Server:
         self.webhooks = Webhooks(self.broker)
         keys = Keys(store, clock)
         self.broker.on_document_changed.append(keys.on_document)
+        self.sqs = Sqs(self.broker)
         self.service = Service(
             self.broker,
             keys,
             settings,
-            all_routes(),
+            all_routes(self.sqs.route),
             all_streams(),
             webhooks=self.webhooks,
         )
+        self.listeners: list[Listener] = []  # of other protocols than HTTP
+        if settings.beanstalk:
+            self.listeners.append(BeanstalkListener(self.service))
+        if settings.sqs:
+            self.listeners.append(SqsListener(self.service, self.sqs, lambda: self._tls))
+        if settings.grpc:
+            self.listeners.append(_grpc_listener(self.service))
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -68,7 +81,9 @@ class Server:
         """Return the URLs of the server, for programs on this machine."""
         settings = self.service.settings
         found = [tcp_url(settings, self.port)] if settings.tcp else []
-        return [*found, unix_url(settings.unix)] if settings.unix else found
+        if settings.unix:
+            found.append(unix_url(settings.unix))
+        return [*found, *(listener.url for listener in self.listeners)]
 
     # -- starting ----------------------------------------------------------------------------------
 
@@ -85,11 +100,15 @@ class Server:
         try:
             if settings.unix:
                 self._unix = UnixSocket(settings)
+            for other in self.listeners:
+                other.bind()
             await self.broker.claim()
         except BaseException:
             for one in sockets:
                 one.close()
             self._remove_unix()
+            for other in self.listeners:
+                other.close()
             raise
         loop = asyncio.get_running_loop()
         service, tls = self.service, self._tls
@@ -110,6 +129,8 @@ class Server:
             )
             self._listeners.append(listener)
             fields_["unix"] = settings.unix
+        if self.listeners:
+            fields_["others"] = [listener.url for listener in self.listeners]
         log.info("listening", extra={"fields": fields_})
         self._recovery = asyncio.create_task(self._recover())
 
@@ -123,6 +144,8 @@ class Server:
         await self.broker.announce(self.urls[0])
         await self.webhooks.start()
         self.broker.charts.start()
+        for listener in self.listeners:
+            await listener.start()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
 
@@ -156,11 +179,15 @@ class Server:
         log.info("stopping", extra={"fields": {"within_s": allowed_s}})
         for listener in self._listeners:
             listener.close()
+        for other in self.listeners:
+            other.close()
         self._remove_unix()
         for connection in list(self.service.connections):
             connection.shutdown()
         self.broker.waiting.close()
-        await self._finish_requests(allowed_s * _FOR_REQUESTS)
+        within_s = allowed_s * _FOR_REQUESTS
+        finishing = [listener.finish(within_s) for listener in self.listeners]
+        await asyncio.gather(self._finish_requests(within_s), *finishing)
         self.service.ticks.stop()
         self.service.stream_keys.stop()
         try:
@@ -201,3 +228,15 @@ class Server:
             await self.webhooks.stop(grace_s=within_s / 2)
         await self.broker.stop()
         self.service.off_loop.close()
+
+
+def _grpc_listener(service: Service) -> Listener:
+    try:
+        from penstock.server.grpc.listener import GrpcListener
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("penstock"):
+            raise
+        raise InvalidInput(
+            f"grpc needs the package {error.name!r}: pip install 'penstock[grpc]'"
+        ) from None
+    return GrpcListener(service)

@@ -4,7 +4,7 @@ from penstock.server.routes cimport RouteTable
 
 cdef class Service:
     cdef public object broker, keys, stream_keys, webhooks, monotonic_ns, cursors, connections
-    cdef public object tasks, held, off_loop, large_answers, http_metrics, ticks, settings, tracing
+    cdef public object tasks, held, off_loop, large_answers, exports, http_metrics, ticks, settings, tracing
     cdef public RouteTable routes, streams
     cdef public Replies replies
     cdef public Py_ssize_t handshakes, streamed_replies

@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput, KeyRefused, PenstockError
 from penstock.model import NS
 from penstock.server.cursors import Cursors
 from penstock.server.dialects.metrics import DialectMetrics
+from penstock.server.export_limits import ExportLimits
 from penstock.server.http_metrics import HttpMetrics
 from penstock.server.listening import UNIX_PEER
 from penstock.server.off_loop import OffLoop
@@ -84,6 +85,7 @@ class Service:
         self.held = broker.held  # bytes of bodies and answers in memory
         self.off_loop = OffLoop(broker.held)
         self.large_answers = asyncio.Semaphore(_MOST_LARGE_ANSWERS)
+        self.exports = ExportLimits(broker.held)
         self.http_metrics = HttpMetrics(
             broker.metrics.registry,
             connections=lambda: self.connection_count,

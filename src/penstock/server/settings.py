@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from penstock.checking import check_choice, check_fields
 from penstock.errors import InvalidInput
+from penstock.names import DEFAULT_NAMESPACE
 
 KIB = 1 << 10
 MIB = 1 << 20
@@ -30,8 +31,13 @@ class ServerSettings:
     unix: str = ""  # path of a Unix socket to listen on
     unix_mode: str = "0600"  # its permissions, in octal
     insecure: bool = False  # listen elsewhere than on loopback even without keys
+    beanstalk: str = ""  # HOST:PORT of the beanstalk protocol
+    beanstalk_namespace: str = DEFAULT_NAMESPACE  # whose queues are its tubes
+    sqs: str = ""  # HOST:PORT of SQS alone; it is served at `port` as well
+    sqs_namespace: str = DEFAULT_NAMESPACE  # of SQS clients whose key is not for another one
     tls_cert: str = ""  # PEM files; both or none
     tls_key: str = ""
+    grpc: str = ""  # HOST:PORT of gRPC; needs the extra `grpc`
     # how long
     header_timeout_s: float = 10.0  # from a request's first byte to the end of its headers
     body_timeout_s: float = 30.0  # for its body; a second more for each 64 KiB that arrived
@@ -48,6 +54,11 @@ class ServerSettings:
     ws_max_frame_bytes: int = 1 * MIB
     ws_ping_s: float = 20.0  # between pings
     ws_pong_s: float = 20.0  # for the pong
+    # gRPC
+    grpc_max_calls: int = 10_000  # under way at the same time, streams included
+    grpc_max_message_bytes: int = 4 * MIB  # of a request
+    grpc_ping_s: float = 30.0  # between pings of a connection without traffic
+    grpc_pong_s: float = 20.0  # for the answer to a ping
     # the dashboard
     dashboard: bool = True  # false: / and /dashboard have no pages
     dashboard_prefix: str = ""  # path under which a proxy shows this server, like /penstock
@@ -151,6 +162,10 @@ _RANGES: dict[str, tuple[float, float]] = {
     "max_url_bytes": (64, 16 * MIB),
     "max_connections": (1, 1_000_000),
     "ws_max_frame_bytes": (1, 1 << 40),
+    "grpc_max_calls": (1, 1_000_000),
+    "grpc_max_message_bytes": (1 * KIB, 1 << 30),
+    "grpc_ping_s": (1, 3600),
+    "grpc_pong_s": (1, 3600),
 }
 _CHOICES: dict[str, tuple[str, ...]] = {
     "log_level": ("debug", "info", "warning", "error"),

@@ -4,7 +4,7 @@ import asyncio
 
 from penstock.broker import Caller, Keys
 
-_EVERY_S = 0.4  # a revoked key is refused within a second
+_EVERY_S = 0.4  # the streams of a revoked key end within a second
 
 
 class StreamKeys:
@@ -44,6 +44,6 @@ class StreamKeys:
                 continue
             self._checked = self._keys.version
             for is_refused, (token, address, caller) in self._streams.items():
-                if self._keys.known(token, address) != caller:
+                if self._keys.match(token, address) != caller:
                     is_refused.set()
         self._task = None

@@ -1,22 +1,26 @@
 """A reply of unknown length, sent in chunks: event streams and exports.
 
-It takes over the connection, which is closed at its end. Only one chunk is buffered: `send` waits
-until the client has read enough of the earlier ones. A client that reads nothing for
-`idle_timeout_s` is dropped. When the server stops, the reply ends at once.
+It takes over the connection, which is closed at its end. Little is buffered: `send` writes in
+pieces, each when the client has read enough of the earlier ones. A client that reads too slowly is
+dropped. When the server stops, the reply ends at once.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import asynccontextmanager
 
-from penstock.errors import Overloaded
+from penstock.errors import Overloaded, PenstockError
 from penstock.server.call import LATER, Call, Later
+from penstock.server.problems import problem_of
 from penstock.server.replies import Reply
 from penstock.server.service import Service
 
 log = logging.getLogger("penstock.server")
 
 MOST_STREAMS = 200  # of a server, at the same time; above it 503
+_PIECE_BYTES = 64 * 1024
+_BYTES_PER_S = 64 * 1024  # minimum rate of a client that takes longer than `idle_timeout_s`
 _LAST_CHUNK = b"0\r\n\r\n"
 
 
@@ -50,6 +54,7 @@ class StreamedReply(asyncio.Protocol):
         service.held.bytes -= self._unsent
         self._unsent = 0
         self._end()
+        service.exports.wake()
 
     def shutdown(self) -> None:
         """End the reply: the server stops."""
@@ -76,16 +81,31 @@ class StreamedReply(asyncio.Protocol):
     # -- sending -----------------------------------------------------------------------------------
 
     async def send(self, data: bytes) -> None:
-        """Send a chunk when the client has read the earlier ones. Raise StreamEnded at the end."""
-        try:
-            async with asyncio.timeout(self._service.settings.idle_timeout_s):
+        """Send data, no faster than the client reads. Raise StreamEnded if that ends before."""
+        view = memoryview(data)
+        async with self._in_time(len(data)):
+            for at in range(0, len(data), _PIECE_BYTES):
+                await self.until_read()
+                piece = view[at : at + _PIECE_BYTES]
+                self.transport.write(b"".join((b"%x\r\n" % len(piece), piece, b"\r\n")))
+
+    async def until_read(self) -> None:
+        """Wait until the client has read nearly all. Raise StreamEnded if it reads nothing."""
+        if not self._writable.is_set():
+            async with self._in_time(0):
                 await self._writable.wait()
-        except TimeoutError:
-            self.transport.abort()  # it does not read
         if self.ended.is_set() or self.transport.is_closing():
             raise StreamEnded
-        if data:
-            self.transport.write(b"%x\r\n%s\r\n" % (len(data), data))
+
+    @asynccontextmanager
+    async def _in_time(self, size: int) -> AsyncGenerator[None, None]:
+        """Drop a client that takes too long to read `size` bytes."""
+        try:
+            async with asyncio.timeout(self._service.settings.idle_timeout_s + size / _BYTES_PER_S):
+                yield
+        except TimeoutError:
+            self.transport.abort()
+            raise StreamEnded from None
 
     def finish(self) -> None:
         """Send the end of the reply. Without it, the client sees that something is missing."""
@@ -93,14 +113,23 @@ class StreamedReply(asyncio.Protocol):
             self.transport.write(_LAST_CHUNK)
 
 
-def stream(call: Call, head: Reply, produce: Callable[[StreamedReply], Awaitable[None]]) -> Later:
+def stream(
+    call: Call,
+    head: Reply,
+    produce: Callable[[StreamedReply], Awaitable[None]],
+    ended: Callable[[], None] = lambda: None,
+) -> Later:
     """Answer a call with what `produce` sends. `head` has the status and the headers.
 
-    Raise Overloaded if the server has too many such replies.
+    `ended` is called at the end, also if `produce` never began. Raise Overloaded if the server has
+    too many such replies.
     """
     service = call.service
     if service.streamed_replies >= MOST_STREAMS:
         raise Overloaded(f"{MOST_STREAMS} event streams and exports are open: retry later")
+    if call.connection.is_closed:  # `connection_lost` would not be called again
+        ended()
+        return LATER
     chunked = head._replace(headers=[*head.headers, ("transfer-encoding", "chunked")])
     lines = service.replies.head(chunked, call.request_id, (), close=True)
     reply = StreamedReply(service)
@@ -108,22 +137,27 @@ def stream(call: Call, head: Reply, produce: Callable[[StreamedReply], Awaitable
     took_ns = service.monotonic_ns() - call.began_ns
     service.http_metrics.answered(call.target.route.path, call.method, head.status, took_ns)
     reply.transport.write(lines)
-    task = call.connection.loop.create_task(_run(reply, produce, call.method == "HEAD"))
+    task = call.connection.loop.create_task(_run(call, reply, produce))
     service.tasks.add(task)
     task.add_done_callback(service.tasks.discard)
+    task.add_done_callback(lambda _: ended())
     return LATER
 
 
 async def _run(
-    reply: StreamedReply, produce: Callable[[StreamedReply], Awaitable[None]], is_head: bool
+    call: Call, reply: StreamedReply, produce: Callable[[StreamedReply], Awaitable[None]]
 ) -> None:
+    fields = {"request_id": call.request_id.decode()}
     try:
-        if not is_head:
+        if call.method != "HEAD":
             await produce(reply)
             reply.finish()
     except StreamEnded:
         pass
+    except PenstockError as error:
+        fields |= {"code": problem_of(error).code, "reason": str(error)}
+        log.warning("streamed reply ended early", extra={"fields": fields})
     except Exception as error:
-        log.error("streamed reply failed", exc_info=error)
+        log.error("streamed reply failed", exc_info=error, extra={"fields": fields})
     finally:
         reply.transport.close()

@@ -41,7 +41,7 @@ _TWO_DIGITS = re.compile(rb"[0-9](?=[0-9])")
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 ANY_VALUE = msgspec.json.Decoder()
 _raw = msgspec.json.Decoder(msgspec.Raw)
-_SCANNED_BYTES = 64 * 1024  # at most: a scan is not interrupted
+SCANNED_BYTES = 64 * 1024  # at most: a scan is not interrupted
 
 
 def decode(body: bytes, decoder: "msgspec.json.Decoder[_T]") -> _T:
@@ -76,6 +76,8 @@ def has_one_key_at_most(body: bytes) -> bool:
 
 def is_strict(body: bytes) -> bool:
     """Return whether `check` accepts a body."""
+    if is_surely_strict is not None and len(body) <= SCANNED_BYTES and is_surely_strict(body):
+        return True
     try:
         _raw.decode(body)
         check_decoded(body)
@@ -86,7 +88,7 @@ def is_strict(body: bytes) -> bool:
 
 def check_decoded(body: bytes) -> None:
     """Do as `check`, for a body that was decoded into another type."""
-    if is_surely_strict is None or len(body) > _SCANNED_BYTES or not is_surely_strict(body):
+    if is_surely_strict is None or len(body) > SCANNED_BYTES or not is_surely_strict(body):
         check(body)
 
 

@@ -7,6 +7,7 @@ import ssl
 
 from penstock.errors import InvalidInput
 from penstock.server.connection import new_connection
+from penstock.server.routes import RouteTable
 from penstock.server.service import Service
 from penstock.server.settings import ServerSettings
 
@@ -41,8 +42,11 @@ class TlsListener:
         loop: asyncio.AbstractEventLoop,
         listening: socket.socket,
         context: ssl.SSLContext,
+        routes: RouteTable | None = None,
     ) -> None:
+        """`routes`: instead of those of the service."""
         self._service = service
+        self._routes = routes
         self._loop = loop
         self._listening = listening
         self._context = context
@@ -88,7 +92,7 @@ class TlsListener:
     async def _encrypt(self, accepted: socket.socket) -> None:
         service = self._service
         timeout_s = service.settings.header_timeout_s
-        handshake = _Handshake(service, self._loop)
+        handshake = _Handshake(service, self._loop, self._routes)
         try:
             await self._loop.connect_accepted_socket(
                 lambda: handshake,
@@ -106,14 +110,17 @@ class TlsListener:
 class _Handshake(asyncio.Protocol):
     """The protocol of a connection until its handshake is complete."""
 
-    def __init__(self, service: Service, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, service: Service, loop: asyncio.AbstractEventLoop, routes: RouteTable | None
+    ) -> None:
         self._service = service
         self._loop = loop
+        self._routes = routes
         self._is_over = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self.end()
-        connection = new_connection(self._service, self._loop)
+        connection = new_connection(self._service, self._loop, self._routes)
         transport.set_protocol(connection)
         connection.connection_made(transport)
 

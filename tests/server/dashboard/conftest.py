@@ -7,9 +7,12 @@ from collections.abc import Callable, Iterator
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.pictures import PICTURES
 from tests.server.dashboard.guarded import Guarded
 from tests.server.dashboard.seeding import Seeder
 from tests.server.running import RunningServer
+
+TakePicture = Callable[[Page, str], None]
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +87,19 @@ def open_page(browser: Browser, complaints: list[str]) -> Iterator[Callable[...,
 def visit(broker: RunningServer, open_page: Callable[..., Page]) -> Callable[..., Page]:
     """Open a page of the broker that the tests share."""
     return lambda path="/dashboard", **options: open_page(broker.url + path, **options)
+
+
+@pytest.fixture
+def picture() -> TakePicture:
+    """Keep a picture of a page, light and dark, for people to look at."""
+
+    def take(page: Page, name: str) -> None:
+        for theme in ("light", "dark"):
+            # Without motion, colours do not change slowly.
+            page.emulate_media(color_scheme=theme, reduced_motion="reduce")
+            page.screenshot(path=PICTURES / f"{name}-{theme}.png")
+
+    return take
 
 
 @pytest.fixture(scope="module")

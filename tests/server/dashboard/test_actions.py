@@ -2,11 +2,13 @@
 
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.server.dashboard.seeding import Seeder
+from tests.server.running import RunningServer
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 Visit = Callable[..., Page]
@@ -23,6 +25,52 @@ def opened(page: Page, name: str, within: str = "main") -> Locator:
 
 def done(page: Page, text: str | re.Pattern[str]) -> None:
     expect(page.locator("#notice .note.good")).to_contain_text(text)
+
+
+@pytest.mark.parametrize("height", [400, 900])
+def test_the_result_is_shown_below_the_bar(
+    visit: Visit, seed: Seeder, queue: str, height: int
+) -> None:
+    seed.publish(queue, 1)
+    page = visit(f"/dashboard/queues/shop/{queue}", viewport={"width": 1280, "height": height})
+    page.locator("#settings > summary").click()
+    page.locator("#settings").get_by_label("max_attempts").fill("7")
+    page.locator("#settings").get_by_role("button", name="Save settings").click()
+    done(page, "Changed max_attempts.")
+    bar, notice = page.locator("header.bar").bounding_box(), page.locator("#notice").bounding_box()
+    assert bar is not None
+    assert notice is not None
+    assert notice["y"] >= bar["y"] + bar["height"]
+    assert notice["y"] + notice["height"] <= height
+
+
+def test_an_unfinished_form_says_what_is_missing_instead_of_the_call(visit: Visit) -> None:
+    page = visit("/dashboard/playground?namespace=shop&queue=unfinished")
+    page.locator("textarea[name=payload]").fill("{not json")
+    expect(page.locator("pre.curl").first).to_contain_text("# the payload is not JSON")
+    page.locator("textarea[name=payload]").fill("{}")
+    expect(page.locator("pre.curl").first).to_contain_text("curl http")
+
+
+def test_copying_works_without_tls_where_browsers_have_no_clipboard(visit: Visit) -> None:
+    page = visit("/dashboard/playground?namespace=shop&queue=copying")
+    page.evaluate("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page.get_by_role("button", name="Copy").first.click()
+    expect(page.get_by_role("button", name="Copied")).to_be_visible()
+    assert page.evaluate("getSelection().toString()").startswith("curl http")
+
+
+def test_the_first_key_can_be_revoked_at_once(tmp_path: Path, open_page: Visit) -> None:
+    with RunningServer(tmp_path) as running:
+        page = open_page(f"{running.url}/dashboard/access")
+        expect(page.get_by_text("There is no key")).to_be_visible()
+        panel = opened(page, "New key")
+        panel.get_by_role("button", name="Create").click()
+        done(page, "Created key")
+        expect(page.get_by_text("There is no key")).to_have_count(0)
+        expect(page.get_by_text("1 key", exact=True)).to_be_visible()
+        page.get_by_role("link", name="Revoke…").click()
+        expect(page.get_by_label("The same again")).to_be_focused()
 
 
 # -- a queue ---------------------------------------------------------------------------------------
@@ -82,7 +130,10 @@ def test_delete_needs_the_name(visit: Visit, seed: Seeder, queue: str) -> None:
     panel.get_by_label("Type").fill(queue)
     panel.get_by_role("button", name="Delete").click()
     expect(page.locator("h1")).to_have_text("All queues")
+    done(page, f"Deleted shop/{queue}.")
     assert seed.http.get(f"/api/v1/namespaces/shop/queues/{queue}").status_code == 404
+    page.get_by_role("link", name="Ready").first.click()
+    expect(page.locator("#notice")).to_be_empty()
 
 
 def test_settings_are_edited_with_units_and_only_changes_are_sent(

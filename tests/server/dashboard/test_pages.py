@@ -7,13 +7,15 @@ from collections.abc import Callable
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.server.dashboard.conftest import TakePicture
 from tests.server.dashboard.seeding import Seeder
-from tests.server.running import RunningServer
+from tests.server.running import RunningServer, queue_path
 
 pytestmark = pytest.mark.xdist_group("dashboard")
 Visit = Callable[..., Page]
 
 LONG = "a-very-long-name-that-does-not-fit-into-any-column-of-the-table"
+SPACE = "n" * 64
 PAGES = {
     "overview": "/dashboard",
     "root": "/",
@@ -33,6 +35,12 @@ PAGES = {
     "access": "/dashboard/access",
     "playground": "/dashboard/playground?namespace=shop&queue=pages",
     "message": "/dashboard/messages/{id}",
+    "odd queue": f"/dashboard/queues/{SPACE}/{LONG}",
+    "odd messages": f"/dashboard/queues/{SPACE}/{LONG}/messages",
+    "odd dead letters": f"/dashboard/queues/{SPACE}/{LONG}/dead",
+    "odd storage": f"/dashboard/storage?queue={SPACE}/{LONG}",
+    "odd playground": f"/dashboard/playground?namespace={SPACE}&queue={LONG}",
+    "odd message": "/dashboard/messages/{odd}",
     "message as hex": "/dashboard/messages/{id}?as=hex",
 }
 # What assistive technology and the content policy need, checked in the page itself.
@@ -58,6 +66,22 @@ CHECKS = """() => {
 
 
 @pytest.fixture(scope="module")
+def odd_id(seed: Seeder) -> str:
+    """A message that is leased, where everything is as long as it may be."""
+    path = f"/api/v1/namespaces/{SPACE}/queues/{LONG}"
+    message = {
+        "payload": "W" * 5000,
+        "key": "k" * 200,
+        "headers": {"h" * 60: "v" * 900, "rtl": "\u202e\u05e9\u05dc\u05d5\u05dd" * 30},
+    }
+    answer = seed.http.post(f"{path}/messages", json=[message, {"payload": 1, "max_attempts": 1}])
+    leased = seed.http.post(f"{path}/lease", json={"max": 2, "holder": "x" * 200}).json()
+    nack = {"receipt": leased["messages"][1]["receipt"], "reason": "E" * 900}
+    assert seed.http.post("/api/v1/settle", json={"nack": [nack]}).status_code == 200
+    return str(answer.json()["messages"][0]["id"])
+
+
+@pytest.fixture(scope="module")
 def message_id(seed: Seeder) -> str:
     seed.kill("pages", 1, 2, 3, 4)
     seed.publish(LONG, "x")
@@ -70,19 +94,26 @@ def message_id(seed: Seeder) -> str:
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_a_page_has_no_errors_has_labels_and_fits(visit: Visit, message_id: str, name: str) -> None:
-    page = visit(PAGES[name].format(id=message_id))
+def test_a_page_has_no_errors_has_labels_and_fits(
+    visit: Visit, message_id: str, odd_id: str, name: str, picture: TakePicture
+) -> None:
+    page = visit(PAGES[name].format(id=message_id, odd=odd_id))
     expect(page.locator("h1")).to_be_visible()
     if page.locator(".live").count():
         expect(page.locator(".live")).to_have_text("live")
     assert page.evaluate(CHECKS) == []
+    picture(page, name.replace(" ", "-"))
     page.set_viewport_size({"width": 400, "height": 800})
     assert page.evaluate(CHECKS) == []
+    picture(page, f"{name.replace(' ', '-')}-narrow")
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_no_page_has_inline_code_or_style(seed: Seeder, message_id: str, name: str) -> None:
-    html = seed.http.get(PAGES[name].format(id=message_id), headers={"accept": "text/html"}).text
+def test_no_page_has_inline_code_or_style(
+    seed: Seeder, message_id: str, odd_id: str, name: str
+) -> None:
+    path = PAGES[name].format(id=message_id, odd=odd_id)
+    html = seed.http.get(path, headers={"accept": "text/html"}).text
     assert "<!doctype html>" in html
     assert re.findall(r"<[^>]*\s(on\w+|style|hx-on[\w:-]*)\s*=", html) == []
     assert re.findall(r"<style|javascript:|<script(?![^>]*\bsrc=)", html) == []
@@ -167,6 +198,23 @@ def test_the_history_shows_every_event_of_a_message(visit: Visit, seed: Seeder) 
     expect(events.nth(2)).to_contain_text("out of paper")
     expect(page.locator("svg.timeline rect")).to_have_count(3)
     expect(page.locator("#live_state")).to_contain_text("Why is it waiting?")
+
+
+def test_a_lease_that_ran_out_is_an_attempt_that_failed(visit: Visit, seed: Seeder) -> None:
+    (id_,) = seed.publish("ran-out", 1)
+    body = {"max": 1, "lease_s": 0.1}
+    seed.http.post(queue_path("ran-out", "lease", namespace="shop"), json=body)
+    page = visit(f"/dashboard/messages/{id_}")
+    failures = page.locator("#live_failures tbody tr")
+    expect(failures).to_contain_text("lease ran out")
+    expect(page.locator("svg.timeline rect")).to_have_count(4)  # retried later, then waiting
+
+
+def test_a_payload_that_is_too_large_is_not_offered_in_part(visit: Visit, seed: Seeder) -> None:
+    (id_,) = seed.publish("large", "x" * 200_000)
+    page = visit(f"/dashboard/messages/{id_}")
+    expect(page.get_by_text("too large to be copied or edited")).to_be_visible()
+    expect(page.get_by_text("Publish the same with")).to_have_count(0)
 
 
 def test_a_search_shows_progress_and_can_be_stopped(

@@ -81,7 +81,7 @@ def test_the_cookie_is_strict_and_does_not_have_the_key(guarded: Guarded) -> Non
         answer = client.post("/dashboard/login", data=fields)
     cookie = answer.headers["set-cookie"]
     assert {"HttpOnly", "SameSite=Strict", "Path=/"} <= set(cookie.split("; "))
-    secret = guarded.manager.rpartition("_")[2]
+    secret = guarded.manager[-16:]
     assert secret not in cookie and guarded.manager not in answer.text
 
 
@@ -123,10 +123,46 @@ def test_a_session_is_valid_after_a_restart(tmp_path_factory: pytest.TempPathFac
         assert client.get("/dashboard").status_code == 200
 
 
-def test_logging_out_ends_the_session_in_the_browser(guarded: Guarded) -> None:
-    with guarded.logged_in(guarded.reader) as client:
-        client.post("/dashboard/logout", data={"csrf": token(client)})
+def test_logging_out_ends_the_session_and_every_copy_of_its_cookie(guarded: Guarded) -> None:
+    with guarded.logged_in(guarded.reader) as client, guarded.client() as copy:
+        cookie = client.cookies["penstock_session"]
+        copy.cookies.set("penstock_session", cookie)
+        stream = copy.stream("GET", "/dashboard", headers={"accept": "text/event-stream"})
+        with stream as events:
+            lines = events.iter_lines()
+            assert next(line for line in lines if line.startswith("event: live_"))
+            client.post("/dashboard/logout", data={"csrf": token(client)})
+            assert "event: login" in list(lines)
         assert client.get("/dashboard").status_code == 401
+        copy.cookies.set("penstock_session", cookie)
+        answer = copy.get("/dashboard")
+        assert (answer.status_code, "this session has ended" in answer.text) == (401, True)
+
+
+def test_logging_out_leaves_other_sessions_of_the_key(guarded: Guarded) -> None:
+    with guarded.logged_in(guarded.reader) as one, guarded.logged_in(guarded.reader) as other:
+        one.post("/dashboard/logout", data={"csrf": token(one)})
+        assert other.get("/dashboard").status_code == 200
+
+
+def test_a_session_stays_ended_after_a_restart(tmp_path_factory: pytest.TempPathFactory) -> None:
+    data = tmp_path_factory.mktemp("restart") / "data"
+    with RunningServer(data) as running:
+        first = Guarded(running)
+        with first.logged_in(first.reader) as client:
+            cookie = client.cookies["penstock_session"]
+            client.post("/dashboard/logout", data={"csrf": token(client)})
+        first.http.close()
+    with RunningServer(data) as running, running.client(headers=HTML) as client:
+        client.cookies.set("penstock_session", cookie)
+        assert client.get("/dashboard").status_code == 401
+
+
+def test_an_unknown_message_does_not_tell_where_the_data_is(guarded: Guarded) -> None:
+    (id_,) = guarded.seed.publish("guarded", 1)
+    answer = guarded.http.get(f"/api/v1/messages/{id_[:-4]}ZZZZ")
+    assert answer.status_code == 404
+    assert "/" not in answer.json()["detail"]
 
 
 # -- forged forms ----------------------------------------------------------------------------------
@@ -160,12 +196,38 @@ def test_a_form_of_another_origin_is_refused(guarded: Guarded) -> None:
 
 
 def test_purge_and_delete_need_the_typed_name_also_by_hand(guarded: Guarded) -> None:
+    before = guarded.seed.stats("guarded")["ready"]
+    assert before
     with guarded.logged_in(guarded.manager) as client:
         for verb in ("purge", "delete"):
             fields = {"csrf": token(client), "confirm": "guard"}
             answer = client.post(f"/dashboard/queues/shop/guarded/{verb}", data=fields)
             assert answer.status_code == 400, answer.text
-    assert guarded.seed.stats("guarded")["ready"] == 3
+    assert guarded.seed.stats("guarded")["ready"] == before
+
+
+def test_a_deletion_is_confirmed_and_no_link_can_pretend_one(guarded: Guarded) -> None:
+    guarded.seed.publish("doomed", 1)
+    with guarded.logged_in(guarded.manager) as client:
+        fields = {"csrf": token(client), "confirm": "doomed"}
+        answer = client.post("/dashboard/queues/shop/doomed/delete", data=fields)
+        assert answer.status_code == 303
+        there = answer.headers["location"]
+        assert "Deleted shop/doomed." in client.get(there).text
+        for forged in (there[:-1], there + "A", "/dashboard?done=Your+key+has+expired"):
+            page = client.get(forged)
+            assert page.status_code == 200
+            assert "doomed" not in page.text and "expired" not in page.text
+
+
+@pytest.mark.parametrize("path", ["nowhere", "queues/shop", "queues/shop/guarded/a/b/c"])
+def test_a_wrong_address_is_answered_with_a_page(guarded: Guarded, path: str) -> None:
+    with guarded.logged_in(guarded.reader) as client:
+        answer = client.get(f"/dashboard/{path}")
+    assert (answer.status_code, answer.headers["content-type"][:9]) == (404, "text/html")
+    assert "no such page" in answer.text and 'href="/dashboard"' in answer.text
+    with guarded.client() as client:
+        assert client.get(f"/dashboard/{path}").status_code == 401
 
 
 # -- headers ---------------------------------------------------------------------------------------
@@ -253,7 +315,7 @@ def test_a_key_that_may_not_read_is_told_so(guarded: Guarded) -> None:
 def test_keys_are_neither_in_urls_nor_in_the_log(
     guarded: Guarded, caplog: pytest.LogCaptureFixture
 ) -> None:
-    secret = guarded.manager.rpartition("_")[2]
+    secret = guarded.manager[-16:]  # not by its last "_": a secret may have one near its end
     with caplog.at_level(logging.DEBUG), guarded.logged_in(guarded.manager) as client:
         assert client.get(f"/dashboard?api_key={guarded.manager}").status_code == 400
         pages = [client.get(path).text for path in ("/dashboard", "/dashboard/queues/shop/guarded")]

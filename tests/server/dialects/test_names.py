@@ -7,7 +7,7 @@ import pytest
 from websockets.sync.client import connect
 
 import penstock
-from penstock.spark.locations import Directory
+from penstock.arrow.locations import Directory
 from tests.server.running import RunningServer, queue_path
 
 NAMES = [

@@ -12,7 +12,7 @@ _ROWS = 100
 
 async def load(visit: Visit) -> Values:
     try:
-        keys = list(reversed(await visit.broker.list_keys(visit.caller)))
+        keys = list(reversed(await visit.broker.keys.list(visit.caller)))
         refusal = ""
     except NotAllowed as error:
         keys, refusal = [], str(error)
@@ -48,7 +48,7 @@ def create(visit: Visit) -> Action:
             raise InvalidInput(
                 "the first key needs manage: with it, every call needs a key, and this page too"
             )
-        key, token = await visit.broker.create_key(visit.caller, label, verbs, where or None)
+        key, token = await visit.broker.keys.create(visit.caller, label, verbs, where or None)
         # From now on a key is needed, also for this page: the visitor goes on with the new one.
         session = visit.session._replace(key_id=key.id, is_new=True) if is_first else None
         return Done(f"Created key {key.id}.", secret=token, session=session)
@@ -62,8 +62,8 @@ def revoke(visit: Visit) -> Action:
         raise InvalidInput("which key? The form names none")
 
     async def run() -> Done:
-        key = await visit.broker.revoke_key(visit.caller, id_)
-        return Done(f"Revoked {key.label or key.id}: it is refused within a second.")
+        key = await visit.broker.keys.revoke(visit.caller, id_)
+        return Done(f"Revoked {key.label or key.id}: it is refused within two seconds.")
 
     return Action(_revoking(id_), run, confirm=id_)
 

@@ -29,6 +29,7 @@ from penstock.server.dashboard.session import (
     check_form,
     cookie_of,
     log_in,
+    log_out,
     session_of,
 )
 from penstock.server.dashboard.visit import HOME, Visit, form_fields, prefix_of, query_fields
@@ -42,6 +43,7 @@ _MODULES = (
     *(overview, queue_page, messages_page, message_page, dead_letters, replay),
     *(webhooks_page, storage_page, access_page, playground),
 )
+_MOST_PARTS = 8  # of a path that is answered with a page
 _home = overview.PAGES[0]
 
 
@@ -64,6 +66,16 @@ async def _find(call: Call) -> Answer:
     try:
         visit = Visit(call, await visitor_in(call), query_fields(call))
         return _go(await overview.find(visit))
+    except LoginNeeded as error:
+        return await login_page(call, str(error))
+    except PenstockError as error:
+        return await error_page(call, error)
+
+
+async def _no_page(call: Call) -> Answer:
+    try:
+        await visitor_in(call)
+        raise NoSuchRoute("there is no such page in the dashboard")
     except LoginNeeded as error:
         return await login_page(call, str(error))
     except PenstockError as error:
@@ -93,7 +105,9 @@ async def _log_in(call: Call) -> Answer:
 
 async def _log_out(call: Call) -> Answer:
     try:
-        check_form(call, session_of(call), (await form_fields(call)).get("csrf", ""))
+        session = session_of(call)
+        check_form(call, session, (await form_fields(call)).get("csrf", ""))
+        await log_out(call, session)
     except PenstockError as error:
         return await error_page(call, error)
     prefix = prefix_of(call)
@@ -109,4 +123,14 @@ ROUTES = (
     Route("POST", f"{HOME}/logout", _log_out, needs_key=False),
     Route("GET", f"{HOME}/static/{{name}}", _static, needs_key=False),
     Route("GET", f"{HOME}/static/{{folder}}/{{name}}", _static, needs_key=False),
+    # Last, since the first route that matches is taken: a page, not JSON, for a wrong address.
+    *(
+        Route(
+            "GET",
+            HOME + "".join(f"/{{part_{at}}}" for at in range(depth)),
+            _no_page,
+            needs_key=False,
+        )
+        for depth in range(1, _MOST_PARTS)
+    ),
 )

@@ -32,7 +32,7 @@ async def load(visit: Visit) -> Values:
         "reasons": reasons,
         "chosen": chosen,
         "page": await broker.run(caller, letters, queue),
-        "redrives": await broker.paced_redrives(caller, queue),
+        "redrives": await broker.redrives.list(caller, queue),
         "rest": {
             "redrive": RestCall(
                 "POST", queue_path(queue, "redrive"), {**_which(visit, chosen), "dry_run": True}
@@ -75,7 +75,7 @@ def redrive(visit: Visit) -> Action:
             found = await broker.run(visit.caller, operation, queue)
             return Done(f"A redrive would make {_letters(found)} ready. Nothing was changed.")
         if rate is not None:
-            found = await broker.redrive_paced(visit.caller, queue, operation, rate)
+            found = await broker.redrives.start(visit.caller, queue, operation, rate)
             return Done(f"Redriving {_letters(found)}, at most {rate:g} a second.")
         found = await broker.run(visit.caller, operation, queue)
         return Done(f"Made {_letters(found)} ready again.")
@@ -102,7 +102,7 @@ def stop(visit: Visit) -> Action:
         raise InvalidInput("which redrive? The form names none")
 
     async def run() -> Done:
-        await visit.broker.cancel_paced_redrive(visit.caller, visit.queue, id_)
+        await visit.broker.redrives.cancel(visit.caller, visit.queue, id_)
         return Done("Stopped. What was redriven stays ready.")
 
     return Action(RestCall("DELETE", queue_path(visit.queue, "redrives", id_)), run)

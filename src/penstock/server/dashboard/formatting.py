@@ -39,6 +39,16 @@ def short(value: float) -> str:
     raise AssertionError
 
 
+def many(value: int, noun: str) -> str:
+    """Return a number and its noun.
+
+    >>> many(1, "lease"), many(2_500_000, "lease")
+    ('1 lease', '2.5M leases')
+    """
+    exact = f"{value:,}" if value < 100_000 else short(value)
+    return f"{exact} {noun}" if value == 1 else f"{exact} {noun}s"
+
+
 def rate(value: float | None) -> Markup:
     """Return a rate per second."""
     if value is None:
@@ -49,11 +59,13 @@ def rate(value: float | None) -> Markup:
 def size(value: float | None) -> Markup:
     """Return a number of bytes.
 
-    >>> str(size(1536))
-    '<span class="n" title="1,536 bytes">1.5 KiB</span>'
+    >>> str(size(1536)), str(size(1000))
+    ('<span class="n" title="1,536 bytes">1.5 KiB</span>', '<span class="n">1000 B</span>')
     """
     if value is None:
         return _NONE
+    if abs(value) < 1024:
+        return Markup('<span class="n">{} B</span>').format(int(value))
     amount, unit = float(value), "B"
     for unit in ("B", "KiB", "MiB", "GiB", "TiB", "PiB"):
         if abs(amount) < 999.5 or unit == "PiB":

@@ -58,7 +58,7 @@ async def follow(visit: Visit) -> Values:
         "events": shown,
         "more_events": len(history) > _MOST_EVENTS,
         "timeline": _timeline(shown, why.state, visit.now_ns),
-        "failures": [one for one in shown if one.reason],
+        "failures": [one for one in shown if one.reason or one.event == "timed_out"],
     }
 
 
@@ -128,11 +128,18 @@ def _timeline(events: Sequence[HistoryEvent], state: str, now_ns: int) -> Markup
             now = state if state in ("leased", "scheduled", "dead", "done") else now
             if now == "done":
                 end_ns = one.at_ns
-        took = span_text(max(end_ns - one.at_ns, 0) / 1e9)
-        stretches.append(
-            drawing.Stretch(now, one.at_ns, max(end_ns, one.at_ns), f"{now} for {took}")
-        )
+        end_ns = max(end_ns, one.at_ns)
+        if now == "scheduled" and one.at_ns < one.retry_at_ns < end_ns:  # then it waited its turn
+            stretches.append(_stretch("scheduled", one.at_ns, one.retry_at_ns))
+            stretches.append(_stretch("waiting", one.retry_at_ns, end_ns))
+        else:
+            stretches.append(_stretch(now, one.at_ns, end_ns))
     return drawing.timeline(stretches, f"timeline of {len(events)} events")
+
+
+def _stretch(state: str, start_ns: int, end_ns: int) -> drawing.Stretch:
+    took = span_text((end_ns - start_ns) / 1e9)
+    return drawing.Stretch(state, start_ns, end_ns, f"{state} for {took}")
 
 
 def _body_of(message: Message) -> dict[str, Any]:

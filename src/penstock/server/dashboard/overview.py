@@ -33,7 +33,7 @@ async def load(visit: Visit) -> Values:
     namespace, sort = visit.text("namespace"), visit.text("sort") or "name"
     descending = visit.flag("down")
     listing = f"dashboard {namespace} {visit.text('text')} {sort} {descending}"
-    page = await visit.broker.list_queues(
+    page = await visit.broker.survey.queues(
         visit.caller,
         namespace,
         text=visit.text("text") or "",
@@ -45,7 +45,7 @@ async def load(visit: Visit) -> Values:
     )
     next_ = "" if page.next is None else msgspec.json.encode(page.next).decode()
     return {
-        "overview": await visit.broker.overview(visit.caller, namespace),
+        "overview": await visit.broker.survey.overview(visit.caller, namespace),
         "page": page,
         "next": next_ and visit.call.service.cursors.make(listing, next_),
         "namespace": namespace,

@@ -69,7 +69,7 @@ def _range(visit: Visit) -> str:
 async def chart_json(visit: Visit, queue: QueueName | None) -> str:
     """Return the chart of a queue as JSON, for the script of the page."""
     since = visit.now_ns / 1e9 - RANGES[_range(visit)]
-    chart = await visit.broker.chart(visit.caller, queue, since=since)
+    chart = await visit.broker.survey.chart(visit.caller, queue, since=since)
     skipped = _without_data(chart)
     shown = {
         name: [None if value is None else float(f"{value:.4g}") for value in values[skipped:]]

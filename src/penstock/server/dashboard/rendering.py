@@ -43,6 +43,7 @@ def environment() -> Environment:
         preview=formatting.preview,
         absolute=formatting.absolute,
         short=formatting.short,
+        many=formatting.many,
         moment=_moment,
         sparkline=drawing.sparkline,
         static=static_path,

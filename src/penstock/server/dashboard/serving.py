@@ -195,11 +195,10 @@ class Form(NamedTuple):
             fields = await form_fields(call)
             _check(call, visitor.session, fields)
             visit = Visit(call, visitor, fields)
-            found = self.read(visit)
-            action = found if isinstance(found, Action) else await found
-            curl = visit.curl(action.rest)
             if "preview" in fields:
-                return _fragment(visit, "preview.html", {"curl": curl})
+                return await self._preview(visit)
+            action = await self._action(visit)
+            curl = visit.curl(action.rest)
             if action.confirm and fields.get("confirm") != action.confirm:
                 raise InvalidInput(f"type {action.confirm} to confirm; nothing was changed")
             done = await action.run()
@@ -219,6 +218,18 @@ class Form(NamedTuple):
             )
             return await _refused(call, error)
 
+    async def _action(self, visit: Visit) -> Action:
+        found = self.read(visit)
+        return found if isinstance(found, Action) else await found
+
+    async def _preview(self, visit: Visit) -> Reply:
+        """Show the REST call. While the form is not complete, a comment says what is missing."""
+        try:
+            curl = visit.curl((await self._action(visit)).rest)
+        except PenstockError as error:
+            curl = f"# {error}"
+        return _fragment(visit, "preview.html", {"curl": curl})
+
 
 def _check(call: Call, session: Session, fields: Mapping[str, str]) -> None:
     given = call.headers.get(b"x-csrf-token", b"").decode("latin-1") or fields.get("csrf", "")
@@ -234,13 +245,14 @@ def _fragment(visit: Visit, template: str, values: Values) -> Reply:
 
 
 def _result(visit: Visit, done: Done, values: Values) -> Reply:
+    go = done.go and visit.with_notice(done.go, done.text)
     if _is_fragment(visit.call):
-        if done.go:
-            return _reply(visit, b"", 200, ("hx-redirect", done.go))
+        if go:
+            return _reply(visit, b"", 200, ("hx-redirect", go))
         page = render(done.template, visit, values)
         return _reply(visit, page, 200, ("hx-trigger", "penstock:changed"))
-    if done.go:
-        return _reply(visit, b"", 303, ("location", done.go))
+    if go:
+        return _reply(visit, b"", 303, ("location", go))
     return _reply(visit, render("result.html", visit, {**values, "inner": done.template}))
 
 

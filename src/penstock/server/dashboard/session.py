@@ -2,7 +2,8 @@
 
 A session is a signed cookie with the id of a key, never the key itself. It is signed with the
 secret of the store: it is valid after a restart, and at every broker of the store. It ends when its
-key is revoked. Without keys, a session belongs to anyone and only protects the forms.
+key is revoked, or by a logout, which the store keeps. Without keys, a session belongs to anyone and
+only protects the forms.
 """
 
 import hashlib
@@ -13,6 +14,7 @@ from http.cookies import CookieError, SimpleCookie
 from typing import NamedTuple
 
 from penstock.broker import Caller
+from penstock.broker.ended_sessions import SESSION_S
 from penstock.errors import KeyRefused, Unavailable
 from penstock.model import NS
 from penstock.server.call import Call
@@ -20,7 +22,6 @@ from penstock.server.problems import Refused
 from penstock.server.service import refuse_key_in_query
 
 COOKIE = "penstock_session"
-SESSION_S = 12 * 3600
 _ANYONE = "-"
 _BODY = re.compile(r"([0-9a-f]{12}|-)\.([0-9]{1,12})\.([0-9a-f]{32})", re.ASCII)
 
@@ -91,6 +92,8 @@ async def visitor_of(call: Call) -> Visitor:
         return Visitor(caller, session)
     if not session.is_login:
         raise LoginNeeded("log in with an API key")
+    if await call.broker.ended_sessions.has(session.nonce, session.expires_s):
+        raise LoginNeeded("this session has ended: log in again")
     try:
         return Visitor(await keys.admit_holder(session.key_id), session)
     except KeyRefused as error:
@@ -104,6 +107,12 @@ async def log_in(call: Call, token: str) -> Session:
     caller = await service.keys.admit(token, address)
     kind, _, key_id = caller.client.partition(":")
     return new_session(call, key_id if kind == "key" else _ANYONE)
+
+
+async def log_out(call: Call, session: Session) -> None:
+    """End a session at every broker: a copy of its cookie is refused."""
+    if session.is_login:
+        await call.broker.ended_sessions.end(session.nonce, session.expires_s)
 
 
 def cookie_of(call: Call, session: Session | None, prefix: str) -> tuple[str, str]:

@@ -13,8 +13,8 @@ _ROWS, _SEGMENTS = 50, 200
 
 async def load(visit: Visit) -> Values:
     broker, caller = visit.broker, visit.caller
-    state = await broker.storage_state(caller)
-    largest = await broker.list_queues(
+    state = await broker.survey.storage(caller)
+    largest = await broker.survey.queues(
         caller, sort="size_bytes", descending=True, limit=_ROWS, spark=""
     )
     values: dict[str, Any] = {

@@ -22,6 +22,8 @@ FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 200
 _HOST = re.compile(r"[A-Za-z0-9._~%:\[\]-]{1,255}")
 _THEME = re.compile(rb"(?:^|;\s*)penstock_theme=(dark|light)(?:;|$)")
+NOTICE = "done"  # the parameter with what an action did
+_MOST_NOTICE = 200
 
 
 class Visit:
@@ -77,9 +79,24 @@ class Visit:
     def here(self, **changes: Any) -> str:
         """Return the path of this page, with some parameters changed."""
         path, _, _ = self.call.url.partition(b"?")
-        asked = {**self.fields, **changes}
+        asked = {**self.fields, NOTICE: None, **changes}
         kept = {name: value for name, value in asked.items() if value not in (None, "")}
         return f"{self.prefix}{path.decode('latin-1')}" + (f"?{urlencode(kept)}" if kept else "")
+
+    # -- what an action did, shown on the page that it leads to ------------------------------------
+
+    def with_notice(self, path: str, text: str) -> str:
+        """Return the path of a page that shows what was done. It is signed: no link can lie."""
+        made = self.call.service.cursors.make(NOTICE, text[:_MOST_NOTICE])
+        return f"{path}{'&' if '?' in path else '?'}{NOTICE}={made}"
+
+    @property
+    def notice(self) -> str:
+        """Return what the action that led to this page did."""
+        try:
+            return self.call.service.cursors.read_name(NOTICE, self.fields.get(NOTICE))
+        except InvalidInput:
+            return ""
 
     @property
     def base(self) -> str:

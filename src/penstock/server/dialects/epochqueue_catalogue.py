@@ -90,12 +90,12 @@ async def ensure_queue(broker: Broker, caller: Caller, verb: Verb, queue: QueueN
 async def create_namespace(call: Call) -> Reply:
     body = await read(call, _namespace)
     _check_own_name("namespace", body.name)
-    await call.broker.create_namespace(call.caller, body.name)
+    await call.broker.namespaces.create(call.caller, body.name)
     return json({"status": "created", "name": body.name}, 201)
 
 
 async def list_namespaces(call: Call) -> Reply:
-    found = call.broker.namespaces(call.caller)
+    found = call.broker.namespaces.list(call.caller)
     return json(
         {
             "namespaces": [
@@ -108,7 +108,7 @@ async def list_namespaces(call: Call) -> Reply:
 async def delete_namespace(call: Call) -> None:
     """Delete a namespace and its queues. Raise NotEmpty if a queue has messages."""
     name = check_name("namespace", call.path("namespace"))
-    await call.broker.delete_empty_namespace(call.caller, name)
+    await call.broker.namespaces.delete_empty(call.caller, name)
 
 
 async def create_queue(call: Call) -> Reply:
@@ -187,7 +187,7 @@ async def summary(call: Call) -> Reply:
     return json(
         {
             "total_queues": len(queues),
-            "namespaces": len(call.broker.namespaces(call.caller)),
+            "namespaces": len(call.broker.namespaces.list(call.caller)),
             "total_depth": sum(map(_depth, every)),
             "total_scheduled": sum(one.scheduled for one in every),
             "dlq_alerts": sum(one.dead > 0 for one in every),

@@ -1,4 +1,4 @@
-"""The HTTP interface of RivetQ, in the namespace `default`.
+"""The HTTP interface of RivetQ, in the namespace `default`. Its gRPC interface shares the rules.
 
 `tries` counts failed deliveries, so it is one less than `attempt`. `max_retries` N means N attempts
 in total. Times are milliseconds. Numbers have the types of RivetQ's server: a number outside of its
@@ -10,7 +10,15 @@ from typing import Annotated, Any
 
 from msgspec import Meta, Raw, Struct
 
-from penstock.broker import DEFAULT_NAMESPACE, Outcome, Settlement, Verb
+from penstock.broker import (
+    DEFAULT_NAMESPACE,
+    Broker,
+    Caller,
+    Outcome,
+    QueueName,
+    Settlement,
+    Verb,
+)
 from penstock.broker.settling import is_receipt_of
 from penstock.errors import InvalidInput, NoSuchQueue, ReceiptInvalid
 from penstock.model import LeasedMessage, NewMessage, Published, Receipt
@@ -75,18 +83,48 @@ def enqueue(call: Call) -> Any:
 
 
 def _publish(call: Call, body: EnqueueBody) -> Answer:
-    headers, delay_ms, dedup_id = body.headers, body.delay_ms, body.idempotency_key
-    message = NewMessage(
-        payload=bytes(body.payload),
-        content_type=JSON,
-        headers={name: value or "" for name, value in headers.items()} if headers else None,
-        priority=min(body.priority, _HIGHEST_PRIORITY),
-        delay=min(delay_ms, _LONGEST_DELAY_MS) / 1000 if delay_ms > 0 else None,
-        max_attempts=min(body.max_retries or _MAX_RETRIES, _MOST_RETRIES),
-        dedup_id=dedup_id or None,
-        dedup_window_s=IDEMPOTENCY_S if dedup_id else None,
+    headers = body.headers
+    message = new_job(
+        bytes(body.payload),
+        {name: value or "" for name, value in headers.items()} if headers else None,
+        body.priority,
+        body.delay_ms,
+        body.max_retries,
+        body.idempotency_key,
+        JSON,
     )
     return call.publish_one(message, _enqueued)
+
+
+def new_job(
+    payload: bytes,
+    headers: dict[str, str] | None,
+    priority: int,
+    delay_ms: int,
+    max_retries: int,
+    idempotency_key: str,
+    content_type: str | None = None,
+) -> NewMessage:
+    """Return the message of a job. Numbers that are too large are lowered to the maximum."""
+    most = max_retries or _MAX_RETRIES
+    if priority > _HIGHEST_PRIORITY:
+        priority = _HIGHEST_PRIORITY
+    if most > _MOST_RETRIES:
+        most = _MOST_RETRIES
+    if not headers and delay_ms <= 0 and not idempotency_key:  # the usual job
+        return NewMessage(
+            payload=payload, priority=priority, max_attempts=most, content_type=content_type
+        )
+    return NewMessage(
+        payload=payload,
+        content_type=content_type,
+        headers=headers or None,
+        priority=priority,
+        delay=min(delay_ms, _LONGEST_DELAY_MS) / 1000 if delay_ms > 0 else None,
+        max_attempts=most,
+        dedup_id=idempotency_key or None,
+        dedup_window_s=IDEMPOTENCY_S if idempotency_key else None,
+    )
 
 
 def _enqueued(_: Call, published: Sequence[Published]) -> bytes:
@@ -102,8 +140,7 @@ def _read_lease(body: bytes) -> LeaseBody:
 
 
 def _lease_jobs(call: Call, body: LeaseBody) -> Answer:
-    n = min(max(body.max_jobs, 1), _MOST_JOBS)
-    lease_s = _visibility_ms(body) / 1000
+    n, lease_s = lease_options(body.max_jobs, body.visibility_ms)
     leasing = call.broker.lease(call.caller, call.queue, n=n, lease_s=lease_s, pending=call)
     return call.when_leased(leasing, _jobs)
 
@@ -117,7 +154,7 @@ def ack(call: Call) -> Any:
 
 
 def _ack(call: Call, body: SettleBody) -> Answer:
-    _check_lease(body)
+    check_lease(body.job_id, body.lease_id)
     return settle(call, Settlement("ack", body.lease_id), _settled)
 
 
@@ -126,10 +163,8 @@ def nack(call: Call) -> Any:
 
 
 def _nack(call: Call, body: SettleBody) -> Answer:
-    _check_lease(body)
-    delay_s = _backoff_s(Receipt.unpack(body.lease_id))
-    settlement = Settlement("nack", body.lease_id, reason=body.reason, delay_s=delay_s)
-    return settle(call, settlement, _settled)
+    check_lease(body.job_id, body.lease_id)
+    return settle(call, nack_settlement(body.lease_id, body.reason), _settled)
 
 
 def _settled(_: Call, outcomes: Sequence[Outcome]) -> bytes:
@@ -138,62 +173,91 @@ def _settled(_: Call, outcomes: Sequence[Outcome]) -> bytes:
 
 
 async def stats(call: Call) -> Reply:
-    found = await call.broker.run(call.caller, GetStats(), call.queue)
+    return json(await counts(call.broker, call.caller, call.queue))
+
+
+async def counts(broker: Broker, caller: Caller, queue: QueueName) -> dict[str, int]:
+    """Return the counts of a queue under RivetQ's names."""
+    found = await broker.run(caller, GetStats(), queue)
     ready = found.ready + found.scheduled + found.parked
-    return json({"ready": ready, "inflight": found.leased, "dlq": found.dead})
+    return {"ready": ready, "inflight": found.leased, "dlq": found.dead}
 
 
 async def list_queues(call: Call) -> Reply:
-    found = call.broker.queues(call.caller)
-    names = [queue.name for queue in found if queue.namespace == DEFAULT_NAMESPACE]
-    return json({"queues": names})
+    return json({"queues": queue_names(call.broker, call.caller)})
+
+
+def queue_names(broker: Broker, caller: Caller) -> list[str]:
+    """Return the names of the queues that RivetQ's clients see."""
+    found = broker.queues(caller)
+    return [queue.name for queue in found if queue.namespace == DEFAULT_NAMESPACE]
 
 
 async def set_rate_limit(call: Call) -> Reply:
-    """Set the rate limit of a queue. 0 for both fields removes it."""
     body = await read(call, _rate_limit)
-    capacity, rate = min(body.capacity, _MOST_TOKENS), min(body.refill_rate, _MOST_TOKENS)
-    if (body.capacity < 1 or body.refill_rate <= 0) and (body.capacity or body.refill_rate):
-        raise InvalidInput(
-            f"with capacity {body.capacity:g} and refill_rate {body.refill_rate:g} nothing could "
-            f"ever be published: give a capacity of at least 1 and a refill_rate above 0, or 0 for "
-            f"both to remove the limit"
-        )
-    queue = call.queue
-    changes = {"rate_per_s": rate, "rate_burst": capacity}
-    try:
-        await call.broker.change_queue(call.caller, queue, changes)
-    except NoSuchQueue:
-        if not call.broker.settings.create_on_use:
-            raise
-        await call.broker.create_queue(call.caller, queue, changes)
+    await change_rate_limit(call.broker, call.caller, call.queue, body.capacity, body.refill_rate)
     return json({"success": True})
 
 
+async def change_rate_limit(
+    broker: Broker, caller: Caller, queue: QueueName, capacity: float, refill_rate: float
+) -> None:
+    """Set the rate limit of a queue. 0 for both removes it."""
+    if not (capacity >= 1 and refill_rate > 0) and (capacity or refill_rate):
+        raise InvalidInput(
+            f"with capacity {capacity:g} and refill_rate {refill_rate:g} nothing could "
+            f"ever be published: give a capacity of at least 1 and a refill_rate above 0, or 0 for "
+            f"both to remove the limit"
+        )
+    changes = {
+        "rate_per_s": min(refill_rate, _MOST_TOKENS),
+        "rate_burst": min(capacity, _MOST_TOKENS),
+    }
+    try:
+        await broker.change_queue(caller, queue, changes)
+    except NoSuchQueue:
+        if not broker.settings.create_on_use:
+            raise
+        await broker.create_queue(caller, queue, changes)
+
+
 async def get_rate_limit(call: Call) -> Reply:
-    queue = call.queue
-    if not call.broker.has_queue(queue):
-        call.broker.admit(call.caller, Verb.READ, queue.namespace)
-        return json({"capacity": 0, "refill_rate": 0, "exists": False})
-    settings = (await call.broker.queue_info(call.caller, queue)).settings
+    return json(await rate_limit(call.broker, call.caller, call.queue))
+
+
+async def rate_limit(broker: Broker, caller: Caller, queue: QueueName) -> dict[str, Any]:
+    """Return the rate limit of a queue under RivetQ's names."""
+    if not broker.has_queue(queue):
+        broker.admit(caller, Verb.READ, queue.namespace)
+        return {"capacity": 0, "refill_rate": 0, "exists": False}
+    settings = (await broker.queue_info(caller, queue)).settings
     rate = settings.rate_per_s
     capacity = (settings.rate_burst or rate) if rate else 0
-    return json({"capacity": capacity, "refill_rate": rate, "exists": rate > 0})
+    return {"capacity": capacity, "refill_rate": rate, "exists": rate > 0}
 
 
 async def health(call: Call) -> Reply:
     return json({"status": "healthy"})
 
 
-def _check_lease(body: SettleBody) -> None:
-    if not is_receipt_of(body.lease_id, body.job_id):
-        raise ReceiptInvalid(f"lease {body.lease_id!r} is not one of job {body.job_id!r}")
+def lease_options(max_jobs: int, visibility_ms: int) -> tuple[int, float]:
+    """Return the number of jobs and the duration of a lease. 0 and less mean the default."""
+    n = min(max(max_jobs, 1), _MOST_JOBS)
+    if visibility_ms <= 0:
+        visibility_ms = _VISIBILITY_MS
+    return n, min(visibility_ms, _LONGEST_LEASE_MS) / 1000
 
 
-def _visibility_ms(body: LeaseBody) -> int:
-    if body.visibility_ms <= 0:
-        return _VISIBILITY_MS
-    return min(body.visibility_ms, _LONGEST_LEASE_MS)
+def check_lease(job_id: str, lease_id: str) -> None:
+    """Raise ReceiptInvalid if a lease is not one of the job."""
+    if not is_receipt_of(lease_id, job_id):
+        raise ReceiptInvalid(f"lease {lease_id!r} is not one of job {job_id!r}")
+
+
+def nack_settlement(lease_id: str, reason: str) -> Settlement:
+    """Return the settlement of a failed job, with RivetQ's backoff."""
+    delay_s = _backoff_s(Receipt.unpack(lease_id))
+    return Settlement("nack", lease_id, reason=reason, delay_s=delay_s)
 
 
 def _backoff_s(receipt: Receipt) -> float:

@@ -38,9 +38,6 @@ function limits(schema, all) {
     if (one.maximum !== undefined) said.push(`at most ${one.maximum}`);
     if (one.maxLength !== undefined) said.push(`at most ${one.maxLength} characters`);
   }
-  const usual = schema.default;
-  const tells = usual !== undefined && usual !== null && usual !== "" && !Array.isArray(usual);
-  if (tells && typeof usual !== "object") said.push(`default ${usual}`);
   return said.length ? `(${said.join(", ")})` : "";
 }
 

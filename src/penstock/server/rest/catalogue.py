@@ -10,7 +10,7 @@ import msgspec
 from msgspec import UNSET, Raw, UnsetType
 
 from penstock.broker import SETTING_TYPES, NamespaceInfo, QueueInfo, QueueName, Verb
-from penstock.errors import AlreadyExists
+from penstock.errors import AlreadyExists, NoSuchQueue
 from penstock.model import GroupStats, Stats, StorageStats
 from penstock.operations import GetStats
 from penstock.operations.answers import rfc3339
@@ -37,7 +37,9 @@ _MOST_DESCRIBED = 4096
 
 async def list_namespaces(call: Call) -> Answer:
     """List the namespaces that the key may read."""
-    found, cursor = page_by_name(call, call.broker.namespaces(call.caller), lambda one: one.name)
+    found, cursor = page_by_name(
+        call, call.broker.namespaces.list(call.caller), lambda one: one.name
+    )
     return NamespaceList([_namespace_answer(one) for one in found], cursor)
 
 
@@ -45,7 +47,7 @@ async def create_namespace(call: Call) -> Answer:
     """Create a namespace."""
     asked = await call.read(NamespaceBody)
     return _namespace_answer(
-        await call.broker.create_namespace(
+        await call.broker.namespaces.create(
             call.caller,
             asked.name,
             defaults=asked.defaults,
@@ -57,7 +59,7 @@ async def create_namespace(call: Call) -> Answer:
 
 async def get_namespace(call: Call) -> Answer:
     """Show a namespace."""
-    return _namespace_answer(call.broker.namespace(call.caller, call.namespace))
+    return _namespace_answer(call.broker.namespaces.get(call.caller, call.namespace))
 
 
 async def change_namespace(call: Call) -> Answer:
@@ -69,13 +71,13 @@ async def change_namespace(call: Call) -> Answer:
         if (value := getattr(asked, name)) is not UNSET
     }
     return _namespace_answer(
-        await call.broker.change_namespace(call.caller, call.namespace, changes)
+        await call.broker.namespaces.change(call.caller, call.namespace, changes)
     )
 
 
 async def delete_namespace(call: Call) -> Answer:
     """Delete a namespace; with its queues only if forced."""
-    await call.broker.delete_namespace(call.caller, call.namespace, force=call.query.flag("force"))
+    await call.broker.namespaces.delete(call.caller, call.namespace, force=call.query.flag("force"))
     return None
 
 
@@ -97,7 +99,29 @@ QueueSettingsBody: Any = msgspec.defstruct(
     [(name, kind | UnsetType, UNSET) for name, kind in SETTING_TYPES.items()],
     forbid_unknown_fields=True,
 )
-QueueSettingsBody.__doc__ = "Settings of a queue; those that are left out stay, or are the usual."
+QueueSettingsBody.__doc__ = (
+    "Settings of a queue; those that are left out stay, or are the usual. See docs/settings.md."
+)
+
+# How `SettingsAnswer` and `StatsAnswer` look, for the OpenAPI document.
+
+
+def _struct_of(name: str, record: Any, **kinds: Any) -> type[msgspec.Struct]:
+    hints = record.__annotations__ | kinds
+    return msgspec.defstruct(name, list(hints.items()), namespace={"__doc__": record.__doc__})
+
+
+QueueSettings = msgspec.defstruct(
+    "QueueSettings",
+    list(SETTING_TYPES.items()),
+    namespace={"__doc__": "All settings of a queue: see docs/settings.md."},
+)
+QueueStats = _struct_of(
+    "QueueStats",
+    Stats,
+    storage=_struct_of("StorageStats", StorageStats),
+    groups=Mapping[str, _struct_of("GroupStats", GroupStats)],  # type: ignore[misc]
+)
 
 
 def given_settings(body: Any) -> dict[str, Any]:
@@ -132,21 +156,25 @@ async def put_queue(call: Call) -> Answer:
     """Create a queue. One that exists with these settings is not changed."""
     queue = call.queue
     settings = given_settings(await call.read(QueueSettingsBody, QueueSettingsBody()))
-    try:
-        info = await call.broker.create_queue(call.caller, queue, settings)
-    except AlreadyExists:
-        if not call.caller.may(Verb.READ, queue.namespace):
-            raise
-        info = await call.broker.queue_info(call.caller, queue)
+    while True:
+        try:
+            info = await call.broker.create_queue(call.caller, queue, settings)
+            return Reply(encode(_queue_answer(info)), 201)
+        except AlreadyExists:
+            if not call.caller.may(Verb.READ, queue.namespace):
+                raise
+        try:
+            info = await call.broker.queue_info(call.caller, queue)
+        except NoSuchQueue:
+            continue  # deleted in between
         there = info.settings.as_dict()
         other = sorted(name for name, value in settings.items() if there[name] != value)
         if other:
             raise AlreadyExists(
                 f"queue {queue} exists with other settings ({', '.join(other)}): "
                 f"change the queue instead of creating it"
-            ) from None
+            )
         return _queue_answer(info)
-    return Reply(encode(_queue_answer(info)), 201)
 
 
 def get_queue(call: Call) -> "Answer | Coroutine[Any, Any, bytes]":

@@ -32,12 +32,13 @@ class Endpoint(NamedTuple):
     path: str
     handler: Callable[[Call], Any]  # see `penstock.server.call`
     verb: Verb | None  # that the caller's key must allow; None: no key is needed
-    answer: Any = None  # the type of the answer, or a tuple of some; None: there is none
+    answer: Any = None  # the type of the answer; None: there is none
     status: int = 200
     body: Any = None  # the type of the body; None: there is none
     body_optional: bool = False
     query: tuple[Parameter, ...] = ()
     also: tuple[int, ...] = ()  # further statuses, beside those that any route may answer
+    media_type: str = ""  # of the answer; by default that of its type
     is_large: bool = False  # its answer may be: few are made at a time, and not in the loop
 
     @property

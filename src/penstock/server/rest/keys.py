@@ -14,11 +14,12 @@ _LIST = f"{API}/keys"
 
 
 class KeyBody(Struct, forbid_unknown_fields=True):
-    """A new key. Without `namespaces`, it is for all."""
+    """A new key. Without `namespaces`, it is for all. With `sqs`, SQS clients may sign with it."""
 
     verbs: Annotated[list[Literal["publish", "consume", "manage", "read"]], Meta(min_length=1)]
     label: Annotated[str, Meta(max_length=100)] = ""
     namespaces: Annotated[list[Name], Meta(min_length=1, max_length=1000)] | None = None
+    sqs: bool = False
 
 
 class KeyAnswer(Struct, omit_defaults=True, kw_only=True):
@@ -26,10 +27,11 @@ class KeyAnswer(Struct, omit_defaults=True, kw_only=True):
 
     id: str
     label: str
-    verbs: list[str]
+    verbs: list[Verb]
     namespaces: list[str] | UnsetType = UNSET
     created_at: str
     revoked_at: str | UnsetType = UNSET
+    sqs: bool = False
     token: str | UnsetType = UNSET
 
 
@@ -41,22 +43,22 @@ class KeyList(Struct):
 
 async def list_api_keys(call: Call) -> Answer:
     """List the API keys, without their secrets."""
-    return KeyList([_answer(key) for key in await call.broker.list_keys(call.caller)])
+    return KeyList([_answer(key) for key in await call.broker.keys.list(call.caller)])
 
 
 async def create_api_key(call: Call) -> Answer:
     """Create an API key. Its token is in the answer, and nowhere else."""
     asked = await call.read(KeyBody)
-    key, token = await call.broker.create_key(
-        call.caller, asked.label, asked.verbs, asked.namespaces
+    key, token = await call.broker.keys.create(
+        call.caller, asked.label, asked.verbs, asked.namespaces, signs=asked.sqs
     )
     await call.service.keys.refresh()  # it is accepted here as soon as it is answered
     return _answer(key, token)
 
 
 async def revoke_api_key(call: Call) -> Answer:
-    """Revoke an API key. It is refused within about a second, and stays listed."""
-    key = await call.broker.revoke_key(call.caller, call.path("id"))
+    """Revoke an API key. It is refused within two seconds, and stays listed."""
+    key = await call.broker.keys.revoke(call.caller, call.path("id"))
     await call.service.keys.refresh()
     return _answer(key)
 
@@ -69,6 +71,7 @@ def _answer(key: Key, token: str | UnsetType = UNSET) -> KeyAnswer:
         namespaces=UNSET if key.namespaces is None else sorted(key.namespaces),
         created_at=rfc3339(key.created_at_ns),
         revoked_at=rfc3339(key.revoked_at_ns) if key.revoked_at_ns else UNSET,
+        sqs=bool(key.signing_digest),
         token=token,
     )
 

@@ -1,3 +1,4 @@
+# cython: annotation_typing=False
 """POST …/{queue}/lease: lease messages, and optionally wait for them."""
 
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ def lease_messages(call: Call) -> Any:
         return _lease_one(call)
     require_json(call)
     if call.size <= _MOST_CACHED_BYTES:
-        asked = _read_small(call.body)
+        asked = _read_small(call.whole_body())
         return _lease_one(call) if asked is None else _lease(call, asked)
     return call.with_body(_read, _lease)
 
@@ -46,8 +47,7 @@ def _read_small(body: bytes) -> LeaseBody | None:
 
 
 def _lease_one(call: Call) -> Answer:
-    make = _answer_b64 if call.query_string and wants_b64(call) else _answer
-    return call.when_leased(call.broker.lease_one(call.caller, call.queue, call), make)
+    return call.lease_one(_answer_b64 if call.query_string and wants_b64(call) else _answer)
 
 
 def _lease(call: Call, asked: LeaseBody) -> Answer:
@@ -90,9 +90,9 @@ def wants_b64(call: Call) -> bool:
 
 def _answer(_: Call, found: Sequence[LeasedMessage]) -> bytes:
     if len(found) == 1:
-        one = leased_json(found[0])
-        if one is not None:
-            return b'{"messages":[%s]}' % one
+        made = leased_json(found[0])
+        if made is not None:
+            return made
     return encode(LeasedMessages([leased(one, b64=False) for one in found]))
 
 

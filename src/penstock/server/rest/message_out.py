@@ -4,7 +4,8 @@ A payload with the content type JSON is answered as JSON if it is valid; an inva
 the whole answer. All other payloads are base64, and all of them with `payload=b64`.
 """
 
-from typing import cast
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import Raw
 
@@ -15,11 +16,24 @@ from penstock.server.off_loop import to_base64
 from penstock.server.replies import JSON
 from penstock.server.rest.structs import Dead, Leased, Listed, MessageFields
 
+if TYPE_CHECKING:
+    _write: Callable[[LeasedMessage, str, Any], bytes | None] | None
+else:
+    try:
+        from penstock.server._deliveries import leased_json as _write
+    except ImportError:  # there was no compiler
+        _write = None
+
 PAYLOADS = ("json", "b64")  # the choices of the parameter `payload`
 
 
 def leased_json(one: LeasedMessage) -> bytes | None:
-    """Return a usual leased message as JSON, like `leased`; None if it has any option."""
+    """Return the answer with one usual leased message, like `leased`; None if it has any option."""
+    return plain_leased_json(one) if _write is None else _write(one, JSON, strict_json.is_strict)
+
+
+def plain_leased_json(one: LeasedMessage) -> bytes | None:
+    """Do as `leased_json`, without the compiled module."""
     (id_, seq, payload, priority, published_ns, due, expires, key, headers, kind, most), ticket = (
         one
     )
@@ -28,9 +42,9 @@ def leased_json(one: LeasedMessage) -> bytes | None:
     if not strict_json.is_strict(payload):
         return None
     return (
-        f'{{"id":"{id_}","seq":{seq},"priority":{priority},"published_at":"{rfc3339(published_ns)}"'
-        f',"content_type":"{JSON}","payload":'
-    ).encode() + b'%s,"receipt":"%s","attempt":%d,"deadline":"%s"}' % (
+        f'{{"messages":[{{"id":"{id_}","seq":{seq},"priority":{priority}'
+        f',"published_at":"{rfc3339(published_ns)}","content_type":"{JSON}","payload":'
+    ).encode() + b'%s,"receipt":"%s","attempt":%d,"deadline":"%s"}]}' % (
         payload,
         one.receipt.encode(),
         ticket.attempt,

@@ -1,18 +1,19 @@
 """Messages: browse, look at one, its history; dead letters."""
 
 from asyncio import Future
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import UNSET, Meta, UnsetType, convert
 
-from penstock.broker import Caller, check_name
+from penstock.broker import check_name
 from penstock.broker.limits import SMALL_BYTES
-from penstock.errors import InvalidInput, KeyRefused, NotAllowed
+from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME
 from penstock.operations import (
+    NO_BYTE_LIMIT,
     STATES,
     Browse,
     GetMessage,
@@ -25,7 +26,7 @@ from penstock.operations import (
 )
 from penstock.operations.answers import encode_record
 from penstock.server.call import Answer, Call, encode
-from penstock.server.off_loop import size_of_many
+from penstock.server.off_loop import payload_bytes_in, size_of_many
 from penstock.server.replies import Reply
 from penstock.server.rest.endpoint import (
     API,
@@ -38,66 +39,85 @@ from penstock.server.rest.endpoint import (
     limit_of,
     listing_of,
 )
+from penstock.server.rest.exporting import (
+    MOST_EXPORTED,
+    NDJSON,
+    CallerNow,
+    caller_by_key,
+    export,
+)
 from penstock.server.rest.lease import PAYLOAD, wants_b64
-from penstock.server.rest.listed_json import listed_json
-from penstock.server.rest.message_out import dead, listed
+from penstock.server.rest.listed_json import rows_json
+from penstock.server.rest.message_out import dead
 from penstock.server.rest.publish import TIME
 from penstock.server.rest.structs import DeadList, History, HistoryItem, Listed, MessageList, Name
-from penstock.server.streamed_reply import StreamedReply, StreamEnded, stream
 
 _MESSAGE = f"{API}/messages/{{id}}"
 _ORDERS = ("seq", "delivery")
-_MOST_EXPORTED = 1_000_000_000
 # What URLs of first pages ask for: those that look at a queue ask for the same again and again.
-_first_pages: dict[bytes, tuple[Browse, str]] = {}
+_first_pages: dict[bytes, "_Asked"] = {}
 _MOST_REMEMBERED, _LONGEST_REMEMBERED = 1024, 256
+
+
+class _Asked(NamedTuple):
+    """What a URL asks for."""
+
+    operation: Browse
+    listing: str  # that a cursor belongs to
+    b64: bool
 
 
 def browse_messages(call: Call) -> "Answer | Coroutine[Any, Any, Answer]":
     """List messages without leasing them."""
-    b64 = wants_b64(call)
-    if call.query.choice("order", _ORDERS) == "delivery":
-        return _peek(call)
-    asked, listing = _first_pages.get(call.url) or _asked(call)
-    browsing = call.service.broker.run(call.caller, asked, call.queue)
-    if not browsing.done() or _size(browsing.result().rows) > SMALL_BYTES:
-        return _browse_later(call, browsing, listing)
-    page = browsing.result()  # the usual case: no task is needed
-    return _page_json(page, cursor_of(call, listing, page.next_seq), b64)
+    asked = _first_pages.get(call.url)
+    if asked is None:
+        if call.query.choice("order", _ORDERS) == "delivery":
+            return _peek(call)
+        asked = _asked(call)
+    operation, listing, b64 = asked
+    page = call.service.broker.browse(call.caller, call.target.queue(), operation)
+    if type(page) is Page:
+        rows, next_seq, *_ = page
+        most = payload_bytes_in(SMALL_BYTES, len(rows))
+        body = _page_json(page, cursor_of(call, listing, next_seq), b64, most)
+        if body:
+            return body
+    return _browse_later(call, page, asked)
 
 
-def _asked(call: Call) -> tuple[Browse, str]:
-    """Return the operation, and the listing that a cursor belongs to."""
+def _asked(call: Call) -> _Asked:
     wanted, cursor = _search(call), call.query.text("cursor")
     listing = listing_of(call, wanted)
     after_seq = call.service.cursors.read_number(listing, cursor)
-    asked = replace(wanted, after_seq=after_seq, limit=limit_of(call))
+    operation = replace(wanted, after_seq=after_seq, limit=limit_of(call))
+    asked = _Asked(operation, listing, wants_b64(call))
     if cursor is None and len(call.url) <= _LONGEST_REMEMBERED:
         if len(_first_pages) >= _MOST_REMEMBERED:
             _first_pages.clear()
-        _first_pages[call.url] = asked, listing
-    return asked, listing
+        _first_pages[call.url] = asked
+    return asked
 
 
-async def _browse_later(call: Call, browsing: "Future[Page]", listing: str) -> Answer:
-    page = await browsing
-    cursor = cursor_of(call, listing, page.next_seq)
-    made = partial(_page_json, page, cursor, wants_b64(call))
+async def _browse_later(call: Call, browsing: "Future[Page] | Page", asked: _Asked) -> Answer:
+    page = browsing if isinstance(browsing, Page) else await browsing
+    cursor = cursor_of(call, asked.listing, page.next_seq)
+    made = partial(_page_json, page, cursor, asked.b64)
     return Reply(await call.service.off_loop.page(_size(page.rows), made))
 
 
-def _page_json(page: Page, cursor: str | UnsetType, b64: bool) -> bytes:
-    """Return what `MessageList` says, as JSON."""
-    rows = [
-        (None if b64 else listed_json(row)) or encode(listed(*row, b64=b64)) for row in page.rows
-    ]
-    more = b',"exhausted":true' if page.exhausted else b""
+def _page_json(
+    page: Page, cursor: str | UnsetType, b64: bool, max_payload_bytes: int = NO_BYTE_LIMIT
+) -> bytes:
+    """Return what `MessageList` says, as JSON; nothing if the payloads are larger than that."""
+    rows, next_seq, looked_at, exhausted, first_seq, end_seq = page
+    more = ',"exhausted":true' if exhausted else ""
     if cursor is not UNSET:
-        more += b',"cursor":"%b"' % cursor.encode()  # base64 needs no escapes
-    if page.next_seq:
-        progress = (page.next_seq - page.first_seq + 1) / (page.end_seq - page.first_seq)
-        more += b',"progress":%a' % progress
-    return b'{"messages":[%b],"looked_at":%d%b}' % (b",".join(rows), page.looked_at, more)
+        more += f',"cursor":"{cursor}"'  # base64 needs no escapes
+    if next_seq:
+        progress = (next_seq - first_seq + 1) / (end_seq - first_seq)
+        more += f',"progress":{progress!r}'
+    end = f'],"looked_at":{looked_at}{more}}}'
+    return rows_json(rows, b64, b'{"messages":[', end.encode(), max_payload_bytes)
 
 
 def _search(call: Call) -> Browse:
@@ -115,51 +135,9 @@ def _search(call: Call) -> Browse:
     )
 
 
-async def _caller_by_key(call: Call) -> Caller:
-    return await call.service.admit(call.headers, call.query_string, call.connection.peer)
-
-
-async def export_messages(
-    call: Call, caller_now: Callable[[Call], Awaitable[Caller]] = _caller_by_key
-) -> Answer:
-    """Return all messages that match, as one JSON object a line.
-
-    It is read and sent page by page. If the connection ends without the last chunk, it is not
-    complete. It ends if the caller, as `caller_now` says before each page, lost the right.
-    """
-    b64, limit = wants_b64(call), call.query.whole("limit", 1, _MOST_EXPORTED)
-    pages = call.broker.pages(call.caller, call.queue, _search(call))
-    first = await anext(pages)  # errors are answered before the reply begins
-
-    def lines(rows: Sequence[Row]) -> bytes:
-        made = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
-        return b"".join([encode(one) + b"\n" for one in made])
-
-    async def produce(reply: StreamedReply) -> None:
-        left, page = limit, first
-        try:
-            while True:
-                rows = page.rows if left is None else page.rows[:left]
-                if rows:
-                    await reply.send(
-                        await call.service.off_loop.page(_size(rows), partial(lines, rows))
-                    )
-                if left is not None:
-                    left -= len(rows)
-                    if not left:
-                        return
-                try:
-                    (await caller_now(call)).check(Verb.READ, call.queue.namespace)
-                except (KeyRefused, NotAllowed) as error:
-                    raise StreamEnded from error
-                found = await anext(pages, None)
-                if found is None:
-                    return
-                page = found
-        finally:
-            await pages.aclose()
-
-    return stream(call, Reply(b"", content_type="application/x-ndjson"), produce)
+async def export_messages(call: Call, caller_now: CallerNow = caller_by_key) -> Answer:
+    """Return all messages that match, as one JSON object a line."""
+    return await export(call, _search(call), caller_now)
 
 
 async def _peek(call: Call) -> Answer:
@@ -172,8 +150,7 @@ async def _peek(call: Call) -> Answer:
     b64 = wants_b64(call)
 
     def made() -> bytes:
-        found = [listed(row.message, row.state, row.attempts, b64=b64) for row in rows]
-        return encode(MessageList(found, len(found)))
+        return rows_json(rows, b64, b'{"messages":[', b'],"looked_at":%d}' % len(rows))
 
     return Reply(await call.service.off_loop.page(_size(rows), made))
 
@@ -188,7 +165,7 @@ async def get_message(call: Call) -> Answer:
     b64 = wants_b64(call)
 
     def made() -> bytes:
-        return encode(listed(row.message, row.state, row.attempts, b64=b64))
+        return rows_json([row], b64, b"", b"")
 
     return Reply(await call.service.off_loop.page(_size([row]), made))
 
@@ -259,7 +236,7 @@ _FILTERS = (
 _EXPORTED = Parameter(
     "limit",
     "How many at most; all if it is left out.",
-    Annotated[int, Meta(ge=1, le=_MOST_EXPORTED)],
+    Annotated[int, Meta(ge=1, le=MOST_EXPORTED)],
 )
 _DEAD_FILTERS = (
     GROUP,
@@ -287,9 +264,10 @@ ENDPOINTS = (
         f"{QUEUE}/messages/export",
         export_messages,
         Verb.READ,
-        Listed,
+        str,  # a `Listed` on each line
         query=(*_SEARCH, _EXPORTED),
         also=(404,),
+        media_type=NDJSON,
     ),
     Endpoint(
         "GET",

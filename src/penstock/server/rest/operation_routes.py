@@ -242,14 +242,14 @@ async def redrive(call: Call) -> HttpAnswer:
     asked: Any = await call.read(_RedriveBody, _RedriveBody())
     operation = Redrive(**values_of(asked, notes_of(Redrive)))
     if asked.max_rate is not None and not asked.dry_run:
-        paced = call.broker.redrive_paced(call.caller, call.queue, operation, asked.max_rate)
+        paced = call.broker.redrives.start(call.caller, call.queue, operation, asked.max_rate)
         return Redriven(await paced)
     return Redriven(await call.broker.run(call.caller, operation, call.queue))
 
 
 async def list_redrives(call: Call) -> HttpAnswer:
     """List the paced redrives (`max_rate`) that run, wait for a retry, or failed."""
-    found = await call.broker.paced_redrives(call.caller, call.queue)
+    found = await call.broker.redrives.list(call.caller, call.queue)
     return RedriveList(
         [
             RedriveAnswer(one.id, one.group, one.rate_per_s, one.state, one.reason or UNSET)
@@ -260,7 +260,7 @@ async def list_redrives(call: Call) -> HttpAnswer:
 
 async def cancel_redrive(call: Call) -> HttpAnswer:
     """Cancel a paced redrive. Dead letters that are ready again stay so."""
-    await call.broker.cancel_paced_redrive(call.caller, call.queue, call.path("id"))
+    await call.broker.redrives.cancel(call.caller, call.queue, call.path("id"))
     return RedriveCancelled(True)
 
 

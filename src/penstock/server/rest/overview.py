@@ -118,7 +118,7 @@ class StorageAnswer(Struct, omit_defaults=True, kw_only=True):
 
 async def get_store(call: Call) -> Answer:
     """Show how long syncs take, and how much room the store uses and has."""
-    found = await call.broker.storage_state(call.caller)
+    found = await call.broker.survey.storage(call.caller)
     return StorageAnswer(
         sync=SyncTimes(**found.sync._asdict()),
         queues=found.queues,
@@ -130,7 +130,7 @@ async def get_store(call: Call) -> Answer:
 
 async def get_overview(call: Call) -> Answer:
     """Show the sum over all queues that the key may read."""
-    found = await call.broker.overview(call.caller, _namespace(call))
+    found = await call.broker.survey.overview(call.caller, _namespace(call))
     values: dict[str, Any] = {k: v for k, v in found._asdict().items() if v is not None}
     if found.oldest_queue is not None:
         values["oldest_queue"] = str(found.oldest_queue)
@@ -146,7 +146,7 @@ async def get_table(call: Call) -> Answer:
     listing = listing_of(call, namespace, text, sort, descending)
     cursor = query.text("cursor")
     after = call.service.cursors.read_name(listing, cursor)
-    page = await call.broker.list_queues(
+    page = await call.broker.survey.queues(
         call.caller,
         namespace,
         text=text,
@@ -193,7 +193,7 @@ async def _read_chart(call: Call, queue: QueueName | None) -> Chart:
     if since is not None and until is not None and since > until:
         raise InvalidInput("since is later than until: swap them")
     points = query.whole("max_points", 1, _MOST_POINTS)
-    return await call.broker.chart(
+    return await call.broker.survey.chart(
         call.caller, queue, since=since, until=until, max_points=points or 720
     )
 

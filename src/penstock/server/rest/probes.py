@@ -7,7 +7,7 @@ import asyncio
 import cProfile
 import io
 import pstats
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -25,7 +25,7 @@ _PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 class Live(Struct):
     """The process is alive and answers."""
 
-    status: str
+    status: Literal["live"]
 
 
 class Standby(Struct):
@@ -54,10 +54,11 @@ class Database(Struct):
 class Ready(Struct, omit_defaults=True):
     """Whether calls are accepted; during the start, the number of queues recovered so far."""
 
-    status: str  # "ready", "starting", "stopping" or "trouble"
+    status: Literal["ready", "starting", "stopping", "trouble"]
     queues: int = 0
     recovered: int = 0
     reason: str | UnsetType = UNSET
+    warning: str | UnsetType = UNSET
     database: Database | UnsetType = UNSET
 
 
@@ -70,7 +71,8 @@ async def readyz(call: Call) -> Answer:
     """Check that calls are accepted.
 
     503 during start and stop, if a queue refuses writes, or if the database takes none. Reasons and
-    the state of the database are shown without a key only if no call needs one.
+    the state of the database are shown without a key only if no call needs one. `warning`: calls
+    are accepted, but the keys cannot be read again.
     """
     broker = call.broker
     recovered, queues = broker.progress
@@ -82,6 +84,10 @@ async def readyz(call: Call) -> Answer:
     if state is not None and state.problem is not None:
         trouble = f"PostgreSQL ({state.name}): {state.problem}"
     answer = Ready("ready" if trouble is None else "trouble", queues, recovered)
+    keys = call.service.keys
+    await keys.refresh_if_old()
+    if keys.unreadable is not None:
+        answer.warning = "the keys cannot be read; those known before stay valid: see the log"
     if await _may_see_details(call):
         answer.reason = UNSET if trouble is None else trouble
         answer.database = UNSET if state is None else _database(state)
@@ -96,7 +102,7 @@ async def _may_see_details(call: Call) -> bool:
     """Return whether the caller may see names: always if no key is needed, else with a key."""
     if not call.service.keys.required:
         return True
-    if b"authorization" not in call.headers:
+    if b"authorization" not in call.headers and b"x-api-key" not in call.headers:
         return False
     try:
         caller = await call.service.admit(call.headers, call.query_string, call.connection.peer)
@@ -122,7 +128,7 @@ def _database(state: DatabaseState) -> Database:
 async def metrics(call: Call) -> Answer:
     """Return all metrics, for Prometheus."""
     call.broker.admit(call.caller, Verb.READ, None)
-    return Reply(await call.broker.metrics_page(), content_type=_PROMETHEUS)
+    return Reply(await call.broker.survey.metrics_page(), content_type=_PROMETHEUS)
 
 
 _USUAL_S, _MOST_S = 5, 60

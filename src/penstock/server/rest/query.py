@@ -86,11 +86,28 @@ def _pairs(raw: bytes) -> list[tuple[str, str]]:
             parts = [part.partition("=") for part in text.split("&") if part]
             return [(name, value) for name, _, value in parts]
         return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=_MOST)
-    except (UnicodeDecodeError, ValueError) as error:
-        raise InvalidInput(f"the query string cannot be read: {error}") from None
+    except UnicodeDecodeError:
+        raise InvalidInput("the query string is not UTF-8, percent-encoded") from None
+    except ValueError:
+        raise InvalidInput(f"the query string has more than {_MOST} parameters") from None
 
 
 NO_QUERY = Query(b"", frozenset())
+# Short query strings are sent again and again. A query is not changed once it is made.
+_queries: dict[tuple[bytes, frozenset[str]], Query] = {}
+_MOST_REMEMBERED, _LONGEST_REMEMBERED = 256, 64
+
+
+def query_of(raw: bytes, known: frozenset[str]) -> Query:
+    """Return the parameters of a request; see `Query`."""
+    found = _queries.get((raw, known))
+    if found is None:
+        found = Query(raw, known)
+        if len(raw) <= _LONGEST_REMEMBERED:
+            if len(_queries) >= _MOST_REMEMBERED:
+                _queries.clear()
+            _queries[raw, known] = found
+    return found
 
 
 def unix_seconds(name: str, value: str | int | float) -> float:

@@ -223,12 +223,19 @@ ENDPOINTS = (
         Verb.READ,
         SegmentList,
         query=(_TIME,),
-        also=(404,),
+        also=(404, 501),
     ),
     Endpoint(
-        "GET", _SEGMENT, read_segment, Verb.READ, bytes, query=_RANGE, also=(404,), is_large=True
+        "GET",
+        _SEGMENT,
+        read_segment,
+        Verb.READ,
+        bytes,
+        query=_RANGE,
+        also=(404, 501),
+        is_large=True,
     ),
-    Endpoint("GET", f"{_SEGMENT}/index", read_segment_index, Verb.READ, bytes, also=(404,)),
+    Endpoint("GET", f"{_SEGMENT}/index", read_segment_index, Verb.READ, bytes, also=(404, 501)),
     Endpoint(
         "PUT",
         f"{QUEUE}/archived",
@@ -236,7 +243,7 @@ ENDPOINTS = (
         Verb.MANAGE,
         status=204,
         body=ArchivedBody,
-        also=(404,),
+        also=(404, 501),
     ),
     Endpoint(
         "POST",
@@ -245,7 +252,7 @@ ENDPOINTS = (
         Verb.PUBLISH,
         Staging,
         query=(_APPLICATIONS,),
-        also=(404,),
+        also=(404, 501),
     ),
     Endpoint(
         "PUT",
@@ -255,12 +262,18 @@ ENDPOINTS = (
         status=204,
         body=bytes,
         query=(_AT,),
-        also=(404,),
+        also=(404, 501),
     ),
     Endpoint(
-        "DELETE", f"{_STAGING}/{{folder}}", drop_staged, Verb.PUBLISH, status=204, also=(404,)
+        "DELETE", f"{_STAGING}/{{folder}}", drop_staged, Verb.PUBLISH, status=204, also=(404, 501)
     ),
     Endpoint(
-        "POST", f"{QUEUE}/adopt", adopt_staged, Verb.PUBLISH, Adopted, body=AdoptBody, also=(404,)
+        "POST",
+        f"{QUEUE}/adopt",
+        adopt_staged,
+        Verb.PUBLISH,
+        Adopted,
+        body=AdoptBody,
+        also=(404, 501),
     ),
 )

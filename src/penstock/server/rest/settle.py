@@ -1,8 +1,9 @@
+# cython: annotation_typing=False
 """POST /api/v1/settle: ack, nack, extend or release leased messages."""
 
 import re
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -26,6 +27,14 @@ from penstock.server.rest.structs import (
     SettledOne,
 )
 
+if TYPE_CHECKING:
+    _read_ack: Callable[[bytes], tuple[str, Receipt] | None] | None
+else:
+    try:
+        from penstock.server._deliveries import read_ack as _read_ack
+    except ImportError:  # there was no compiler
+        _read_ack = None
+
 _decoder = msgspec.json.Decoder(SettleBody)
 # The usual body, in any valid form: an ack of one receipt, which has 32 characters.
 _SPACE = rb"[ \t\r\n]*"
@@ -39,11 +48,25 @@ def settle_messages(call: Call) -> Any:
     """Ack, nack, extend or release leased messages."""
     require_json(call)
     if call.size <= _MOST_OF_ONE:
-        found = _ONE_ACK(call.body)
-        if found is not None:
-            outcome = call.broker.ack(call.caller, found[1].decode(), call)
-            return call.when_done(outcome, _answer)
+        one = read_ack(call.whole_body())
+        if one is not None:
+            outcomes = call.service.broker.ack(call.caller, one[0], one[1], call)
+            if type(outcomes) is list:  # the usual case if the answer need not be durable
+                return _answer(call, outcomes)
+            return call.when_done(outcomes, _answer)
     return call.with_body(_read, _settle)
+
+
+def plain_read_ack(body: bytes) -> tuple[str, Receipt] | None:
+    """Return the receipt of a body that acks one message, as text and read; None for others."""
+    found = _ONE_ACK(body)
+    if found is None:
+        return None
+    receipt = found[1].decode()
+    return receipt, Receipt.unpack(receipt)
+
+
+read_ack = plain_read_ack if _read_ack is None else _read_ack
 
 
 def _settle(call: Call, settlements: list[Settlement]) -> Answer:

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from penstock.names import PATTERN
+from penstock.operations import STATES
 
 Time = str | int | float
 Receipt = Annotated[str, Meta(min_length=1, max_length=128)]
@@ -17,6 +18,19 @@ MessageId = Annotated[str, Meta(min_length=26, max_length=26)]
 # Checked by `names`: a `$` of Python's regular expressions would let a line feed through.
 Name = Annotated[str, Meta(extra_json_schema={"pattern": f"^{PATTERN}$"})]
 GroupName = Name
+State = Annotated[str, Meta(extra_json_schema={"enum": list(STATES)})]
+
+
+def _as(struct: str) -> Meta:
+    """Describe an object as a struct, though it is read or sent as a mapping."""
+    return Meta(extra_json_schema={"$ref": f"#/components/schemas/{struct}"})
+
+
+# See `catalogue` for the structs.
+SettingsChanges = Annotated[Mapping[str, Any], _as("QueueSettingsBody")]
+SettingsAnswer = Annotated[Mapping[str, Any], _as("QueueSettings")]
+StatsAnswer = Annotated[Mapping[str, Any], _as("QueueStats")]
+GroupStatsAnswer = Annotated[Mapping[str, Any], _as("GroupStats")]
 
 MOST_LEASED = 10_000
 MOST_SETTLED = 10_000
@@ -100,7 +114,7 @@ class NamespaceBody(Struct, forbid_unknown_fields=True):
     """A new namespace. `defaults` are the settings of its new queues; 0: no quota."""
 
     name: Name
-    defaults: dict[str, Any] = {}
+    defaults: SettingsChanges = {}
     max_queues: Annotated[int, Meta(ge=0)] = 0
     max_bytes: Annotated[int, Meta(ge=0)] = 0
 
@@ -108,7 +122,7 @@ class NamespaceBody(Struct, forbid_unknown_fields=True):
 class NamespaceChanges(Struct, forbid_unknown_fields=True):
     """Changes of a namespace. Other settings and existing queues are not changed."""
 
-    defaults: dict[str, Any] | UnsetType = UNSET
+    defaults: SettingsChanges | UnsetType = UNSET
     max_queues: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
     max_bytes: Annotated[int, Meta(ge=0)] | UnsetType = UNSET
 
@@ -209,7 +223,7 @@ class NamespaceAnswer(Struct):
 
     name: str
     created_at: str
-    defaults: Mapping[str, Any]
+    defaults: SettingsChanges
     max_queues: int
     max_bytes: int
 
@@ -226,7 +240,7 @@ class QueueItem(Struct, omit_defaults=True):
 
     namespace: str
     name: str
-    stats: Mapping[str, Any] | UnsetType = UNSET
+    stats: StatsAnswer | UnsetType = UNSET
 
 
 class QueueList(Struct, omit_defaults=True):
@@ -242,14 +256,14 @@ class QueueAnswer(Struct, omit_defaults=True):
     namespace: str
     name: str
     created_at: str
-    settings: Mapping[str, Any]
-    stats: Mapping[str, Any] | UnsetType = UNSET
+    settings: SettingsAnswer
+    stats: StatsAnswer | UnsetType = UNSET
 
 
 class Listed(MessageFields, omit_defaults=True, kw_only=True):
     """A message of a listing, and its state in the group."""
 
-    state: str
+    state: State
     attempts: int
 
 
@@ -285,7 +299,7 @@ class HistoryItem(Struct, omit_defaults=True):
 
     event: str
     at: str
-    group: str | None = None
+    group: str | UnsetType = UNSET
     attempt: int = 0
     reason: str = ""
     holder: str = ""
@@ -305,7 +319,7 @@ class GroupAnswer(Struct, omit_defaults=True):
     """A consumer group and (where it was asked for) its counts."""
 
     name: str
-    stats: Mapping[str, Any] | UnsetType = UNSET
+    stats: GroupStatsAnswer | UnsetType = UNSET
 
 
 class SoughtTo(Struct):

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType
 
 from penstock.broker import Verb, check_name
-from penstock.broker.webhooks import Delivery, DeliveryCounts, Style, Subscription
+from penstock.broker.webhooks import Circuit, Delivery, DeliveryCounts, Style, Subscription
 from penstock.errors import InvalidInput
 from penstock.operations.answers import rfc3339
 from penstock.server.call import Answer, Call
@@ -62,12 +62,12 @@ class WebhookAnswer(Struct, omit_defaults=True, kw_only=True):
     namespace: str
     queue: str
     url: str
-    style: str
+    style: Style
     group: str
     retry_s: Sequence[float]
     created_at: str
     enabled: bool
-    circuit: str
+    circuit: Circuit
     failures: int = 0
     open_for_s: float | UnsetType = UNSET
     disabled_because: str | UnsetType = UNSET

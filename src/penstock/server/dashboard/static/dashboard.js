@@ -38,12 +38,20 @@
     if (first) first.focus();
   }, true);
 
+  function copyText(element) { // without TLS, browsers offer no clipboard: select the text instead
+    if (navigator.clipboard) {
+      return navigator.clipboard.writeText(element.textContent).then(function () { return true; });
+    }
+    getSelection().selectAllChildren(element);
+    return Promise.resolve(document.execCommand("copy"));
+  }
+
   document.addEventListener("click", function (event) {
     const copy = event.target.closest("[data-copy]");
     if (copy) {
       const from = copy.closest(".code").querySelector("pre");
-      navigator.clipboard.writeText(from.textContent).then(function () {
-        copy.textContent = "Copied";
+      copyText(from).then(function (isCopied) {
+        copy.textContent = isCopied ? "Copied" : "Press Ctrl+C";
         setTimeout(function () { copy.textContent = "Copy"; }, 1500);
       });
       return;
