@@ -79,7 +79,16 @@ ROWS = (  # title, prefixes of the metrics; the first match counts
     ("Beanstalk", ("penstock_beanstalk_",)),
     ("SQS", ("penstock_sqs_",)),
     ("Process", ("process_",)),
-    ("Broker", ("penstock_rejected", "penstock_commit_", "penstock_webhook_", "penstock_queues")),
+    (
+        "Broker",
+        (
+            "penstock_rejected",
+            "penstock_commit_",
+            "penstock_webhook_",
+            "penstock_queues",
+            "penstock_writable",
+        ),
+    ),
     ("Queues", ("penstock_",)),
 )
 _ORDER = ("Queues", "Broker", "HTTP", "gRPC", "Beanstalk", "SQS", "Process", "Database")
@@ -244,7 +253,8 @@ ALERT_RULES = (
     ),
     Alert(
         "PenstockWritesFail",
-        'increase(penstock_rejected_total{cause="unavailable"}[5m]) > 0',
+        "min by (instance) (penstock_writable) == 0 or sum by (instance) "
+        '(increase(penstock_rejected_total{cause="unavailable"}[5m])) > 0',
         "0m",
         "critical",
         "The broker {{ $labels.instance }} cannot write",

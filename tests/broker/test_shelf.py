@@ -202,6 +202,7 @@ async def test_a_queue_whose_sync_failed_is_logged_and_stays_in_trouble(
         await broker.publish(ANN, name(2), [b"z"])  # and there is no room for it
         await settled()
         assert "shop/q1" in str(broker.trouble)
+        assert b"penstock_writable 0.0" in await broker.survey.metrics_page()
         for change in (
             lambda: broker.publish(ANN, name(1), [b"y"]),
             lambda: broker.change_queue(ANN, name(1), {"max_messages": 5}),

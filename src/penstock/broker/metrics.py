@@ -133,6 +133,7 @@ class BrokerMetrics:
         self.registry = CollectorRegistry()
         self._queues: Sequence[tuple[QueueName, Stats]] = ()
         self._database: DatabaseState | None = None
+        self._is_writable = True
         self.commits = DurationHistogram()  # of rounds of syncs, for percentiles
         self._rejected = Counter(
             "penstock_rejected",
@@ -181,9 +182,14 @@ class BrokerMetrics:
         self,
         queues: Sequence[tuple[QueueName, Stats]],
         database: DatabaseState | None = None,
+        *,
+        is_writable: bool = True,
     ) -> bytes:
-        """Return all series, with the counts of these queues and of the database."""
-        self._queues, self._database = queues, database
+        """Return all series, with the counts of these queues and of the database.
+
+        `is_writable` is False if some queue takes no writes.
+        """
+        self._queues, self._database, self._is_writable = queues, database, is_writable
         return generate_latest(self.registry)
 
     @property
@@ -214,6 +220,9 @@ class BrokerMetrics:
             yield gauge
         yield from self._collect_groups(shown)
         yield GaugeMetricFamily("penstock_queues", "Queues that there are.", len(self._queues))
+        yield GaugeMetricFamily(
+            "penstock_writable", "1 if every queue takes writes.", float(self._is_writable)
+        )
         if self._database is not None:
             yield from _collect_database(self._database)
 

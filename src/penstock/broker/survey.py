@@ -121,4 +121,7 @@ class Survey:
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
         database = await broker.store.database_state()
-        return await asyncio.to_thread(broker.metrics.page, found, database)
+        is_writable = broker.trouble is None
+        return await asyncio.to_thread(
+            broker.metrics.page, found, database, is_writable=is_writable
+        )
