@@ -24,6 +24,7 @@ from penstock.cli.machine_checks import (
     check_port,
     check_space,
     check_syncs,
+    files_below,
 )
 from penstock.clock import ManualClock
 from penstock.ledger.files import OsFiles
@@ -200,3 +201,20 @@ def test_java_and_codec(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None
     assert check_java().state == "ok"
     monkeypatch.setattr(codec, "IMPLEMENTATION", "python")
     assert check_codec().state == "warn"
+
+
+def test_folders_that_vanish_or_lie_deep_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for folder in ("shop/orders/messages", "gone", "1/2/3/4/5/6"):
+        (tmp_path / folder).mkdir(parents=True)
+        (tmp_path / folder / "a.log").touch()
+    real = os.scandir
+
+    def scandir(path: str) -> Any:
+        if str(path).endswith("gone"):
+            raise FileNotFoundError(path)
+        return real(path)
+
+    monkeypatch.setattr(os, "scandir", scandir)
+    assert list(files_below(tmp_path)) == [tmp_path / "shop/orders/messages/a.log"]

@@ -26,7 +26,7 @@ PRINTS = {
         "now: ready",
     ],
     "dedup": ["the same message: True", "duplicate after a restart: True", "in the queue: 1"],
-    "delay": ["now", "at a time", "in 0.2 s", "delayed"],
+    "delay": ["now", "at a time", "in 2 s", "delayed"],
     "groups": [
         "billing ['order 1', 'order 2', 'order 3']",
         "audit ['order 1', 'order 2', 'order 3']",

@@ -23,12 +23,14 @@ from penstock.cli.machine_checks import (
     check_open_files,
     check_port,
     check_python,
+    files_below,
     machine_findings,
 )
 from penstock.cli.options import AsJson, argument, option
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_text
 from penstock.clock import SystemClock
+from penstock.ledger.damage import QUARANTINE
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import announced_url, is_made
@@ -129,7 +131,7 @@ def _what_is(place: Path, folder: Folder) -> Finding:
         kind += f"; last writer: process {writer['pid']} on {writer['host']}"
     except (OSError, ValueError, KeyError, TypeError):
         pass
-    damaged = sum(1 for _ in place.rglob("quarantine/*"))
+    damaged = sum(file.parent.name == QUARANTINE for file in files_below(place))
     if damaged:
         return Finding(
             "place",

@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from threading import Condition
@@ -31,6 +32,7 @@ _SLOW_SYNC_S = 0.05
 _IMPOSSIBLE_SYNC_S = 0.00002  # no disk is that fast
 _FEW_FILES, _ENOUGH_FILES = 256, 4096
 _OLDEST_JAVA = 17
+_DEEPEST_FOLDER = 4  # NAMESPACE/QUEUE/messages/quarantine
 _NO_DISK = frozenset(
     {
         *("proc", "sysfs", "cgroup", "cgroup2", "devpts", "devtmpfs", "debugfs", "tracefs"),
@@ -179,10 +181,23 @@ def ntp_synchronized() -> bool | None:
     return not status & _UNSYNCHRONIZED
 
 
+def files_below(directory: Path) -> Iterator[Path]:
+    """Yield the files of a queue or a data directory. What cannot be read is passed over.
+
+    Others than these may have any depth: what lies deeper than a queue's files is not looked at.
+    """
+    for folder, folders, names in os.walk(directory):
+        if len(Path(folder).relative_to(directory).parts) >= _DEEPEST_FOLDER:
+            folders.clear()
+        yield from (Path(folder, name) for name in names)
+
+
 def check_newest_entry(directory: Path, clock: Clock) -> Finding | None:
     """Compare the clock with the newest segment: it must not lie in the future."""
     newest_ns = 0
-    for file in directory.rglob("*.log"):
+    for file in files_below(directory):
+        if file.suffix != ".log":
+            continue
         try:
             with file.open("rb") as segment:
                 header = SegmentHeader.unpack(segment.read(HEADER_BYTES))
