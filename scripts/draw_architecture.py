@@ -23,6 +23,7 @@ PURPOSES = {
     "demo": "make demo",
     "spark": "Spark source, sink and jobs",
     "arrow": "queues as Arrow tables",
+    "importing": "messages of other queues",
     "server": "HTTP, WebSocket, dialects",
     "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",

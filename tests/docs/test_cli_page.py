@@ -32,6 +32,7 @@ GROUPS = (
     "webhooks",
     "keys",
     "placement",
+    "import",
 )  # those of `spark` are on its own page
 OF_GROUPS: dict[str, Any] = {
     f"{group} {name}": command
@@ -56,7 +57,7 @@ def test_every_command_has_a_section() -> None:
 
 
 def test_every_command_of_a_group_has_a_section() -> None:
-    listed = re.findall(r"^### `penstock (\w+ \w+)`", TEXT, re.MULTILINE)
+    listed = re.findall(r"^### `penstock (\w+ [\w-]+)`", TEXT, re.MULTILINE)
     assert sorted(listed) == sorted(OF_GROUPS)
 
 

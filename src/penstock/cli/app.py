@@ -14,6 +14,7 @@ from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
 from penstock.cli.doctor import doctor
 from penstock.cli.formatting import printable
+from penstock.cli.importing import import_app
 from penstock.cli.keys import keys_app
 from penstock.cli.migrate import migrate, migrate_store
 from penstock.cli.placement import placement_app
@@ -71,7 +72,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
         *(migrate_store, placement_app),
     ),
-    "Keep safe": (backup, restore, doctor),
+    "Keep safe": (backup, restore, import_app, doctor),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

@@ -128,12 +128,13 @@ def is_beanstalkd_there() -> bool:
 
 
 @contextmanager
-def real_beanstalkd() -> Iterator[int]:
+def real_beanstalkd(*options: str) -> Iterator[int]:
     """Return the port of a beanstalkd of one's own."""
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = one.getsockname()[1]
-    with subprocess.Popen(["beanstalkd", "-l", "127.0.0.1", "-p", str(port)]) as process:
+    command = ["beanstalkd", "-l", "127.0.0.1", "-p", str(port), *options]
+    with subprocess.Popen(command) as process:
         try:
             until = time.monotonic() + PATIENCE_S
             while True:
