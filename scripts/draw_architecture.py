@@ -24,6 +24,7 @@ PURPOSES = {
     "spark": "Spark source, sink and jobs",
     "arrow": "queues as Arrow tables",
     "importing": "messages of other queues",
+    "archive": "manifests and Parquet, in directories and object stores",
     "server": "HTTP, WebSocket, dialects",
     "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",

@@ -9,8 +9,8 @@ import pyarrow.dataset as ds
 import pytest
 from pyspark.sql import SparkSession
 
+from penstock.archive import Archive, ArchiveError, ArchiveManifest
 from penstock.clock import ManualClock
-from penstock.spark.archive_files import ArchiveError, ArchiveManifest
 from penstock.spark.jobs import archive, archived, audit, live_and_archived, restore
 from tests.spark.in_process import rows
 from tests.spark.random_queues import fill, open_small
@@ -90,15 +90,15 @@ def test_a_killed_job_is_resumed(
     target = tmp_path / "archive"
     saved: list[int] = []
 
-    def killed_after_two(self: ArchiveManifest, root: Path) -> None:
+    def killed_after_two(self: Archive, manifest: ArchiveManifest) -> None:
         if len(saved) == 2:
             raise KeyboardInterrupt
-        saved.append(self.next_seq)
-        whole(self, root)
+        saved.append(manifest.next_seq)
+        whole(self, manifest)
 
-    whole = ArchiveManifest.save
+    whole = Archive.commit
     with monkeypatch.context() as patch:
-        patch.setattr(ArchiveManifest, "save", killed_after_two)
+        patch.setattr(Archive, "commit", killed_after_two)
         with pytest.raises(KeyboardInterrupt):
             archive(spark, str(orders), str(target))
     stray = next(target.glob("queue=*/date=*")) / ".half.parquet.tmp"

@@ -1,5 +1,6 @@
 """The archive as a Delta table has the files of the manifests: each once, and no other."""
 
+import hashlib
 import os
 import sys
 from dataclasses import replace
@@ -17,16 +18,11 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 from typer.testing import CliRunner
 
+from penstock.archive import Archive, ArchiveError, archive_at
+from penstock.archive.manifests import MANIFESTS
 from penstock.cli import spark as commands
 from penstock.clock import ManualClock
 from penstock.errors import PenstockError
-from penstock.spark.archive_files import (
-    MANIFESTS,
-    ArchiveError,
-    ArchiveManifest,
-    checksum_of,
-    manifests,
-)
 from penstock.spark.jobs import archive, archived, audit
 from tests.spark.random_queues import fill, open_small
 
@@ -63,7 +59,7 @@ def files_of(target: Path) -> list[dict[str, Any]]:
 
 def assert_follows(target: Path) -> None:
     """The table has the files of the manifest, and their rows, once each."""
-    (manifest,) = manifests(target)
+    (manifest,) = archive_at(str(target)).manifests()
     assert [row["path"] for row in files_of(target)] == sorted(f.path for f in manifest.files)
     plain = pa.concat_tables(
         pq.read_table(target / file.path, partitioning=None) for file in manifest.files
@@ -136,7 +132,8 @@ def test_several_queues_and_odd_names_are_one_table(
     found = DeltaTable(target).to_pyarrow_table(columns=["namespace", "queue", "seq"])
     counts = found.group_by(["namespace", "queue"]).aggregate([("seq", "count")]).to_pylist()
     assert {(row["namespace"], row["queue"]): row["seq_count"] for row in counts} == {
-        tuple(([None, *one.queue.split("/")])[-2:]): one.rows for one in manifests(target)
+        tuple(([None, *one.queue.split("/")])[-2:]): one.rows
+        for one in archive_at(str(target)).manifests()
     }
     archive(spark, str(odd), str(target), delta=True)
     assert DeltaTable(target).version() == 1
@@ -148,7 +145,7 @@ def test_a_job_killed_between_manifest_and_log_is_mended(
     archive(spark, str(orders), str(target), delta=True)
     publish(orders, 1_700_300_000)
 
-    def killed(root: Path, columns: pa.Schema) -> None:
+    def killed(archive: Archive, columns: pa.Schema) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
@@ -174,7 +171,7 @@ def test_what_the_manifest_has_not_or_has_otherwise_is_changed(
     spark: SparkSession, orders: Path, target: Path
 ) -> None:
     archive(spark, str(orders), str(target), delta=True)
-    manifest = ArchiveManifest.load(target, "orders")
+    manifest = archive_at(str(target)).manifest("orders")
     assert manifest is not None
     manifest.files.pop()
     first = manifest.files[0]
@@ -185,9 +182,9 @@ def test_what_the_manifest_has_not_or_has_otherwise_is_changed(
         rows=first.rows - 1,
         first_seq=first.first_seq + 1,
         size_bytes=place.stat().st_size,
-        sha256=checksum_of(place),
+        sha256=hashlib.sha256(place.read_bytes()).hexdigest(),
     )
-    manifest.save(target)
+    archive_at(str(target)).commit(manifest)
     archive(spark, str(orders), str(target), delta=True)
     assert DeltaTable(target).version() == 1
     assert_follows(target)
@@ -278,4 +275,4 @@ def test_a_damaged_manifest_of_any_queue_is_named(tmp_path: Path, content: bytes
     place.parent.mkdir()
     place.write_bytes(content)
     with pytest.raises(ArchiveError, match=r"shop\.orders\.json cannot be read"):
-        manifests(tmp_path)
+        archive_at(str(tmp_path)).manifests()

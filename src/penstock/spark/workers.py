@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from penstock.errors import InvalidInput
 
 _WORKER_PROGRAM = "pyspark.daemon"  # all workers are forked from it
-_TASKS_PER_CORE = 4  # in a wave, so that few cores wait for the slowest task
+TASKS_PER_CORE = 4  # in a wave, so that few cores wait for the slowest task
 
 _Task = TypeVar("_Task")
 _Result = TypeVar("_Result")
@@ -34,10 +34,22 @@ def freeze_modules() -> None:
 def run_tasks(
     spark: SparkSession, work: Callable[[_Task], _Result], tasks: Sequence[_Task]
 ) -> Iterator[_Result]:
-    """Run `work` for each item of `tasks` in a Spark task. Yield the results in order.
+    """Run `work` for each item of `tasks` in a Spark task. Yield the results in order."""
+    for wave in run_waves(spark, work, tasks):
+        yield from wave
 
-    Tasks run in waves; the caller can save its progress between two waves. Jobs that read whole
-    segments use this instead of DataFrames: no rows pass through the JVM.
+
+def run_waves(
+    spark: SparkSession,
+    work: Callable[[_Task], _Result],
+    tasks: Sequence[_Task],
+    *,
+    tasks_per_core: int = TASKS_PER_CORE,
+) -> Iterator[list[_Result]]:
+    """Run `work` for each item of `tasks` in a Spark task. Yield the results in waves, in order.
+
+    The caller can save its progress between two waves. Jobs that read whole segments use this
+    instead of DataFrames: no rows pass through the JVM.
     """
 
     def frozen(task: _Task) -> _Result:
@@ -48,11 +60,11 @@ def run_tasks(
         context = spark.sparkContext
     except PySparkAttributeError:
         raise InvalidInput(
-            "archive and audit run Python in Spark tasks, which Spark Connect does not support: "
-            "use a classic session, such as penstock.spark.session()"
+            "archive, compact and audit run Python in Spark tasks, which Spark Connect does not "
+            "support: use a classic session, such as penstock.spark.session()"
         ) from None
-    for wave in waves(tasks, _TASKS_PER_CORE * context.defaultParallelism):
-        yield from context.parallelize(wave, len(wave)).map(frozen).collect()
+    for wave in waves(tasks, tasks_per_core * context.defaultParallelism):
+        yield context.parallelize(wave, len(wave)).map(frozen).collect()
 
 
 def waves(tasks: Sequence[_Task], size: int) -> Iterator[Sequence[_Task]]:

@@ -1,19 +1,22 @@
 """Archive: sealed segments as Parquet, verified by content.
 
-Each task takes a range of a segment: it decodes it, writes Parquet (zstd), syncs, reads the file
-back and compares every value, then renames the file. The driver adds it to the manifest. Archived
-ranges are not read again. With `delta`, a Delta log is updated at the end.
+Each task takes a range of a segment: it decodes it, writes Parquet (zstd) to the archive, reads the
+file back and compares every value. After each wave of tasks the driver commits the manifest.
+Archived ranges are not read again. With `delta`, a Delta log is updated at the end.
 """
 
+import hashlib
+import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
+from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveManifest, ArchiveStore
+from penstock.archive.names import file_name, folder_of, queue_folder
+from penstock.archive.parquet import write_verified
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.planning import Partition, check_start
@@ -26,29 +29,21 @@ from penstock.client.files import note_archived as note_call
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.queue.compaction import note_archived
-from penstock.spark.archive_files import (
-    ArchivedFile,
-    ArchiveError,
-    ArchiveManifest,
-    checksum_of,
-    file_name,
-    folder_of,
-    local_directory,
-    locked,
-    make_directory,
-    sync,
+from penstock.spark.archive_stores import (
+    HandedFiles,
+    archive_of,
+    check_place,
+    task_store,
+    tasks_per_core,
 )
 from penstock.spark.delta_log import check_installed, follow_manifests
-from penstock.spark.workers import run_tasks
+from penstock.spark.workers import run_waves
 
 # Everything of a message but its position in the queue's files.
 ARCHIVED_COLUMNS = (
     *("seq", "timestamp", "timestamp_ns", "priority", "key", "headers", "payload"),
     *("expires_at_ns", "deliver_at_ns", "content_type", "attributes"),
 )
-# Dictionaries and statistics cost time; other columns hardly gain from them.
-_WITH_DICTIONARY = ["priority", "key", "content_type"]
-_WITH_STATISTICS = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
 RANGE_BYTES = 64 << 20  # per task
 
 Progress = Callable[[int, int], None]  # number of ranges done, and of all
@@ -67,15 +62,23 @@ class ArchiveResult:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    archive: str
+    store: ArchiveStore
     one: Range
+    token: str
 
 
-def check_archive(
-    location: str, target: str, queue: str | None
-) -> tuple[list[QueueLocation], Path]:
-    """Return the queues to archive, and the archive's directory."""
-    return queues_of_job(location, queue), local_directory(target)
+@dataclass(frozen=True, slots=True)
+class _Done:
+    upto: int
+    files: list[ArchivedFile]
+    handed: dict[str, bytes]  # files that the driver must store
+
+
+def check_archive(location: str, target: str, queue: str | None) -> list[QueueLocation]:
+    """Return the queues to archive. Raise if the target cannot be an archive."""
+    queues = queues_of_job(location, queue)
+    check_place(target)
+    return queues
 
 
 def archive(
@@ -89,15 +92,17 @@ def archive(
 ) -> list[ArchiveResult]:
     """Archive the sealed segments of one queue, or of all, that are not archived yet.
 
-    With `delta`, the whole archive is a Delta table as well.
+    `target` is a directory or the URL of an object store. With `delta`, the whole archive is a
+    Delta table as well.
     """
     if delta:
         check_installed()
-    queues, root = check_archive(path, target, queue)
-    with locked(root):
-        results = [_archive_one(spark, one, root, on_progress) for one in queues]
+    queues = check_archive(path, target, queue)
+    made = archive_of(spark, target)
+    with made.locked():
+        results = [_archive_one(spark, one, made, on_progress) for one in queues]
         if delta:
-            follow_manifests(root, archive_schema())
+            follow_manifests(made, archive_schema())
     return results
 
 
@@ -106,22 +111,31 @@ def archive_schema() -> pa.Schema:
 
 
 def _archive_one(
-    spark: SparkSession, queue: QueueLocation, root: Path, on_progress: Progress | None
+    spark: SparkSession, queue: QueueLocation, target: Archive, on_progress: Progress | None
 ) -> ArchiveResult:
     view = watcher_of(queue, "messages").view()
-    manifest = _manifest(root, view)
+    manifest = _manifest(target, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
     first = check_start(view, manifest.next_seq, sealed_end)
     ranges = list(split(view, first, sealed_end, max_bytes=RANGE_BYTES))
-    _remove_leftovers(root, queue)
+    target.store.remove_leftovers(queue_folder(queue.namespace, queue.name))
+    # Without a lock another job may write files of the same seqs.
+    token = "" if target.store.has_lock else secrets.token_hex(4)
+    store = task_store(target.store)
     done: list[ArchivedFile] = []
-    tasks = [_Task(str(root.absolute()), one) for one in ranges]
-    for number, (upto, files) in enumerate(run_tasks(spark, _archive_range, tasks), start=1):
+    tasks = [_Task(store, one, token) for one in ranges]
+    number = 0
+    for wave in run_waves(
+        spark, _archive_range, tasks, tasks_per_core=tasks_per_core(target.store)
+    ):
         # In order, so that a killed job leaves an archive without gaps.
-        manifest.files += files
-        manifest.next_seq = upto
-        done += files
-        manifest.save(root)
+        for result in wave:
+            _store_handed(target.store, result)
+            manifest.files += result.files
+            manifest.next_seq = result.upto
+            done += result.files
+        target.commit(manifest)
+        number += len(wave)
         if on_progress is not None:
             on_progress(number, len(tasks))
     _set_archived(view, manifest.next_seq)
@@ -134,6 +148,17 @@ def _archive_one(
     )
 
 
+def _store_handed(store: ArchiveStore, done: _Done) -> None:
+    """Store what a task could not, and verify it."""
+    for file in done.files if done.handed else ():
+        store.write(file.path, done.handed[file.path])
+        if hashlib.sha256(store.read(file.path)).hexdigest() != file.sha256:
+            raise ArchiveError(
+                f"{store.shown}/{file.path} does not read back as it was written: check the store "
+                f"of the archive"
+            )
+
+
 def _set_archived(view: LogView, upto: int) -> None:
     """Tell the queue how far it is archived: with `archive_required`, only that can be removed."""
     queue = view.info.queue
@@ -144,43 +169,48 @@ def _set_archived(view: LogView, upto: int) -> None:
         note_archived(root, view.info.identity, upto, next_seq=view.next_seq)
 
 
-def _manifest(root: Path, view: LogView) -> ArchiveManifest:
+def _manifest(target: Archive, view: LogView) -> ArchiveManifest:
     key, identity = view.info.queue.key, view.info.identity
-    manifest = ArchiveManifest.load(root, key)
+    manifest = target.manifest(key)
     if manifest is None:
         return ArchiveManifest(key, identity, first_seq=view.low, next_seq=view.low)
-    if (manifest.identity, manifest.queue) != (identity, key):
+    if manifest.identity != identity:
         raise ArchiveError(
-            f"{root} has an archive of another queue with the name {manifest.queue!r}: archive "
-            f"this one elsewhere"
+            f"{target.shown} has an archive of another queue with the name {key!r}: archive this "
+            f"one elsewhere"
         )
     return manifest
-
-
-def _remove_leftovers(root: Path, queue: QueueLocation) -> None:
-    """Remove temporary files of a killed job."""
-    folder = root / folder_of(queue, "").rpartition("/")[0]
-    for leftover in folder.glob("date=*/.*.tmp"):
-        leftover.unlink()
 
 
 # -- in a task -------------------------------------------------------------------------------------
 
 
-def _archive_range(task: _Task) -> tuple[int, list[ArchivedFile]]:
-    """Write a range, one file per day. Return the end of the range, and the files."""
-    table = read_ranges([task.one])
+def _archive_range(task: _Task) -> _Done:
+    """Write a range, one file per day."""
+    files = [
+        write_verified(task.store, _path(task, date, part), date, part)
+        for date, part in by_day(read_ranges([task.one]))
+    ]
+    handed = task.store.contents if isinstance(task.store, HandedFiles) else {}
+    return _Done(task.one.wanted_to, files, handed)
+
+
+def _path(task: _Task, date: str, table: pa.Table) -> str:
+    queue = task.one.info.queue
+    name = file_name(queue.key, table.column("seq")[0].as_py(), task.token)
+    return f"{folder_of(queue.namespace, queue.name, date)}/{name}"
+
+
+def by_day(table: pa.Table) -> list[tuple[str, pa.Table]]:
+    """Split messages by the date on which they were published."""
     if not table.num_rows:
-        return task.one.wanted_to, []
+        return []
     days = table.column("timestamp").cast(pa.date32())
     first, last = days[0].as_py(), days[-1].as_py()
-    # Times rise: nearly always all rows are of one day.
-    dates = [first] if first == last else sorted(pc.unique(days).to_pylist())
-    files = []
-    for date in dates:
-        part = table if len(dates) == 1 else table.filter(pc.equal(days, date))
-        files.append(_write(Path(task.archive), task.one, date.isoformat(), part))
-    return task.one.wanted_to, files
+    if first == last:  # Times rise: nearly always all rows are of one day.
+        return [(first.isoformat(), table)]
+    dates = sorted(pc.unique(days).to_pylist())
+    return [(date.isoformat(), table.filter(pc.equal(days, date))) for date in dates]
 
 
 def read_ranges(ranges: Sequence[Range]) -> pa.Table:
@@ -188,39 +218,3 @@ def read_ranges(ranges: Sequence[Range]) -> pa.Table:
     schema = archive_schema()
     batches = read_partition(Partition(ranges), schema, Selection(location=""))
     return pa.Table.from_batches(batches, schema)
-
-
-def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
-    queue = one.info.queue
-    folder = folder_of(queue, date)
-    seqs, times = table.column("seq"), table.column("timestamp_ns")
-    name = file_name(queue, seqs[0].as_py())
-    make_directory(root / folder)
-    path, temporary = root / folder / name, root / folder / f".{name}.tmp"
-    pq.write_table(
-        table,
-        temporary,
-        compression="zstd",
-        row_group_size=1 << 20,
-        use_dictionary=_WITH_DICTIONARY,
-        write_statistics=_WITH_STATISTICS,
-    )
-    sync(temporary)
-    if not pq.read_table(temporary, partitioning=None).equals(table):
-        raise ArchiveError(
-            f"{temporary} does not read back as it was written: check the disk of the archive"
-        )
-    file = ArchivedFile(
-        path=f"{folder}/{name}",
-        date=date,
-        rows=table.num_rows,
-        first_seq=seqs[0].as_py(),
-        last_seq=seqs[-1].as_py(),
-        first_ns=times[0].as_py(),
-        last_ns=times[-1].as_py(),
-        size_bytes=temporary.stat().st_size,
-        sha256=checksum_of(temporary),
-    )
-    temporary.replace(path)
-    sync(path.parent)
-    return file

@@ -5,14 +5,16 @@ Reports what is wrong, where, and how many. Nothing is changed.
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from penstock import codec
+from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveStore, open_archive
+from penstock.archive.parquet import check_sum
+from penstock.archive.parquet import decode as decode_parquet
+from penstock.archive.places import place_of
 from penstock.arrow.decoding import FastPathFailed, decode
 from penstock.arrow.event_columns import EventColumns
 from penstock.arrow.locations import QueueLocation, queues_of_job
@@ -21,15 +23,9 @@ from penstock.arrow.loss import DamagedSegment, DataLoss
 from penstock.arrow.ranges import Range, range_bytes, split
 from penstock.arrow.segments import LogView
 from penstock.codec.layout import TOMBSTONE
-from penstock.spark.archive_files import (
-    ArchivedFile,
-    ArchiveManifest,
-    checksum_of,
-    local_directory,
-    manifests,
-)
-from penstock.spark.jobs.archive import RANGE_BYTES, Progress, read_ranges
-from penstock.spark.workers import run_tasks
+from penstock.spark.archive_stores import archive_of, task_store, tasks_per_core
+from penstock.spark.jobs.archive import RANGE_BYTES, Progress, archive_schema, read_ranges
+from penstock.spark.workers import run_tasks, waves
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +68,15 @@ class _Found:
     problems: tuple[Problem, ...]
 
 
-def check_audit(
-    location: str, queue: str | None, archive: str | None
-) -> tuple[list[QueueLocation], Path | None]:
-    """Return the queues to audit, and the archive's directory if one is given."""
+def check_audit(location: str, queue: str | None, archive: str | None) -> list[QueueLocation]:
+    """Return the queues to audit. Raise if an archive is given and there is none.
+
+    An archive on Hadoop's file systems is checked when Spark runs.
+    """
     queues = queues_of_job(location, queue)
-    if archive is None:
-        return queues, None
-    root = local_directory(archive)
-    manifests(root)
-    return queues, root.absolute()
+    if archive is not None and place_of(archive).kind != "hadoop":
+        open_archive(archive)
+    return queues
 
 
 def audit(
@@ -94,16 +89,19 @@ def audit(
 ) -> AuditResult:
     """Audit one queue, or all of a location. Compare an archive with them, if one is given."""
     result = AuditResult()
-    queues, root = check_audit(path, queue, archive)
+    queues = check_audit(path, queue, archive)
+    kept = None if archive is None else archive_of(spark, archive)
+    if kept is not None:
+        kept.manifests()
     for one in queues:
-        _audit_queue(spark, one, root, result, on_progress)
+        _audit_queue(spark, one, kept, result, on_progress)
     return result
 
 
 def _audit_queue(
     spark: SparkSession,
     queue: QueueLocation,
-    archive: Path | None,
+    archive: Archive | None,
     result: AuditResult,
     on_progress: Progress | None,
 ) -> None:
@@ -222,30 +220,43 @@ def _events_without_message(one: Range, next_message: int) -> list[Problem]:
 @dataclass(frozen=True, slots=True)
 class _ArchiveTask:
     queue: str
-    root: str
+    store: ArchiveStore
     file: ArchivedFile
     live: tuple[Range, ...]  # the part that the queue still has
 
 
-def _audit_archive(spark: SparkSession, messages: LogView, root: Path, result: AuditResult) -> None:
+def _audit_archive(
+    spark: SparkSession, messages: LogView, archive: Archive, result: AuditResult
+) -> None:
     queue = messages.info.queue
-    manifest = ArchiveManifest.load(root, queue.key)
+    manifest = archive.manifest(queue.key)
     if manifest is None:
         result.problems.append(
-            Problem(queue.key, "archive", str(root), 1, "nothing of this queue is archived")
+            Problem(queue.key, "archive", archive.shown, 1, "nothing of this queue is archived")
         )
         return
     if manifest.next_seq < messages.first_seq:
         lost = messages.first_seq - manifest.next_seq
         detail = f"seq {manifest.next_seq} to {messages.first_seq - 1} are in neither"
-        result.problems.append(Problem(queue.key, "gap", str(root), lost, detail))
-    tasks = [
-        _ArchiveTask(queue.key, str(root), file, tuple(_live(messages, file)))
-        for file in manifest.files
-    ]
-    for rows, problems in run_tasks(spark, _audit_file, tasks):
-        result.archived_rows += rows
-        result.problems += problems
+        result.problems.append(Problem(queue.key, "gap", archive.shown, lost, detail))
+
+    def task(file: ArchivedFile) -> _ArchiveTask:
+        store = _handed(archive.store, file)
+        return _ArchiveTask(queue.key, store, file, tuple(_live(messages, file)))
+
+    # Hadoop's files pass through the driver, so only those of one wave are in its memory.
+    per_core = tasks_per_core(archive.store)
+    for wave in waves(manifest.files, per_core * spark.sparkContext.defaultParallelism):
+        for rows, problems in run_tasks(spark, _audit_file, [task(file) for file in wave]):
+            result.archived_rows += rows
+            result.problems += problems
+
+
+def _handed(store: ArchiveStore, file: ArchivedFile) -> ArchiveStore:
+    try:
+        return task_store(store, file.path)
+    except FileNotFoundError:
+        return task_store(store)  # the task reports that it is missing
 
 
 def _live(view: LogView, file: ArchivedFile) -> Iterator[Range]:
@@ -254,19 +265,21 @@ def _live(view: LogView, file: ArchivedFile) -> Iterator[Range]:
 
 
 def _audit_file(task: _ArchiveTask) -> tuple[int, list[Problem]]:
-    path = Path(task.root) / task.file.path
+    file = task.file
 
     def wrong(detail: str, count: int = 1) -> tuple[int, list[Problem]]:
-        return 0, [Problem(task.queue, "archive", task.file.path, count, detail)]
+        return 0, [Problem(task.queue, "archive", file.path, count, detail)]
 
     try:
-        if checksum_of(path) != task.file.sha256:
-            return wrong("the checksum differs from the manifest", task.file.rows)
-        table = pq.read_table(path, partitioning=None)
+        stored = task.store.read(file.path)
+        check_sum(task.store, file, stored)
+        table = decode_parquet(stored, archive_schema())
+    except ArchiveError as error:
+        return wrong(str(error), file.rows)
     except (OSError, pa.ArrowException) as error:
-        return wrong(f"cannot be read: {error}", task.file.rows)
-    if table.num_rows != task.file.rows:
-        return wrong(f"{table.num_rows} rows, the manifest says {task.file.rows}")
+        return wrong(f"cannot be read: {error}", file.rows)
+    if table.num_rows != file.rows:
+        return wrong(f"{table.num_rows} rows, the manifest says {file.rows}")
     try:
         live = read_ranges(task.live)
     except (DamagedSegment, DataLoss):

@@ -7,7 +7,6 @@ figures are aggregations of attempts, joined once with the messages for their du
 import json
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from penstock.arrow.logs import groups_of
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
-from penstock.spark.archive_files import local_directory
+from penstock.spark.archive_stores import archive_of, check_place
 from penstock.spark.jobs.report_page import page
 
 _ENDS = ("acked", "nacked", "timed_out", "dead", "expired", "released")
@@ -45,15 +44,14 @@ class QueueReport:
     poison: list[dict[str, Any]] = field(default_factory=list)
 
 
-def check_report(
-    location: str, target: str, queue: str | None, group: str
-) -> tuple[list[QueueLocation], Path]:
-    """Return the queues to report on, and the report's directory."""
-    queues, root = queues_of_job(location, queue), local_directory(target)
+def check_report(location: str, target: str, queue: str | None, group: str) -> list[QueueLocation]:
+    """Return the queues to report on. Raise if the report cannot be written to the target."""
+    queues = queues_of_job(location, queue)
+    check_place(target, writes=False)
     known = {name for one in queues for name in groups_of(one)}
     if group not in known:
         raise InvalidInput(f"there is no group {group!r}; there are {', '.join(sorted(known))}")
-    return queues, root
+    return queues
 
 
 def report(
@@ -65,17 +63,22 @@ def report(
     group: str = MAIN_GROUP_NAME,
     sla_s: float = 60.0,
 ) -> list[QueueReport]:
-    """Write report.html (one file, for offline use), report.json and by_hour.parquet."""
-    queues, root = check_report(path, target, queue, group)
+    """Write report.html (one file, for offline use), report.json and by_hour.parquet.
+
+    `target` is a directory or a URL, as for an archive.
+    """
+    queues = check_report(path, target, queue, group)
+    store = archive_of(spark, target).store
     reports = [report_of(spark, one, group, sla_s) for one in queues]
     made_at = datetime.fromtimestamp(SystemClock().now_ns() / NS, UTC)
-    root.mkdir(parents=True, exist_ok=True)
-    (root / "report.html").write_text(page(reports, made_at), encoding="utf-8")
+    store.write("report.html", page(reports, made_at).encode())
     everything = {"made_at": made_at.isoformat(), "queues": [asdict(one) for one in reports]}
-    (root / "report.json").write_text(json.dumps(everything, indent=1, default=str) + "\n")
+    store.write("report.json", (json.dumps(everything, indent=1, default=str) + "\n").encode())
     hours = [{"queue": one.queue, **hour} for one in reports for hour in one.by_hour]
     if hours:
-        pq.write_table(pa.Table.from_pylist(hours), root / "by_hour.parquet")
+        sink = pa.BufferOutputStream()
+        pq.write_table(pa.Table.from_pylist(hours), sink)
+        store.write("by_hour.parquet", sink.getvalue().to_pybytes())
     return reports
 
 

@@ -4,25 +4,30 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from typing import TypedDict, Unpack
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from penstock import codec
-from penstock.arrow.locations import location_options
-from penstock.arrow.tables import COLUMNS
-from penstock.errors import InvalidInput
-from penstock.queue.attributes import MAX_ATTEMPTS
-from penstock.spark.archive_files import (
+from penstock.archive import (
+    Archive,
     ArchivedFile,
     ArchiveError,
     ArchiveManifest,
-    local_directory,
-    manifests,
+    ArchiveStore,
+    open_archive,
 )
-from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
+from penstock.archive.object_stores import ObjectStore
+from penstock.archive.places import place_of
+from penstock.archive.stores import LocalStore
+from penstock.arrow.locations import location_options
+from penstock.errors import InvalidInput
+from penstock.queue.attributes import MAX_ATTEMPTS
+from penstock.spark.archive_source import nullable, read_archive
+from penstock.spark.archive_stores import archive_of
+from penstock.spark.hadoop_store import HadoopStore
+from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, archive_schema
 from penstock.spark.options import WriteOptions
 from penstock.spark.writers import applications_of, check_target, open_target
 
@@ -50,19 +55,21 @@ class RangeOptions(TypedDict, total=False):
 class ArchivedRange:
     """The seqs [first_seq, end_seq) and times [since, until) of an archived queue."""
 
-    root: Path
+    archive: Archive
     manifest: ArchiveManifest
     first_seq: int
     end_seq: int
     since: datetime | None
     until: datetime | None
 
-    def overlaps(self, file: ArchivedFile) -> bool:
-        if file.first_seq >= self.end_seq or file.last_seq < self.first_seq:
-            return False
-        if self.since is not None and file.last_ns < self.since.timestamp() * 1e9:
-            return False
-        return self.until is None or file.first_ns < self.until.timestamp() * 1e9
+    def files(self) -> list[ArchivedFile]:
+        """Return the files that may have messages of the range."""
+        return self.manifest.files_between(
+            self.first_seq,
+            self.end_seq,
+            since_ns=None if self.since is None else int(self.since.timestamp() * 1e9),
+            until_ns=None if self.until is None else int(self.until.timestamp() * 1e9),
+        )
 
 
 def check_restore(
@@ -70,10 +77,20 @@ def check_restore(
     target: str | None = None,
     target_queue: str | None = None,
     **options: Unpack[RangeOptions],
-) -> ArchivedRange:
-    """Return the range that is meant, within what the archive has. Check the target, if given."""
-    root = local_directory(archive)
-    manifest = _manifest(root, options.get("queue"))
+) -> None:
+    """Check a range, and the target if one is given, without Spark.
+
+    What is on Hadoop's file systems is checked when Spark runs.
+    """
+    if place_of(archive).kind != "hadoop":
+        _range(open_archive(archive), options)
+    if target is not None:
+        check_target(target, target_queue)
+
+
+def _range(archive: Archive, options: RangeOptions) -> ArchivedRange:
+    """Return the range that is meant, within what the archive has."""
+    manifest = archive.one_manifest(options.get("queue"))
     first_seq, end_seq = options.get("first_seq"), options.get("end_seq")
     since, until = options.get("since"), options.get("until")
     for name, moment in (("since", since), ("until", until)):
@@ -89,44 +106,46 @@ def check_restore(
             raise InvalidInput(f"{first_id} is the id of a message of another queue")
     if first_seq is not None and end_seq is not None and first_seq > end_seq:
         raise InvalidInput(f"first_seq is {first_seq}, which is after end_seq, {end_seq}")
-    if target is not None:
-        check_target(target, target_queue)
     low = max(manifest.first_seq, first_seq or 0)
     high = manifest.next_seq if end_seq is None else min(end_seq, manifest.next_seq)
-    return ArchivedRange(root.absolute(), manifest, low, max(low, high), since, until)
-
-
-def _manifest(root: Path, queue: str | None) -> ArchiveManifest:
-    found = every = manifests(root)
-    if queue is not None:
-        found = [manifest for manifest in every if manifest.queue == queue]
-    if len(found) != 1:
-        keys = ", ".join(manifest.queue for manifest in every)
-        raise InvalidInput(f"name one queue of the archive: it has {keys or 'none'}")
-    return found[0]
+    return ArchivedRange(archive, manifest, low, max(low, high), since, until)
 
 
 def archived(spark: SparkSession, archive: str, **options: Unpack[RangeOptions]) -> DataFrame:
     """Return the messages of a range of an archived queue. Only files of the manifest are read."""
-    return _rows(spark, check_restore(archive, **options))
+    return _rows(spark, _range(archive_of(spark, archive), options))
 
 
 def _rows(spark: SparkSession, wanted: ArchivedRange) -> DataFrame:
-    files = [wanted.root / file.path for file in wanted.manifest.files if wanted.overlaps(file)]
+    files = wanted.files()
+    schema = nullable(archive_schema())
     if not files:
-        types = COLUMNS["messages"]
-        ddl = ", ".join(f"{name} {types[name].simpleString()}" for name in ARCHIVED_COLUMNS)
-        return spark.createDataFrame([], ddl)
-    missing = [path for path in files if not path.exists()]
-    if missing:
-        raise ArchiveError(f"{missing[0]} is missing, though the manifest names it")
-    frame = spark.read.parquet(*map(str, files))
+        return spark.createDataFrame([], schema)
+    store = wanted.archive.store
+    if isinstance(store, ObjectStore):
+        seqs = wanted.first_seq, wanted.end_seq
+        frame = read_archive(spark, store, wanted.manifest.queue, seqs, schema)
+    else:
+        frame = spark.read.schema(schema).parquet(*_urls(store, files))
     frame = _between(frame.select(*ARCHIVED_COLUMNS), wanted.first_seq, wanted.end_seq)
     if wanted.since is not None:
         frame = frame.where(f.col("timestamp") >= f.lit(wanted.since))
     if wanted.until is not None:
         frame = frame.where(f.col("timestamp") < f.lit(wanted.until))
     return frame
+
+
+def _urls(store: ArchiveStore, files: list[ArchivedFile]) -> list[str]:
+    """Return files as Spark's own reader finds them."""
+    if isinstance(store, HadoopStore):
+        return [store.url(file.path) for file in files]
+    if not isinstance(store, LocalStore):
+        raise TypeError(store)
+    paths = [store.root / file.path for file in files]
+    missing = next((path for path in paths if not path.exists()), None)
+    if missing is not None:
+        raise ArchiveError(f"{missing} is missing, though the manifest names it")
+    return [str(path) for path in paths]
 
 
 def _between(frame: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
@@ -147,7 +166,8 @@ def restore(
     ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
     one, only the rest is written.
     """
-    wanted = check_restore(archive, target, target_queue, **options)
+    check_target(target, target_queue)
+    wanted = _range(archive_of(spark, archive), options)
     frame = _rows(spark, wanted)
     low, high = frame.agg(f.min("seq"), f.max("seq")).collect()[0]
     if low is None:
@@ -219,7 +239,7 @@ def live_and_archived(
     Reading raises DataLoss if messages were removed before they were archived. Without
     `fail_on_data_loss` they are skipped.
     """
-    wanted = check_restore(archive, queue=queue)
+    wanted = _range(archive_of(spark, archive), {"queue": queue})
     options = {
         **location_options(path, queue),
         "columns": ",".join(_LIVE_COLUMNS),

@@ -3,15 +3,14 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.arrow.locations import QueueLocation
-from penstock.spark.archive_files import file_name, folder_of
+from penstock.archive.names import file_name, folder_of
 
 NAMES = st.text("abAB_-.1", min_size=1, max_size=6) | st.text("sSſkKßöÖ", min_size=1, max_size=3)
 
 
 def place(namespace: str | None, name: str, seq: int = 1) -> str:
-    queue = QueueLocation(namespace, name, "")
-    return f"{folder_of(queue, '2026-01-31')}/{file_name(queue, seq)}"
+    key = name if namespace is None else f"{namespace}/{name}"
+    return f"{folder_of(namespace, name, '2026-01-31')}/{file_name(key, seq)}"
 
 
 @given(st.none() | NAMES, NAMES, st.data())

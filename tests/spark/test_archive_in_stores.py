@@ -1,0 +1,141 @@
+"""An archive in an object store or on a file system of Hadoop is as one in a directory."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+from pyspark.sql import SparkSession
+
+from penstock.archive import (
+    Archive,
+    ArchiveConflict,
+    ArchiveError,
+    ArchiveManifest,
+    archive_at,
+)
+from penstock.clock import ManualClock
+from penstock.errors import InvalidInput
+from penstock.spark.archive_stores import archive_of
+from penstock.spark.jobs import archive, archived, audit, live_and_archived, report, restore
+from tests.archive.s3_server import S3Server, s3_server
+from tests.spark.in_process import rows
+from tests.spark.random_queues import fill, open_small
+
+pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
+
+MESSAGE = "payload,priority,key,headers,content_type,expires_at,deliver_at"
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with s3_server() as server:
+        yield server
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> Path:
+    path = tmp_path / "orders"
+    clock = ManualClock(now_s=1_700_000_000)
+    with open_small(path, clock) as queue:
+        for _ in range(2):
+            fill(queue, Random(1), 50)
+            clock.advance(86_400)
+    return path
+
+
+def place(kind: str, tmp_path: Path, s3: S3Server) -> str:
+    if kind == "S3":
+        return s3.location(tmp_path.name)
+    return f"hadoop+file://{tmp_path}/archive"
+
+
+@pytest.mark.parametrize("kind", ["S3", "Hadoop"])
+def test_archive_drop_restore_gives_the_same_messages(
+    kind: str, spark: SparkSession, orders: Path, tmp_path: Path, s3: S3Server
+) -> None:
+    target = place(kind, tmp_path, s3)
+    before = rows(orders, columns=MESSAGE)
+    (result,) = archive(spark, str(orders), target)
+    assert 50 < result.rows < 100
+    assert archive(spark, str(orders), target)[0].rows == 0
+    found = audit(spark, str(orders), archive=target)
+    assert found.is_sound
+    assert found.archived_rows == result.rows
+    # The seqs of the archive can be removed now, and were not before.
+    with open_small(orders, ManualClock(now_s=1_800_000_000)) as queue:
+        queue.purge()
+        queue.compact()
+    whole = live_and_archived(spark, str(orders), target).select("seq").collect()
+    assert sorted(row.seq for row in whole) == list(range(1, 101))
+    assert restore(spark, target, str(tmp_path / "restored")) == result.rows
+    assert rows(tmp_path / "restored", columns=MESSAGE) == before[: result.rows]
+    some = archived(spark, target, first_seq=20, end_seq=23).collect()
+    assert sorted(row.seq for row in some) == [20, 21, 22]
+
+
+def test_the_second_of_two_jobs_loses_and_the_archive_is_exact(
+    spark: SparkSession, orders: Path, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = s3.location(tmp_path.name)
+    whole = Archive.commit
+
+    def other_job_is_first(self: Archive, manifest: ArchiveManifest) -> None:
+        monkeypatch.setattr(Archive, "commit", whole)
+        (other,) = archive(spark, str(orders), target)
+        assert other.rows > 50
+        whole(self, manifest)
+
+    monkeypatch.setattr(Archive, "commit", other_job_is_first)
+    with pytest.raises(ArchiveConflict):
+        archive(spark, str(orders), target)
+    assert audit(spark, str(orders), archive=target).is_sound
+    manifest = archive_at(target).one_manifest("orders")
+    assert manifest.rows == manifest.next_seq - 1
+    # The files of the second job have other names: it has overwritten nothing.
+    assert len(archive_at(target).store.files("queue=orders")) == 2 * len(manifest.files)
+
+
+def test_wrong_credentials_and_a_missing_bucket_end_the_job_at_once(
+    spark: SparkSession, orders: Path, tmp_path: Path, s3: S3Server
+) -> None:
+    for target, message in (
+        (s3.location("x", key="wrong"), "credentials"),
+        (s3.location("x", bucket="no-such-bucket"), "there is no bucket"),
+    ):
+        with pytest.raises(ArchiveError, match=message):
+            archive(spark, str(orders), target)
+
+
+def test_a_report_is_written_to_an_object_store(
+    spark: SparkSession, orders: Path, tmp_path: Path, s3: S3Server
+) -> None:
+    report(spark, str(orders), s3.location(tmp_path.name))
+    names = [file.path for file in archive_at(s3.location(tmp_path.name)).store.files("")]
+    assert names == ["by_hour.parquet", "report.html", "report.json"]
+
+
+def test_a_file_system_without_its_jar_says_so(spark: SparkSession, orders: Path) -> None:
+    for target in ("hadoop+s3a://bucket/archive", "oss://bucket/archive"):
+        with pytest.raises(ArchiveError, match="start Spark with the jar of this file system"):
+            archive(spark, str(orders), target)
+
+
+def test_hadoop_creates_a_file_once_and_lists_it(spark: SparkSession, tmp_path: Path) -> None:
+    store = archive_of(spark, f"hadoop+file://{tmp_path}/a b").store
+    store.check()
+    with pytest.raises(FileNotFoundError):
+        store.read("_manifests/orders/1.json")
+    assert store.create("_manifests/orders/1.json", b"first")
+    assert not store.create("_manifests/orders/1.json", b"second")
+    assert store.read("_manifests/orders/1.json") == b"first"
+    store.write("_manifests/orders/2.json", b"")
+    assert [file.path for file in store.files("_manifests")] == [
+        "_manifests/orders/1.json",
+        "_manifests/orders/2.json",
+    ]
+    store.delete("_manifests/orders/2.json")
+    assert [file.size_bytes for file in store.files("")] == [5]
+    (tmp_path / "file").touch()
+    with pytest.raises(InvalidInput, match="not a directory"):
+        archive_of(spark, f"hadoop+file://{tmp_path}/file").store.check()
