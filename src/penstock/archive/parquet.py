@@ -95,12 +95,19 @@ def read_file(store: ArchiveStore, file: ArchivedFile, schema: pa.Schema) -> pa.
     return decode(stored, schema)
 
 
-def decode(stored: bytes, schema: pa.Schema) -> pa.Table:
+def decode(stored: bytes, schema: pa.Schema, *, drop: bool = True) -> pa.Table:
     """Return the messages of a Parquet file in these columns.
 
     A column that the file does not have, because it was written before there was one, is null.
+    Without `drop`, a file with more columns is refused: a newer version of Penstock wrote it.
     """
     found = pq.read_table(pa.BufferReader(stored))
+    unknown = sorted(set(found.column_names) - set(schema.names))
+    if unknown and not drop:
+        raise ArchiveError(
+            f"a file of the archive has the column {unknown[0]!r}, which this version does not "
+            f"know: use the version that wrote it"
+        )
     columns = [
         found.column(field.name).cast(field.type)
         if field.name in found.column_names

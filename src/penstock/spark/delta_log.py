@@ -48,6 +48,11 @@ def check_installed() -> None:
         ) from None
 
 
+def exists(archive: Archive) -> bool:
+    """Return whether the archive has a Delta log."""
+    return bool(archive.store.files(DELTA_LOG))
+
+
 def follow_manifests(archive: Archive, columns: pa.Schema) -> None:
     """Give the Delta table exactly the files of the manifests. Caller holds the archive's lock."""
     from deltalake import DeltaTable, Schema

@@ -6,6 +6,7 @@ starts a JVM.
 
 from penstock.spark.jobs.archive import archive, check_archive
 from penstock.spark.jobs.audit import audit, check_audit
+from penstock.spark.jobs.keep_archive import check_compact, check_retain, compact, retain
 from penstock.spark.jobs.redrive import check_redrive, redrive
 from penstock.spark.jobs.report import check_report, report
 from penstock.spark.jobs.restore import archived, check_restore, live_and_archived, restore
@@ -17,13 +18,17 @@ __all__ = [
     "audit",
     "check_archive",
     "check_audit",
+    "check_compact",
     "check_redrive",
     "check_report",
     "check_restore",
+    "check_retain",
     "check_stream",
+    "compact",
     "live_and_archived",
     "redrive",
     "report",
     "restore",
+    "retain",
     "stream",
 ]

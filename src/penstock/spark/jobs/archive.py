@@ -2,7 +2,8 @@
 
 Each task takes a range of a segment: it decodes it, writes Parquet (zstd) to the archive, reads the
 file back and compares every value. After each wave of tasks the driver commits the manifest.
-Archived ranges are not read again. With `delta`, a Delta log is updated at the end.
+Archived ranges are not read again. Tables that follow the archive (Delta,
+Iceberg) are updated at the end.
 """
 
 import hashlib
@@ -36,7 +37,7 @@ from penstock.spark.archive_stores import (
     task_store,
     tasks_per_core,
 )
-from penstock.spark.delta_log import check_installed, follow_manifests
+from penstock.spark.table_formats import check_asked, make_asked
 from penstock.spark.workers import run_waves
 
 # Everything of a message but its position in the queue's files.
@@ -88,21 +89,20 @@ def archive(
     *,
     queue: str | None = None,
     delta: bool = False,
+    iceberg: str | None = None,
     on_progress: Progress | None = None,
 ) -> list[ArchiveResult]:
     """Archive the sealed segments of one queue, or of all, that are not archived yet.
 
     `target` is a directory or the URL of an object store. With `delta`, the whole archive is a
-    Delta table as well.
+    Delta table as well; with `iceberg`, the name of a catalog, each queue is an Iceberg table.
     """
-    if delta:
-        check_installed()
+    check_asked(delta=delta, iceberg=iceberg)
     queues = check_archive(path, target, queue)
     made = archive_of(spark, target)
     with made.locked():
         results = [_archive_one(spark, one, made, on_progress) for one in queues]
-        if delta:
-            follow_manifests(made, archive_schema())
+        make_asked(made, archive_schema(), delta=delta, iceberg=iceberg)
     return results
 
 
