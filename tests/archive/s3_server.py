@@ -2,6 +2,8 @@
 
 import logging
 import re
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -100,3 +102,26 @@ def _tear(environ: dict[str, Any]) -> None:
 
 def _changed(data: bytes) -> bytes:
     return data[:-200] + bytes(byte ^ 0x55 for byte in data[-200:-100]) + data[-100:]
+
+
+@contextmanager
+def s3_process() -> Iterator[S3Server]:
+    """The same server in a process of its own.
+
+    `deltalake` keeps Python's lock while it waits for some answers, so that a server in the same
+    process could not give them.
+    """
+    program = [sys.executable, "-m", "tests.archive.s3_server"]
+    with subprocess.Popen(program, stdin=-1, stdout=-1, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            yield S3Server(process.stdout.readline().decode().strip(), Faults())
+        finally:
+            process.stdin.close()  # it ends
+            process.wait(60)
+
+
+if __name__ == "__main__":
+    with s3_server() as running:
+        print(running.url, flush=True)
+        sys.stdin.read()

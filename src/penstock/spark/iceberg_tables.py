@@ -94,8 +94,7 @@ def _load(name: str, place: Place | None) -> "Catalog":
     except (ValueError, KeyError) as error:
         raise InvalidInput(
             f"the Iceberg catalog {name!r} is not configured ({error}): describe it in "
-            f".pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper()}__URI and the other settings "
-            f"that it needs"
+            f".pyiceberg.yaml, or set PYICEBERG_CATALOG__{name.upper()}__URI and its other settings"
         ) from None
 
 
