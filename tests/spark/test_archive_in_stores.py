@@ -1,6 +1,7 @@
 """An archive in an object store or on a file system of Hadoop is as one in a directory."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -14,10 +15,19 @@ from penstock.archive import (
     ArchiveManifest,
     archive_at,
 )
-from penstock.clock import ManualClock
+from penstock.clock import ManualClock, SystemClock
 from penstock.errors import InvalidInput
 from penstock.spark.archive_stores import archive_of
-from penstock.spark.jobs import archive, archived, audit, live_and_archived, report, restore
+from penstock.spark.jobs import (
+    archive,
+    archived,
+    audit,
+    compact,
+    live_and_archived,
+    report,
+    restore,
+    retain,
+)
 from tests.archive.s3_server import S3Server, s3_server
 from tests.spark.in_process import rows
 from tests.spark.random_queues import fill, open_small
@@ -62,6 +72,14 @@ def test_archive_drop_restore_gives_the_same_messages(
     found = audit(spark, str(orders), archive=target)
     assert found.is_sound
     assert found.archived_rows == result.rows
+    # Merged files are the same messages, to the value.
+    (planned,) = compact(spark, target, dry_run=True)
+    (merged,) = compact(spark, target, grace_s=0)
+    assert (merged.merged, merged.files, merged.rows) == (result.files, 2, result.rows)
+    assert (planned.merged, planned.files, planned.swept) == (merged.merged, 2, 0)
+    found = audit(spark, str(orders), archive=target)
+    assert found.is_sound
+    assert found.archived_rows == result.rows
     # The seqs of the archive can be removed now, and were not before.
     with open_small(orders, ManualClock(now_s=1_800_000_000)) as queue:
         queue.purge()
@@ -72,6 +90,14 @@ def test_archive_drop_restore_gives_the_same_messages(
     assert rows(tmp_path / "restored", columns=MESSAGE) == before[: result.rows]
     some = archived(spark, target, first_seq=20, end_seq=23).collect()
     assert sorted(row.seq for row in some) == [20, 21, 22]
+    # The first day is too old; the second one is not, and stays whole.
+    days = (SystemClock().now_ns() - 1_700_000_000 * 10**9) / 86_400e9
+    (counted,) = retain(spark, target, max_age_s=(days - 0.5) * 86_400, dry_run=True)
+    (removed,) = retain(spark, target, max_age_s=(days - 0.5) * 86_400)
+    assert (removed.files, removed.rows, removed.first_seq) == (1, 50, 51)
+    assert counted == replace(removed, swept=0)
+    left = archived(spark, target).select("seq").collect()
+    assert sorted(row.seq for row in left) == list(range(51, result.next_seq))
 
 
 def test_the_second_of_two_jobs_loses_and_the_archive_is_exact(

@@ -17,6 +17,7 @@ from penstock.archive.names import file_name, folder_of_key
 from penstock.archive.parquet import check_sum, decode, write_verified
 from penstock.archive.stores import ArchiveStore
 
+_STRAY_NS = 86_400 * 10**9
 _SEQ_DIGITS = 20  # with which the name of a file begins
 
 
@@ -127,20 +128,19 @@ def remove_excess(manifest: ArchiveManifest, excess: Excess, now_ns: int) -> Non
     manifest.first_seq = excess.first_seq
 
 
-def sweep(archive: Archive, manifest: ArchiveManifest, *, before_ns: int) -> int:
+def sweep(archive: Archive, manifest: ArchiveManifest, *, before_ns: int, now_ns: int) -> int:
     """Delete files that left the manifest before a time, and older ones that were never in it.
 
     Return how many were deleted. The latter are of killed jobs, or of jobs that lost a conflict.
+    Without a lock they may be of a job that is about to name them, so they stay for a day.
     """
+    strays_ns = before_ns if archive.store.has_lock else min(before_ns, now_ns - _STRAY_NS)
     due = {file.path for file in manifest.removed if file.removed_ns <= before_ns}
     waiting = {file.path for file in manifest.removed} - due
     known = {file.path for file in manifest.files} | waiting
     for file in archive.store.files(folder_of_key(manifest.queue)):
-        if (
-            file.path not in known
-            and file.modified_ns <= before_ns
-            and _is_of(manifest.queue, file.path)
-        ):
+        is_stray = file.path not in known and _is_of(manifest.queue, file.path)
+        if is_stray and file.modified_ns <= strays_ns:
             due.add(file.path)
     for path in sorted(due):
         archive.store.delete(path)

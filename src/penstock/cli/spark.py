@@ -8,7 +8,17 @@ from typing import Annotated, Any
 import typer
 
 from penstock.cli.formatting import number, printable, size
-from penstock.cli.options import MAIN, AsJson, InGroup, QueuePath, argument, option, time_option
+from penstock.cli.options import (
+    MAIN,
+    AsJson,
+    InGroup,
+    QueuePath,
+    argument,
+    duration_option,
+    option,
+    parse_size,
+    time_option,
+)
 from penstock.cli.spark_run import Metrics, count_batches, job_run
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
@@ -16,7 +26,7 @@ from penstock.cli.terminal import out, print_json, print_result, print_text, tab
 app = typer.Typer(
     name="spark",
     no_args_is_help=True,
-    help="Jobs on Spark: archive, restore, report, audit, redrive, stream.",
+    help="Jobs on Spark: archive, restore, compact, retain, report, audit, redrive, stream.",
 )
 
 LOCAL = "local[*]"
@@ -30,7 +40,11 @@ OneQueue = Annotated[
 TargetQueue = Annotated[
     str | None, option("Queue of the broker that is written to.", metavar="NAMESPACE/NAME")
 ]
-Archive = Annotated[str, argument("ARCHIVE", "Directory of the archive.")]
+Archive = Annotated[str, argument("ARCHIVE", "Directory or URL of the archive.")]
+Grace = Annotated[
+    float, duration_option("Delete a file this long after it left the archive.", "--grace")
+]
+DryRun = Annotated[bool, option("Count them; change nothing.", "--dry-run")]
 Since = Annotated[float | None, time_option("Only messages published at or after this time.")]
 Until = Annotated[float | None, time_option("Only messages published before this time.")]
 
@@ -52,6 +66,9 @@ def archive(
     target: Archive,
     queue: OneQueue = None,
     delta: Annotated[bool, option("Also keep a Delta log of the archive.", "--delta")] = False,
+    iceberg: Annotated[
+        str | None, option("Also keep Iceberg tables, in this catalog.", metavar="CATALOG")
+    ] = None,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -61,11 +78,20 @@ def archive(
     if delta:
         with requires_extra("delta"):  # before Spark is started
             import deltalake  # noqa: F401
-    with job_run(
-        "archive", master, metrics, lambda: jobs.check_archive(path, target, queue)
-    ) as run:
+
+    def check() -> None:
+        jobs.check_tables(delta=delta, iceberg=iceberg)
+        jobs.check_archive(path, target, queue)
+
+    with job_run("archive", master, metrics, check) as run:
         results = jobs.archive(
-            run.spark, path, target, queue=queue, delta=delta, on_progress=run.on_progress
+            run.spark,
+            path,
+            target,
+            queue=queue,
+            delta=delta,
+            iceberg=iceberg,
+            on_progress=run.on_progress,
         )
         run.result = [asdict(result) for result in results]
     if json:
@@ -117,9 +143,91 @@ def restore(
 
 
 @app.command()
+def compact(
+    archive: Archive,
+    queue: OneQueue = None,
+    file_size: Annotated[
+        int, option("Maximum size of a merged file.", metavar="SIZE", parser=parse_size)
+    ] = 128 << 20,
+    grace: Grace = 86_400.0,
+    dry_run: DryRun = False,
+    master: Master = LOCAL,
+    metrics: Metrics = None,
+    json: AsJson = False,
+) -> None:
+    """Merge small files of an archive, and compare the contents. Delete files left over."""
+    jobs = _spark_jobs()
+
+    def check() -> None:
+        jobs.check_compact(archive, queue, file_bytes=file_size, grace_s=grace)
+
+    with job_run("compact", master, metrics, check) as run:
+        results = jobs.compact(
+            run.spark,
+            archive,
+            queue=queue,
+            file_bytes=file_size,
+            grace_s=grace,
+            dry_run=dry_run,
+            on_progress=run.on_progress,
+        )
+        run.result = [asdict(result) for result in results]
+    if json:
+        print_json(run.result)
+        return
+    for one in results:
+        print_text(
+            f"{printable(one.queue)}: {number(one.merged, 'file')} with "
+            f"{number(one.rows, 'message')} {'would be ' if dry_run else ''}merged into "
+            f"{number(one.files)}; {number(one.swept)} deleted."
+        )
+
+
+@app.command()
+def retain(
+    archive: Archive,
+    queue: OneQueue = None,
+    max_age: Annotated[
+        float | None, duration_option("Remove files whose newest message is older.", "--max-age")
+    ] = None,
+    max_bytes: Annotated[
+        int | None,
+        option(
+            "Remove the oldest files of a queue beyond this size.",
+            metavar="SIZE",
+            parser=parse_size,
+        ),
+    ] = None,
+    grace: Grace = 86_400.0,
+    dry_run: DryRun = False,
+    master: Master = LOCAL,
+    metrics: Metrics = None,
+    json: AsJson = False,
+) -> None:
+    """Remove the oldest files of an archive, by age or by size."""
+    jobs = _spark_jobs()
+    limits: dict[str, Any] = {"max_age_s": max_age, "max_bytes": max_bytes, "grace_s": grace}
+    with job_run(
+        "retain", master, metrics, lambda: jobs.check_retain(archive, queue, **limits)
+    ) as run:
+        results = jobs.retain(run.spark, archive, queue=queue, dry_run=dry_run, **limits)
+        run.result = [asdict(result) for result in results]
+    if json:
+        print_json(run.result)
+        return
+    for one in results:
+        print_text(
+            f"{printable(one.queue)}: {number(one.files, 'file')} with "
+            f"{number(one.rows, 'message')} ({size(one.size_bytes)}) "
+            f"{'would be ' if dry_run else ''}removed; the archive begins at seq "
+            f"{number(one.first_seq)}; {number(one.swept)} deleted."
+        )
+
+
+@app.command()
 def report(
     path: QueuePath,
-    target: Annotated[str, argument("TARGET", "Directory of the report.")],
+    target: Annotated[str, argument("TARGET", "Directory or URL of the report.")],
     queue: OneQueue = None,
     group: InGroup = MAIN,
     sla: Annotated[float, option("A longer wait is a breach.", metavar="SECONDS", min=0)] = 60.0,
@@ -142,7 +250,7 @@ def report(
             f"{printable(one.queue)}: {number(one.totals['published'])} published, "
             f"{number(one.totals['acked'])} done, {number(one.totals['dead'])} dead."
         )
-    print_text(f"The report is {target}/report.html.")
+    print_text(f"The report is {jobs.shown_place(target)}/report.html.")
 
 
 @app.command()
@@ -195,7 +303,7 @@ def redrive(
     ] = None,
     queue: OneQueue = None,
     group: InGroup = MAIN,
-    dry_run: Annotated[bool, option("Count them; change nothing.", "--dry-run")] = False,
+    dry_run: DryRun = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,

@@ -71,6 +71,11 @@ def check_place(location: str, *, writes: bool = True) -> None:
     archive_at(location).store.check()
 
 
+def shown_place(location: str) -> str:
+    """Return a location to be shown: without secrets."""
+    return place_of(location).shown
+
+
 def archive_of(spark: SparkSession, location: str) -> Archive:
     """Return the archive at a location, which need not exist."""
     place = place_of(location)

@@ -4,6 +4,7 @@ The `check_…` functions check the arguments of a job without Spark: a command 
 starts a JVM.
 """
 
+from penstock.spark.archive_stores import shown_place
 from penstock.spark.jobs.archive import archive, check_archive
 from penstock.spark.jobs.audit import audit, check_audit
 from penstock.spark.jobs.keep_archive import check_compact, check_retain, compact, retain
@@ -11,6 +12,7 @@ from penstock.spark.jobs.redrive import check_redrive, redrive
 from penstock.spark.jobs.report import check_report, report
 from penstock.spark.jobs.restore import archived, check_restore, live_and_archived, restore
 from penstock.spark.jobs.stream import check_stream, stream
+from penstock.spark.table_formats import check_asked as check_tables
 
 __all__ = [
     "archive",
@@ -24,11 +26,13 @@ __all__ = [
     "check_restore",
     "check_retain",
     "check_stream",
+    "check_tables",
     "compact",
     "live_and_archived",
     "redrive",
     "report",
     "restore",
     "retain",
+    "shown_place",
     "stream",
 ]

@@ -173,7 +173,7 @@ def _compact_one(
             number += len(results)
             if on_progress is not None:
                 on_progress(number, len(merges))
-    swept = sweep(target, manifest, before_ns=before_ns)
+    swept = sweep(target, manifest, before_ns=before_ns, now_ns=SystemClock().now_ns())
     return CompactResult(manifest.queue, planned.merged, planned.files, planned.rows, swept)
 
 
@@ -244,7 +244,7 @@ def _retain_one(
         if excess.files:
             remove_excess(manifest, excess, now_ns)
             target.commit(manifest)
-        swept = sweep(target, manifest, before_ns=sweep_ns)
+        swept = sweep(target, manifest, before_ns=sweep_ns, now_ns=now_ns)
     return RetainResult(
         manifest.queue,
         len(excess.files),
