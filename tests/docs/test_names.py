@@ -36,7 +36,11 @@ INSIDE = {
     *("format.md", "format-rules.md", "format-example.md", "durability.md"),
     *("architecture.md", "scoreboard.md", "testing.md"),
 }
-OWN_TESTS = {"dialects.md", "spark.md"}  # names of other systems, compared by tests of their own
+OWN_TESTS = {
+    "archive.md",
+    "dialects.md",
+    "spark.md",
+}  # names of other systems, compared by tests of their own
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
 

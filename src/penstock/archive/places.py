@@ -23,7 +23,7 @@ _ALIASES = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "abfss": "abfs", "az": "abfs"
 HADOOP_PREFIX = "hadoop+"
 
 # Options of each kind of store, and the variables of the environment that stand for them.
-_OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
+OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
     "s3": {
         "access_key": ("AWS_ACCESS_KEY_ID",),
         "secret_key": ("AWS_SECRET_ACCESS_KEY",),
@@ -87,7 +87,7 @@ def place_of(location: str) -> Place:
     if kind == "file":
         path = _path_of_file_url(location)
         return Place("local", path, path)
-    if kind not in _OPTIONS:
+    if kind not in OPTIONS:
         url = location.removeprefix(HADOOP_PREFIX)
         return Place("hadoop", url.rstrip("/"), _without_secrets(url))
     return _object_store(kind, location)
@@ -127,7 +127,7 @@ def _object_store(kind: str, location: str) -> Place:
 
 
 def _options(kind: str, shown: str, query: str) -> dict[str, str]:
-    known = _OPTIONS[kind]
+    known = OPTIONS[kind]
     given: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         if name not in known:
