@@ -51,6 +51,20 @@ def test_a_file_is_created_once(archive: Archive) -> None:
     assert archive.store.read("a/1.json") == b"first"
 
 
+def test_a_file_is_created_once_where_there_are_no_links(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr("os.link", no_links)
+    store = archive_at(str(tmp_path)).store
+    assert store.create("a/1.json", b"first")
+    assert not store.create("a/1.json", b"second")
+    assert store.read("a/1.json") == b"first"
+    assert [path.name for path in (tmp_path / "a").iterdir()] == ["1.json"]
+
+
 def test_the_newest_manifest_is_read(archive: Archive) -> None:
     assert not archive.exists()
     assert archive.manifest("shop/orders") is None

@@ -15,6 +15,7 @@ from penstock.archive import (
     ArchiveManifest,
     archive_at,
 )
+from penstock.archive.keeping import sweep
 from penstock.clock import ManualClock, SystemClock
 from penstock.errors import InvalidInput
 from penstock.spark.archive_stores import archive_of
@@ -27,6 +28,7 @@ from penstock.spark.jobs import (
     report,
     restore,
     retain,
+    stream,
 )
 from tests.archive.s3_server import S3Server, s3_server
 from tests.spark.in_process import rows
@@ -120,6 +122,40 @@ def test_the_second_of_two_jobs_loses_and_the_archive_is_exact(
     assert manifest.rows == manifest.next_seq - 1
     # The files of the second job have other names: it has overwritten nothing.
     assert len(archive_at(target).store.files("queue=orders")) == 2 * len(manifest.files)
+
+
+def test_a_killed_job_is_resumed_and_what_it_left_is_swept(
+    spark: SparkSession, orders: Path, tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target = s3.location(tmp_path.name)
+
+    def killed(self: Archive, manifest: ArchiveManifest) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Archive, "commit", killed)
+        with pytest.raises(KeyboardInterrupt):
+            archive(spark, str(orders), target)
+    left = {file.path for file in archive_at(target).store.files("queue=orders")}
+    assert left
+    (result,) = archive(spark, str(orders), target)
+    kept = archive_at(target)
+    manifest = kept.one_manifest("orders")
+    assert manifest.rows == result.rows
+    assert not left & {file.path for file in manifest.files}
+    later_ns = SystemClock().now_ns() + 2 * 86_400 * 10**9
+    assert sweep(kept, manifest, before_ns=later_ns, now_ns=later_ns) == len(left)
+    assert archived(spark, target).count() == result.rows
+
+
+def test_a_stream_and_its_checkpoint_are_where_spark_can_write(
+    spark: SparkSession, orders: Path, tmp_path: Path
+) -> None:
+    copy, checkpoint = f"file://{tmp_path}/copy", f"file://{tmp_path}/checkpoint"
+    for _ in range(2):  # the second run finds nothing new in the checkpoint
+        query = stream(spark, str(orders), copy, checkpoint=checkpoint, once=True)
+        assert query.awaitTermination(300)
+    assert spark.read.parquet(copy).count() == 100
 
 
 def test_wrong_credentials_and_a_missing_bucket_end_the_job_at_once(

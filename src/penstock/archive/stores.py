@@ -123,8 +123,13 @@ class LocalStore:
             os.link(temporary, target)
         except FileExistsError:
             return False
+        except OSError:
+            # The file system has no links. The lock keeps other jobs out.
+            if target.exists():
+                return False
+            temporary.replace(target)
         finally:
-            temporary.unlink()
+            temporary.unlink(missing_ok=True)
         sync(target.parent)
         return True
 
