@@ -17,7 +17,7 @@ from grpc import StatusCode
 from prometheus_client import CollectorRegistry
 from prometheus_client.metrics_core import Metric
 
-from penstock.broker.metrics import GROUP_SERIES, QUEUE_SERIES, BrokerMetrics
+from penstock.broker.metrics import GROUP_SERIES, QUEUE_SERIES, READER_SERIES, BrokerMetrics
 from penstock.broker.store import DatabaseState, StandbyState, TableState
 from penstock.server.beanstalk.listener import series as beanstalk_series
 from penstock.server.grpc.metrics import GrpcMetrics
@@ -157,7 +157,9 @@ def _query(series: Series) -> tuple[str, str]:
         return f"histogram_quantile(0.99, {rate})", ("p99 " + legend).strip()
     if series.type == "counter":
         return f"sum by ({by}) (rate({series.name}{{{selected}}}[{_RATE}]))", legend
-    combine = "max" if "_age_" in series.name or series.name.startswith("process_") else "sum"
+    # Every broker of a store shows the same readers.
+    largest = "_age_" in series.name or series.name.startswith(("process_", "penstock_reader_"))
+    combine = "max" if largest else "sum"
     return f"{combine} by ({by}) ({series.name}{{{selected}}})", legend
 
 
@@ -167,13 +169,14 @@ def of_queues() -> dict[str, tuple[str, ...]]:
     for tables, labels in (
         (QUEUE_SERIES, ("namespace", "queue")),
         (GROUP_SERIES, ("namespace", "queue", "group")),
+        (READER_SERIES, ("namespace", "queue", "reader")),
     ):
         found.update(dict.fromkeys(tables, labels))
     return found
 
 
 def _unit(series: Series) -> str:
-    if series.name == "process_start_time_seconds":
+    if series.name in ("process_start_time_seconds", "penstock_reader_reported_seconds"):
         return "dateTimeAsIso"
     if "seconds" in series.name and series.type != "counter":
         return "s"

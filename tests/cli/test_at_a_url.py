@@ -461,3 +461,17 @@ def test_what_is_no_function_is_refused(command: CommandLine, path: Path, wrong:
     answer = command("worker", wrong, "-q", path, "--idle", "0")
     assert answer.code == 2
     assert "(see penstock worker --help)" in answer.err
+
+
+def test_stats_show_readers_of_a_broker(
+    command: CommandLine, queue: AnyQueue, url: str, server: RunningServer
+) -> None:
+    queue.enqueue_batch([b"x"] * 4)
+    assert command("stats", url, "--json").json["readers"] == []
+    assert "reader" not in command("stats", url).text
+    with connect_broker(server.url) as broker:
+        broker.report_reader("shop/orders", "copy", 2, rows_per_s=7.25)
+    (found,) = command("stats", url, "--json").json["readers"]
+    assert (found["name"], found["lag"]) == ("copy", 3)
+    (row,) = [line for line in command("stats", url).text.splitlines() if "copy" in line]
+    assert row.split()[:4] == ["copy", "3", "2", "7.2"]

@@ -26,6 +26,7 @@ from penstock.broker.moving import refuse_unfinished
 from penstock.broker.namespaces import NamespaceCalls
 from penstock.broker.overview import Overviews
 from penstock.broker.paced_redrive import PacedRedrives, RedriveCalls
+from penstock.broker.readers import Readers
 from penstock.broker.segments import FileCalls
 from penstock.broker.settings import BrokerSettings
 from penstock.broker.settling import settle_by_queue
@@ -107,6 +108,7 @@ class Broker:
         self.ended_sessions = EndedSessions(store, self.clock)
         self.keys = KeyCalls(KeyEditor(store, self.clock), self.admit)
         self._paced = PacedRedrives(store, self.clock, self.node_id)
+        self.readers = Readers(store, self.clock, self.admit, self.has_queue)
         self.redrives = RedriveCalls(self._paced, self.admit, self.has_queue, self.background)
         self.namespaces = NamespaceCalls(
             store, self._catalogue, self.admit, self.background, self._deleted
@@ -116,7 +118,10 @@ class Broker:
         self._overviews = Overviews(store, self.clock, self.charts)
         self.survey = Survey(self, self._overviews)
         self.secret = b""  # of all brokers of the store, for cursors; known once it is started
-        self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = [self._paced.queue_deleted]
+        self.on_deleted: list[Callable[[QueueName], Awaitable[None]]] = [
+            self._paced.queue_deleted,
+            self.readers.queue_deleted,
+        ]
         # Told the names of documents that changed.
         self.on_document_changed: list[Callable[[str], None]] = [
             self._paced.on_document,

@@ -16,6 +16,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
+from penstock.broker.readers import Reader
 from penstock.broker.store import DatabaseState
 from penstock.errors import (
     DiskFull,
@@ -115,6 +116,25 @@ _QUEUE_GAUGES = (
     _QueueRead("paused", "1 if nothing is handed out.", lambda s: s.paused),
 )
 
+
+class _ReaderRead(NamedTuple):
+    """A series that is read from the report of a reader."""
+
+    name: str
+    help: str
+    value: Callable[[Reader], float]
+
+
+_READER_GAUGES = (
+    _ReaderRead("reader_lag", "Messages that a reader has not read.", lambda r: r.lag),
+    _ReaderRead("reader_position", "The next seq that a reader reads.", lambda r: r.position),
+    _ReaderRead(
+        "reader_reported_seconds",
+        "When a reader reported last, in seconds since 1970.",
+        lambda r: r.reported_ns / NS,
+    ),
+)
+
 # Names of the series that exist only if there are queues, for those who draw them.
 QUEUE_SERIES = (
     *(f"penstock_{read.name}_total" for read in _QUEUE_COUNTERS),
@@ -124,6 +144,7 @@ GROUP_SERIES = (
     *(f"penstock_{read.name}_total" for read in _GROUP_COUNTERS),
     *(f"penstock_{read.name}" for read in _GROUP_GAUGES),
 )
+READER_SERIES = tuple(f"penstock_{read.name}" for read in _READER_GAUGES)
 
 
 class BrokerMetrics:
@@ -134,6 +155,7 @@ class BrokerMetrics:
         self._queues: Sequence[tuple[QueueName, Stats]] = ()
         self._database: DatabaseState | None = None
         self._is_writable = True
+        self._readers: Sequence[tuple[QueueName, Reader]] = ()
         self.commits = DurationHistogram()  # of rounds of syncs, for percentiles
         self._rejected = Counter(
             "penstock_rejected",
@@ -182,14 +204,16 @@ class BrokerMetrics:
         self,
         queues: Sequence[tuple[QueueName, Stats]],
         database: DatabaseState | None = None,
+        readers: Sequence[tuple[QueueName, Reader]] = (),
         *,
         is_writable: bool = True,
     ) -> bytes:
-        """Return all series, with the counts of these queues and of the database.
+        """Return all series, with the counts of these queues, their readers and the database.
 
         `is_writable` is False if some queue takes no writes.
         """
-        self._queues, self._database, self._is_writable = queues, database, is_writable
+        self._queues, self._database, self._readers = queues, database, readers
+        self._is_writable = is_writable
         return generate_latest(self.registry)
 
     @property
@@ -219,6 +243,13 @@ class BrokerMetrics:
                 gauge.add_metric([*queue], read.value(stats))
             yield gauge
         yield from self._collect_groups(shown)
+        names = {queue for queue, _ in shown}
+        for one in _READER_GAUGES:
+            lags = GaugeMetricFamily(f"penstock_{one.name}", one.help, labels=_READER)
+            for queue, reader in self._readers:
+                if queue in names:
+                    lags.add_metric([*queue, reader.name], one.value(reader))
+            yield lags
         yield GaugeMetricFamily("penstock_queues", "Queues that there are.", len(self._queues))
         yield GaugeMetricFamily(
             "penstock_writable", "1 if every queue takes writes.", float(self._is_writable)
@@ -284,3 +315,4 @@ def _collect_database(state: DatabaseState) -> Iterator[Metric]:
 _TABLE = ["table"]
 _QUEUE = ["namespace", "queue"]
 _GROUP = ["namespace", "queue", "group"]
+_READER = ["namespace", "queue", "reader"]

@@ -8,6 +8,7 @@ from penstock.broker.access import Caller
 from penstock.broker.charts import Chart, Charts
 from penstock.broker.metrics import BrokerMetrics
 from penstock.broker.overview import Overview, Overviews, QueuePage, StorageState
+from penstock.broker.readers import Readers
 from penstock.broker.store import Store
 from penstock.checking import check_number, check_whole
 from penstock.clock import Clock
@@ -27,6 +28,7 @@ class _Surveyed(Protocol):
     clock: Clock
     charts: Charts
     metrics: BrokerMetrics
+    readers: Readers
 
     @property
     def trouble(self) -> str | None: ...
@@ -120,8 +122,9 @@ class Survey:
                 continue
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
+        readers = await broker.readers.of_all(found)
         database = await broker.store.database_state()
         is_writable = broker.trouble is None
         return await asyncio.to_thread(
-            broker.metrics.page, found, database, is_writable=is_writable
+            broker.metrics.page, found, database, readers, is_writable=is_writable
         )

@@ -27,7 +27,7 @@ from penstock.cli.options import (
     group_option,
     option,
 )
-from penstock.cli.targets import open_to_read
+from penstock.cli.targets import open_to_read, read_options
 from penstock.cli.terminal import (
     exit_no,
     out,
@@ -37,7 +37,11 @@ from penstock.cli.terminal import (
     print_text,
     table,
 )
+from penstock.client import connect_broker, is_url
+from penstock.client.address import is_grpc, queue_address
+from penstock.client.administration import QueueReader
 from penstock.clock import SystemClock
+from penstock.errors import PenstockError
 from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message
 from penstock.queue import State
 
@@ -61,8 +65,10 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
     """Show the number of messages in each state, and totals since the queue was created."""
     with open_to_read(path) as queue:
         found = queue.stats()
+    readers = _readers(path)
     if json:
-        print_json(stats_json(found))
+        shown = {} if readers is None else {"readers": [one._asdict() for one in readers]}
+        print_json({**stats_json(found), **shown})
         return
     refused = f", {number(found.deduplicated, 'duplicate')} refused" if found.deduplicated else ""
     files = found.storage
@@ -87,6 +93,26 @@ def stats(path: QueuePath, json: AsJson = False) -> None:
     for name, group in found.groups.items():
         made.add_row(name, *(number(getattr(group, total)) for total in _TOTALS))
     out.print(made)
+    if readers:
+        out.line()
+        columns = ("lag", "position", "rows/s")
+        made = table("reader", *columns, "reported", right=columns)
+        for one in readers:
+            numbers = number(one.lag), number(one.position), f"{one.rows_per_s:,.1f}"
+            made.add_row(printable(one.name), *numbers, local_time(one.reported_at))
+        out.print(made)
+
+
+def _readers(path: str) -> list[QueueReader] | None:
+    """Return the readers that a broker knows of; None for a directory, or an older broker."""
+    if not is_url(path) or is_grpc(path):
+        return None
+    address = queue_address(path)
+    with connect_broker(address.base, options=read_options()) as broker:
+        try:
+            return broker.readers(str(address.queue))
+        except PenstockError:
+            return None  # the counts of the queue were shown before: this is an extra
 
 
 def print_groups(groups: Mapping[str, GroupStats]) -> None:

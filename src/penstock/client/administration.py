@@ -57,6 +57,17 @@ class ApiKey(NamedTuple):
     token: str | None = None  # only in the answer to create_key
 
 
+class QueueReader(NamedTuple):
+    """A reader of a queue that leases nothing, such as a Spark query."""
+
+    name: str
+    position: int  # the next seq that it reads
+    lag: int  # messages from there to the end of the queue, when the broker was asked
+    rows_per_s: float
+    reported_at: float  # Unix seconds
+    expires_at: float
+
+
 class Webhook(NamedTuple):
     """A push subscription of a queue."""
 
@@ -207,6 +218,39 @@ class BrokerMethods:
         query = {name: time_text(name, value) for name, value in times.items() if value is not None}
         return await self._do(get(path, _reply_reader(ChartData), query))
 
+    # -- readers -----------------------------------------------------------------------------------
+
+    @method
+    async def readers(self, queue: str) -> list[QueueReader]:
+        """Return the readers of a queue that lease nothing, those with most lag first."""
+        read = _reader(QueueReader)
+        path = f"{_queue_path(queue)}/readers"
+        return await self._do(get(path, lambda reply: [read(one) for one in reply.data["readers"]]))
+
+    @method
+    async def report_reader(
+        self,
+        queue: str,
+        name: str,
+        position: int,
+        *,
+        rows_per_s: float = 0.0,
+        expires_s: float = 3600.0,
+    ) -> None:
+        """Report that a reader has read all messages before the seq `position`.
+
+        The broker shows it, with its lag, until `expires_s` after the last report.
+        """
+        body = {"position": position, "rows_per_s": rows_per_s, "expires_s": expires_s}
+        path = _reader_path(queue, name)
+        await self._do(post(path, nothing, body, method="PUT", idempotent=True))
+
+    @method
+    async def forget_reader(self, queue: str, name: str) -> None:
+        """Remove a reader that has ended. Do nothing if there is none."""
+        path = _reader_path(queue, name)
+        await self._do(post(path, nothing, method="DELETE", idempotent=True))
+
     # -- keys --------------------------------------------------------------------------------------
 
     @method
@@ -347,6 +391,10 @@ def _queue_path(queue: str) -> str:
     return queue_path(QueueName.parse(queue))
 
 
+def _reader_path(queue: str, name: str) -> str:
+    return f"{_queue_path(queue)}/readers/{check_name('reader', name)}"
+
+
 def _webhook_path(id: str) -> str:
     return f"/api/v1/webhooks/{quote(str(id), safe='')}"
 
@@ -382,7 +430,7 @@ def _reader(kind: type[R]) -> Callable[[Mapping[str, Any]], R]:
             for name in fields._fields
             if name in data or name not in fields._field_defaults
         }
-        for name in ("created_at", "at", "start", "revoked_at"):
+        for name in ("created_at", "at", "start", "revoked_at", "reported_at", "expires_at"):
             if name in values:
                 values[name] = time_ns(values[name]) / NS
         return kind(**values)

@@ -305,6 +305,16 @@ NOTES: dict[str, Note] = {
     "snapshots": Note("The snapshots.", None),
     "low": Note("Entries below this number were removed.", 1),
     "segments": Note("The segments, oldest first.", None),
+    # readers
+    "readers": Note("Readers that lease nothing, those with most lag first.", None),
+    "ReaderAnswer.name": Note("The name of the reader.", "orders-to-parquet"),
+    "ReaderAnswer.position": Note("The next seq that it reads.", 4711),
+    "ReaderBody.position": Note("The next seq that it reads.", 4711),
+    "lag": Note("Messages from there to the end of the queue, now.", 42),
+    "rows_per_s": Note("Messages a second that it processed last.", 1250.0),
+    "reported_at": Note("When it reported last.", _AT),
+    "ReaderAnswer.expires_at": Note("When it is not listed any more.", _AT),
+    "expires_s": Note("Seconds for which the report is listed.", 3600),
     "seq_at_time": Note("The first entry at or after the time that was asked for.", 1),
     "base_seq": Note("The number of its first entry.", 1),
     "end_seq": Note("The number after its last entry.", 12),
@@ -370,6 +380,7 @@ REQUESTS: dict[str, Any] = {
     "discard": {"ids": [_ID]},
     "purge": {"group": "main"},
     "note_archived": {"upto": 4711},
+    "report_reader": {"position": 4711, "rows_per_s": 1250},
     "adopt_staged": {
         "staged": [
             {"folder": "1896080400000000000-00112233445566ff", "name": "0.log", "entries": 1000}

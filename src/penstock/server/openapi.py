@@ -45,6 +45,7 @@ _SUMMARIES = {
     "namespace": "A namespace.",
     "queue": "A queue of the namespace.",
     "group": "A consumer group of the queue.",
+    "reader": "The name of a reader, such as a Spark query.",
     "log": "messages, events or snapshots.",
     "base": "The first seq of a segment; the event seq of a snapshot.",
     "folder": "A folder of the staging area: nanoseconds, a minus, 16 hexadecimal digits.",
@@ -146,7 +147,7 @@ def _operation(
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    schema = _NAME if name in ("namespace", "queue", "group") else {"type": "string"}
+    schema = _NAME if name in ("namespace", "queue", "group", "reader") else {"type": "string"}
     return {
         "name": name,
         "in": "path",

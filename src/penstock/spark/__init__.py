@@ -5,7 +5,17 @@
 """
 
 from penstock.arrow.loss import DamagedSegment, DataLoss
+from penstock.spark.lag import LagListener, lag_of, publish_lag
 from penstock.spark.sessions import read, session
 from penstock.spark.source import PenstockDataSource
 
-__all__ = ["DamagedSegment", "DataLoss", "PenstockDataSource", "read", "session"]
+__all__ = [
+    "DamagedSegment",
+    "DataLoss",
+    "LagListener",
+    "PenstockDataSource",
+    "lag_of",
+    "publish_lag",
+    "read",
+    "session",
+]

@@ -55,6 +55,8 @@ _IDENTITY = "//identity"
 # Of a query that began at "earliest" or a time: the next seq when it began. Messages below it may
 # have been removed before, which is no loss.
 _BACKLOG = "//backlog"
+# Only in what is reported for Spark's progress: the numbers are those of events.
+EVENTS = "//events"
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -78,6 +80,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._options = options
         self._watchers: dict[str, LogWatcher] = {}
         self._initial: Seqs | None = None
+        self._latest: Seqs | None = None  # ends of the queues, when Spark asked last
         self._target: Seqs | None = None  # of Trigger.AvailableNow
         self._clock: Clock = clock or SystemClock()
         self._last_batch_ns = self._clock.monotonic_ns()
@@ -117,6 +120,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         """Return the end of the next micro-batch; `start` itself if there is nothing to read."""
         (begin, backlog, identities), views = split_offsets(start), self._views()
+        self._latest = _ends(views)
         replaced = self._check_exist(begin, identities, views)
         begin = {key: seq for key, seq in begin.items() if key not in replaced}
         backlog = {key: seq for key, seq in backlog.items() if key not in replaced}
@@ -137,6 +141,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         self._last_batch_ns = self._clock.monotonic_ns()
         return join_offsets(Offsets(end, backlog, {**identities, **_identities(views)}))
+
+    def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802
+        """Return the ends of the queues, for Spark's progress: what limits leave for later is lag.
+
+        They are those that `latestOffset` saw. A restarted query plans its last batch without it.
+        """
+        if self._latest is None:
+            self._latest = _ends(self._views())
+        if self._options.table == "events":
+            return {**self._latest, EVENTS: 1}
+        return dict(self._latest)
 
     def _waits_for_more(self, begin: Seqs, end: Seqs) -> bool:
         """Return whether to wait for `minOffsetsPerTrigger`, at most for `maxTriggerDelay`."""
@@ -307,6 +322,20 @@ class Offsets(NamedTuple):
 
 def _identities(views: Mapping[str, LogView]) -> Seqs:
     return {key: view.info.identity for key, view in views.items()}
+
+
+def _ends(views: Mapping[str, LogView]) -> Seqs:
+    seqs = {key: view.next_seq for key, view in views.items()}
+    return join_offsets(Offsets(seqs, {}, _identities(views)))
+
+
+def is_offsets(offsets: object) -> bool:
+    """Return whether these are offsets of a penstock source: they have the queues' identities."""
+    return (
+        isinstance(offsets, dict)
+        and any(str(name).endswith(_IDENTITY) for name in offsets)
+        and all(isinstance(number, int) for number in offsets.values())
+    )
 
 
 def split_offsets(offsets: object) -> Offsets:

@@ -50,6 +50,7 @@ async def load(visit: Visit) -> Values:
         "consumers": await broker.run(
             caller, ListConsumers(group=group, limit=_MOST_HOLDERS), queue
         ),
+        "readers": await broker.readers.of_queue(caller, queue),
         "waiting": broker.waiting_calls(caller, queue).get(group, 0),
         "keys": await broker.run(caller, ListKeys(group=group, limit=_MOST_KEYS), queue),
         "settings": _settings(info.settings.as_dict()),
