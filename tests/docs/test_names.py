@@ -40,6 +40,7 @@ OWN_TESTS = {
     "archive.md",
     "dialects.md",
     "spark.md",
+    "spark-pipeline.md",
 }  # names of other systems, compared by tests of their own
 PAGES = [DOCS.parent / "README.md", *sorted(DOCS.rglob("*.md"))]
 FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
@@ -47,6 +48,7 @@ FOR_USERS = [page for page in PAGES if page.name not in INSIDE | OWN_TESTS]
 OF_OTHER_TOOLS = {
     *("--data-binary", "--metrics"),  # curl's; of benchmarks/embedded.py
     *("--format", "--file", "--pgdata", "--wal-method"),  # of pg_dump and pg_basebackup
+    *("--include", "--descriptor"),  # of protoc, up to an underscore
     *("--upgrade", "--fail", "--output"),  # of pip, curl and openapi-typescript
 }
 NO_NAMES_OF_CODE = {

@@ -6,14 +6,25 @@
 
 from penstock.arrow.loss import DamagedSegment, DataLoss
 from penstock.spark.lag import LagListener, lag_of, publish_lag
+from penstock.spark.payloads.columns import MalformedPayload
+from penstock.spark.payloads.frames import bad_records, dead_letter, decode_payloads, good_records
+from penstock.spark.payloads.schemas import AvroSchema, ProtobufSchema, SchemaDirectory
 from penstock.spark.sessions import read, session
 from penstock.spark.source import PenstockDataSource
 
 __all__ = [
+    "AvroSchema",
     "DamagedSegment",
     "DataLoss",
     "LagListener",
+    "MalformedPayload",
     "PenstockDataSource",
+    "ProtobufSchema",
+    "SchemaDirectory",
+    "bad_records",
+    "dead_letter",
+    "decode_payloads",
+    "good_records",
     "lag_of",
     "publish_lag",
     "read",

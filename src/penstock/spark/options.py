@@ -23,6 +23,8 @@ from penstock.arrow.selection import (
 )
 from penstock.client.address import broker_address
 from penstock.errors import InvalidInput
+from penstock.spark.payloads.columns import DEFAULT_HEADER, PayloadOptions, mode_of
+from penstock.spark.payloads.schemas import SchemaDirectory
 
 _MIN_PARTITION_BYTES = 4096
 _UNITS = {"": 1, "b": 1, "k": 1 << 10, "kb": 1 << 10, "m": 1 << 20, "mb": 1 << 20}
@@ -36,8 +38,10 @@ READ_OPTIONS = (
     *("includeHeaders", "startingOffsets", "endingOffsets", "startingTimestamp"),
     *("endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "minPartitions", "maxPartitionBytes", "failOnDataLoss", "verify"),
-    *("decompress", "group"),
+    *("decompress", "group", "payloadSchema", "payloadMode", "payloadSchemas"),
+    *("payloadSchemaHeader", "payloadSchemaId"),
 )
+_PAYLOAD_OPTIONS = READ_OPTIONS[READ_OPTIONS.index("payloadSchema") :]
 WRITE_OPTIONS = (
     *("path", "url", "key", "queue", "txnAppId", "txnVersion", "checkpointLocation", "queryName"),
 )
@@ -51,6 +55,8 @@ class ReadOptions(Selection):
     max_bytes_per_trigger: int | None = None
     min_offsets_per_trigger: int | None = None
     max_trigger_delay_s: float = DEFAULT_TRIGGER_DELAY_S
+    payload_schema: str | None = None  # DDL, or the JSON of a StructType
+    payload_options: PayloadOptions | None = None  # None: no option says how to decode
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "ReadOptions":
@@ -104,6 +110,8 @@ class ReadOptions(Selection):
             verify=options.switch("verify", default=True),
             decompress=options.switch("decompress", default=True),
             group=options.text("group"),
+            payload_schema=options.text("payloadSchema"),
+            payload_options=options.payloads(),
         )
 
 
@@ -266,6 +274,27 @@ class _OptionParser:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return nanoseconds(moment)
+
+    def payloads(self) -> PayloadOptions | None:
+        """Return how payloads are decoded; None if no option says so."""
+        if not any(self.has(name) for name in _PAYLOAD_OPTIONS):
+            return None
+        if self.table("table") == "events":
+            raise InvalidInput("the table 'events' has no payloads: leave payloadSchema out")
+        if not self.switch("decompress", default=True):
+            raise InvalidInput("payloadSchema needs the payloads as published: decompress is false")
+        directory = self.text("payloadSchemas")
+        if directory is None and (self.has("payloadSchemaHeader") or self.has("payloadSchemaId")):
+            raise InvalidInput(
+                "payloadSchemaHeader and payloadSchemaId need payloadSchemas, the directory of "
+                "schemas"
+            )
+        return PayloadOptions(
+            mode=mode_of(self.text("payloadMode") or "PERMISSIVE"),
+            registry=None if directory is None else SchemaDirectory(directory),
+            header=self.text("payloadSchemaHeader") or DEFAULT_HEADER,
+            schema_id=self.text("payloadSchemaId"),
+        )
 
     def offsets(self, name: str) -> Offsets | None:
         value = self.text(name)

@@ -86,6 +86,9 @@ def read(
     group: str | None = None,
     key: str | None = None,
     fail_on_data_loss: bool = True,
+    payload_schema: str | StructType | None = None,
+    payload_mode: str | None = None,
+    payload_schemas: str | PathLike[str] | None = None,
 ) -> DataFrame:
     """Return a range of a queue, or all of it, as a DataFrame.
 
@@ -107,6 +110,11 @@ def read(
         group: Consumer group of the table `state`. The default is the main group.
         key: API key for a broker. The default is PENSTOCK_KEY of the environment.
         fail_on_data_loss: False to skip what was removed.
+        payload_schema: Decode payloads into a column `data` of this schema: a StructType, its JSON,
+            or DDL such as "id BIGINT, name STRING".
+        payload_mode: PERMISSIVE (the default), DROPMALFORMED or FAILFAST: what to do about bad
+            payloads.
+        payload_schemas: Directory of Avro and Protobuf schemas, by id.
 
     >>> from penstock.spark import read, session
     >>> hour = read(session(), "./orders", since="2026-01-31T12:00Z", until="2026-01-31T13:00Z",
@@ -125,6 +133,11 @@ def read(
         "group": group,
         "key": key,
         "failOnDataLoss": "true" if fail_on_data_loss else "false",
+        "payloadSchema": payload_schema.json()
+        if isinstance(payload_schema, StructType)
+        else payload_schema,
+        "payloadMode": payload_mode,
+        "payloadSchemas": None if payload_schemas is None else fspath(payload_schemas),
     }
     given = {name: value for name, value in options.items() if value is not None}
     return spark.read.format("penstock").options(**given).load()

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -20,13 +21,12 @@ from penstock.arrow.locations import check_reachable
 from penstock.arrow.planning import plan_batch, queues_of
 from penstock.arrow.reading import read_partition
 from penstock.arrow.selection import Bounds
-from penstock.arrow.tables import schema_of
 from penstock.errors import InvalidInput, PenstockError
 from penstock.spark.options import ReadOptions, WriteOptions
+from penstock.spark.payloads.table import check_table_schema, read_typed, table_schema
 from penstock.spark.pushdown import bounds_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import RefusedStream, StreamReader
-from penstock.spark.tables import arrow_schema, check_schema, spark_schema
 from penstock.spark.workers import freeze_modules
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -39,29 +39,22 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> StructType:
+    def schema(self) -> StructType | str:
         freeze_modules()
         options = self._read_options()
-        queues = queues_of(options)
-        return spark_schema(
-            schema_of(
-                options.table,
-                options.columns,
-                several_queues=len(queues) > 1 or options.subscribe_pattern is not None,
-                include_headers=options.include_headers,
-            )
-        )
+        several = len(queues_of(options)) > 1 or options.subscribe_pattern is not None
+        return table_schema(options, several_queues=several)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_modules()
         options = self._read_options()
-        check_schema(options.table, schema)
+        check_table_schema(options, schema)
         return BatchReader(schema, options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
         try:
             options = self._read_options()
-            check_schema(options.table, schema)
+            check_table_schema(options, schema)
             return StreamReader(schema, options)
         except PenstockError as error:
             return RefusedStream(error)
@@ -106,7 +99,8 @@ class BatchReader(DataSourceReader):
         freeze_modules()
         # Spark asks once, with None, if there are no partitions.
         if partition is not None and partition.value is not None:
-            yield from read_partition(partition.value, arrow_schema(self._schema), self._options)
+            read = partial(read_partition, partition.value, selection=self._options)
+            yield from read_typed(self._schema, self._options, read)
 
 
 # -- filter push-down, where Spark does it correctly: see `penstock.spark.sessions` ----------------

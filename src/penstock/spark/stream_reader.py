@@ -43,7 +43,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerLocked, PenstockError
 from penstock.model import NS
 from penstock.spark.options import ReadOptions
-from penstock.spark.tables import arrow_schema
+from penstock.spark.payloads.table import read_typed
 from penstock.spark.workers import freeze_modules
 from penstock.spark.writers import open_for_change, wait_for_lock
 
@@ -232,7 +232,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         freeze_modules()
         if partition is not None and partition.value is not None:
-            yield from read_partition(partition.value, arrow_schema(self._schema), self._options)
+            read = partial(read_partition, partition.value, selection=self._options)
+            yield from read_typed(self._schema, self._options, read)
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what executors need: no watchers."""

@@ -1,0 +1,236 @@
+"""Typed payloads of any DataFrame, and bad records: told apart, and written to a queue."""
+
+import json
+from collections.abc import Iterator
+from itertools import chain
+from os import PathLike, fspath
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as f
+from pyspark.sql.types import BinaryType, MapType, StringType, StructType
+
+from penstock.arrow.locations import location_options
+from penstock.errors import InvalidInput
+from penstock.queue.drafting import MAX_HEADERS, MAX_HEADERS_BYTES
+from penstock.spark.payloads.columns import (
+    DATA,
+    DEFAULT_HEADER,
+    ERROR,
+    PayloadColumns,
+    PayloadOptions,
+    added_fields,
+    mode_of,
+)
+from penstock.spark.payloads.schemas import Registry, SchemaDirectory
+from penstock.spark.payloads.values import arrow_type, check_payload_type
+
+REASON_HEADER = "penstock-bad-reason"
+QUEUE_HEADER = "penstock-bad-queue"
+SEQ_HEADER = "penstock-bad-seq"
+ID_HEADER = "penstock-bad-id"
+DROPPED_HEADER = "penstock-bad-headers-dropped"
+_OWN_HEADERS, _OWN_BYTES = 5, 4096  # what the headers above take at most
+
+
+def payload_schema(schema: str | StructType) -> StructType:
+    """Return a checked schema, given as a StructType, as its JSON, or as DDL.
+
+    DDL needs a running Spark session.
+    """
+    if isinstance(schema, StructType):
+        return check_payload_type(schema)
+    if schema.lstrip().startswith("{"):
+        return check_payload_type(schema_of_json(schema))
+    try:
+        return check_payload_type(StructType.fromDDL(schema))
+    except PySparkException as error:
+        raise InvalidInput(_bad_schema(schema, str(error).strip().partition("\n")[0])) from None
+
+
+def schema_of_json(text: str) -> StructType:
+    """Return a schema from `StructType.json()`. Raise InvalidInput."""
+    try:
+        return StructType.fromJson(json.loads(text))
+    except (ValueError, KeyError, TypeError, AttributeError, PySparkException) as error:
+        raise InvalidInput(_bad_schema(text, f"{type(error).__name__}: {error}")) from None
+
+
+def _bad_schema(text: str, why: str) -> str:
+    return (
+        f"the schema of payloads, {text[:200]!r}, cannot be read ({why}): write it as "
+        f"'id BIGINT, name STRING', or as StructType.json() gives it"
+    )
+
+
+def decode_payloads(
+    frame: DataFrame,
+    schema: str | StructType,
+    *,
+    schemas: Registry | str | PathLike[str] | None = None,
+    schema_header: str = DEFAULT_HEADER,
+    schema_id: str | None = None,
+    mode: str = "PERMISSIVE",
+) -> DataFrame:
+    """Return a frame with its payloads decoded: the columns `data` and `payload_error` are added.
+
+    Args:
+        frame: A batch or a stream with a column `payload`, binary or string.
+        schema: Of the column `data`: a StructType, its JSON, or DDL such as "id BIGINT".
+        schemas: Avro and Protobuf schemas: a directory, or a function from id to schema. The
+            frame then needs the column `headers`. Without it, all payloads are JSON.
+        schema_header: Header with the id of a payload's schema. Payloads without it are JSON.
+        schema_id: Schema of payloads without that header.
+        mode: PERMISSIVE: a bad payload is null, with the reason in `payload_error`.
+            DROPMALFORMED: its row is left out. FAILFAST: the query fails.
+
+    >>> orders = decode_payloads(frame, "id BIGINT, total DECIMAL(10, 2)")  # doctest: +SKIP
+    """
+    type_ = payload_schema(schema)
+    registry = schemas if schemas is None or callable(schemas) else SchemaDirectory(fspath(schemas))
+    options = PayloadOptions(
+        mode=mode_of(mode), registry=registry, header=schema_header, schema_id=schema_id
+    )
+    options.check()
+    _check_columns(frame, options)
+    extra = added_fields(type_, options.mode)
+    added = [pa.field(one.name, arrow_type(one.dataType)) for one in extra]
+
+    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for first in batches:
+            wanted = pa.schema([*first.schema, *added])
+            yield from PayloadColumns(wanted, type_, options).add(chain([first], batches))
+
+    return frame.mapInArrow(decode, StructType([*frame.schema.fields, *extra]))
+
+
+def _check_columns(frame: DataFrame, options: PayloadOptions) -> None:
+    types = {one.name: one.dataType for one in frame.schema.fields}
+    for name in (DATA, ERROR):
+        if name in types:
+            raise InvalidInput(f"the frame has a column {name!r} already: rename or drop it")
+    if not isinstance(types.get("payload"), BinaryType | StringType):
+        raise InvalidInput(
+            f"decoding needs a column 'payload', binary or string; the frame has "
+            f"{', '.join(types) or 'no column'}"
+        )
+    if options.registry is not None:
+        headers = types.get("headers")
+        if not isinstance(headers, MapType) or not isinstance(headers.valueType, StringType):
+            raise InvalidInput(
+                "schemas are found by a header: the frame needs the column 'headers', "
+                "map<string,string> (option includeHeaders of the source)"
+            )
+
+
+# -- bad records -----------------------------------------------------------------------------------
+
+
+def good_records(frame: DataFrame) -> DataFrame:
+    """Return the rows whose payload was decoded, without the column `payload_error`."""
+    _check_decoded(frame)
+    return frame.where(f.col(ERROR).isNull()).drop(ERROR)
+
+
+def bad_records(frame: DataFrame, *, queue: str | None = None) -> DataFrame:
+    """Return the rows with a bad payload as messages for the sink: a batch, or a stream.
+
+    Each keeps its payload, key, priority, content type and headers, as far as the frame has them.
+    Headers say why it is bad (`penstock-bad-reason`) and where it comes from
+    (`penstock-bad-queue`, `penstock-bad-seq`, `penstock-bad-id`). `queue` names the origin if the
+    frame has no column `queue`.
+    """
+    _check_decoded(frame)
+    names = frame.columns
+    if "payload" not in names:
+        raise InvalidInput("bad records keep their payload: read the column 'payload' as well")
+    kept = [f.col(name) for name in ("payload", "priority", "key", "content_type") if name in names]
+    return frame.where(f.col(ERROR).isNotNull()).select(
+        *kept, _headers(names, queue).alias("headers")
+    )
+
+
+def dead_letter(
+    batch: DataFrame,
+    location: str | PathLike[str],
+    *,
+    queue: str | None = None,
+    app: str,
+    version: int,
+    source: str | None = None,
+    key: str | None = None,
+) -> DataFrame:
+    """Write the bad records of a batch to a queue, and return the good ones. For `foreachBatch`.
+
+    A version of an application is written once: give a name of the query and the batch id.
+
+    Args:
+        batch: A decoded batch. Persist it if its good records are used as well: otherwise Spark
+            reads and decodes it twice.
+        location: Directory or URL of the queue for bad records, or of its broker.
+        queue: Queue at that location.
+        app: Name of the job or query. It must not be that of another job that writes there.
+        version: Number of the batch or run; it rises.
+        source: Name of the queue that was read, if the batch has no column `queue`.
+        key: API key for a broker, with the right `publish`.
+
+    >>> def process(batch, batch_id):
+    ...     batch.persist()
+    ...     good = dead_letter(batch, "./bad-orders", app="orders", version=batch_id)
+    ...     good.select("data.*").write.mode("append").parquet("./orders.parquet")
+    ...     batch.unpersist()
+    """
+    if batch.isStreaming:
+        raise InvalidInput(
+            "dead_letter takes a batch: call it in foreachBatch, or write bad_records(stream) with "
+            "writeStream"
+        )
+    options = location_options(fspath(location), queue)
+    if key is not None:
+        options["key"] = key
+    writer = bad_records(batch, queue=source).write.format("penstock").mode("append")
+    writer.options(**options).option("txnAppId", app).option("txnVersion", str(version)).save()
+    return good_records(batch)
+
+
+def _check_decoded(frame: DataFrame) -> None:
+    if ERROR not in frame.columns:
+        raise InvalidInput(
+            f"the frame has no column {ERROR!r}: read it with the option payloadSchema, or use "
+            f"decode_payloads, in the mode PERMISSIVE"
+        )
+
+
+def _headers(names: list[str], queue: str | None) -> Column:
+    """Return the headers of a bad record: its own, as far as there is room, and the reason."""
+    own = [f.lit(REASON_HEADER), f.col(ERROR)]
+    origin = f.lit(queue) if queue is not None else None
+    if origin is None and "queue" in names:
+        parts = [f.col("namespace")] if "namespace" in names else []
+        origin = f.concat_ws("/", *parts, f.col("queue"))
+    if origin is not None:
+        own += [f.lit(QUEUE_HEADER), origin]
+    for name, header in (("seq", SEQ_HEADER), ("id", ID_HEADER)):
+        if name in names:
+            own += [f.lit(header), f.col(name).cast("string")]
+    added = f.create_map(*own)
+    if "headers" not in names:
+        return added
+    # A record that was dead-lettered before: the new reason counts.
+    before = f.map_filter(
+        f.coalesce(f.col("headers"), f.create_map().cast("map<string,string>")),
+        lambda name, _: ~name.startswith("penstock-bad-"),
+    )
+    size = f.aggregate(
+        f.map_entries(before),
+        f.lit(0),
+        lambda total, pair: (
+            total
+            + f.octet_length(pair["key"])
+            + f.coalesce(f.octet_length(pair["value"]), f.lit(0))
+        ),
+    )
+    fits = (f.size(before) <= MAX_HEADERS - _OWN_HEADERS) & (size <= MAX_HEADERS_BYTES - _OWN_BYTES)
+    dropped = f.create_map(f.lit(DROPPED_HEADER), f.size(before).cast("string"))
+    return f.when(fits, f.map_concat(before, added)).otherwise(f.map_concat(added, dropped))
