@@ -129,7 +129,8 @@ def test_any_frame_is_decoded_with_a_registry_that_is_a_function(
 
 def messages(path: Path) -> list[tuple[bytes, dict[str, str]]]:
     with penstock.open(path) as queue:
-        return [(one.payload, dict(one.headers)) for one in queue.peek(100)]
+        found = sorted(queue.peek(100), key=lambda one: one.seq)
+        return [(one.payload, dict(one.headers)) for one in found]
 
 
 def test_bad_records_of_a_stream_are_written_once_with_their_reason(

@@ -203,7 +203,7 @@ class PayloadColumns:
         headers = None if self.options.registry is None else columns["headers"]
         found = decoder.decode(columns["payload"], headers)
         if self.options.mode == "FAILFAST":
-            self._fail_on_the_first(found, columns.get("seq"))
+            fail_on_the_first(found, columns["seq"])
         made = {
             **columns,
             DATA: found.data,
@@ -213,11 +213,13 @@ class PayloadColumns:
         result = pa.RecordBatch.from_arrays(arrays, schema=self.schema)
         return result.filter(found.good) if self.options.mode == "DROPMALFORMED" else result
 
-    def _fail_on_the_first(self, found: Decoded, seqs: pa.Array | None) -> None:
-        for row, reason in enumerate(found.reasons):
-            if reason is not None:
-                where = "" if seqs is None else f"seq {seqs[row].as_py()}: "
-                raise MalformedPayload(
-                    f"{where}{reason}. The mode is FAILFAST: with PERMISSIVE bad "
-                    f"payloads are null, with the reason in {ERROR!r}."
-                )
+
+def fail_on_the_first(found: Decoded, seqs: pa.Array | None = None) -> None:
+    """Raise MalformedPayload if a payload is bad."""
+    for row, reason in enumerate(found.reasons):
+        if reason is not None:
+            where = "" if seqs is None else f"seq {seqs[row].as_py()}: "
+            raise MalformedPayload(
+                f"{where}{reason}. The mode is FAILFAST: with PERMISSIVE bad payloads are null, "
+                f"with the reason in {ERROR!r}."
+            )

@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Iterator
-from itertools import chain
 from os import PathLike, fspath
+from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
+from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from penstock.arrow.locations import location_options
@@ -18,9 +20,10 @@ from penstock.spark.payloads.columns import (
     DATA,
     DEFAULT_HEADER,
     ERROR,
-    PayloadColumns,
+    PayloadDecoder,
     PayloadOptions,
     added_fields,
+    fail_on_the_first,
     mode_of,
 )
 from penstock.spark.payloads.schemas import Registry, SchemaDirectory
@@ -31,6 +34,7 @@ QUEUE_HEADER = "penstock-bad-queue"
 SEQ_HEADER = "penstock-bad-seq"
 ID_HEADER = "penstock-bad-id"
 DROPPED_HEADER = "penstock-bad-headers-dropped"
+_MADE = "penstock_decoded"  # a column that exists only while decoding
 _OWN_HEADERS, _OWN_BYTES = 5, 4096  # what the headers above take at most
 
 
@@ -94,15 +98,31 @@ def decode_payloads(
     )
     options.check()
     _check_columns(frame, options)
-    extra = added_fields(type_, options.mode)
-    added = [pa.field(one.name, arrow_type(one.dataType)) for one in extra]
+    made = StructType(added_fields(type_, "PERMISSIVE"))
 
-    def decode(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for first in batches:
-            wanted = pa.schema([*first.schema, *added])
-            yield from PayloadColumns(wanted, type_, options).add(chain([first], batches))
+    def decode(columns: Iterator[Any]) -> Iterator[pa.Array]:
+        decoder = PayloadDecoder(type_, options)
+        for payloads, headers in columns:
+            found = decoder.decode(payloads, None if options.registry is None else headers)
+            if options.mode == "FAILFAST":
+                fail_on_the_first(found)
+            reasons = pa.array(found.reasons, pa.string())
+            fields = list(arrow_type(made))
+            yield pa.StructArray.from_arrays([found.data, reasons], fields=fields)
 
-    return frame.mapInArrow(decode, StructType([*frame.schema.fields, *extra]))
+    with catch_warnings():
+        # Spark prefers type hints, for which it needs pandas, as `mapInArrow` does.
+        simplefilter("ignore", UserWarning)
+        udf = arrow_udf(decode, made, ArrowUDFType.SCALAR_ITER)
+    # Otherwise a filter on the result decodes twice.
+    udf = udf.asNondeterministic()
+    headers = f.lit(None).cast("map<string,string>") if registry is None else f.col("headers")
+    result = frame.withColumn(_MADE, udf(f.col("payload"), headers))
+    added = {DATA: f.col(f"{_MADE}.{DATA}"), ERROR: f.col(f"{_MADE}.{ERROR}")}
+    result = result.withColumns(added).drop(_MADE)
+    if options.mode == "DROPMALFORMED":
+        result = result.where(f.col(ERROR).isNull())
+    return result if options.mode == "PERMISSIVE" else result.drop(ERROR)
 
 
 def _check_columns(frame: DataFrame, options: PayloadOptions) -> None:
