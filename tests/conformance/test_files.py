@@ -146,7 +146,10 @@ async def test_what_must_be_archived_first_goes_when_it_is(life: StoreLife) -> N
     first, *_ = (await files_of(store).segments(ORDERS)).messages.segments
     with pytest.raises(InvalidInput, match="as archived"):
         await files_of(store).note_archived(ORDERS, 32)
-    await files_of(store).note_archived(ORDERS, first.end_seq)
+    assert (await files_of(store).segments(ORDERS)).archive == ""
+    await files_of(store).note_archived(ORDERS, first.end_seq, "s3://archive", "shop/orders")
+    listed = await files_of(store).segments(ORDERS)
+    assert (listed.archive, listed.archived_as) == ("s3://archive", "shop/orders")
     assert await store.run(ORDERS, Compact()) > 0
     assert (await files_of(store).segments(ORDERS)).messages.low == first.end_seq
     await store.close()

@@ -4,11 +4,23 @@ import re
 
 import pyarrow as pa
 
+import penstock.client
+import penstock.spark
+import penstock.spark.jobs
 from penstock.arrow.tables import COLUMNS, DEFAULT_COLUMNS
 from penstock.spark.options import READ_OPTIONS, WRITE_OPTIONS
+from penstock.spark.payloads.columns import DATA, ERROR, MODES
+from penstock.spark.payloads.frames import (
+    DROPPED_HEADER,
+    ID_HEADER,
+    QUEUE_HEADER,
+    REASON_HEADER,
+    SEQ_HEADER,
+)
 from penstock.spark.sessions import SETTINGS
 from penstock.spark.tables import spark_schema
 from tests.docs.pages import DOCS, Row, rows_with, tables, unquoted
+from tests.docs.test_names import names_in
 
 PAGE = "spark.md"
 COLUMN_TABLES = [found for found in tables(PAGE) if {"column", "type", "what"} <= set(found[0])]
@@ -48,3 +60,21 @@ def test_every_option_is_listed() -> None:
 def test_every_session_setting_is_listed() -> None:
     listed = dict(re.findall(r"^\| `([\w.]+)` = (\S+) \|", (DOCS / PAGE).read_text(), re.MULTILINE))
     assert listed == SETTINGS
+
+
+def test_names_of_the_page_about_pipelines_exist() -> None:
+    """Names of Spark and of settings have other tests, or none."""
+    text = (DOCS / "spark-pipeline.md").read_text()
+    named = set(re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)[`(]", text))
+    known = names_in(penstock.spark) | names_in(penstock.spark.jobs) | names_in(penstock.client)
+    known |= {*COLUMNS["messages"], DATA, ERROR, "archive_required"}
+    of_others = {"from_json", "from_avro", "from_protobuf", "timestamp_ntz"}
+    assert {name for name in named - known - of_others if not name.startswith("penstock_")} == set()
+    options = set(re.findall(r"`((?:payload|max|min|starting)[A-Z]\w+)`", text))
+    assert options and options <= set(READ_OPTIONS)
+    headers = {REASON_HEADER, QUEUE_HEADER, SEQ_HEADER, ID_HEADER, DROPPED_HEADER}
+    assert {unquoted(row["header"]) for row in rows_with("spark-pipeline.md", "header")} == headers
+    modes = [
+        unquoted(row["`payload_mode`"]) for row in rows_with("spark-pipeline.md", "`payload_mode`")
+    ]
+    assert modes == list(MODES)

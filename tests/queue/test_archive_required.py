@@ -8,7 +8,14 @@ from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.queue import Queue
-from penstock.queue.compaction import ARCHIVED_NAME, archived_upto, note_archived
+from penstock.queue.compaction import (
+    ARCHIVED_NAME,
+    MAX_ARCHIVE_BYTES,
+    ArchivedNote,
+    archived_note,
+    archived_upto,
+    note_archived,
+)
 from penstock.queue.queue import open_queue
 
 SETTINGS = {
@@ -80,3 +87,24 @@ def test_a_note_of_another_queue_does_not_count(tmp_path: Path) -> None:
         for upto in (0, 602):
             with pytest.raises(InvalidInput, match="as archived"):
                 note(tmp_path, queue, upto)
+
+
+def test_the_place_of_the_archive_is_noted_and_stays(tmp_path: Path) -> None:
+    root = Folder(OsFiles(), str(tmp_path))
+    with filled(tmp_path) as queue:
+        identity = queue.core.identity
+        where = {"archive": "s3://bucket/größe", "archived_as": "shop/orders"}
+        assert archived_note(root, identity) == ArchivedNote(1, "", "")
+        note_archived(root, identity, 301, next_seq=601, **where)
+        assert archived_note(root, identity) == ArchivedNote(301, *where.values())
+        note_archived(root, identity, 401, next_seq=601)  # of a version without a place
+        note_archived(root, identity, 1, next_seq=601)
+        assert archived_note(root, identity) == ArchivedNote(401, *where.values())
+        note_archived(root, identity, 1, next_seq=601, archive="/elsewhere", archived_as="orders")
+        assert archived_note(root, identity) == ArchivedNote(401, "/elsewhere", "orders")
+        longest = "/" + "x" * (MAX_ARCHIVE_BYTES - 1)
+        note_archived(root, identity, 401, next_seq=601, archive=longest, archived_as="o" * 129)
+        assert archived_note(root, identity).archive == longest
+        with pytest.raises(InvalidInput, match="2049 bytes"):
+            note_archived(root, identity, 401, next_seq=601, archive=f"{longest}x")
+        assert archived_note(root, identity).archive == longest

@@ -255,7 +255,7 @@ def descriptor_set() -> bytes:
     )
     stamp = descriptor_pb2.FileDescriptorProto()
     timestamp_pb2.DESCRIPTOR.CopyToProto(stamp)
-    return descriptor_pb2.FileDescriptorSet(file=[stamp, file]).SerializeToString()
+    return bytes(descriptor_pb2.FileDescriptorSet(file=[stamp, file]).SerializeToString())
 
 
 def protobuf(**values: Any) -> bytes:
@@ -267,7 +267,7 @@ def protobuf(**values: Any) -> bytes:
     message.at.FromDatetime(AT)
     for name, value in values.items():
         setattr(message, name, value)
-    return message.SerializeToString()
+    return bytes(message.SerializeToString())
 
 
 @pytest.fixture

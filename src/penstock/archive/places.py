@@ -13,7 +13,7 @@ travel to Spark's executors with the place, and are never shown.
 import os
 import re
 from dataclasses import dataclass, field
-from urllib.parse import parse_qsl, unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 from penstock.checking import check_local, is_database_url, is_url
 from penstock.errors import InvalidInput
@@ -40,6 +40,8 @@ OPTIONS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 # One given in the URL must not be mixed with others of the environment.
 _CREDENTIALS = frozenset({"access_key", "secret_key", "session_token", "account_key", "sas_token"})
+
+_PUBLIC = ("region", "endpoint", "anonymous")  # others are secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +72,16 @@ class Place:
             prefix = f"/{self.prefix}" if self.prefix else ""
             return f"abfss://{self.bucket}@{self.account}.dfs.core.windows.net{prefix}"
         return f"{self.kind}://{self.root}"
+
+    @property
+    def recorded(self) -> str:
+        """The location as it is noted in queues: absolute, and without secrets."""
+        if self.kind == "local":
+            return os.path.abspath(self.root)
+        if self.kind == "hadoop":
+            return f"{HADOOP_PREFIX}{self.shown}"
+        public = {name: self.options[name] for name in _PUBLIC if name in self.options}
+        return f"{self.url}?{urlencode(public)}" if public else self.url
 
     @property
     def anonymous(self) -> bool:

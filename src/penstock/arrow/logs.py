@@ -63,7 +63,8 @@ class _BrokerLogWatcher:
         first_seq = min(first_seq, found.next_seq)
         info = QueueInfo.of(self._queue, listing.identity, settings)
         # The broker found and reported lost entries when it opened the queue: low is first_seq.
-        return LogView(info, self._log, tuple(spans), first_seq, found.next_seq, first_seq)
+        where = listing.archive, listing.archived_as
+        return LogView(info, self._log, tuple(spans), first_seq, found.next_seq, first_seq, *where)
 
     def closed_next(self) -> int:
         """Return 1: the broker reported lost entries when it opened the queue."""

@@ -3,8 +3,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from penstock.arrow.history import ArchivedRange, History
 from penstock.arrow.locations import QueueLocation, queues_at
-from penstock.arrow.logs import find_time, group_names, watcher_of
+from penstock.arrow.logs import group_names, watcher_of
 from penstock.arrow.loss import report_damage, report_loss
 from penstock.arrow.message_columns import QueueStates, fold_states
 from penstock.arrow.ranges import NOTHING_REQUIRED, Range, pack, split
@@ -25,6 +26,7 @@ class Partition:
     # By path of the queue: names of groups by number, and for the table `state` the states.
     groups: Mapping[str, Mapping[int, str]] = field(default_factory=dict)
     states: Mapping[str, QueueStates] = field(default_factory=dict)
+    archived: Sequence[ArchivedRange] = ()
 
 
 # -- planning a batch ------------------------------------------------------------------------------
@@ -47,6 +49,7 @@ def log_of(selection: Selection) -> str:
 def plan_batch(selection: Selection, bounds: Bounds, columns: Sequence[str]) -> list[Partition]:
     """Return the partitions of a batch read."""
     ranges: list[Range] = []
+    archived: list[ArchivedRange] = []
     views: dict[str, LogView] = {}
     groups: dict[str, Mapping[int, str]] = {}
     states: dict[str, QueueStates] = {}
@@ -64,14 +67,32 @@ def plan_batch(selection: Selection, bounds: Bounds, columns: Sequence[str]) -> 
             states[queue.path], folded_upto = fold_states(queue, selection.state_group)
             known_upto = max(folded_upto, closed_next)
         view = views[queue.path] = watcher.view()
-        first, end = _batch_seqs(view, selection)
+        history = History(view, selection)
+        first, end = _batch_seqs(history, selection)
+        if not _reaches_archive(history, first, end):
+            first = check_start(view, first, end, selection)
         if selection.table == "state":
             end = min(end, known_upto)
-        first, end = _narrowed(view, first, end, bounds)
+        first, end = _narrowed(history, first, end, bounds)
         required = first if names_a_seq(selection.starting_offsets, queue) else NOTHING_REQUIRED
-        ranges += plan_ranges(view, first, end, required, selection)
+        from_archive, from_log = plan_history(history, first, end, required, selection)
+        archived += from_archive
+        ranges += from_log
         if selection.table == "events" and "group" in columns:
             groups[queue.path] = group_names(view)
+    return [
+        *archived_partitions(archived, selection),
+        *_live_partitions(ranges, views, groups, states, selection),
+    ]
+
+
+def _live_partitions(
+    ranges: Sequence[Range],
+    views: Mapping[str, LogView],
+    groups: Mapping[str, Mapping[int, str]],
+    states: Mapping[str, QueueStates],
+    selection: Selection,
+) -> list[Partition]:
     return [
         Partition(
             part,
@@ -97,6 +118,50 @@ def _is_within(queue: QueueLocation, bounds: Bounds) -> bool:
     if bounds.namespaces is not None and queue.namespace not in bounds.namespaces:
         return False
     return bounds.queues is None or queue.name in bounds.queues
+
+
+def plan_history(
+    history: History, first: int, end: int, required_from: int, selection: Selection
+) -> tuple[list[ArchivedRange], list[Range]]:
+    """Split [first, end) into archived ranges and ranges of the live log.
+
+    Behind the archive every message is required: a gap between the two is loss.
+    """
+    view = history.view
+    if not _reaches_archive(history, first, end):
+        first = check_start(view, first, end, selection)
+        return [], plan_ranges(view, first, end, required_from, selection)
+    low, high = history.archived
+    ranges: list[Range] = []
+    if first < min(low, end):
+        before = check_start(view, first, min(low, end), selection)
+        ranges += plan_ranges(view, before, min(low, end), required_from, selection)
+    archived = history.ranges(first, end)
+    if max(first, high) < end:
+        after = check_start(view, max(first, high), end, selection)
+        ranges += plan_ranges(view, after, end, max(first, high), selection)
+    return archived, ranges
+
+
+def _reaches_archive(history: History, first: int, end: int) -> bool:
+    """Return whether the live log lacks a part of [first, end) that the archive has."""
+    if not history.has_archive or first >= history.live_from:
+        return False
+    low, high = history.archived
+    return max(first, low) < min(end, high)
+
+
+def archived_partitions(archived: Sequence[ArchivedRange], selection: Selection) -> list[Partition]:
+    """Return one task for neighbouring files, up to `maxPartitionBytes`."""
+    parts: list[list[ArchivedRange]] = []
+    size = 0
+    for one in archived:
+        if not parts or size + one.size_bytes > selection.max_partition_bytes:
+            parts.append([])
+            size = 0
+        parts[-1].append(one)
+        size += one.size_bytes
+    return [Partition((), archived=part) for part in parts]
 
 
 def plan_ranges(
@@ -142,14 +207,15 @@ def _resplit(one: Range, view: LogView, max_bytes: int) -> list[Range]:
 # -- where a read starts and ends ------------------------------------------------------------------
 
 
-def _batch_seqs(view: LogView, selection: Selection) -> tuple[int, int]:
+def _batch_seqs(history: History, selection: Selection) -> tuple[int, int]:
     """Return the seqs [first, end) of a batch read of one queue."""
-    first = starting_seq(view, selection, default=EARLIEST)
+    view = history.view
+    first = starting_seq(history, selection, default=EARLIEST)
     end = view.next_seq
     if selection.ending_timestamp_ns is not None:
-        end = min(find_time(view, selection.ending_timestamp_ns), end)
+        end = min(history.find_time(selection.ending_timestamp_ns), end)
     elif selection.ending_offsets is not None:
-        end = _seq_of(view, selection.ending_offsets)
+        end = _seq_of(history, selection.ending_offsets)
         if isinstance(selection.ending_offsets, int):
             end = min(end, view.next_seq)
         elif end > view.next_seq:
@@ -163,16 +229,19 @@ def _batch_seqs(view: LogView, selection: Selection) -> tuple[int, int]:
         raise InvalidInput(
             f"queue {view.info.queue.key}: the read would start at seq {first} and end at {end}"
         )
-    return check_start(view, first, end, selection), end
+    return first, end
 
 
-def starting_seq(view: LogView, selection: Selection, *, default: str) -> int:
+def starting_seq(history: History, selection: Selection, *, default: str) -> int:
     """Return the seq at which the selection starts a read."""
     if selection.starting_timestamp_ns is not None:
-        found = min(find_time(view, selection.starting_timestamp_ns), view.next_seq)
+        view = history.view
+        found = min(history.find_time(selection.starting_timestamp_ns), view.next_seq)
+        if history.low < view.low:
+            return found  # in the archive, or after it
         # If no existing message is older than that time, a lost message may be younger.
         return found if found > view.first_seq else view.low
-    return _seq_of(view, selection.starting_offsets or default)
+    return _seq_of(history, selection.starting_offsets or default)
 
 
 def check_start(view: LogView, first: int, end: int, selection: Selection | None = None) -> int:
@@ -197,13 +266,13 @@ def check_start(view: LogView, first: int, end: int, selection: Selection | None
     return lost_end
 
 
-def _seq_of(view: LogView, offsets: Offsets) -> int:
+def _seq_of(history: History, offsets: Offsets) -> int:
     if isinstance(offsets, dict):
-        offsets = offsets[view.info.queue.key]
+        offsets = offsets[history.view.info.queue.key]
     if offsets in (EARLIEST, _EARLIEST_NUMBER):
-        return view.low
+        return history.low
     if offsets in (LATEST, _LATEST_NUMBER):
-        return view.next_seq
+        return history.view.next_seq
     assert isinstance(offsets, int)
     return max(offsets, 1)
 
@@ -230,11 +299,11 @@ def check_queues_named(
             raise InvalidInput(f"{option} does not name the queue {key!r}")
 
 
-def _narrowed(view: LogView, first: int, end: int, bounds: Bounds) -> tuple[int, int]:
+def _narrowed(history: History, first: int, end: int, bounds: Bounds) -> tuple[int, int]:
     unbounded = Bounds()
     first, end = max(first, bounds.first_seq), min(end, bounds.end_seq)
     if bounds.from_ns > unbounded.from_ns and first < end:
-        first = max(first, find_time(view, bounds.from_ns))
+        first = max(first, history.find_time(bounds.from_ns))
     if bounds.to_ns < unbounded.to_ns and first < end:
-        end = min(end, find_time(view, bounds.to_ns))
+        end = min(end, history.find_time(bounds.to_ns))
     return first, max(first, end)

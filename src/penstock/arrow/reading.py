@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from penstock.arrow.decoding import FastPathFailed, TableColumns, columns_of, decode
 from penstock.arrow.event_columns import EventColumns
+from penstock.arrow.history import check_archive_choice, read_archived, relaxed
 from penstock.arrow.locations import check_reachable
 from penstock.arrow.logs import LedgerReader, ledger_reader
 from penstock.arrow.loss import report_damage, report_gap, report_loss
@@ -19,6 +20,7 @@ from penstock.arrow.message_columns import MessageColumns, StateColumns
 from penstock.arrow.planning import Partition, plan_batch, queues_of
 from penstock.arrow.ranges import Range
 from penstock.arrow.selection import (
+    AUTO,
     DEFAULT_PARTITION_BYTES,
     TABLES,
     Bounds,
@@ -52,6 +54,7 @@ def read(
     key: str | None = None,
     fail_on_data_loss: bool = True,
     verify: bool = True,
+    archive: str | PathLike[str] = AUTO,
 ) -> pa.RecordBatchReader:
     """Return a range of a queue, or all of it, as a stream of Arrow record batches.
 
@@ -74,6 +77,8 @@ def read(
         key: API key for a broker. The default is PENSTOCK_KEY of the environment.
         fail_on_data_loss: False to skip what was removed.
         verify: False to skip what is damaged.
+        archive: Messages that the live log does not have any more are read from the archive that
+            the archive job noted ("auto"), from the archive at this location, or not ("none").
 
     >>> from penstock.arrow import read
     >>> frame = read("./orders", since="2026-01-31").read_pandas()  # doctest: +SKIP
@@ -95,15 +100,15 @@ def read(
         fail_on_data_loss=fail_on_data_loss,
         verify=verify,
         group=group,
+        archive=check_archive_choice(fspath(archive), table, decompress=True),
         max_partition_bytes=_FETCHED_BYTES if is_url(str(location)) else DEFAULT_PARTITION_BYTES,
     )
     check_reachable(selection.location)
+    queues = queues_of(selection)
     schema = schema_of(
-        table,
-        selection.columns,
-        several_queues=len(queues_of(selection)) > 1,
-        include_headers=False,
+        table, selection.columns, several_queues=len(queues) > 1, include_headers=False
     )
+    schema = relaxed(schema, selection, queues)
     partitions = plan_batch(selection, Bounds(), schema.names)
     batches = (batch for one in partitions for batch in read_partition(one, schema, selection))
     return pa.RecordBatchReader.from_batches(schema, batches)
@@ -116,6 +121,8 @@ def read_partition(
     partition: Partition, schema: pa.Schema, selection: Selection
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a task as Arrow batches."""
+    for archived in partition.archived:
+        yield from read_archived(archived, schema)
     for one in partition.ranges:
         table = _columns(partition, one, schema.names, selection)
         for arrays, rows in _read_range(one, table, selection):

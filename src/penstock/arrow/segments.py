@@ -39,6 +39,7 @@ from penstock.ledger.segment_header import (
     segment_name,
 )
 from penstock.queue import QueueSettings
+from penstock.queue.compaction import ArchivedNote, archived_note
 
 _KINDS = {"messages": MESSAGES, "events": EVENTS}
 _MAX_LISTINGS = 10  # of a directory that a writer is changing
@@ -85,6 +86,8 @@ class LogView:
     first_seq: int  # the lowest that exists
     next_seq: int  # one above the highest that is durable
     low: int  # entries below were removed; those from here to `first_seq` are lost
+    archive: str = ""  # location of the queue's archive; empty: none is on record
+    archived_as: str = ""  # name of the queue in it
 
 
 def zeroed(size: int) -> memoryview:
@@ -168,7 +171,12 @@ class DirectoryLogWatcher:
         first_seq = min(max(spans[0].header.base_seq, low), next_seq) if spans else next_seq
         if low < first_seq and self._marks_low() != low:
             raise _Changed  # retention ran between reading the marks and listing: nothing is lost
-        return LogView(info, self._log, tuple(spans), first_seq, next_seq, min(low, first_seq))
+        note = ArchivedNote()
+        if self._log == "messages":
+            note = archived_note(self._root, info.identity)
+        low = min(low, first_seq)
+        where = note.archive, note.archived_as
+        return LogView(info, self._log, tuple(spans), first_seq, next_seq, low, *where)
 
     def _marks_low(self) -> int:
         manifest = self._manifest()

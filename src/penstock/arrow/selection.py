@@ -12,6 +12,7 @@ from penstock.model import MAIN_GROUP_NAME, NS
 Table = Literal["messages", "events", "state"]
 TABLES: tuple[Table, ...] = ("messages", "events", "state")
 
+AUTO, NO_ARCHIVE = "auto", "none"  # the archive that is on record; only the live log
 EARLIEST, LATEST = "earliest", "latest"
 Offsets = str | int | dict[str, int]  # "earliest", "latest", a seq, or a seq for each queue
 
@@ -40,6 +41,7 @@ class Selection:
     verify: bool = True
     decompress: bool = True
     group: str | None = None
+    archive: str = AUTO  # location of the archive to read on into; or AUTO, or NO_ARCHIVE
 
     @property
     def state_group(self) -> str:

@@ -95,10 +95,21 @@ class FileCalls:
         self._admit(caller, Verb.READ, queue.namespace)
         return self._files.read_index(queue, log, base)
 
-    def note_archived(self, caller: Caller, queue: QueueName, upto: int) -> Future[None]:
-        """Note that messages below a seq are archived, so that compaction may remove them."""
+    def note_archived(
+        self,
+        caller: Caller,
+        queue: QueueName,
+        upto: int,
+        *,
+        archive: str = "",
+        archived_as: str = "",
+    ) -> Future[None]:
+        """Note that messages below a seq are archived, so that compaction may remove them.
+
+        Note where, too, so that readers find them.
+        """
         self._admit(caller, Verb.MANAGE, queue.namespace)
-        return self._files.note_archived(queue, upto)
+        return self._files.note_archived(queue, upto, archive, archived_as)
 
     def staging(
         self, caller: Caller, queue: QueueName, applications_with: str | None = None

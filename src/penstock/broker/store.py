@@ -271,8 +271,14 @@ class StoreFiles(Protocol):
     def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
         """Return the sparse index of a segment."""
 
-    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
-        """Record that all messages below a seq are archived: `archive_required` lets them go."""
+    def note_archived(
+        self, queue: QueueName, upto: int, archive: str = "", archived_as: str = ""
+    ) -> Future[None]:
+        """Record that all messages below a seq are archived: `archive_required` lets them go.
+
+        `archive` is the location of the archive, and `archived_as` the queue's name in it. Both are
+        in what `segments` returns. Without a location, the recorded one stays.
+        """
 
     def staging(
         self, queue: QueueName, applications_with: str | None = None

@@ -32,8 +32,10 @@ def read_index(path: str, log: str, base: int) -> Request[SegmentBytes]:
     return _raw(f"{path}/segments/{log}/{base}/index", {})
 
 
-def note_archived(path: str, upto: int) -> Request[None]:
-    return post(f"{path}/archived", nothing, {"upto": upto}, method="PUT", idempotent=True)
+def note_archived(path: str, upto: int, archive: str = "", archived_as: str = "") -> Request[None]:
+    where = {"archive": archive, "archived_as": archived_as} if archive else {}
+    body = {"upto": upto, **where}
+    return post(f"{path}/archived", nothing, body, method="PUT", idempotent=True)
 
 
 def staging(path: str, *, applications: str | None = None) -> Request[StagingInfo]:
@@ -93,6 +95,8 @@ def _segments_of(reply: Reply) -> QueueSegments:
         _log_of(data["messages"]),
         _log_of(data["events"]),
         [SnapshotInfo(**one) for one in data["snapshots"]],
+        data.get("archive", ""),
+        data.get("archived_as", ""),
     )
 
 

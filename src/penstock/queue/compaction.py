@@ -8,9 +8,9 @@ archive job noted in `archived.json` are removed.
 import json
 import logging
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Condition, Lock, get_ident
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.background_thread import BackgroundThread
 from penstock.clock import Clock
@@ -34,7 +34,9 @@ log = logging.getLogger("penstock.queue")
 LONGEST_WAIT_S = 86400.0 * 365  # the longest wait of a thread
 ARCHIVED_NAME = "archived.json"
 _ARCHIVED_FORMAT = 1
-_ARCHIVED_MAX_BYTES = 4096
+_ARCHIVED_MAX_BYTES = 8192
+MAX_ARCHIVE_BYTES = 2048  # of its location
+_MAX_KEY_BYTES = 256
 _MOST_LOOKS = 10  # per compaction, each ended early by a seek; the next one does the rest
 _NO_MORE = object()
 
@@ -291,38 +293,76 @@ class BackgroundCompaction:
 # -- the note of the archive job -------------------------------------------------------------------
 
 
+class ArchivedNote(NamedTuple):
+    """How far a queue is archived, and where."""
+
+    upto: int = 1  # all messages below this seq are archived
+    archive: str = ""  # location of the archive that was written last; empty: not known
+    archived_as: str = ""  # name of the queue in that archive
+
+
 def archived_upto(root: Folder, identity: int) -> int:
     """Return the seq below which all messages are archived; 1 if the note cannot be read."""
+    return archived_note(root, identity).upto
+
+
+def archived_note(root: Folder, identity: int) -> ArchivedNote:
+    """Return what the archive job noted; nothing is archived if that cannot be read."""
     try:
         content = json.loads(root.read(ARCHIVED_NAME, max_bytes=_ARCHIVED_MAX_BYTES))
         checksum = content.pop("crc")
         if checksum != crc32c(_canonical(content)) or content["format"] > _ARCHIVED_FORMAT:
             raise ValueError("the checksum does not match, or a newer version wrote it")
-        return int(content["upto"]) if content["identity"] == identity else 1
+        if content["identity"] != identity:
+            return ArchivedNote()
+        where = str(content.get("archive", "")), str(content.get("archived_as", ""))
+        return ArchivedNote(int(content["upto"]), *where)
     except FileNotFoundError:
-        return 1
+        return ArchivedNote()
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         log.warning(
             "%s cannot be read (%s): nothing is taken for archived until the archive job has run",
             root.file(ARCHIVED_NAME),
             error,
         )
-        return 1
+        return ArchivedNote()
 
 
-def note_archived(root: Folder, identity: int, upto: int, *, next_seq: int) -> None:
-    """Note durably that all messages below a seq are archived. The seq never decreases."""
+def note_archived(
+    root: Folder,
+    identity: int,
+    upto: int,
+    *,
+    next_seq: int,
+    archive: str = "",
+    archived_as: str = "",
+) -> None:
+    """Note durably that all messages below a seq are archived, and where. The seq never decreases.
+
+    Without a location, the noted one stays.
+    """
     if not 1 <= upto <= next_seq:
         raise InvalidInput(
             f"cannot note seqs below {upto} as archived: the next seq to be written is {next_seq}"
         )
-    if upto <= archived_upto(root, identity):
+    if len(archive.encode()) > MAX_ARCHIVE_BYTES or len(archived_as.encode()) > _MAX_KEY_BYTES:
+        raise InvalidInput(
+            f"the location of the archive has {len(archive.encode())} bytes, and the maximum is "
+            f"{MAX_ARCHIVE_BYTES}"
+        )
+    before = archived_note(root, identity)
+    where = (archive, archived_as) if archive else before[1:]
+    made = ArchivedNote(max(upto, before.upto), *where)
+    if made == before:
         return
-    content = {"format": _ARCHIVED_FORMAT, "identity": identity, "upto": upto}
+    content: dict[str, int | str] = {"format": _ARCHIVED_FORMAT, "identity": identity}
+    content["upto"] = made.upto
+    if made.archive:
+        content |= {"archive": made.archive, "archived_as": made.archived_as}
     root.replace(
         ARCHIVED_NAME, json.dumps({**content, "crc": crc32c(_canonical(content))}).encode() + b"\n"
     )
 
 
-def _canonical(content: dict[str, int]) -> bytes:
+def _canonical(content: Mapping[str, object]) -> bytes:
     return json.dumps(content, sort_keys=True, separators=(",", ":")).encode()

@@ -46,6 +46,8 @@ class QueueSegments(NamedTuple):
     messages: LogInfo
     events: LogInfo
     snapshots: Sequence[SnapshotInfo]
+    archive: str = ""  # location of the queue's archive; empty: none is on record
+    archived_as: str = ""  # name of the queue in it
 
 
 class SegmentBytes(NamedTuple):

@@ -305,6 +305,8 @@ NOTES: dict[str, Note] = {
     "snapshots": Note("The snapshots.", None),
     "low": Note("Entries below this number were removed.", 1),
     "segments": Note("The segments, oldest first.", None),
+    "archive": Note("Where the queue's archive is; without it, what is recorded.", "s3://archive"),
+    "archived_as": Note("The name of the queue in that archive.", "shop/orders"),
     # readers
     "readers": Note("Readers that lease nothing, those with most lag first.", None),
     "ReaderAnswer.name": Note("The name of the reader.", "orders-to-parquet"),

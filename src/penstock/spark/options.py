@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
+from penstock.arrow.history import check_archive_choice
 from penstock.arrow.selection import (
+    AUTO,
     DEFAULT_PARTITION_BYTES,
     EARLIEST,
     LATEST,
@@ -39,9 +41,9 @@ READ_OPTIONS = (
     *("endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "minPartitions", "maxPartitionBytes", "failOnDataLoss", "verify"),
     *("decompress", "group", "payloadSchema", "payloadMode", "payloadSchemas"),
-    *("payloadSchemaHeader", "payloadSchemaId"),
+    *("payloadSchemaHeader", "payloadSchemaId", "archive"),
 )
-_PAYLOAD_OPTIONS = READ_OPTIONS[READ_OPTIONS.index("payloadSchema") :]
+_PAYLOAD_OPTIONS = tuple(name for name in READ_OPTIONS if name.startswith("payload"))
 WRITE_OPTIONS = (
     *("path", "url", "key", "queue", "txnAppId", "txnVersion", "checkpointLocation", "queryName"),
 )
@@ -110,6 +112,7 @@ class ReadOptions(Selection):
             verify=options.switch("verify", default=True),
             decompress=options.switch("decompress", default=True),
             group=options.text("group"),
+            archive=options.archive(),
             payload_schema=options.text("payloadSchema"),
             payload_options=options.payloads(),
         )
@@ -274,6 +277,14 @@ class _OptionParser:
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=UTC)
         return nanoseconds(moment)
+
+    def archive(self) -> str:
+        """Return the location of the archive to read on into, or `auto`, or `none`."""
+        return check_archive_choice(
+            self.text("archive") or AUTO,
+            self.table("table"),
+            decompress=self.switch("decompress", default=True),
+        )
 
     def payloads(self) -> PayloadOptions | None:
         """Return how payloads are decoded; None if no option says so."""

@@ -89,6 +89,7 @@ def read(
     payload_schema: str | StructType | None = None,
     payload_mode: str | None = None,
     payload_schemas: str | PathLike[str] | None = None,
+    archive: str | PathLike[str] | None = None,
 ) -> DataFrame:
     """Return a range of a queue, or all of it, as a DataFrame.
 
@@ -115,6 +116,8 @@ def read(
         payload_mode: PERMISSIVE (the default), DROPMALFORMED or FAILFAST: what to do about bad
             payloads.
         payload_schemas: Directory of Avro and Protobuf schemas, by id.
+        archive: Location of the archive from which messages are read that the live log does not
+            have any more. The default is the one that the archive job noted; "none": no archive.
 
     >>> from penstock.spark import read, session
     >>> hour = read(session(), "./orders", since="2026-01-31T12:00Z", until="2026-01-31T13:00Z",
@@ -138,6 +141,7 @@ def read(
         else payload_schema,
         "payloadMode": payload_mode,
         "payloadSchemas": None if payload_schemas is None else fspath(payload_schemas),
+        "archive": None if archive is None else fspath(archive),
     }
     given = {name: value for name, value in options.items() if value is not None}
     return spark.read.format("penstock").options(**given).load()

@@ -39,11 +39,11 @@ class PenstockDataSource(DataSource):
     def name(cls) -> str:
         return "penstock"
 
-    def schema(self) -> StructType | str:
+    def schema(self) -> Any:
+        """Return a StructType, or DDL if payloads are described so: only Spark parses it."""
         freeze_modules()
         options = self._read_options()
-        several = len(queues_of(options)) > 1 or options.subscribe_pattern is not None
-        return table_schema(options, several_queues=several)
+        return table_schema(options, queues_of(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         freeze_modules()

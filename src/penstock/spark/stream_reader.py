@@ -21,17 +21,18 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from penstock.arrow.history import ArchivedRange, History
 from penstock.arrow.locations import QueueLocation
 from penstock.arrow.logs import LogWatcher, group_names, watcher_of
 from penstock.arrow.loss import DataLoss
 from penstock.arrow.planning import (
     Partition,
+    archived_partitions,
     check_queues_named,
-    check_start,
     group_ranges,
     log_of,
     names_a_seq,
-    plan_ranges,
+    plan_history,
     queues_of,
     starting_seq,
 )
@@ -95,7 +96,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             offsets = self._options.starting_offsets
             check_queues_named(offsets, queues, "startingOffsets")
             seqs = {
-                key: starting_seq(view, self._options, default=LATEST)
+                key: starting_seq(History(view, self._options), self._options, default=LATEST)
                 for key, view in views.items()
             }
             backlog = {
@@ -103,7 +104,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 for key, view in views.items()
                 if not names_a_seq(offsets, view.info.queue)
             }
-            self._create_groups(queues, seqs)
+            # A group begins in the live log: what is archived needs no group to be kept.
+            self._create_groups(
+                queues, {key: max(seq, views[key].low) for key, seq in seqs.items()}
+            )
             self._initial = join_offsets(Offsets(seqs, backlog, _identities(views)))
         return dict(self._initial)
 
@@ -132,7 +136,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for key, seq in begin.items():
             end[key] = max(end.get(key, seq), seq)
         # A queue that is new to a pattern, or was created again, is read from its beginning.
-        known = {key: begin[key] if key in begin else views[key].low for key in end}
+        known = {key: begin[key] if key in begin else self._low(views[key]) for key in end}
         if self._waits_for_more(known, end):
             return start
         if not isinstance(limit, ReadAllAvailable):
@@ -166,8 +170,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limited(self, begin: Seqs, end: Seqs, views: Mapping[str, LogView]) -> Seqs:
         options = self._options
         if options.max_bytes_per_trigger is not None:
-            growing = [views[key] for key, seq in end.items() if key in views and seq > begin[key]]
-            end = limit_bytes(growing, begin, end, options.max_bytes_per_trigger)
+            growing = [key for key, seq in end.items() if key in views and seq > begin[key]]
+            share = max(options.max_bytes_per_trigger // max(len(growing), 1), 1)
+            live = []
+            for key in growing:
+                history = History(views[key], options)
+                if history.begins_in_archive(begin[key]):
+                    end[key] = history.seq_after_bytes(begin[key], end[key], share)
+                else:
+                    live.append(views[key])
+            end = limit_bytes(live, begin, end, share * len(live))
         if options.max_offsets_per_trigger is not None:
             end = limit_rows(begin, end, options.max_offsets_per_trigger)
         return end
@@ -212,22 +224,29 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             key: seq for key, seq in begin.items() if before.get(key) in (None, identities.get(key))
         }
         ranges: list[Range] = []
+        archived: list[ArchivedRange] = []
         groups = {}
         for key, last in until.items():
             view = views.get(key)
             if view is None or key in replaced or begin.get(key, 1) >= last:
                 continue
             last = min(last, view.next_seq)
-            first = check_start(view, begin.get(key, view.low), last, self._options)
+            first = begin[key] if key in begin else self._low(view)
             required = backlog.get(key, first if key in begin else last)
-            ranges += plan_ranges(view, first, last, required, self._options)
+            history = History(view, self._options)
+            found = plan_history(history, first, last, required, self._options)
+            archived += found[0]
+            ranges += found[1]
             if self._options.table == "events" and "group" in self._schema.fieldNames():
                 groups[view.info.queue.path] = group_names(view)
         by_path = {view.info.queue.path: view for view in views.values()}
-        return [
-            InputPartition(Partition(part, groups))
-            for part in group_ranges(ranges, by_path, self._options)
-        ]
+        parts = archived_partitions(archived, self._options)
+        parts += [Partition(part, groups) for part in group_ranges(ranges, by_path, self._options)]
+        return [InputPartition(part) for part in parts]
+
+    def _low(self, view: LogView) -> int:
+        """Return where a queue that is new to the query begins: in its archive, if it has one."""
+        return History(view, self._options).low
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         freeze_modules()

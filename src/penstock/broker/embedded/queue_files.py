@@ -18,7 +18,7 @@ from penstock.ledger.segment_header import HEADER_BYTES
 from penstock.ledger.snapshots import snapshot_name
 from penstock.ledger.staging import STAGING, Staged, check_folder_name, check_segment_name
 from penstock.queue.adopting import adopt_staged, check_transaction, refuse_bounds
-from penstock.queue.compaction import note_archived
+from penstock.queue.compaction import archived_note, note_archived
 from penstock.queue.core import QueueCore
 from penstock.queue.segments import (
     MAX_RANGE_BYTES,
@@ -74,12 +74,19 @@ class QueueFiles:
     def read_index(self, log: LogName, base: int) -> Future[bytes]:
         return self._in_thread(lambda: _read_index(self._core, log, base))
 
-    def note_archived(self, upto: int) -> Future[None]:
+    def note_archived(self, upto: int, archive: str = "", archived_as: str = "") -> Future[None]:
         def note() -> None:
             ledger = self._core.ledger
             ledger.check_writable()
             next_seq = ledger.messages.durable_next_seq
-            note_archived(_folder(self._core), ledger.identity, upto, next_seq=next_seq)
+            note_archived(
+                _folder(self._core),
+                ledger.identity,
+                upto,
+                next_seq=next_seq,
+                archive=archive,
+                archived_as=archived_as,
+            )
 
         return self._in_thread(note)
 
@@ -203,6 +210,7 @@ def _list_segments(core: QueueCore, time_ns: int | None) -> QueueSegments:
         _log_info(core, ledger.messages, time_ns),
         events,
         _snapshots(core),
+        *archived_note(_folder(core), ledger.identity)[1:],
     )
 
 

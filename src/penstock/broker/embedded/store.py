@@ -280,8 +280,12 @@ class EmbeddedFiles:
     def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
         return self._store.do(queue, lambda one: one.files.read_index(log, base))
 
-    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
-        return self._store.do(queue, lambda one: one.files.note_archived(upto))
+    def note_archived(
+        self, queue: QueueName, upto: int, archive: str = "", archived_as: str = ""
+    ) -> Future[None]:
+        return self._store.do(
+            queue, lambda one: one.files.note_archived(upto, archive, archived_as)
+        )
 
     def staging(
         self, queue: QueueName, applications_with: str | None = None

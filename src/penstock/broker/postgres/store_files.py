@@ -32,8 +32,10 @@ class PostgresStoreFiles:
     def read_index(self, queue: QueueName, log: LogName, base: int) -> Future[bytes]:
         return self._call(queue, "read_index", log, base)
 
-    def note_archived(self, queue: QueueName, upto: int) -> Future[None]:
-        return self._call(queue, "note_archived", upto)
+    def note_archived(
+        self, queue: QueueName, upto: int, archive: str = "", archived_as: str = ""
+    ) -> Future[None]:
+        return self._call(queue, "note_archived", upto, archive, archived_as)
 
     def staging(
         self, queue: QueueName, applications_with: str | None = None

@@ -58,12 +58,16 @@ class SegmentList(Struct):
     messages: LogItem
     events: LogItem
     snapshots: list[SnapshotItem]
+    archive: str | UnsetType = UNSET
+    archived_as: str | UnsetType = UNSET
 
 
 class ArchivedBody(Struct, forbid_unknown_fields=True):
     """All messages below `upto` are in an archive that was verified."""
 
     upto: Annotated[int, Meta(ge=1, le=_MOST)]
+    archive: Annotated[str, Meta(max_length=2048)] = ""
+    archived_as: Annotated[str, Meta(max_length=256)] = ""
 
 
 class Staging(Struct):
@@ -112,6 +116,8 @@ async def list_segments(call: Call) -> Answer:
         _log_item(found.messages),
         _log_item(found.events),
         [SnapshotItem(*one) for one in found.snapshots],
+        found.archive or UNSET,
+        found.archived_as or UNSET,
     )
 
 
@@ -159,7 +165,9 @@ def _base(call: Call) -> int:
 async def note_archived(call: Call) -> Answer:
     """Record that all messages below a seq are archived."""
     body = await call.read(ArchivedBody)
-    await call.broker.files.note_archived(call.caller, call.queue, body.upto)
+    await call.broker.files.note_archived(
+        call.caller, call.queue, body.upto, archive=body.archive, archived_as=body.archived_as
+    )
     return None
 
 

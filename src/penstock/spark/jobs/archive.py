@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveManifest, ArchiveStore
 from penstock.archive.names import file_name, folder_of, queue_folder
 from penstock.archive.parquet import write_verified
+from penstock.archive.places import place_of
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import watcher_of
 from penstock.arrow.planning import Partition, check_start
@@ -101,7 +102,7 @@ def archive(
     queues = check_archive(path, target, queue)
     made = archive_of(spark, target)
     with made.locked():
-        results = [_archive_one(spark, one, made, on_progress) for one in queues]
+        results = [_archive_one(spark, one, made, target, on_progress) for one in queues]
         make_asked(made, archive_schema(), delta=delta, iceberg=iceberg)
     return results
 
@@ -111,7 +112,11 @@ def archive_schema() -> pa.Schema:
 
 
 def _archive_one(
-    spark: SparkSession, queue: QueueLocation, target: Archive, on_progress: Progress | None
+    spark: SparkSession,
+    queue: QueueLocation,
+    target: Archive,
+    location: str,
+    on_progress: Progress | None,
 ) -> ArchiveResult:
     view = watcher_of(queue, "messages").view()
     manifest = _manifest(target, view)
@@ -138,7 +143,7 @@ def _archive_one(
         number += len(wave)
         if on_progress is not None:
             on_progress(number, len(tasks))
-    _set_archived(view, manifest.next_seq)
+    _set_archived(view, manifest.next_seq, place_of(location).recorded)
     return ArchiveResult(
         queue.key,
         sum(file.rows for file in done),
@@ -159,14 +164,23 @@ def _store_handed(store: ArchiveStore, done: _Done) -> None:
             )
 
 
-def _set_archived(view: LogView, upto: int) -> None:
-    """Tell the queue how far it is archived: with `archive_required`, only that can be removed."""
+def _set_archived(view: LogView, upto: int, location: str) -> None:
+    """Tell the queue how far it is archived, and where.
+
+    With `archive_required`, only that can be removed. Readers find the archive by the location.
+    """
     queue = view.info.queue
     if queue.url:
-        queue.connection.do(note_call(queue.api_path, upto))
+        queue.connection.do(note_call(queue.api_path, upto, location, queue.key))
     else:
-        root = Folder(OsFiles(), queue.path)
-        note_archived(root, view.info.identity, upto, next_seq=view.next_seq)
+        note_archived(
+            Folder(OsFiles(), queue.path),
+            view.info.identity,
+            upto,
+            next_seq=view.next_seq,
+            archive=location,
+            archived_as=queue.key,
+        )
 
 
 def _manifest(target: Archive, view: LogView) -> ArchiveManifest:

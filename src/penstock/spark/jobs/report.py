@@ -16,6 +16,7 @@ from pyspark.sql import functions as f
 
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import groups_of
+from penstock.arrow.selection import NO_ARCHIVE
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, NS
@@ -87,6 +88,8 @@ def report_of(spark: SparkSession, queue: QueueLocation, group: str, sla_s: floa
 
     def read(table: str, columns: str) -> DataFrame:
         options = {**queue.options(), "table": table, "columns": columns}
+        if table == "messages":
+            options["archive"] = NO_ARCHIVE  # as the events, which are not archived
         return spark.read.format("penstock").options(**options).load()
 
     events = read("events", "event,group,seq,timestamp,attempt,reason")

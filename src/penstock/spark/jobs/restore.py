@@ -22,6 +22,7 @@ from penstock.archive.object_stores import ObjectStore
 from penstock.archive.places import place_of
 from penstock.archive.stores import LocalStore
 from penstock.arrow.locations import location_options
+from penstock.arrow.selection import NO_ARCHIVE
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.spark.archive_source import nullable, read_archive
@@ -243,6 +244,7 @@ def live_and_archived(
     options = {
         **location_options(path, queue),
         "columns": ",".join(_LIVE_COLUMNS),
+        "archive": NO_ARCHIVE,
         "failOnDataLoss": str(fail_on_data_loss),
         "startingOffsets": json.dumps({wanted.manifest.queue: wanted.manifest.next_seq}),
     }

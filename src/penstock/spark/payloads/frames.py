@@ -113,7 +113,8 @@ def decode_payloads(
     with catch_warnings():
         # Spark prefers type hints, for which it needs pandas, as `mapInArrow` does.
         simplefilter("ignore", UserWarning)
-        udf = arrow_udf(decode, made, ArrowUDFType.SCALAR_ITER)
+        make: Any = arrow_udf  # its type hints do not have structs
+        udf = make(decode, made, ArrowUDFType.SCALAR_ITER)
     # Otherwise a filter on the result decodes twice.
     udf = udf.asNondeterministic()
     headers = f.lit(None).cast("map<string,string>") if registry is None else f.col("headers")

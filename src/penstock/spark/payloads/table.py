@@ -6,6 +6,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
+from penstock.arrow.history import relaxed
+from penstock.arrow.locations import QueueLocation
 from penstock.arrow.selection import Table
 from penstock.arrow.tables import COLUMNS, schema_of
 from penstock.errors import InvalidInput
@@ -19,15 +21,15 @@ _ADDED = (DATA, ERROR)
 ReadBatches = Callable[[pa.Schema], Iterator[pa.RecordBatch]]
 
 
-def table_schema(options: ReadOptions, *, several_queues: bool) -> StructType | str:
+def table_schema(options: ReadOptions, queues: Sequence[QueueLocation]) -> StructType | str:
     """Return the schema of a read. It is DDL if the schema of payloads is: only Spark parses it."""
     names = options.columns
     if options.payload_schema is None:
         _refuse_added(names)
-        return spark_schema(_plain_schema(options, names, several_queues))
+        return spark_schema(_plain_schema(options, names, queues))
     options_of(options).check()
     own = None if names is None else tuple(name for name in names if name not in _ADDED)
-    plain = spark_schema(_plain_schema(options, own, several_queues)) if own != () else StructType()
+    plain = spark_schema(_plain_schema(options, own, queues)) if own != () else StructType()
     wanted = list(names or ())
     if names is None or names == ("*",):
         wanted = [*plain.fieldNames(), DATA]
@@ -51,14 +53,15 @@ def table_schema(options: ReadOptions, *, several_queues: bool) -> StructType | 
 
 
 def _plain_schema(
-    options: ReadOptions, columns: Sequence[str] | None, several_queues: bool
+    options: ReadOptions, columns: Sequence[str] | None, queues: Sequence[QueueLocation]
 ) -> pa.Schema:
-    return schema_of(
+    schema = schema_of(
         options.table,
         columns,
-        several_queues=several_queues,
+        several_queues=len(queues) > 1 or options.subscribe_pattern is not None,
         include_headers=options.include_headers,
     )
+    return relaxed(schema, options, queues)
 
 
 def _ddl(field: StructField) -> str:

@@ -1,0 +1,345 @@
+"""A queue is read on into its archive: no gap, no overlap, one schema; streams as well."""
+
+import importlib
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from shutil import move, rmtree
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+)
+
+import penstock
+import penstock.arrow
+from penstock.archive import ArchiveError, archive_at
+from penstock.arrow.locations import Directory
+from penstock.arrow.logs import watcher_of
+from penstock.arrow.segments import LogView
+from penstock.clock import ManualClock
+from penstock.errors import InvalidInput
+from penstock.spark import DataLoss, read
+from penstock.spark.jobs import archive as archive_job
+from penstock.spark.stream_reader import StreamReader
+from tests.server.running import RunningServer
+from tests.spark.in_process import as_rows, rows, source
+from tests.spark.random_queues import fill, open_small
+
+COLUMNS = (
+    "namespace,queue,seq,id,timestamp,timestamp_ns,priority,key,headers,payload,value,expires_at,"
+    "expires_at_ns,deliver_at,deliver_at_ns,dedup,attributes,content_type,max_attempts"
+)
+QUEUE = "shop/orders"
+
+
+@pytest.fixture(autouse=True)
+def without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run the archive job in this process: its tasks need no JVM."""
+
+    def run_waves(
+        _: object, work: Callable[[Any], Any], tasks: Sequence[Any], *, tasks_per_core: int
+    ) -> Iterator[list[Any]]:
+        yield [work(task) for task in tasks]
+
+    module = importlib.import_module("penstock.spark.jobs.archive")
+    monkeypatch.setattr(module, "run_waves", run_waves)
+    monkeypatch.setattr(module, "archive_of", lambda _, location: archive_at(location))
+
+
+def archive(path: Path | str, target: Path, **options: Any) -> int:
+    """Run the archive job. Return where the archive ends."""
+    job = importlib.import_module("penstock.spark.jobs.archive").archive
+    (result,) = job(None, str(path), str(target), **options)
+    end: int = result.next_seq
+    return end
+
+
+def seqs(found: Sequence[dict[str, Any]]) -> list[int]:
+    return [row["seq"] for row in found]
+
+
+def view_of(path: Path) -> LogView:
+    return watcher_of(Directory(str(path)).queues()[0], "messages").view()
+
+
+def empty(path: Path) -> None:
+    """Be done with all messages, and give the space of sealed segments back."""
+    with open_small(path) as queue:
+        queue.purge()
+        queue.compact()
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    (tmp_path / "data" / "shop").mkdir(parents=True)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def orders(data: Path) -> Path:
+    return data / "shop" / "orders"
+
+
+@pytest.fixture
+def target(tmp_path: Path) -> Path:
+    return tmp_path / "archive"
+
+
+@pytest.fixture
+def history(data: Path, orders: Path, target: Path) -> list[int]:
+    """A queue of 400 messages, of which the live log has only the end. Return all seqs."""
+    with open_small(orders, clock=ManualClock()) as queue:
+        fill(queue, Random(1), 400)
+    found = seqs(rows(data, queue=QUEUE))
+    archive(data, target, queue=QUEUE)
+    empty(orders)
+    assert view_of(orders).low > 300
+    return found
+
+
+def test_archived_messages_have_the_rows_that_the_live_log_had(
+    data: Path, orders: Path, target: Path
+) -> None:
+    with open_small(orders) as queue:
+        fill(queue, Random(1), 100)
+        queue.enqueue(b"one", dedup_id="x", max_attempts=3, content_type="text/plain", ttl=1e6)
+        fill(queue, Random(2), 100)
+    before = rows(data, queue=QUEUE, columns=COLUMNS)
+    end = archive(data, target, queue=QUEUE)
+    view = view_of(orders)
+    assert (view.archive, view.archived_as) == (str(target), QUEUE)
+    assert rows(data, queue=QUEUE, columns=COLUMNS) == before, "while the live log has it all"
+    empty(orders)
+    assert len(rows(data, queue=QUEUE, archive="none")) < 100 < end
+    assert rows(data, queue=QUEUE, columns=COLUMNS) == before
+    assert seqs(rows(orders)) == seqs(before), "by the directory of the queue"
+    assert penstock.arrow.read(orders, columns="seq").read_all()["seq"].to_pylist() == seqs(before)
+    found = rows(orders, columns="seq,segment,offset,size,compression")
+    assert found[0]["offset"] is None and found[-1]["offset"] is not None
+    assert [row["seq"] for row in found] == seqs(before)
+
+
+def test_ranges_by_seq_and_time_cross_into_the_archive(
+    data: Path, orders: Path, target: Path, history: list[int]
+) -> None:
+    boundary = view_of(orders).first_seq
+    for first, end in ((1, 401), (17, 18), (boundary - 3, boundary + 3), (boundary, 401), (50, 90)):
+        found = rows(data, queue=QUEUE, startingOffsets=first, endingOffsets=end)
+        assert seqs(found) == list(range(first, end))
+    times = {row["seq"]: row["timestamp_ns"] for row in rows(data, columns="seq,timestamp_ns")}
+    for seq in (1, 40, boundary, 399):
+        since = rows(data, startingTimestamp=times[seq])
+        assert seqs(since) == [one for one in history if times[one] >= times[seq]]
+        until = rows(data, endingTimestamp=times[seq])
+        assert seqs(until) == [one for one in history if times[one] < times[seq]]
+    assert seqs(rows(data, minPartitions=7, maxPartitionBytes="4k")) == history
+
+
+def test_messages_that_compaction_took_out_of_segments_are_read_from_the_archive(
+    data: Path, orders: Path, target: Path
+) -> None:
+    with open_small(orders) as queue:
+        for _ in range(400):
+            queue.enqueue(b"x" * 100)
+    archive(data, target, queue=QUEUE)
+    with open_small(orders) as queue:
+        queue.dequeue_batch(200)
+        assert len(queue.lease(1)) == 1  # keeps a message in the middle
+        queue.dequeue_batch(199)
+        queue.compact()
+    live = seqs(rows(data, queue=QUEUE, archive="none"))
+    assert live[0] == 201 and len(live) < 200, "there is a hole behind it"
+    assert seqs(rows(data, queue=QUEUE)) == list(range(1, 401))
+    assert seqs(rows(data, queue=QUEUE, startingOffsets=200)) == list(range(200, 401))
+
+
+def test_a_gap_between_archive_and_live_log_is_loss(
+    data: Path, orders: Path, target: Path, history: list[int]
+) -> None:
+    with open_small(orders) as queue:
+        queue.enqueue_batch([b"x" * 100] * 200)
+    empty(orders)  # not archived
+    end = view_of(orders).first_seq
+    with pytest.raises(DataLoss, match="were removed"):
+        rows(data, queue=QUEUE)
+    found = seqs(rows(data, queue=QUEUE, failOnDataLoss="false"))
+    assert found[0] == 1 and found[-1] == 600 and len(found) < 600 and end in found
+    assert seqs(rows(data, queue=QUEUE, archive="none")) == list(range(end, 601))
+
+
+def test_an_archive_that_moved_is_an_error_that_says_what_to_do(
+    data: Path, orders: Path, target: Path, history: list[int], tmp_path: Path
+) -> None:
+    move(target, tmp_path / "elsewhere")
+    with pytest.raises(ArchiveError, match="option 'archive'"):
+        rows(data, queue=QUEUE)
+    boundary = view_of(orders).first_seq
+    assert seqs(rows(data, queue=QUEUE, startingOffsets=boundary)) == history[boundary - 1 :], (
+        "the archive is not looked at while it is not needed"
+    )
+    assert seqs(rows(data, queue=QUEUE, archive=str(tmp_path / "elsewhere"))) == history
+    other = tmp_path / "data" / "shop" / "other"
+    with open_small(other) as queue:
+        queue.enqueue(b"x")
+    with pytest.raises(ArchiveError, match="has nothing of queue shop/other"):
+        rows(data, queue="shop/other", archive=str(tmp_path / "elsewhere"))
+
+
+def test_a_queue_that_was_created_again_has_no_archive(
+    data: Path, orders: Path, target: Path, history: list[int]
+) -> None:
+    note = (orders / "archived.json").read_bytes()
+    rmtree(orders)
+    with open_small(orders) as queue:
+        queue.enqueue(b"new")
+    assert seqs(rows(data, queue=QUEUE)) == [1]
+    (orders / "archived.json").write_bytes(note)  # that of another queue counts for nothing
+    assert seqs(rows(data, queue=QUEUE)) == [1]
+    with pytest.raises(ArchiveError, match="has nothing of queue"):
+        rows(data, queue=QUEUE, archive=str(target))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"table": "events", "archive": "/a"}, "the table is 'events'"),
+        ({"decompress": "false", "archive": "/a"}, "decompress is false"),
+        ({"archive": "hdfs://host/archive"}, "Hadoop"),
+        ({"archive": " "}, "is empty"),
+    ],
+)
+def test_archives_that_cannot_be_read_are_refused(
+    orders: Path, options: dict[str, Any], message: str
+) -> None:
+    with open_small(orders):
+        pass
+    with pytest.raises(InvalidInput, match=message):
+        rows(orders, **options)
+
+
+# -- streams ---------------------------------------------------------------------------------------
+
+
+def stream(path: Path | str, **options: object) -> StreamReader:
+    made = source(path, **options)
+    schema = made.schema()
+    assert not isinstance(schema, str)
+    reader = made.streamReader(schema)
+    assert isinstance(reader, StreamReader)
+    return reader
+
+
+def batch(reader: StreamReader, start: dict[str, int], end: dict[str, int]) -> list[int]:
+    tasks = reader.partitions(start, end)
+    return [row["seq"] for task in tasks for part in reader.read(task) for row in as_rows(part)]
+
+
+def drained(
+    reader: StreamReader, start: dict[str, int], limit: ReadLimit
+) -> tuple[list[list[int]], dict[str, int]]:
+    batches = []
+    while (end := reader.latestOffset(start, limit)) != start:
+        batches.append(batch(reader, start, end))
+        start = end
+    return batches, start
+
+
+@pytest.mark.parametrize(
+    ("limit", "options"),
+    [
+        (ReadAllAvailable(), {}),
+        (ReadMaxRows(37), {"maxOffsetsPerTrigger": 37}),
+        (ReadMaxBytes(3000), {"maxBytesPerTrigger": 3000}),
+    ],
+)
+def test_a_stream_starts_in_the_archive_and_goes_on_live(
+    data: Path, orders: Path, history: list[int], limit: ReadLimit, options: dict[str, object]
+) -> None:
+    reader = stream(data, queue=QUEUE, startingOffsets="earliest", **options)
+    start = reader.initialOffset()
+    assert start[QUEUE] == 1
+    batches, end = drained(reader, start, limit)
+    assert [seq for one in batches for seq in one] == history
+    assert len(batches) == 1 if isinstance(limit, ReadAllAvailable) else len(batches) > 5
+    with open_small(orders) as queue:
+        queue.enqueue_batch([b"new"] * 5)
+    batches, _ = drained(reader, end, limit)
+    assert [seq for one in batches for seq in one] == list(range(401, 406))
+
+
+def test_a_stream_reads_on_when_retention_overtakes_it(
+    data: Path, orders: Path, target: Path
+) -> None:
+    with open_small(orders) as queue:
+        fill(queue, Random(3), 300)
+    reader = stream(data, queue=QUEUE, startingOffsets="earliest", maxOffsetsPerTrigger=50)
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadMaxRows(50))
+    first = batch(reader, start, end)
+    archive(data, target, queue=QUEUE)
+    empty(orders)
+    assert batch(reader, start, end) == first, "the same batch, now from the archive"
+    again = stream(data, queue=QUEUE, startingOffsets="earliest", maxOffsetsPerTrigger=50)
+    batches, _ = drained(again, end, ReadMaxRows(50))
+    assert [*first, *(seq for one in batches for seq in one)] == list(range(1, 301))
+
+
+def test_a_stream_with_a_group_starts_in_the_archive(
+    data: Path, orders: Path, history: list[int]
+) -> None:
+    reader = stream(data, queue=QUEUE, startingOffsets="earliest", group="copy")
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, ReadAllAvailable())
+    assert batch(reader, start, end) == history
+    reader.commit(end)
+    with open_small(orders) as queue:
+        assert queue.stats().groups["copy"].read_position == 401
+
+
+def test_on_spark_a_queue_and_its_archive_are_one_table_and_one_stream(
+    spark: SparkSession, data: Path, orders: Path, target: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()  # the real job
+    with open_small(orders) as queue:
+        fill(queue, Random(5), 200)
+    archive_job(spark, str(data), str(target), queue=QUEUE)
+    empty(orders)
+    frame = read(spark, data, queue=QUEUE, columns="*")
+    assert frame.selectExpr("count(*)", "min(seq)", "max(seq)").first() == (200, 1, 200)
+    assert frame.where("offset is null").count() == view_of(orders).first_seq - 1
+    stream = spark.readStream.format("penstock").option("path", str(data)).option("queue", QUEUE)
+    stream = stream.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", "90")
+    writer = stream.load().select("seq").writeStream.format("parquet")
+    writer = writer.option("checkpointLocation", str(data.parent / "checkpoint"))
+    query = writer.trigger(availableNow=True).start(str(data.parent / "copy"))
+    query.awaitTermination(100)
+    copied = spark.read.parquet(str(data.parent / "copy")).collect()
+    assert sorted(row["seq"] for row in copied) == list(range(1, 201))
+
+
+# -- at a broker -----------------------------------------------------------------------------------
+
+
+def test_a_broker_keeps_the_record_and_readers_follow_it(
+    data: Path, orders: Path, target: Path
+) -> None:
+    with open_small(orders) as queue:
+        fill(queue, Random(4), 300)
+    wanted = rows(data, queue=QUEUE, columns=COLUMNS)
+    with RunningServer(data) as server:
+        archive(f"{server.url}/{QUEUE}", target)
+        with penstock.open(f"{server.url}/{QUEUE}") as remote:
+            remote.purge()
+            remote.compact()
+        assert len(rows(server.url, queue=QUEUE, archive="none")) < 300
+        assert rows(server.url, queue=QUEUE, columns=COLUMNS) == wanted
+        reader = stream(server.url, queue=QUEUE, startingOffsets="earliest")
+        batches, _ = drained(reader, reader.initialOffset(), ReadAllAvailable())
+        assert batches == [seqs(wanted)]
+    assert rows(data, queue=QUEUE, columns=COLUMNS) == wanted
