@@ -145,11 +145,11 @@ def test_a_job_killed_between_manifest_and_log_is_mended(
     archive(spark, str(orders), str(target), delta=True)
     publish(orders, 1_700_300_000)
 
-    def killed(archive: Archive, columns: pa.Schema) -> None:
+    def killed(archive: Archive, columns: pa.Schema, **_: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(sys.modules["penstock.spark.jobs.archive"], "follow_manifests", killed)
+        patch.setattr(sys.modules["penstock.spark.jobs.archive"], "make_asked", killed)
         with pytest.raises(KeyboardInterrupt):
             archive(spark, str(orders), str(target), delta=True)
     (result,) = archive(spark, str(orders), str(target), delta=True)
