@@ -50,6 +50,9 @@ ARCHIVED_COLUMNS = (
 _WITH_DICTIONARY = ["priority", "key", "content_type"]
 _WITH_STATISTICS = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
 RANGE_BYTES = 64 << 20  # per task
+# Readers skip row groups and pages by their statistics: a range of times reads about these many
+# rows more than it has. Smaller ones take more memory for their metadata, and save nothing.
+ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 16, 64 << 20
 
 Progress = Callable[[int, int], None]  # number of ranges done, and of all
 
@@ -201,7 +204,8 @@ def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
         table,
         temporary,
         compression="zstd",
-        row_group_size=1 << 20,
+        row_group_size=_row_group_rows(table),
+        write_page_index=True,
         use_dictionary=_WITH_DICTIONARY,
         write_statistics=_WITH_STATISTICS,
     )
@@ -224,3 +228,9 @@ def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
     temporary.replace(path)
     sync(path.parent)
     return file
+
+
+def _row_group_rows(table: pa.Table) -> int:
+    """Return the rows of a row group. A reader holds the columns of a whole row group."""
+    within = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
+    return max(min(within, ROW_GROUP_ROWS), 1)
