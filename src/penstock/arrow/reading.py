@@ -179,8 +179,8 @@ def _read_with_ledger(
             report_gap(one, low, high, fail=selection.fail_on_data_loss)
     for entries in reader.entries(first, one.wanted_to):
         found = columns_of(entries, list(table.needed), events=one.log == "events")
-        arrays = table.arrays(found)
-        yield arrays, len(arrays[0]) if arrays else found.rows
+        for arrays in table.batches(found):
+            yield arrays, len(arrays[0]) if arrays else found.rows
 
 
 def _concerns(damage: Damage, one: Range, first: int) -> bool:

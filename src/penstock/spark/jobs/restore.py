@@ -5,10 +5,11 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
 from pathlib import Path
 from typing import TypedDict, Unpack
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.types import StructField, StructType
 
@@ -62,6 +63,21 @@ class ArchivedRange:
     end_seq: int
     since: datetime | None
     until: datetime | None
+
+    @property
+    def condition(self) -> Column | None:
+        """Return the rows of the files that are wanted; None if all of them are."""
+        seq, timestamp = f.col("seq"), f.col("timestamp")
+        parts: list[Column] = []
+        if self.first_seq > self.manifest.first_seq:
+            parts.append(seq >= self.first_seq)
+        if self.end_seq < self.manifest.next_seq:
+            parts.append(seq < self.end_seq)
+        if self.since is not None:
+            parts.append(timestamp >= f.lit(self.since))
+        if self.until is not None:
+            parts.append(timestamp < f.lit(self.until))
+        return reduce(Column.__and__, parts) if parts else None
 
     def overlaps(self, file: ArchivedFile) -> bool:
         if file.first_seq >= self.end_seq or file.last_seq < self.first_seq:
@@ -128,12 +144,9 @@ def _rows(spark: SparkSession, wanted: ArchivedRange) -> DataFrame:
         raise ArchiveError(f"{missing[0]} is missing, though the manifest names it")
     with _listed_by_the_driver(spark):
         frame = spark.read.schema(schema).parquet(*map(str, files))
-    frame = _between(frame, wanted.first_seq, wanted.end_seq)
-    if wanted.since is not None:
-        frame = frame.where(f.col("timestamp") >= f.lit(wanted.since))
-    if wanted.until is not None:
-        frame = frame.where(f.col("timestamp") < f.lit(wanted.until))
-    return frame
+    condition = wanted.condition
+    # Spark analyses a query with each call: one filter, and none for the whole of a queue.
+    return frame if condition is None else frame.where(condition)
 
 
 @contextmanager
