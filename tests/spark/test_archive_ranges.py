@@ -51,7 +51,7 @@ def test_planning_a_range_runs_no_spark_job_and_names_only_its_files(
         assert sorted(row.seq for row in frame.collect()) == [101, 102, 103]
         assert context.statusTracker().getJobIdsForGroup("planning")
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
         assert spark.conf.get(THRESHOLD) == "2"
         spark.conf.unset(THRESHOLD)
     assert len(frame.inputFiles()) == 1

@@ -232,5 +232,5 @@ def _write(root: Path, one: Range, date: str, table: pa.Table) -> ArchivedFile:
 
 def _row_group_rows(table: pa.Table) -> int:
     """Return the rows of a row group. A reader holds the columns of a whole row group."""
-    within = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
+    within: int = ROW_GROUP_BYTES * table.num_rows // max(table.nbytes, 1)
     return max(min(within, ROW_GROUP_ROWS), 1)
