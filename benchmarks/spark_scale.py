@@ -16,7 +16,7 @@ MILLION = 1_000_000
 PER_SECOND = 50_000
 SIZES = (1, 4, 8, 16)  # million rows
 HEAP_MIB = 512
-WORKER_MIB, JVM_MIB = 300, 2 * HEAP_MIB + 256  # limits of resident memory
+WORKER_MIB, JVM_MIB = 450, 2 * HEAP_MIB  # limits of resident memory, mapped files included
 
 
 def of_the_line(millions: int) -> Callable[[Round], float]:
