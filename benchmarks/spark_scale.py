@@ -44,7 +44,7 @@ def rows(*, quick: bool) -> list[Row]:
         _archive_range(8 * MILLION // part),
         _steady(quick=quick),
         _memory(mib=2048 // part),
-        _zstd(MILLION // 2 // part),
+        _zstd(MILLION // part),
         _growth(part),
         _cores(8 * MILLION // part),
     ]

@@ -27,6 +27,7 @@ from penstock.spark.archive_files import manifests
 _BATCH = 1000
 _ENTRY_BYTES = 126  # of a message of 100 bytes
 _RANGES = 10
+_MANY = 100_000  # messages: enough that the last segment, which has room to grow, is a small part
 _WARM_S = 15  # of a stream, whose latencies do not count
 _MB = 1 << 20
 
@@ -64,24 +65,30 @@ def fill_orders(directory: str, count: int) -> Figures:
     root = Path(directory)
     root.mkdir(parents=True)
     random = Random(1)
+    rest = [_order(random) for _ in range(5_000)]
     for name, compression in (("queue", "none"), ("zstd", "zstd")):
-        pool = [_order(random, number) for number in range(5_000)]
         with _open(root / name, compression=compression) as queue:
             for start in range(0, count, _BATCH):
-                at = start % len(pool)
-                queue.enqueue_batch(pool[at : at + min(_BATCH, count - start)])
+                numbers = range(start, min(start + _BATCH, count))
+                # Distinct, as orders are: Parquet stores equal ones only once.
+                queue.enqueue_batch([b'{"order": %d, %b' % (n, rest[n % 5_000]) for n in numbers])
+    sizes = [
+        sum(file.stat().st_blocks * 512 for file in (root / name / "messages").glob("*.log"))
+        for name in ("queue", "zstd")
+    ]
+    assert count < _MANY or sizes[1] < sizes[0] / 2, sizes
     spark = start_session()
     plain = queue_frame(spark, root)
     plain.write.option("compression", "zstd").parquet(str(root / "parquet"))
     return {}
 
 
-def _order(random: Random, number: int) -> bytes:
+def _order(random: Random) -> bytes:
     items = [
-        {"sku": f"sku-{random.randrange(5000)}", "quantity": random.randrange(9)} for _ in range(22)
+        {"sku": f"sku-{random.randrange(5000)}", "quantity": random.randrange(9)} for _ in range(30)
     ]
-    order = {"order": number, "customer": random.randrange(10**6), "items": items}
-    return json.dumps(order).encode()
+    text = json.dumps({"customer": random.randrange(10**6), "items": items})
+    return text.removeprefix("{").encode()
 
 
 def _open(path: Path, **settings: Any) -> penstock.Queue:

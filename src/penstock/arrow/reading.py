@@ -105,8 +105,19 @@ def read(
         include_headers=False,
     )
     partitions = plan_batch(selection, Bounds(), schema.names)
-    batches = (batch for one in partitions for batch in read_partition(one, schema, selection))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(schema, _batches(partitions, schema, selection))
+
+
+def _batches(
+    partitions: Sequence[Partition], schema: pa.Schema, selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    is_empty = True
+    for one in partitions:
+        for batch in read_partition(one, schema, selection):
+            is_empty = False
+            yield batch
+    if is_empty:  # polars takes the schema from the first batch
+        yield pa.RecordBatch.from_pylist([], schema=schema)
 
 
 # -- one partition ---------------------------------------------------------------------------------
