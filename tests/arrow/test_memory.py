@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -48,8 +49,8 @@ def test_reading_payloads_of_1_mb_that_were_compressed_to_little(
 ) -> None:
     if method == "zstd" and zstd_module() is None:
         pytest.skip("needs backports.zstd")
-    settings = {"compression": method, "sync": "never", "min_free_bytes": 0}
-    with penstock.open(str(tmp_path), **settings) as queue:  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"compression": method, "sync": "never", "min_free_bytes": 0}
+    with penstock.open(str(tmp_path), **settings) as queue:
         for _ in range(200):
             queue.enqueue(bytes(MB))
     assert growth_mib("read", str(tmp_path)) < LIMIT_MIB
