@@ -50,6 +50,7 @@ help:
 	@echo "make bench-postgres  the store on PostgreSQL against other queues in PostgreSQL"
 	@echo "make bench-arrow     Arrow tables against Parquet read by pyarrow"
 	@echo "make bench-spark     the Spark source against Spark's own Parquet"
+	@echo "make bench-spark-scale  the Spark source as data, cores and time grow"
 	@echo "make clean      remove environments, builds and caches"
 
 .PHONY: run
@@ -143,6 +144,10 @@ bench-arrow: .venv/.dev
 .PHONY: bench-spark
 bench-spark: machine-test .venv/.dev
 	.venv/bin/python benchmarks/spark.py
+
+.PHONY: bench-spark-scale
+bench-spark-scale: machine-test .venv/.dev
+	.venv/bin/python benchmarks/spark_scale.py
 
 .PHONY: clean
 clean:

@@ -14,8 +14,8 @@ from measure import Figures, run_workload
 import penstock
 import penstock.arrow
 from penstock import codec
-from penstock.arrow.decoding import BATCH_BYTES, BATCH_ROWS
 from penstock.arrow.message_columns import MessageColumns
+from penstock.arrow.tables import BATCH_BYTES, BATCH_ROWS
 from penstock.ledger.segment_header import HEADER_BYTES, SegmentHeader
 
 _BATCH = 1000

@@ -20,15 +20,6 @@ def ratio(name: str, to: str) -> Callable[[Round], float]:
     return lambda one: one[name]["rate"] / one[to]["rate"]
 
 
-def of_the_line(one: Round) -> float:
-    """What half of it costs, of what lies on the straight line from an eighth to all of it."""
-
-    def cost(eighths: int) -> float:
-        return eighths / one[f"{eighths}/8"]["rate"]
-
-    return cost(4) / (cost(1) + (cost(8) - cost(1)) * 3 / 7)
-
-
 def value(name: str, figure: str) -> Callable[[Round], float]:
     return lambda one: one[name][figure]
 
@@ -226,40 +217,6 @@ def rows(*, quick: bool) -> list[Row]:
                     judge=value("trigger 1 s", "p50_ms"),
                     at_most=900,
                 )
-            ],
-        ),
-        Row(
-            name="growth",
-            title="cost by size",
-            unit="rows/s",
-            prepare=filled(MANY),
-            contenders=[
-                read("1/8", "queue", "a first eighth", eighths=1, columns=three),
-                read("4/8", "queue", "the first half", eighths=4, columns=three),
-                read("8/8", "queue", "all", eighths=8, columns=three),
-            ],
-            in_turn=True,
-            targets=[
-                Target(says="8/8, of 1/8, at least 0.8", judge=ratio("8/8", "1/8"), at_least=0.8),
-                Target(
-                    says="half, of the line from 1/8 to 8/8",
-                    judge=of_the_line,
-                    at_least=0.8,
-                    at_most=1.2,
-                ),
-            ],
-        ),
-        Row(
-            name="cores",
-            title="cost by cores",
-            unit="rows/s",
-            prepare=filled(MANY),
-            contenders=[
-                read("two", "queue", "all that the machine has", columns=three),
-                read("one", "queue", "as if it had but one", columns=three, cores=1),
-            ],
-            targets=[
-                Target(says="two cores, of one", judge=ratio("two", "one"), at_least=1.5),
             ],
         ),
     ]

@@ -64,17 +64,38 @@ def _figures(count: int, passes: list[tuple[float, float]]) -> Figures:
 
 def tree_cpu_s() -> float:
     """The processor time of this process and all that it started: the JVM, and Python workers."""
-    parents: dict[int, int] = {}
-    used: dict[int, float] = {}
-    for place in Path("/proc").glob("[0-9]*/stat"):
+    fields = _tree()
+    # Own, and of ended children.
+    return sum(sum(map(int, one[11:15])) / _TICK for one in fields.values())
+
+
+def tree_memory_mib() -> dict[str, float]:
+    """The peak of resident memory by program, of the largest process that this one started."""
+    found: dict[str, float] = {}
+    for number in _tree():
+        if number == os.getpid():
+            continue
         try:
-            fields = place.read_text().rpartition(")")[2].split()
+            lines = Path(f"/proc/{number}/status").read_text().splitlines()
         except OSError:
             continue  # it ended
-        number = int(place.parent.name)
-        parents[number] = int(fields[1])
-        used[number] = sum(map(int, fields[11:15])) / _TICK  # own, and of ended children
-    return sum(spent for number, spent in used.items() if _is_ours(number, parents))
+        status = dict(line.split(":", 1) for line in lines)
+        program = "java" if status["Name"].strip() == "java" else "python"
+        peak_mib = int(status.get("VmHWM", "0 kB").split()[0]) / 1024
+        found[program] = max(found.get(program, 0), peak_mib)
+    return found
+
+
+def _tree() -> dict[int, list[str]]:
+    """The fields of /proc/<number>/stat after the name, of this process and all below it."""
+    found: dict[int, list[str]] = {}
+    for place in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            found[int(place.parent.name)] = place.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue  # it ended
+    parents = {number: int(fields[1]) for number, fields in found.items()}
+    return {number: fields for number, fields in found.items() if _is_ours(number, parents)}
 
 
 def _is_ours(number: int, parents: dict[int, int]) -> bool:

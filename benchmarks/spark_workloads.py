@@ -1,9 +1,7 @@
 """Workloads of the Spark benchmark. Each runs in its own process with its own Spark session."""
 
-import json
 import os
 import shutil
-import sys
 from collections.abc import Callable
 from datetime import datetime
 from mmap import ACCESS_READ, mmap
@@ -11,24 +9,25 @@ from pathlib import Path
 from random import Random
 from statistics import median
 from threading import Event, Thread
-from time import perf_counter, time_ns
+from time import time_ns
 from typing import Any
 
-from measure import IN_TURN, OTHERS, Figures, settle
+from measure import Figures
 from pyspark.sql import DataFrame, SparkSession
-from spark_timing import Passes, busy_s, timed_in_turn, tree_cpu_s
+from spark_running import QUEUE, queue_frame, run_workloads, start_session, to_noop
+from spark_timing import Passes, timed_in_turn
 from spark_tuples import Tuples
 
 import penstock
 from penstock import codec
 from penstock.queue import NewMessage
-from penstock.spark import jobs, session
+from penstock.spark import jobs
 from penstock.spark import read as read_range
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS
 from penstock.spark.jobs.report import figures as report_figures
 from penstock.spark.workers import run_tasks
 
-_QUEUE, _PARQUET = "queue", "parquet"
+_PARQUET = "parquet"
 _BATCH = 1000
 _FULL = 1_000_000  # messages; a quick run has fewer
 _TUPLE_FILES = 2  # of sixteen: it is slow
@@ -47,15 +46,15 @@ def fill(directory: str, count: int, size: int) -> Figures:
     pool = [random.randbytes(size // 2).hex().encode() for _ in range(50_000)]
     # A quick run has segments to archive too, if they are small.
     segments: dict[str, Any] = {} if count >= _FULL else {"segment_bytes": 1 << 19}
-    with penstock.open(str(root / _QUEUE), sync="never", auto_compact=False, **segments) as queue:
+    with penstock.open(str(root / QUEUE), sync="never", auto_compact=False, **segments) as queue:
         for start in range(0, count, _BATCH):
             at = start % (len(pool) - _BATCH)
             queue.enqueue_batch(pool[at : at + min(_BATCH, count - start)])
-    spark = _session()
-    _queue(spark, root).write.parquet(str(root / _PARQUET))
+    spark = start_session()
+    queue_frame(spark, root).write.parquet(str(root / _PARQUET))
     same = [
         frame.selectExpr(*_CONTENT).collect()
-        for frame in (_queue(spark, root), spark.read.parquet(str(root / _PARQUET)))
+        for frame in (queue_frame(spark, root), spark.read.parquet(str(root / _PARQUET)))
     ]
     assert same[0] == same[1] and same[0][0][0] == count, same
     return {}
@@ -67,7 +66,7 @@ def work(directory: str, events: int) -> Figures:
     root.mkdir(parents=True)
     done = 0
     with penstock.open(
-        str(root / _QUEUE), sync="never", auto_compact=False, max_attempts=3, backoff_base_s=0
+        str(root / QUEUE), sync="never", auto_compact=False, max_attempts=3, backoff_base_s=0
     ) as queue:
         while done < events:
             priority = 8 if done % 20_000 == 0 else 5
@@ -78,7 +77,7 @@ def work(directory: str, events: int) -> Figures:
                 else:
                     queue.ack(job)
             done += 1000
-    spark = _session()
+    spark = start_session()
     for table in ("events", "messages"):
         _report_table(spark, root, table).write.parquet(str(root / table))
     return {}
@@ -89,7 +88,7 @@ def _report_table(spark: SparkSession, root: Path, table: str) -> DataFrame:
         "events": "event,group,seq,timestamp,attempt,reason",
         "messages": "seq,timestamp,priority,deliver_at",
     }
-    options = {"path": str(root / _QUEUE), "table": table, "columns": columns[table]}
+    options = {"path": str(root / QUEUE), "table": table, "columns": columns[table]}
     return spark.read.format("penstock").options(**options).load()
 
 
@@ -101,21 +100,15 @@ def read(
     of: str,
     columns: str = "",
     work: str = "noop",
-    eighths: int = 0,
-    cores: int = 2,
 ) -> Passes:
-    """All rows, or the first eighths of them, to the noop sink or into an aggregation."""
-    os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:cores])
-    root, spark = Path(directory), _session(cores)
-    whole = _count(spark, root)
-    count = whole * eighths // 8 if eighths else whole
+    """All rows, to the noop sink or into an aggregation."""
+    root, spark = Path(directory), start_session()
 
     def frame() -> DataFrame:
         if of == "parquet":
             found = spark.read.parquet(str(root / _PARQUET))
             return found.select(*columns.split(",")) if columns else found
-        found = _queue(spark, root, columns)
-        return found.where(f"seq <= {count}") if eighths else found
+        return queue_frame(spark, root, columns)
 
     def once() -> None:
         if work == "group":
@@ -123,26 +116,26 @@ def read(
             keys = found.groupBy((found.seq % 10).alias("k"))
             assert len(keys.agg({"timestamp": "max", "payload": "max"}).collect()) == 10
         else:
-            _to_noop(frame())
+            to_noop(frame())
 
-    return Passes(count, once)
+    return Passes(_count(spark, root), once)
 
 
 def tuples(directory: str) -> Passes:
     """All default columns of some of the files, by a source that yields tuples."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     spark.dataSource.register(Tuples)
     source = spark.read.format("penstock-tuples").option("files", _TUPLE_FILES)
 
     def frame() -> DataFrame:
-        return source.load(str(root / _QUEUE))
+        return source.load(str(root / QUEUE))
 
-    return Passes(frame().count(), lambda: _to_noop(frame()))
+    return Passes(frame().count(), lambda: to_noop(frame()))
 
 
 def narrow(directory: str) -> Figures:
     """The full read, and two of a range of 1 %: what share of its time they take."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     count = _count(spark, root)
     first, last = (
         spark.read.parquet(str(root / _PARQUET)).selectExpr(f"{end}(timestamp)").collect()[0][0]
@@ -152,19 +145,19 @@ def narrow(directory: str) -> Figures:
 
     def by_seq() -> DataFrame:
         first = count // 2 + 1
-        return read_range(spark, root / _QUEUE, first_seq=first, end_seq=first + count // 100)
+        return read_range(spark, root / QUEUE, first_seq=first, end_seq=first + count // 100)
 
     def by_time() -> DataFrame:
         start, end = (at.astimezone() for at in (middle, middle + part))
-        return read_range(spark, root / _QUEUE, since=start, until=end)
+        return read_range(spark, root / QUEUE, since=start, until=end)
 
     assert by_seq().count() == count // 100
     assert by_time().count() == _between(spark, root, middle, middle + part)
     found = timed_in_turn(
         {
-            "all": Passes(count, lambda: _to_noop(_queue(spark, root))),
-            "seq": Passes(count, lambda: _to_noop(by_seq())),
-            "time": Passes(count, lambda: _to_noop(by_time())),
+            "all": Passes(count, lambda: to_noop(queue_frame(spark, root))),
+            "seq": Passes(count, lambda: to_noop(by_seq())),
+            "time": Passes(count, lambda: to_noop(by_time())),
         }
     )
     whole = found["all"]
@@ -178,7 +171,7 @@ def _between(spark: SparkSession, root: Path, start: datetime, end: datetime) ->
 
 def write(directory: str, to: str, count: int) -> Passes:
     """A frame that is in memory, written."""
-    root, spark = Path(directory, to), _session()
+    root, spark = Path(directory, to), start_session()
     frame = spark.range(0, count, 1, 4).selectExpr(
         "cast(concat(sha2(cast(id as string), 256), substring(sha2(cast(id + 1 as string), 256), "
         "1, 36)) as binary) as payload"
@@ -204,16 +197,16 @@ def write(directory: str, to: str, count: int) -> Passes:
 
 def job(directory: str, which: str) -> Passes:
     """Jobs that read whole segments, and what they are compared with."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     count = _count(spark, root)
-    path, target = str(root / _QUEUE), root / which
+    path, target = str(root / QUEUE), root / which
 
     def archive() -> None:
         rows = sum(one.rows for one in jobs.archive(spark, path, str(target)))
         assert count * 0.9 < rows <= count, rows  # all but what is in the segment being written
 
     def write() -> None:
-        frame = _queue(spark, root, ",".join(ARCHIVED_COLUMNS))
+        frame = queue_frame(spark, root, ",".join(ARCHIVED_COLUMNS))
         frame.write.option("compression", "zstd").parquet(str(target))
 
     def audit() -> None:
@@ -221,7 +214,7 @@ def job(directory: str, which: str) -> Passes:
         assert result.is_sound and result.messages == count
 
     def checksum() -> None:
-        files = [str(file) for file in sorted((root / _QUEUE / "messages").glob("*.log"))]
+        files = [str(file) for file in sorted((root / QUEUE / "messages").glob("*.log"))]
         list(run_tasks(spark, _checksum, files))
 
     work = {"archive": archive, "write": write, "audit": audit, "checksum": checksum}[which]
@@ -235,7 +228,7 @@ def _checksum(path: str) -> int:
 
 def figures(directory: str, of: str) -> Passes:
     """The aggregations of the report."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     count = spark.read.parquet(str(root / "events")).count()
 
     def table(name: str) -> DataFrame:
@@ -251,7 +244,7 @@ def figures(directory: str, of: str) -> Passes:
 
 def drain(directory: str, per_trigger: int) -> Passes:
     """A stream over all that is there, until it has no more."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     count, checkpoint = _count(spark, root), root / "checkpoint"
 
     def once() -> None:
@@ -260,7 +253,7 @@ def drain(directory: str, per_trigger: int) -> Passes:
             .option("startingOffsets", "earliest")
             .option("columns", "seq,timestamp,payload")
             .option("maxOffsetsPerTrigger", per_trigger)
-            .load(str(root / _QUEUE))
+            .load(str(root / QUEUE))
             .writeStream.format("noop")
             .option("checkpointLocation", str(checkpoint))
             .trigger(availableNow=True)
@@ -274,7 +267,7 @@ def drain(directory: str, per_trigger: int) -> Passes:
 
 def latency(directory: str, count: int, trigger_ms: int) -> Figures:
     """How long after its append a message is seen in foreachBatch."""
-    root, spark = Path(directory), _session()
+    root, spark = Path(directory), start_session()
     seen_ms: list[float] = []
     enough = Event()
 
@@ -312,40 +305,8 @@ def latency(directory: str, count: int, trigger_ms: int) -> Figures:
     return {"p50_ms": median(ordered), "p99_ms": ordered[int(len(ordered) * 0.99)]}
 
 
-# -- Spark -----------------------------------------------------------------------------------------
-
-
-def _session(cores: int = 2) -> SparkSession:
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    # Spark's Python workers look for the source that yields tuples here too, not only the driver.
-    here, others = str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (here, others)))
-    spark = session(
-        f"local[{cores}]",
-        settings={
-            "spark.ui.enabled": "false",
-            "spark.ui.showConsoleProgress": "false",
-            "spark.driver.memory": "4g",
-            "spark.sql.shuffle.partitions": "4",
-        },
-    )
-    spark.sparkContext.setLogLevel("OFF")
-    return spark
-
-
-def _queue(spark: SparkSession, root: Path, columns: str = "") -> DataFrame:
-    reader = spark.read.format("penstock")
-    if columns:
-        reader = reader.option("columns", columns)
-    return reader.load(str(root / _QUEUE))
-
-
 def _count(spark: SparkSession, root: Path) -> int:
     return spark.read.parquet(str(root / _PARQUET)).count()
-
-
-def _to_noop(frame: DataFrame) -> None:
-    frame.write.format("noop").mode("overwrite").save()
 
 
 WORKLOADS: dict[str, Callable[..., Figures | Passes]] = {
@@ -362,35 +323,5 @@ WORKLOADS: dict[str, Callable[..., Figures | Passes]] = {
 }
 
 
-def _main() -> None:
-    """As `measure.run_workload`, but what Spark's processes use is ours, not that of others."""
-    name, arguments_json, settle_mib = sys.argv[1:]
-    arguments = json.loads(arguments_json)
-    settle(Path(arguments["directory"]).parent, int(settle_mib))
-    cpus = len(os.sched_getaffinity(0))
-    start, before_s, own_s = perf_counter(), busy_s(), tree_cpu_s()
-    found = in_turn(**arguments) if name == IN_TURN else {name: alone(name, **arguments)}
-    others_s = (busy_s() - before_s) - (tree_cpu_s() - own_s)
-    others = max(others_s / (perf_counter() - start) / cpus, 0.0)
-    for figures_of_one in found.values():
-        figures_of_one[OTHERS] = others
-    print(json.dumps(found if name == IN_TURN else found[name]))
-
-
-def alone(name: str, **arguments: Any) -> Figures:
-    found = WORKLOADS[name](**arguments)
-    return timed_in_turn({name: found})[name] if isinstance(found, Passes) else found
-
-
-def in_turn(directory: str, works: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Figures]:
-    """All contenders of a row, pass by pass: whatever else the machine does meets all alike."""
-    passes = {}
-    for name, (workload, arguments) in works.items():
-        found = WORKLOADS[workload](directory=directory, **arguments)
-        assert isinstance(found, Passes), workload
-        passes[name] = found
-    return timed_in_turn(passes)
-
-
 if __name__ == "__main__":
-    _main()
+    run_workloads(WORKLOADS)

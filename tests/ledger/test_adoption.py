@@ -4,6 +4,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from threading import Condition
+from weakref import ref
 
 import pytest
 
@@ -20,12 +21,12 @@ from penstock.ledger.adoption import (
     append_once,
     sweep_staging,
 )
-from penstock.ledger.files import Files
+from penstock.ledger.files import Files, Mapping
 from penstock.ledger.folder import Folder, write_fully
 from penstock.ledger.json_files import TRANSACTIONS_NAME, Transaction
 from penstock.ledger.memory_files import MemoryFiles
 from penstock.ledger.segment_header import HEADER_BYTES
-from penstock.ledger.staging import STAGING, Staged, staged_header
+from penstock.ledger.staging import MAX_MAPPED, STAGING, Staged, staged_header, verify_staged
 from tests.harness.crash_states import CrashState, crash_states
 from tests.harness.faults import Fault, FaultyFiles
 from tests.harness.journal import RecordedFiles
@@ -89,6 +90,42 @@ def test_staged_segments_follow_the_last_message_in_the_order_given(files: Memor
     with open_ledger(files) as ledger:
         assert payloads(ledger) == [b"before", b"a", b"b", b"c", b"after"]
         assert Cursor(ledger.messages, 4).read(1)[0].priority == 9
+
+
+class CountingFiles(MemoryFiles):
+    """Counts the mappings that exist at the same time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most_mapped = 0
+        self._views: list[ref[memoryview]] = []
+
+    def map(self, fd: int, size: int, *, writable: bool) -> Mapping:
+        mapping = super().map(fd, size, writable=writable)
+        self._views = [view for view in self._views if view() is not None]
+        self._views.append(ref(mapping.view))
+        self.most_mapped = max(self.most_mapped, len(self._views))
+        return mapping
+
+
+def test_a_large_job_is_verified_without_all_of_it_in_memory() -> None:
+    """Pages of mapped segments count as memory of the process that adopts them."""
+    files = CountingFiles()
+    with open_ledger(files) as ledger:
+        staged: list[Staged] = []
+        for number in range(60):
+            at_ns = NOW_NS + number
+            staged += stage(files, ledger, f"job {number}", [[b"a", b"b"]], timestamp_ns=at_ns)
+        files.most_mapped = 0
+        found = verify_staged(
+            Folder(files, PATH).child(STAGING),
+            staged,
+            identity=ledger.identity,
+            max_entry_bytes=1000,
+        )
+    assert [one.first_ns for one in found] == [NOW_NS + number for number in range(60)]
+    # A thread that has just ended may hold its mapping for a moment.
+    assert MAX_MAPPED <= files.most_mapped < 30
 
 
 def test_an_empty_queue_takes_segments_in(files: MemoryFiles) -> None:

@@ -6,12 +6,12 @@ import pyarrow as pa
 import pytest
 
 from penstock import codec
-from penstock.arrow.decoding import slice_rows
 from penstock.arrow.event_columns import EventColumns
 from penstock.arrow.locations import QueueLocation
 from penstock.arrow.message_columns import MessageColumns
 from penstock.arrow.segments import QueueInfo
 from penstock.arrow.tables import COLUMNS, schema_of
+from penstock.arrow.unpacking import slice_rows
 from penstock.codec import Columns, Draft
 from penstock.codec.entry import COLUMN_NAMES
 from penstock.ledger.index import Point, SparseIndex, points_in
@@ -54,7 +54,7 @@ def decoded(drafts: list[Draft], *, events: bool = False) -> Columns:
 
 def messages(found: Columns) -> list[dict[str, object]]:
     names = [name for name in COLUMNS["messages"] if name != "dedup"]
-    arrays = MessageColumns(INFO, 1, names, unpack=True).arrays(found)
+    (arrays,) = MessageColumns(INFO, 1, names, unpack=True).batches(found)
     schema = schema_of("messages", names, several_queues=False, include_headers=False)
     rows: list[dict[str, object]] = pa.RecordBatch.from_arrays(arrays, schema=schema).to_pylist()
     return rows
@@ -95,7 +95,8 @@ def test_every_field_of_an_event_is_in_its_column(
     event = decode(kind, body, timestamp_ns=0, event_seq=0)
     names = ["group", "attempt", "seq", "reason", "holder", "retry_at", "deadline", "target_seq"]
     table = EventColumns(INFO, 1, names, {3: "workers"})
-    found = [array.to_pylist() for array in table.arrays(decoded([Draft(body, kind)], events=True))]
+    (arrays,) = table.batches(decoded([Draft(body, kind)], events=True))
+    found = [array.to_pylist() for array in arrays]
     rows = list(zip(*found, strict=True))
     seqs: list[int | None] = [*event.seqs]
     assert [row[2] for row in rows] == (seqs or [None])

@@ -13,14 +13,14 @@ import pyarrow.compute as pc
 
 from penstock import codec
 from penstock.arrow.ranges import Range, range_bytes
+from penstock.arrow.tables import BATCH_BYTES, BATCH_ROWS
+from penstock.arrow.unpacking import slice_rows
 from penstock.codec import Columns, Entry
 from penstock.codec.entry import draft_of
 from penstock.codec.layout import TOMBSTONE
 from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger.reading import next_seq_after
 
-BATCH_ROWS = 65536
-BATCH_BYTES = 4 << 20
 _VARIABLE_SIZE = {"payload", "key", "headers", "attributes"}
 _NO_LIMIT_BYTES = 1 << 30  # for fixed-width columns, which BATCH_ROWS limits
 _RAMP = pa.array(range(BATCH_ROWS), pa.int64())
@@ -33,7 +33,8 @@ class TableColumns(Protocol):
     def needed(self) -> Sequence[str]:
         """Columns that the codec must decode."""
 
-    def arrays(self, found: Columns) -> list[pa.Array]: ...
+    def batches(self, found: Columns) -> Iterator[list[pa.Array]]:
+        """Yield the columns in batches of bounded size, usually one."""
 
 
 class FastPathFailed(Exception):
@@ -116,27 +117,8 @@ def _wanted(
         at = pc.sum(pc.less(seqs, _int64(one.wanted_from))).as_py()
         found = slice_rows(found, at, pc.sum(pc.less(seqs, _int64(one.wanted_to))).as_py() - at)
     if found.rows:
-        arrays = table.arrays(found)
-        yield arrays, len(arrays[0]) if arrays else found.rows
-
-
-def slice_rows(found: Columns, at: int, count: int) -> Columns:
-    """Return some of the rows, by slicing the buffers."""
-    buffers: dict[str, bytearray] = {}
-    for name, data in found.buffers.items():
-        column, _, part = name.partition(".")
-        if part == "validity":
-            bits = int.from_bytes(data, "little") >> at & (1 << count) - 1
-            buffers[name] = bytearray(bits.to_bytes(-(-count // 8), "little"))
-        elif part == "offsets":
-            width = len(data) // (found.rows + 1)
-            buffers[name] = data[at * width : (at + count + 1) * width]
-        elif not part and f"{column}.offsets" not in found.buffers:
-            width = len(data) // found.rows
-            buffers[name] = data[at * width : (at + count) * width]
-        else:
-            buffers[name] = data  # values, which offsets point into
-    return Columns(count, found.next_offset, buffers)
+        for arrays in table.batches(found):
+            yield arrays, len(arrays[0]) if arrays else found.rows
 
 
 # -- gaps ------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ come from the layout in `queue.events`, and are taken for all rows at once. Othe
 one by one.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -46,10 +46,10 @@ class EventColumns:
         self._names = names
         self.needed = [name for name in _NEEDED if name != "offset" or "offset" in names]
 
-    def arrays(self, found: Columns) -> list[pa.Array]:
-        """Return the columns, in the order of `names`. There may be more rows than entries."""
+    def batches(self, found: Columns) -> Iterator[list[pa.Array]]:
+        """Yield the columns, in the order of `names`. There may be more rows than entries."""
         rows = _Rows(found, self)
-        return [_COLUMNS[name](rows) for name in self._names]
+        yield [_COLUMNS[name](rows) for name in self._names]
 
 
 class _Rows:

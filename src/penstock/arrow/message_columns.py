@@ -6,7 +6,7 @@ messages as runs, and messages with a history one by one. A message in neither i
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,11 @@ from penstock import codec
 from penstock.arrow.broker_files import files_of
 from penstock.arrow.locations import QueueLocation
 from penstock.arrow.segments import QueueInfo
-from penstock.arrow.tables import TIME
+from penstock.arrow.tables import BATCH_BYTES, TIME
+from penstock.arrow.unpacking import unpacked_parts
 from penstock.codec import Columns
 from penstock.codec.layout import GZIP, ZSTD
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, unpack_dedup
-from penstock.queue.compression import decompress
 from penstock.queue.delivery import State
 from penstock.queue.group import Group
 from penstock.queue.queue import open_core
@@ -66,9 +66,20 @@ class MessageColumns:
         self._unpack = unpack
         self.needed = ["seq", *{need: None for name in names for need in _NEEDS.get(name, ())}]
 
-    def arrays(self, found: Columns) -> list[pa.Array]:
-        """Return the columns, in the order of `names`."""
-        return [_COLUMNS[name](self, found) for name in self._names]
+    def batches(self, found: Columns) -> Iterator[list[pa.Array]]:
+        """Yield the columns, in the order of `names`."""
+        return map(self.arrays, self.parts(found))
+
+    def parts(self, found: Columns) -> Iterator[Columns]:
+        """Yield the rows in parts of bounded size, with payloads as they are wanted."""
+        if not self._unpack or "payload" not in self.needed:
+            return iter((found,))
+        limit = self.info.max_unpacked_bytes
+        return unpacked_parts(found, max_unpacked_bytes=limit, max_part_bytes=BATCH_BYTES)
+
+    def arrays(self, part: Columns) -> list[pa.Array]:
+        """Return the columns of a part."""
+        return [_COLUMNS[name](self, part) for name in self._names]
 
     def ids(self, found: Columns) -> pa.Array:
         times = memoryview(found.buffers["timestamp_ns"]).cast("q")
@@ -76,16 +87,6 @@ class MessageColumns:
         identity, make_id = self.info.identity, codec.make_id
         ids = [make_id(at, identity, seq) for at, seq in zip(times, seqs, strict=True)]
         return pa.array(ids, _TEXT)
-
-    def payloads(self, found: Columns) -> pa.Array:
-        payload = _variable(found, "payload", pa.binary())
-        methods = found.buffers["compression"]
-        if not self._unpack or _is_zero(methods):
-            return payload
-        limit = self.info.max_unpacked_bytes
-        pairs = zip(payload.to_pylist(), methods, strict=True)
-        unpacked = [decompress(data, method, max_bytes=limit) for data, method in pairs]
-        return pa.array(unpacked, pa.binary())
 
 
 def constant(value: object, type_: pa.DataType, rows: int) -> pa.Array:
@@ -175,8 +176,8 @@ _COLUMNS: dict[str, Callable[[MessageColumns, Columns], pa.Array]] = {
     "priority": lambda _, found: _fixed(found, "priority", pa.int8()),
     "key": lambda _, found: _variable(found, "key", _TEXT),
     "headers": lambda _, found: _headers(found),
-    "payload": MessageColumns.payloads,
-    "value": MessageColumns.payloads,
+    "payload": lambda _, found: _variable(found, "payload", pa.binary()),
+    "value": lambda _, found: _variable(found, "payload", pa.binary()),
     "expires_at": lambda _, found: _time(found, "expires_at_ns"),
     "deliver_at": lambda _, found: _time(found, "deliver_at_ns"),
     "expires_at_ns": lambda _, found: _fixed(found, "expires_at_ns", _INT64),
@@ -311,9 +312,12 @@ class StateColumns:
         self._states = states
         self.needed = [*dict.fromkeys([*self._messages.needed, "expires_at_ns"])]
 
-    def arrays(self, found: Columns) -> list[pa.Array]:
-        messages = iter(self._messages.arrays(found))
-        states = self._states_in(found)
+    def batches(self, found: Columns) -> Iterator[list[pa.Array]]:
+        return map(self._arrays, self._messages.parts(found))
+
+    def _arrays(self, part: Columns) -> list[pa.Array]:
+        messages = iter(self._messages.arrays(part))
+        states = self._states_in(part)
         return [
             _STATE_COLUMNS[name](self._states.group, states)
             if name in _STATE_COLUMNS

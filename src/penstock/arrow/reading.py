@@ -110,8 +110,19 @@ def read(
     )
     schema = relaxed(schema, selection, queues)
     partitions = plan_batch(selection, Bounds(), schema.names)
-    batches = (batch for one in partitions for batch in read_partition(one, schema, selection))
-    return pa.RecordBatchReader.from_batches(schema, batches)
+    return pa.RecordBatchReader.from_batches(schema, _batches(partitions, schema, selection))
+
+
+def _batches(
+    partitions: Sequence[Partition], schema: pa.Schema, selection: Selection
+) -> Iterator[pa.RecordBatch]:
+    is_empty = True
+    for one in partitions:
+        for batch in read_partition(one, schema, selection):
+            is_empty = False
+            yield batch
+    if is_empty:  # polars takes the schema from the first batch
+        yield pa.RecordBatch.from_pylist([], schema=schema)
 
 
 # -- one partition ---------------------------------------------------------------------------------
@@ -186,8 +197,8 @@ def _read_with_ledger(
             report_gap(one, low, high, fail=selection.fail_on_data_loss)
     for entries in reader.entries(first, one.wanted_to):
         found = columns_of(entries, list(table.needed), events=one.log == "events")
-        arrays = table.arrays(found)
-        yield arrays, len(arrays[0]) if arrays else found.rows
+        for arrays in table.batches(found):
+            yield arrays, len(arrays[0]) if arrays else found.rows
 
 
 def _concerns(damage: Damage, one: Range, first: int) -> bool:

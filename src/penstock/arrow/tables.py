@@ -12,6 +12,8 @@ import pyarrow as pa
 from penstock.arrow.selection import Table
 from penstock.errors import InvalidInput
 
+# Limits of a record batch. For more than a few megabytes memory is fetched from the system anew.
+BATCH_ROWS, BATCH_BYTES = 65536, 4 << 20
 TIME = pa.timestamp("us", tz="UTC")
 _TEXT, _INT32, _INT64 = pa.string(), pa.int32(), pa.int64()
 

@@ -6,8 +6,9 @@ their entries count from 0.
 """
 
 import re
+from collections import deque
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -22,6 +23,7 @@ from penstock.model import NS
 
 STAGING = "staging"
 ORPHANED_AFTER_S = 24 * 3600
+MAX_MAPPED = 4  # segments that are verified at the same time: their pages count as memory
 _FOLDER = re.compile(r"[0-9]{1,19}-[0-9a-f]{16}", re.ASCII)
 _SEGMENT = re.compile(r"[0-9]{1,9}\.log", re.ASCII)
 
@@ -135,10 +137,16 @@ def verify_staged(
 
     Raise InvalidInput or BadEntry if one was not staged for this queue, or is damaged.
     """
-    views = [_mapped(staging, one, identity) for one in staged]
-    limits = [max_entry_bytes] * len(staged)
+    found: list[Verified] = []
+    under_way: deque[Future[Verified]] = deque()
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(_verify, staged, views, limits))
+        for one in staged:
+            if len(under_way) == MAX_MAPPED:
+                found.append(under_way.popleft().result())
+            view = _mapped(staging, one, identity)
+            under_way.append(pool.submit(_verify, one, view, max_entry_bytes))
+            del view  # the thread has it: it is unmapped when the thread has read it
+        return found + [one.result() for one in under_way]
 
 
 def _mapped(staging: Folder, one: Staged, identity: int) -> memoryview:

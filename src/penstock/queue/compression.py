@@ -1,6 +1,7 @@
 """Payload compression: only if it saves space, and with a limit on decompressed bytes."""
 
 import zlib
+from functools import cache
 from typing import Any
 
 from penstock.codec.layout import GZIP, ZSTD
@@ -12,8 +13,12 @@ _GZIP_OR_ZLIB = 47
 _METHODS = ("none", "gzip", "zstd")
 
 
+@cache
 def zstd_module() -> Any:
-    """Return Python's own zstd (from 3.14), or its backport, or None."""
+    """Return Python's own zstd (from 3.14), or its backport, or None.
+
+    Looking for a module that does not exist takes longer than unpacking a message.
+    """
     try:
         from compression import zstd
     except ImportError:
