@@ -34,6 +34,7 @@ help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
 	@echo "make run-cluster  two brokers on PostgreSQL with a standby, from nothing: see a failover"
 	@echo "make demo       install into .venv and run a short demonstration of the ledger"
+	@echo "make pipeline   the order pipeline on Spark for two minutes with faults; nothing may be missing"
 	@echo "make test       lint, types, import contracts and the default tests: about 20 minutes"
 	@echo "make quick      unit tests of the core, while editing: under a minute"
 	@echo "make coverage   the default tests, with the share of lines and branches they run"
@@ -64,6 +65,11 @@ run-cluster: machine-cluster .venv/.cluster
 .PHONY: demo
 demo: .venv/.run
 	.venv/bin/python -m penstock.demo
+
+# Two minutes of orders through queue, bronze, silver and gold, with faults; then everything is compared.
+.PHONY: pipeline
+pipeline: machine-test .venv/.dev
+	.venv/bin/python -m examples.pipeline.run
 
 .PHONY: test
 test: machine-test lint

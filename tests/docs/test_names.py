@@ -49,7 +49,9 @@ OF_OTHER_TOOLS = {
     *("--data-binary", "--metrics"),  # curl's; of benchmarks/embedded.py
     *("--format", "--file", "--pgdata", "--wal-method"),  # of pg_dump and pg_basebackup
     *("--include", "--descriptor"),  # of protoc, up to an underscore
-    *("--upgrade", "--fail", "--output"),  # of pip, curl and openapi-typescript
+    *("--upgrade", "--no-deps", "--fail", "--output"),  # of pip, curl and openapi-typescript
+    *("--py-files", "--archives"),  # of spark-submit
+    "--lake",  # of examples/pipeline, parsed by test_spark_how_to_pages
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`
@@ -65,6 +67,7 @@ NO_NAMES_OF_CODE = {
     "work_s",  # a variable of an example
     # settings and tools of PostgreSQL
     *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
+    "from_json",  # of Spark
     # of Celery
     *("apply_async", "autoretry_for", "retry_backoff", "task_acks_late"),
     *("visibility_timeout", "wait_time_seconds"),

@@ -15,29 +15,29 @@ _HOME = Path(pyspark.__file__).parent
 
 
 @contextmanager
-def running_cluster(place: Path) -> Iterator[str]:
-    """The master's URL, while it runs; logs go to `place`."""
+def running_cluster(place: Path, *, python: str = sys.executable) -> Iterator[str]:
+    """The master's URL, while it runs; logs go to `place`. Executors run `python`."""
     port = _free_port()
     url = f"spark://127.0.0.1:{port}"
     master = ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
     with ExitStack() as stack:
-        stack.enter_context(_daemon(place, "master", master))
+        stack.enter_context(_daemon(place, "master", master, python))
         for host in WORKER_HOSTS:
             worker = ["worker.Worker", "--host", host, "--cores", "1", "--memory", "1g"]
             worker += ["--webui-port", "0", "--work-dir", str(place / host), url]
-            stack.enter_context(_daemon(place, host, worker))
+            stack.enter_context(_daemon(place, host, worker, python))
         yield url
 
 
 @contextmanager
-def _daemon(place: Path, name: str, arguments: list[str]) -> Iterator[None]:
+def _daemon(place: Path, name: str, arguments: list[str], python: str) -> Iterator[None]:
     kind, *rest = arguments
     environment = {
         **os.environ,
         "SPARK_HOME": str(_HOME),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "512m",
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
     }
     with (place / f"{name}.log").open("wb") as log:
         process = subprocess.Popen(

@@ -22,11 +22,12 @@ from penstock.cli.options import (
 from penstock.cli.spark_run import Metrics, count_batches, job_run
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import out, print_json, print_result, print_text, table
+from penstock.errors import InvalidInput
 
 app = typer.Typer(
     name="spark",
     no_args_is_help=True,
-    help="Jobs on Spark: archive, restore, compact, retain, report, audit, redrive, stream.",
+    help="Jobs on Spark: archive, restore, compact, retain, report, audit, redrive, stream, Kafka.",
 )
 
 LOCAL = "local[*]"
@@ -40,6 +41,19 @@ OneQueue = Annotated[
 TargetQueue = Annotated[
     str | None, option("Queue of the broker that is written to.", metavar="NAMESPACE/NAME")
 ]
+Checkpoint = Annotated[str, option("Directory where Spark stores its progress.", metavar="DIR")]
+Once = Annotated[bool, option("Copy the messages that exist now, then exit.", "--once")]
+Interval = Annotated[float, option("Time between two batches.", metavar="SECONDS", min=0)]
+Servers = Annotated[str, argument("SERVERS", "Kafka's brokers: host:port, or several with commas.")]
+Topic = Annotated[str, argument("TOPIC", "Topic of Kafka.")]
+KafkaOptions = Annotated[
+    list[str] | None,
+    option("Option of Spark's Kafka connector; may be repeated.", "--option", metavar="NAME=VALUE"),
+]
+Packages = Annotated[
+    str | None, option("Packages that Spark fetches: the Kafka connector.", metavar="COORDINATES")
+]
+Jars = Annotated[str | None, option("Jars for Spark, instead of packages.", metavar="FILES")]
 Archive = Annotated[str, argument("ARCHIVE", "Directory or URL of the archive.")]
 Grace = Annotated[
     float, duration_option("Delete a file this long after it left the archive.", "--grace")
@@ -333,12 +347,12 @@ def redrive(
 def stream(
     path: QueuePath,
     target: Annotated[str, argument("TARGET", "Directory, or directory or URL of a queue.")],
-    checkpoint: Annotated[str, option("Directory where Spark stores its progress.", metavar="DIR")],
+    checkpoint: Checkpoint,
     to: Annotated[str, option("parquet, console or queue.")] = "parquet",
     queue: OneQueue = None,
     target_queue: TargetQueue = None,
-    once: Annotated[bool, option("Copy the messages that exist now, then exit.", "--once")] = False,
-    interval: Annotated[float, option("Time between two batches.", metavar="SECONDS", min=0)] = 1.0,
+    once: Once = False,
+    interval: Interval = 1.0,
     master: Master = LOCAL,
     metrics: Metrics = None,
 ) -> None:
@@ -362,3 +376,96 @@ def stream(
             interval_s=interval,
         )
         run.result = count_batches(query)
+
+
+@app.command()
+def from_kafka(
+    servers: Servers,
+    topic: Topic,
+    target: Annotated[str, argument("TARGET", "Directory or URL of a queue.")],
+    checkpoint: Checkpoint,
+    target_queue: TargetQueue = None,
+    keys: Annotated[str, option("What becomes of keys: text, base64 or none.")] = "text",
+    no_headers: Annotated[bool, option("Leave Kafka's headers out.", "--no-headers")] = False,
+    options: KafkaOptions = None,
+    packages: Packages = None,
+    jars: Jars = None,
+    once: Once = False,
+    interval: Interval = 1.0,
+    master: Master = LOCAL,
+    metrics: Metrics = None,
+) -> None:
+    """Copy a topic of Kafka to a queue, each record once, until Ctrl-C."""
+    jobs = _spark_jobs()
+
+    def check() -> None:
+        jobs.check_kafka(servers, topic, keys, _pairs(options))
+        jobs.check_from_kafka(target, target_queue)
+
+    with job_run("from-kafka", master, metrics, check, _connector(packages, jars)) as run:
+        query = jobs.from_kafka(
+            run.spark,
+            servers,
+            topic,
+            target,
+            checkpoint=checkpoint,
+            target_queue=target_queue,
+            keys=keys,
+            headers=not no_headers,
+            once=once,
+            interval_s=interval,
+            options=_pairs(options),
+        )
+        run.result = count_batches(query)
+
+
+@app.command()
+def to_kafka(
+    path: QueuePath,
+    servers: Servers,
+    topic: Topic,
+    checkpoint: Checkpoint,
+    queue: OneQueue = None,
+    options: KafkaOptions = None,
+    packages: Packages = None,
+    jars: Jars = None,
+    once: Once = False,
+    interval: Interval = 1.0,
+    master: Master = LOCAL,
+    metrics: Metrics = None,
+) -> None:
+    """Copy a queue to a topic of Kafka, each message at least once, until Ctrl-C."""
+    jobs = _spark_jobs()
+
+    def check() -> None:
+        jobs.check_kafka(servers, topic, options=_pairs(options))
+        jobs.check_to_kafka(path, queue)
+
+    with job_run("to-kafka", master, metrics, check, _connector(packages, jars)) as run:
+        query = jobs.to_kafka(
+            run.spark,
+            path,
+            servers,
+            topic,
+            checkpoint=checkpoint,
+            queue=queue,
+            once=once,
+            interval_s=interval,
+            options=_pairs(options),
+        )
+        run.result = count_batches(query)
+
+
+def _pairs(options: list[str] | None) -> dict[str, str]:
+    """Return options given as NAME=VALUE."""
+    pairs = [option.partition("=") for option in options or []]
+    for name, equals, _ in pairs:
+        if not name or not equals:
+            raise InvalidInput(f"--option is {name + equals!r}; it must be NAME=VALUE")
+    return {name: value for name, _, value in pairs}
+
+
+def _connector(packages: str | None, jars: str | None) -> dict[str, str]:
+    """Return the Spark settings that add the Kafka connector."""
+    given = {"spark.jars.packages": packages, "spark.jars": jars}
+    return {name: value for name, value in given.items() if value is not None}

@@ -69,11 +69,15 @@ class JobRun:
 
 @contextmanager
 def job_run(
-    job: str, master: str, metrics: Path | None, check: Callable[[], object]
+    job: str,
+    master: str,
+    metrics: Path | None,
+    check: Callable[[], object],
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[JobRun]:
     """Run a job in a Spark session, and write its figures at the end.
 
-    `check` checks the arguments of the job before Spark is started.
+    `check` checks the arguments of the job before Spark is started. `settings` are Spark settings.
     """
     if metrics is not None:
         check_local(str(metrics))
@@ -83,7 +87,7 @@ def job_run(
     error: BaseException | None = None
     try:
         check()
-        with _session(master) as spark, progress_bar() as progress:
+        with _session(master, settings or {}) as spark, progress_bar() as progress:
             run = JobRun(spark, progress, progress.add_task(job, total=None))
             try:
                 with _polling(run, shown=not progress.disable), _short_errors():
@@ -183,12 +187,12 @@ def _write(
 
 
 @contextmanager
-def _session(master: str) -> "Iterator[SparkSession]":
+def _session(master: str, settings: Mapping[str, str]) -> "Iterator[SparkSession]":
     with requires_extra("spark"):
         from penstock.spark import session
 
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    spark = session(master, app_name="penstock spark", settings=quiet)
+    spark = session(master, app_name="penstock spark", settings={**quiet, **settings})
     spark.sparkContext.setLogLevel("OFF")
     try:
         yield spark

@@ -6,7 +6,8 @@ Spark applies every filter again to the rows it gets. So a bound may be too wide
 from collections.abc import Iterable
 from datetime import datetime
 
-from pyspark.sql.datasource import (
+from penstock.arrow.selection import Bounds, Table
+from penstock.spark.versions import (
     EqualNullSafe,
     EqualTo,
     Filter,
@@ -16,8 +17,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from penstock.arrow.selection import Bounds, Table
 
 _MICROSECOND_NS = 1000
 

@@ -9,12 +9,13 @@ from functools import cache
 from os import PathLike, fspath
 
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from penstock.arrow.locations import location_options
 from penstock.arrow.selection import Table, check_ranges, moment_in, names_in, seq_in
 from penstock.spark.source import FilteringDataSource
+from penstock.spark.versions import Filter
 
 log = logging.getLogger("penstock.spark")
 
@@ -29,7 +30,8 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxBytesPerBatch": "2m",
 }
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-KNOWN_BROKEN = ("4.2.", "4.3.")  # Spark versions that need no probe, which takes a second
+# Spark versions that need no probe, which takes a second. 4.0 pushes no filters.
+KNOWN_BROKEN = ("4.0.", "4.2.", "4.3.")
 
 _verdicts: dict[str, bool] = {}  # by Spark version
 

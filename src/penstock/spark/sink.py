@@ -11,11 +11,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 from pyspark import TaskContext
-from pyspark.sql.datasource import (
-    DataSourceArrowWriter,
-    DataSourceStreamArrowWriter,
-    WriterCommitMessage,
-)
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from penstock import codec
@@ -31,6 +27,7 @@ from penstock.ledger.staging import STAGING, Staged, folder_name, staged_header
 from penstock.queue.adopting import check_transaction
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink_rows import Payloads, RowsToMessages, check_sink_schema, max_entry_size
+from penstock.spark.versions import DataSourceStreamArrowWriter
 from penstock.spark.workers import freeze_modules
 from penstock.spark.writers import Target, commit_staged, open_target, remove_staged
 

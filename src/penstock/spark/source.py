@@ -12,7 +12,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     DataSourceStreamWriter,
     DataSourceWriter,
-    Filter,
     InputPartition,
 )
 from pyspark.sql.types import StructType
@@ -26,7 +25,8 @@ from penstock.spark.options import ReadOptions, WriteOptions
 from penstock.spark.payloads.table import check_table_schema, read_typed, table_schema
 from penstock.spark.pushdown import bounds_of
 from penstock.spark.sink import BatchWriter, StreamWriter
-from penstock.spark.stream_reader import RefusedStream, StreamReader
+from penstock.spark.stream_reader import RefusedStream, StreamReader, UnlimitedStreamReader
+from penstock.spark.versions import HAS_READ_LIMITS, Filter
 from penstock.spark.workers import freeze_modules
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
@@ -55,7 +55,8 @@ class PenstockDataSource(DataSource):
         try:
             options = self._read_options()
             check_table_schema(options, schema)
-            return StreamReader(schema, options)
+            reader = StreamReader(schema, options)
+            return reader if HAS_READ_LIMITS else UnlimitedStreamReader(reader, options)
         except PenstockError as error:
             return RefusedStream(error)
 

@@ -12,13 +12,6 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    SupportsTriggerAvailableNow,
-)
 from pyspark.sql.types import StructType
 
 from penstock.arrow.history import ArchivedRange, History
@@ -45,6 +38,14 @@ from penstock.errors import InvalidInput, LedgerLocked, PenstockError
 from penstock.model import NS
 from penstock.spark.options import ReadOptions
 from penstock.spark.payloads.table import read_typed
+from penstock.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+    refuse_limits,
+)
 from penstock.spark.workers import freeze_modules
 from penstock.spark.writers import open_for_change, wait_for_lock
 
@@ -156,6 +157,17 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.table == "events":
             return {**self._latest, EVENTS: 1}
         return dict(self._latest)
+
+    def newest_offsets(self) -> dict[str, Any]:
+        """Return the end of what exists now, whatever was read before."""
+        views = self._views()
+        end = {key: view.next_seq for key, view in views.items()}
+        return join_offsets(Offsets(end, {}, _identities(views)))
+
+    def check_continues(self, start: dict[str, Any]) -> None:
+        """Raise DataLoss, or log it, for a queue that was deleted or replaced since `start`."""
+        seqs, _, identities = split_offsets(start)
+        self._check_exist(seqs, identities, self._views())
 
     def _waits_for_more(self, begin: Seqs, end: Seqs) -> bool:
         """Return whether to wait for `minOffsetsPerTrigger`, at most for `maxTriggerDelay`."""
@@ -308,6 +320,42 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         except LedgerLocked as error:
             # The next commit moves it further. Until then retention keeps more than it must.
             log.warning("group %s was not moved to %d: %s", group, seq, error)
+
+
+class UnlimitedStreamReader(DataSourceStreamReader):
+    """The reader for PySpark before 4.2, which tells neither the start nor a limit of a batch.
+
+    Each micro-batch ends at the end of the queues. What `latestOffset` checks is checked when the
+    batch is planned.
+    """
+
+    def __init__(self, reader: StreamReader, options: ReadOptions) -> None:
+        limits = {
+            "maxOffsetsPerTrigger": options.max_offsets_per_trigger,
+            "maxBytesPerTrigger": options.max_bytes_per_trigger,
+            "minOffsetsPerTrigger": options.min_offsets_per_trigger,
+        }
+        refuse_limits([name for name, value in limits.items() if value is not None])
+        self._reader = reader
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name
+        return self._reader.initialOffset()
+
+    def latestOffset(self) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
+        return self._reader.newest_offsets()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        self._reader.check_continues(start)
+        return self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        self._reader.stop()
 
 
 class RefusedStream(DataSourceStreamReader):

@@ -7,6 +7,13 @@ starts a JVM.
 from penstock.spark.archive_stores import shown_place
 from penstock.spark.jobs.archive import archive, check_archive
 from penstock.spark.jobs.audit import audit, check_audit
+from penstock.spark.jobs.bridge import (
+    check_from_kafka,
+    check_kafka,
+    check_to_kafka,
+    from_kafka,
+    to_kafka,
+)
 from penstock.spark.jobs.keep_archive import check_compact, check_retain, compact, retain
 from penstock.spark.jobs.redrive import check_redrive, redrive
 from penstock.spark.jobs.report import check_report, report
@@ -21,13 +28,17 @@ __all__ = [
     "check_archive",
     "check_audit",
     "check_compact",
+    "check_from_kafka",
+    "check_kafka",
     "check_redrive",
     "check_report",
     "check_restore",
     "check_retain",
     "check_stream",
     "check_tables",
+    "check_to_kafka",
     "compact",
+    "from_kafka",
     "live_and_archived",
     "redrive",
     "report",
@@ -35,4 +46,5 @@ __all__ = [
     "retain",
     "shown_place",
     "stream",
+    "to_kafka",
 ]
