@@ -14,6 +14,7 @@ from penstock.checking import is_url, path_of
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import DeadLetter, LeasedMessage, Message, RetryInfo, Stats, StorageStats, Why
+from penstock.operations.scheduling import Schedule, ScheduleDetails, ScheduleState
 from penstock.queue import NewMessage, Queue, QueueSettings, StorageSettings
 from penstock.queue.facade import AnyQueue
 from penstock.queue.metrics import MetricsCollector, OperationTimes
@@ -122,6 +123,9 @@ __all__ = [
     "QueueSettings",
     "RetryInfo",
     "RetryPolicy",
+    "Schedule",
+    "ScheduleDetails",
+    "ScheduleState",
     "Serializer",
     "Stats",
     "Stopper",

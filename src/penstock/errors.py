@@ -101,6 +101,10 @@ class NoSuchGroup(QueueError):
     """The queue has no consumer group of that name."""
 
 
+class NoSuchSchedule(QueueError):
+    """The queue has no schedule of that name."""
+
+
 class QueueFull(QueueError):
     """The queue holds as many messages or bytes as it may."""
 

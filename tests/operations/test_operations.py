@@ -13,7 +13,7 @@ import penstock
 from penstock import operations as exported
 from penstock.clock import ManualClock
 from penstock.errors import InvalidInput
-from penstock.model import LeasedMessage, RetryInfo, Stats, Why
+from penstock.model import LeasedMessage, NewMessage, RetryInfo, Stats, Why
 from penstock.operations import (
     Browse,
     Cancel,
@@ -44,11 +44,13 @@ from penstock.operations import (
     ReleaseHolder,
     Resume,
     Runs,
+    Schedule,
     Seek,
     Sync,
     Verb,
     looking,
     operating,
+    scheduling,
     settling,
     surveying,
 )
@@ -70,7 +72,7 @@ def operations_in(module: ModuleType) -> set[Any]:
     }
 
 
-MODULES = (looking, operating, settling, surveying)
+MODULES = (looking, operating, scheduling, settling, surveying)
 DEFINED = {kind for module in MODULES for kind in operations_in(module)}
 ALL = sorted(DEFINED, key=lambda kind: kind.__name__)
 every_operation = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
@@ -177,6 +179,10 @@ def test_an_internal_field_is_no_argument() -> None:
 
 # Operations whose routes make the JSON.
 BY_ROUTE = {Browse, GetMessage, GetStats, ListDead, ListHistory, Peek}
+STATE = scheduling.ScheduleState(
+    *("nightly", "30 2 * * *", 0.0, "UTC", "once", 60.0, 100, False),
+    *(7, 2_000_000_000, 1_000_000_000, 0, "", 3, 0, ""),
+)
 RECORDS = {
     ExplainWait: Why("id", "main", "leased", "leased", "It is leased.", {"holder": "ann"}),
     GetRetryInfo: RetryInfo("id", "main", "scheduled", 1, 5, 2_000_000_000, "no", 1_000_000, 0),
@@ -201,6 +207,15 @@ RECORDS = {
     ),
     surveying.ListKeys: surveying.KeyBacklogs([surveying.KeyBacklog("k", 3, "id")], 1, False),
     surveying.PreviewSeek: surveying.SeekPreview(1, 2, 3, 4),
+    scheduling.PutSchedule: STATE,
+    scheduling.PauseSchedule: STATE,
+    scheduling.ResumeSchedule: STATE,
+    scheduling.ListSchedules: scheduling.Schedules([STATE]),
+    scheduling.GetSchedule: scheduling.ScheduleDetails(
+        STATE,
+        NewMessage(payload=b"x", headers={"a": "b"}, ttl=5, delay=1.5, key="k", priority=9),
+        [1_000_000_000, 2_000_000_000],
+    ),
 }
 VALUES: dict[Any, Any] = {int: 3, bool: False, list[str]: ["audit", "main"], None: None}
 
@@ -231,6 +246,7 @@ def prepared(queue: Queue) -> tuple[str, LeasedMessage, str]:
     leased = queue.lease(holder="ann")[0]
     ready = queue.enqueue(b"ready")
     queue.run(CreateGroup("audit", to="end"))
+    queue.put_schedule(Schedule("nightly", b"x", cron="30 2 * * *"))
     return ready, leased, dead
 
 
@@ -279,6 +295,30 @@ CASES: dict[Any, tuple[Callable[[str, LeasedMessage, str], Any], Any]] = {
         lambda ready, leased, dead: surveying.PreviewSeek("end"),
         surveying.SeekPreview,
     ),
+    scheduling.GetSchedule: (
+        lambda ready, leased, dead: scheduling.GetSchedule("nightly"),
+        scheduling.ScheduleDetails,
+    ),
+    scheduling.ListSchedules: (
+        lambda ready, leased, dead: scheduling.ListSchedules(),
+        scheduling.Schedules,
+    ),
+    scheduling.PauseSchedule: (
+        lambda ready, leased, dead: scheduling.PauseSchedule("nightly"),
+        scheduling.ScheduleState,
+    ),
+    scheduling.PutSchedule: (
+        lambda ready, leased, dead: scheduling.PutSchedule(Schedule("hourly", b"x", every_s=3600)),
+        scheduling.ScheduleState,
+    ),
+    scheduling.RemoveSchedule: (
+        lambda ready, leased, dead: scheduling.RemoveSchedule("nightly"),
+        True,
+    ),
+    scheduling.ResumeSchedule: (
+        lambda ready, leased, dead: scheduling.ResumeSchedule("nightly"),
+        scheduling.ScheduleState,
+    ),
 }
 
 
@@ -307,6 +347,7 @@ def test_an_operation_with_a_route_is_reachable_over_http(kind: Any) -> None:
         return
     method, path, status = kind.route
     below = f"{API}/messages/{{id}}" if issubclass(kind, MessageOperation) else QUEUE
-    path = below + path.replace("{name}", "{group}")
+    named = "{schedule}" if "/schedules" in path else "{group}"
+    path = below + path.replace("{name}", named)
     (endpoint,) = [one for one in ENDPOINTS if (one.method, one.path) == (method, path)]
     assert (endpoint.verb, endpoint.status) == (kind.verb, status)

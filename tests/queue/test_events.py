@@ -12,6 +12,7 @@ from penstock.errors import BadEntry
 from penstock.queue.events import (
     EXTRA_FIELDS,
     FIELD_FORMATS,
+    LONG_TEXT,
     OPTIONAL_FIELD,
     TEXT,
     Event,
@@ -29,6 +30,7 @@ RUNS = st.lists(st.tuples(SEQ, st.integers(1, 0xFFFFFFFF)), max_size=4).map(tupl
 NUMBERS = {"Q": U64, "I": st.integers(0, 0xFFFFFFFF), "B": st.integers(0, 255)}
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=50)
 KINDS = st.sampled_from(EventType)
+IS_TEXT = (TEXT, LONG_TEXT)
 
 
 @st.composite
@@ -39,7 +41,7 @@ def events(draw: st.DrawFn) -> Event:
         *([OPTIONAL_FIELD[kind]] if kind in OPTIONAL_FIELD else []),
     ]
     fields: dict[str, Any] = {
-        name: draw(TEXTS if FIELD_FORMATS[name] is TEXT else NUMBERS[FIELD_FORMATS[name]])
+        name: draw(TEXTS if FIELD_FORMATS[name] in IS_TEXT else NUMBERS[FIELD_FORMATS[name]])
         for name in names
     }
     return Event(kind, 7, 9, draw(U16), draw(U16), draw(RUNS), **fields)
@@ -73,10 +75,10 @@ def test_the_packer_writes_what_encode_writes(
 
 @given(events(), SEQ)
 def test_the_format_of_one_is_that_of_a_body_with_empty_texts(event: Event, seq: int) -> None:
-    texts: dict[str, Any] = {name: "" for name, code in FIELD_FORMATS.items() if code is TEXT}
+    texts: dict[str, Any] = {name: "" for name, code in FIELD_FORMATS.items() if code in IS_TEXT}
     event = event._replace(runs=((seq, 1),), target_seq=0, **texts)
     names = EXTRA_FIELDS.get(event.type, ())
-    values = [0 if FIELD_FORMATS[name] is TEXT else getattr(event, name) for name in names]
+    values = [0 if FIELD_FORMATS[name] in IS_TEXT else getattr(event, name) for name in names]
     packed = struct.pack(format_of_one(event.type), event.group, event.attempt, 1, seq, 1, *values)
     assert packed == encode(event)
 
@@ -87,7 +89,7 @@ def test_fields_are_at_their_offsets(event: Event, seq: int) -> None:
     body = encode(event)
     for name in EXTRA_FIELDS.get(event.type, ()):
         start = offsets_in_one(name)[event.type]
-        if FIELD_FORMATS[name] is TEXT:
+        if FIELD_FORMATS[name] in IS_TEXT:
             assert body[start:].decode() == getattr(event, name)
         else:
             assert struct.unpack_from("<" + FIELD_FORMATS[name], body, start)[0] == getattr(
@@ -97,4 +99,9 @@ def test_fields_are_at_their_offsets(event: Event, seq: int) -> None:
 
 def test_no_text_is_followed_by_another_field() -> None:
     for names in EXTRA_FIELDS.values():
-        assert all(FIELD_FORMATS[name] is not TEXT for name in names[:-1])
+        assert all(FIELD_FORMATS[name] not in IS_TEXT for name in names[:-1])
+
+
+def test_a_long_text_is_not_cut() -> None:
+    event = Event(EventType.SCHEDULE_PUT, 7, 9, definition="x" * 100_000)
+    assert decode(event.type, encode(event), timestamp_ns=7, event_seq=9) == event

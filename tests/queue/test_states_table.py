@@ -8,6 +8,7 @@ import pytest
 
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group, Moment
+from penstock.queue.schedule_table import SCHEDULE_EVENTS
 
 SEQ = 5
 EARLIER = 4  # the message of the same key that a parked one waits for
@@ -21,6 +22,7 @@ ABOUT_OTHERS = {
     EventType.PAUSED,
     EventType.RESUMED,
     EventType.DEDUPLICATED,
+    *SCHEDULE_EVENTS,
 }
 EVENTS = [kind for kind in EventType if kind not in ABOUT_OTHERS]
 REMOVALS = dict.fromkeys(("EXPIRED", "CANCELLED", "DISCARDED", "DROPPED", "LOST"), "done")

@@ -27,6 +27,7 @@ ERRORS: Mapping[str, type[PenstockError]] = {
     "no_such_namespace": errors.NoSuchNamespace,
     "no_such_queue": errors.NoSuchQueue,
     "no_such_group": errors.NoSuchGroup,
+    "no_such_schedule": errors.NoSuchSchedule,
     "no_such_message": errors.NoSuchMessage,
     "no_such_segment": errors.NoSuchSegment,
     "no_such_redrive": errors.NoSuchRedrive,

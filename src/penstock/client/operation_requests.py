@@ -33,14 +33,17 @@ from penstock.operations import (
     Operation,
     Peek,
     PreviewSeek,
+    PutSchedule,
     Release,
     Row,
+    ScheduleState,
     Seek,
     SeekPreview,
     position_fields,
 )
 from penstock.operations.answers import decode_record
 from penstock.operations.operation import Ids, Moment, field_notes
+from penstock.operations.scheduling import encode_schedule
 
 A = TypeVar("A")
 
@@ -137,6 +140,17 @@ def _cancel(path: str, operation: Cancel) -> Request[bool]:
     return _request(path, operation, read=lambda reply: reply.data["cancelled"] or reply.resent)
 
 
+def _put_schedule(path: str, operation: PutSchedule) -> Request[ScheduleState]:
+    schedule = operation.schedule
+    return post(
+        f"{path}/schedules/{schedule.name}",
+        lambda reply: operation.answer.decode(reply.data),
+        encode_schedule(schedule),
+        method="PUT",
+        idempotent=True,
+    )
+
+
 def _get_message(path: str, operation: GetMessage) -> Request[Row]:
     query = {**_BYTES, "group": operation.group}
     return get(message_path(operation.id), lambda reply: _row_of(reply.data), query)
@@ -167,6 +181,7 @@ _SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Request[Any]]] = {
     GetStats: _get_stats,
     Peek: _peek,
     PreviewSeek: _preview_seek,
+    PutSchedule: _put_schedule,
     Seek: _seek,
 }
 

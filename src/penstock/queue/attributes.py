@@ -16,6 +16,7 @@ CONTENT_TYPE = CONTENT_TYPE_TAG  # UTF-8
 SETTLES = 4  # the ack that was written with these messages
 TRACE = 5  # W3C trace context, UTF-8
 DUPLICATES = 6  # u32: number of duplicates in the batch that begins with this message
+FIRED = 12  # the event of the schedule that published this message; 8 to 11 are left free
 TRANSACTION = TRANSACTION_TAG  # "<version>:<application>" of the job that wrote the batch
 
 _DEDUP = struct.Struct("<32sQ")
@@ -32,23 +33,27 @@ def unpack_dedup(data: bytes) -> tuple[bytes, int]:
     return digest, until_ns
 
 
-def pack_settlement(event: Event, next_event_seq: int) -> bytes:
-    """Pack an ack for the first message that is published in the same write.
+def pack_carried(event: Event, next_event_seq: int) -> bytes:
+    """Pack an event for a message that is published in the same write: the ack that emits it, for
+    the first of a batch, or the event of the schedule that publishes it.
 
-    The batch frame of the message log makes both true or neither. At recovery the ack is applied
-    before the event with that number. The ack is in the event log as well, mostly with that
-    number: applied again, it changes nothing.
+    The batch frame of the message log makes both true or neither. At recovery the event is applied
+    before the event with that number. It is in the event log as well, mostly with that number:
+    applied again, it changes nothing.
     """
     return _SETTLES.pack(next_event_seq, event.type) + encode(event)
 
 
-def settlement_in(entry: Entry) -> tuple[int, Event] | None:
-    """Return (number of the next event at that time, ack) that a message carries, or None."""
-    data = entry.attributes.get(SETTLES) if entry.attributes else None
+def carried_in(entry: Entry) -> tuple[int, Event] | None:
+    """Return (number of the next event at that time, event) that a message carries, or None."""
+    attributes = entry.attributes or {}
+    data = attributes.get(SETTLES) or attributes.get(FIRED)
     if data is None:
         return None
     before_event, type_ = _SETTLES.unpack_from(data)
     body = data[_SETTLES.size :]
     event = decode(type_, body, timestamp_ns=entry.timestamp_ns, event_seq=before_event)
+    if event.type is EventType.SCHEDULE_FIRED:
+        return before_event, event._replace(runs=((entry.seq, 1),))  # not known when it was packed
     assert event.type is EventType.ACKED
     return before_event, event

@@ -24,6 +24,7 @@ from penstock.model import NS
 from penstock.queue.events import Event, EventType
 from penstock.queue.history import all_events
 from penstock.queue.runs import Runs
+from penstock.queue.schedule_table import SCHEDULE_EVENTS
 from penstock.queue.state import QueueState
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ MAX_ARCHIVE_BYTES = 2048  # of its location
 _MAX_KEY_BYTES = 256
 _MOST_LOOKS = 10  # per compaction, each ended early by a seek; the next one does the rest
 _NO_MORE = object()
+# Events that the snapshot includes, and that say nothing about messages which are kept.
+_IN_SNAPSHOTS = frozenset([EventType.DEDUPLICATED, *SCHEDULE_EVENTS])
 
 OnProgress = Callable[[CompactionResult], None] | None
 
@@ -224,7 +227,7 @@ class NeededEvents:
 
     def _is_needed(self, event: Event) -> bool:
         if not event.runs:  # it names a position, or is about a group or the queue
-            return event.type is not EventType.DEDUPLICATED
+            return event.type not in _IN_SNAPSHOTS
         return any(
             first + count > self._first_kept or self._live.count(first, first + count)
             for first, count in event.runs

@@ -29,6 +29,7 @@ from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.queue.compaction import BackgroundCompaction, Compacting
 from penstock.queue.decisions import decide_due, decide_excess_dead, decide_expired_keyed
 from penstock.queue.events import MAIN_GROUP, MAX_RUNS, Event, EventType, encode, in_parts
+from penstock.queue.firing import Firing
 from penstock.queue.fold import (
     MOVES_A_GROUP,
     feed_lagging_groups,
@@ -40,6 +41,7 @@ from penstock.queue.messages import EntryReader, MessageReader, NearbyMessages, 
 from penstock.queue.metrics import Metrics
 from penstock.queue.retry import Backoff, FailedAttempt, RetryPolicy, retry_delay_ns
 from penstock.queue.schedule import NEVER_NS
+from penstock.queue.schedule_timer import ScheduleTimer
 from penstock.queue.settings import QueueSettings
 from penstock.queue.snapshot import LARGE_BYTES, Frozen, SnapshotSaver, freeze_state
 from penstock.queue.state import NOTED_TAGS
@@ -110,6 +112,8 @@ class QueueCore:
             for group in self.state.groups.values():
                 self._weigh_dead(group, [s for s, one in group.deliveries.items() if one.cause])
         self.saves_in_thread = False  # small snapshots as well
+        self.firing = Firing(self)
+        self.schedule_timer: ScheduleTimer | None = None
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.storage.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
@@ -125,6 +129,17 @@ class QueueCore:
                 clock=self.clock,
                 interval_s=interval_s,
             )
+
+    def fire_in_background(self) -> None:
+        """Publish the messages of schedules when they are due, in a thread."""
+        if not self.ledger.read_only:
+            self.schedule_timer = ScheduleTimer(self)
+            self.schedules_changed()
+
+    def schedules_changed(self) -> None:
+        """After a schedule was put, paused, resumed or removed: sleep until the next one is due."""
+        if self.schedule_timer is not None and self.state.schedules:
+            self.schedule_timer.ask()
 
     def forked(self) -> None:
         """In a forked child, free the lock: a thread that does not exist there may hold it.
@@ -153,8 +168,8 @@ class QueueCore:
         return now_ns
 
     def tick(self) -> int:
-        """Promote due messages, expire leases and messages with keys. Return the time. Caller
-        holds the lock."""
+        """Promote due messages, expire leases and messages with keys, publish the messages of
+        schedules. Return the time. Caller holds the lock."""
         self.ledger.check_open()
         now_ns, mono_ns = self.clock.read()
         state = self.state
@@ -180,6 +195,8 @@ class QueueCore:
         for group in tuple(state.groups.values()):
             if group.expiries.next_ns <= now_ns and not self.ledger.is_stopped:
                 self.record(decide_expired_keyed(group, now_ns))
+        if state.schedules and not self.ledger.is_stopped:
+            self.firing.fire(now_ns)
         return now_ns
 
     def has_more_due(self, most: int) -> bool:
@@ -225,8 +242,8 @@ class QueueCore:
             logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
 
     def next_wake_ns(self) -> int | None:
-        """Return the nanoseconds until a message is due, a lease ends or a message with a key
-        expires. Caller holds the lock."""
+        """Return the nanoseconds until a message is due, a lease ends, a message with a key
+        expires or a schedule runs. Caller holds the lock."""
         self.catch_up()
         now_ns, mono_ns = self.clock.now_ns(), self.clock.monotonic_ns()
         left = []
@@ -236,6 +253,8 @@ class QueueCore:
             left += [end_ns - mono_ns] if end_ns is not None else []
             expires_ns = group.expiries.next_ns
             left += [expires_ns - now_ns] if expires_ns != NEVER_NS else []
+        if self.state.schedules and not self.ledger.is_stopped:
+            left += self.firing.wake_after_ns(now_ns)
         return max(min(left), 0) if left else None
 
     @contextmanager
@@ -485,6 +504,8 @@ class QueueCore:
 
     def close(self) -> None:
         """Save the state and close the files. After an interrupt, call it again."""
+        if self.schedule_timer is not None:
+            self.schedule_timer.end()
         if self.background_compaction is not None:
             self.background_compaction.end()
         self.saver.end()

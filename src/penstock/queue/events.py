@@ -52,6 +52,13 @@ class EventType(IntEnum):
     LOST = 35  # its bytes are damaged or gone
     DEAD_LEASED = 36  # a dead letter was handed out
     DEDUPLICATED = 37  # messages were not published again
+    # 38 to 47 are left to events of messages.
+    SCHEDULE_PUT = 48  # a schedule was put on record, or replaced
+    SCHEDULE_REMOVED = 49
+    SCHEDULE_PAUSED = 50
+    SCHEDULE_RESUMED = 51
+    SCHEDULE_FIRED = 52  # the message of a tick was published
+    SCHEDULE_SKIPPED = 53  # ticks up to this one have no message
 
 
 class Cause(IntEnum):
@@ -80,8 +87,11 @@ class Event(NamedTuple):
     cause: int = 0
     reason: str = ""
     holder: str = ""
-    name: str = ""  # GROUP_CREATED
+    name: str = ""  # of a group or a schedule
     duplicates: int = 0  # DEDUPLICATED: number of messages
+    due_ns: int = 0  # SCHEDULE_FIRED, SCHEDULE_SKIPPED: the time of the tick
+    missed_ns: int = 0  # SCHEDULE_FIRED: an earlier tick that has no message; 0: there is none
+    definition: str = ""  # SCHEDULE_PUT: JSON, with the name of the schedule
 
     @property
     def seqs(self) -> Iterable[int]:
@@ -104,7 +114,9 @@ class Event(NamedTuple):
 # -- the layout of a body --------------------------------------------------------------------------
 
 # Number fields are named by their `struct` code; TEXT is a length (u16) and UTF-8, always last.
+# LONG_TEXT has a length of u32, and is never cut.
 TEXT = "text"
+LONG_TEXT = "long text"
 FIELD_FORMATS: Mapping[str, str] = {
     "nonce": "Q",
     "deadline_ns": "Q",
@@ -116,6 +128,9 @@ FIELD_FORMATS: Mapping[str, str] = {
     "reason": TEXT,
     "holder": TEXT,
     "name": TEXT,
+    "due_ns": "Q",
+    "missed_ns": "Q",
+    "definition": LONG_TEXT,
 }
 # What each type adds behind the runs. A type that is not listed adds nothing.
 EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
@@ -131,6 +146,12 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.LOST: ("reason",),
     EventType.DISCARDED: ("reason",),  # missing in logs of version 0.1
     EventType.DEDUPLICATED: ("duplicates",),
+    EventType.SCHEDULE_PUT: ("definition",),
+    EventType.SCHEDULE_REMOVED: ("name",),
+    EventType.SCHEDULE_PAUSED: ("name",),
+    EventType.SCHEDULE_RESUMED: ("name",),
+    EventType.SCHEDULE_FIRED: ("due_ns", "missed_ns", "name"),
+    EventType.SCHEDULE_SKIPPED: ("due_ns", "name"),
 }
 # ACKED adds `target_seq` only if messages were published in the same write: the seq behind the
 # last of them. If those messages are not in the log, the ack did not happen either.
@@ -139,7 +160,7 @@ OPTIONAL_FIELD = {EventType.ACKED: "target_seq"}
 _HEAD = struct.Struct("<" + EVENT_HEAD_FORMAT)
 _RUN = struct.Struct("<" + EVENT_RUN_FORMAT)
 _ONE_RUN = struct.Struct(EVENT_OF_ONE_FORMAT)
-_TEXT_LENGTH = struct.Struct("<H")
+_TEXT_LENGTHS = {TEXT: struct.Struct("<H"), LONG_TEXT: struct.Struct("<I")}
 _OPTIONAL = struct.Struct("<" + FIELD_FORMATS["target_seq"])
 
 
@@ -152,8 +173,8 @@ class _Extra(NamedTuple):
 
 
 def _extra(names: Sequence[str]) -> _Extra:
-    numbers = tuple(name for name in names if FIELD_FORMATS[name] is not TEXT)
-    texts = tuple(name for name in names if FIELD_FORMATS[name] is TEXT)
+    numbers = tuple(name for name in names if FIELD_FORMATS[name] not in _TEXT_LENGTHS)
+    texts = tuple(name for name in names if FIELD_FORMATS[name] in _TEXT_LENGTHS)
     assert (*numbers, *texts) == tuple(names), "texts come last"
     codes = "".join(FIELD_FORMATS[name] for name in numbers)
     return _Extra(numbers, struct.Struct("<" + codes), texts)
@@ -165,7 +186,8 @@ _EXTRA = {kind: _extra(EXTRA_FIELDS.get(kind, ())) for kind in EventType}
 def format_of_one(kind: EventType) -> str:
     """Return the `struct` format of a body about one run, with empty texts."""
     extra = _EXTRA[kind]
-    return EVENT_OF_ONE_FORMAT + extra.struct.format[1:] + "H" * len(extra.texts)
+    lengths = [_TEXT_LENGTHS[FIELD_FORMATS[name]].format[1:] for name in extra.texts]
+    return EVENT_OF_ONE_FORMAT + extra.struct.format[1:] + "".join(lengths)
 
 
 def offsets_in_one(name: str) -> dict[EventType, int]:
@@ -177,7 +199,8 @@ def offsets_in_one(name: str) -> dict[EventType, int]:
     for kind, names in EXTRA_FIELDS.items():
         if name in names:
             before = "".join(FIELD_FORMATS[other] for other in names[: names.index(name)])
-            length = _TEXT_LENGTH.size if FIELD_FORMATS[name] is TEXT else 0
+            text = _TEXT_LENGTHS.get(FIELD_FORMATS[name])
+            length = 0 if text is None else text.size
             found[kind] = EVENT_OF_ONE_BYTES + struct.calcsize("<" + before) + length
     return found
 
@@ -211,8 +234,10 @@ def encode(event: Event) -> bytes:
     if extra.numbers:
         head += extra.struct.pack(*[getattr(event, name) for name in extra.numbers])
     for name in extra.texts:
-        text = getattr(event, name).encode(errors="replace")[:MAX_TEXT_BYTES]
-        head += _TEXT_LENGTH.pack(len(text)) + text
+        text = getattr(event, name).encode(errors="replace")
+        if FIELD_FORMATS[name] is TEXT:
+            text = text[:MAX_TEXT_BYTES]
+        head += _TEXT_LENGTHS[FIELD_FORMATS[name]].pack(len(text)) + text
     if kind in OPTIONAL_FIELD and event.target_seq:
         head += _OPTIONAL.pack(event.target_seq)
     return head
@@ -232,7 +257,7 @@ def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Eve
         fields: dict[str, Any] = dict(zip(extra.numbers, values, strict=True))
         offset += extra.struct.size
         for name in extra.texts:
-            start = offset + _TEXT_LENGTH.size
+            start = offset + _TEXT_LENGTHS[FIELD_FORMATS[name]].size
             offset = start + int.from_bytes(body[offset:start], "little")
             fields[name] = body[start:offset].decode(errors="replace")
         if kind in OPTIONAL_FIELD and len(body) > offset:

@@ -44,6 +44,7 @@ from penstock.operations import (
     GetLimits,
     GetMessage,
     GetRetryInfo,
+    GetSchedule,
     GetStats,
     GetStorage,
     Leased,
@@ -53,16 +54,23 @@ from penstock.operations import (
     ListGroups,
     ListHistory,
     ListKeys,
+    ListSchedules,
     Nack,
     Operation,
     Pause,
+    PauseSchedule,
     Peek,
     PreviewSeek,
     Purge,
+    PutSchedule,
     Redrive,
     Release,
+    RemoveSchedule,
     Resume,
+    ResumeSchedule,
     Row,
+    Schedules,
+    ScheduleState,
     Seek,
     Sync,
     check_operation,
@@ -119,6 +127,10 @@ def _message(row: Row) -> Message:
 
 def _state(row: Row) -> str:
     return row.state
+
+
+def _schedules(answer: Schedules) -> list[ScheduleState]:
+    return answer.schedules
 
 
 def _nothing(answer: object) -> None:
@@ -350,6 +362,15 @@ class QueueMethods(ABC):
     storage = runs(GetStorage)
     limits = runs(GetLimits)
     sync = runs(Sync)
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    put_schedule = runs(PutSchedule)
+    remove_schedule = runs(RemoveSchedule)
+    pause_schedule = runs(PauseSchedule)
+    resume_schedule = runs(ResumeSchedule)
+    schedule = runs(GetSchedule)
+    schedules = runs_for(ListSchedules, _schedules)
 
     @method
     async def close(self) -> None:

@@ -8,7 +8,7 @@ from penstock.errors import BadEntry, NewerVersion
 from penstock.ledger import Cursor, Damage, Ledger
 from penstock.ledger.segment_header import COMPACTED
 from penstock.ledger.snapshots import Snapshot, snapshot_name
-from penstock.queue.attributes import settlement_in
+from penstock.queue.attributes import carried_in
 from penstock.queue.events import Event, EventType, decode
 from penstock.queue.snapshot import load_state
 from penstock.queue.state import QueueState
@@ -45,8 +45,8 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
                 continue
             if event.upto_seq - next_seq < _MOST_LOST:
                 state.spoken_of = max(state.spoken_of, event.upto_seq)
-            if event.type is EventType.ACKED and event.target_seq > next_seq:
-                state.differs_from_log = True  # acked with follow-ups, and those were lost
+            if _needed_upto(event) > next_seq:
+                state.differs_from_log = True  # written with messages, and those were lost
             else:
                 apply_and_feed(ledger, state, event)
     for before_event, event in settlements:
@@ -57,6 +57,13 @@ def fold(ledger: Ledger, *, dedup_entries: int) -> QueueState:
         ledger.messages.segments.close()  # read once, from end to end: free the memory
         ledger.events.segments.close()
     return state
+
+
+def _needed_upto(event: Event) -> int:
+    """Return the seq behind the messages without which an event did not happen; 0: any event."""
+    if event.type is EventType.ACKED:
+        return event.target_seq
+    return event.upto_seq if event.type is EventType.SCHEDULE_FIRED else 0
 
 
 def _removed_upto(ledger: Ledger, next_event: int) -> int:
@@ -171,7 +178,7 @@ def _feed_new_messages(ledger: Ledger, state: QueueState, end: int) -> deque[tup
         _publish(state, entries)
         for entry in entries:
             if entry.attributes and entry.seq >= known_upto:
-                found = settlement_in(entry)
+                found = carried_in(entry)
                 if found is not None:
                     settlements.append(found)
     state.ingested_upto = end

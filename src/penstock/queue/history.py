@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from penstock.codec import Entry
 from penstock.errors import BadEntry
 from penstock.ledger import Cursor, Ledger
-from penstock.queue.attributes import settlement_in
+from penstock.queue.attributes import carried_in
 from penstock.queue.delivery import State
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType, decode
 from penstock.queue.runs import Runs
@@ -50,6 +50,8 @@ def _reaches(event: Event, seq: int, states: dict[int, State]) -> bool:
             return False
         case EventType.GROUP_DELETED | EventType.PAUSED | EventType.RESUMED:
             return False
+        case EventType.SCHEDULE_FIRED:
+            return event.runs[:1] == ((seq, 1),)  # its state is not changed
         case EventType.PURGED:
             reached = [
                 group
@@ -72,7 +74,7 @@ def _reaches(event: Event, seq: int, states: dict[int, State]) -> bool:
 
 
 def _in_order(ledger: Ledger, seq: int) -> Iterator[Event]:
-    """Yield all events of the log, and acks that were written with follow-up messages."""
+    """Yield all events of the log, and those that were written with messages only."""
     emitted = _emitted(ledger, seq)
     for event in all_events(ledger):
         while emitted and emitted[0].event_seq <= event.event_seq:
@@ -97,12 +99,12 @@ def all_events(ledger: Ledger, first_seq: int = 1) -> Iterator[Event]:
 
 
 def _emitted(ledger: Ledger, seq: int) -> list[Event]:
-    """Return the acks of a message that were written with follow-up messages, which come later."""
-    cursor = Cursor(ledger.messages, seq + 1)
+    """Return the events of a message that were written with it, or with messages that follow."""
+    cursor = Cursor(ledger.messages, seq)
     found = []
     while entries := _not_plain(cursor, ledger.messages.next_seq):
         for entry in entries:
-            carried = settlement_in(entry) if entry.attributes else None
+            carried = carried_in(entry) if entry.attributes else None
             if carried and any(first <= seq < first + n for first, n in carried[1].runs):
                 found.append(carried[1])
     return found

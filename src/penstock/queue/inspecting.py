@@ -25,9 +25,10 @@ from penstock.model import (
     Why,
 )
 from penstock.operations import Row
+from penstock.operations.answers import rfc3339
 from penstock.queue.core import QueueCore
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
-from penstock.queue.events import ALL_GROUPS, Cause, EventType
+from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType
 from penstock.queue.group import Group
 from penstock.queue.history import Endings, events_of
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
@@ -501,7 +502,7 @@ class Inspecting:
                 event.timestamp_ns,
                 None if event.group == ALL_GROUPS else names.get(event.group),
                 event.attempt,
-                event.reason,
+                _reason_of(event),
                 event.holder,
                 event.retry_at_ns,
                 event.event_seq,
@@ -510,6 +511,12 @@ class Inspecting:
         )
         end = None if limit is None else skip + limit
         return list(islice(chain([published], found), skip, end))
+
+
+def _reason_of(event: Event) -> str:
+    if event.type is EventType.SCHEDULE_FIRED:
+        return f"schedule {event.name}, due at {rfc3339(event.due_ns)}"
+    return event.reason
 
 
 def _state_at(group: Group, message: Entry | Message, now_ns: int) -> State:

@@ -34,7 +34,7 @@ def open_core(
     """Open a queue without a facade. The path `memory:` is a new queue in memory.
 
     `if_unstored`: the settings of a queue that has none stored. `own_timer`: compact every
-    `compact_interval_s`; False if the caller does.
+    `compact_interval_s`, and publish what schedules say; False if the caller does.
     """
     check_retry_policy(retry_policy)
     if path == MEMORY:
@@ -65,6 +65,8 @@ def open_core(
             )
             core = QueueCore(ledger, effective, queue_clock, retry_policy=retry_policy)
             core.compact_in_background(effective.storage.compact_interval_s if own_timer else 0.0)
+            if own_timer:
+                core.fire_in_background()
             return core
         except EntryGone:  # a writer beside this reader removed files that it needs
             ledger.close()

@@ -6,7 +6,7 @@ from penstock.checking import Duration, check_seconds
 from penstock.codec import parse_id
 from penstock.errors import InvalidInput, LedgerError, LedgerStopped, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage
-from penstock.queue.attributes import SETTLES, pack_settlement
+from penstock.queue.attributes import SETTLES, pack_carried
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import decide_extend, decide_nack, decide_settle
 from penstock.queue.delivering import lease_length_ns
@@ -59,7 +59,7 @@ class Settling:
             core.record([event, deduplicated(prepared.duplicates)])
             return [published.id for published in self._publishing.write_prepared(prepared)]
         next_event_seq = core.ledger.events.next_seq
-        settles = {SETTLES: pack_settlement(event, next_event_seq)}
+        settles = {SETTLES: pack_carried(event, next_event_seq)}
         answers = self._publishing.write_prepared(prepared, settles)
         last_seq = max(parse_id(answer.id)[2] for answer in answers if not answer.duplicate)
         event = event._replace(target_seq=last_seq + 1)

@@ -26,7 +26,8 @@ from penstock.queue.state import QueueState
 logger = logging.getLogger("penstock.queue")
 
 LARGE_BYTES = 1 << 20  # a larger snapshot is saved in a thread
-_VERSION = 1
+_VERSION = 2
+_WITHOUT_SCHEDULES = 1  # older versions, which would forget the schedules, read this one
 _LENGTH = struct.Struct("<Q")
 _DEDUP = struct.Struct("<32sQQQ")
 # seq and state, then these fields; reason and key are stored as JSON beside them.
@@ -57,7 +58,7 @@ def freeze_state(state: QueueState) -> "Frozen":
     groups = [state.groups[number] for number in sorted(state.groups)]
     writer.json(
         {
-            "version": _VERSION,
+            "version": _VERSION if state.schedules else _WITHOUT_SCHEDULES,
             "ingested_upto": state.ingested_upto,
             "next_group": state.next_group,
             "paused": state.paused,
@@ -72,6 +73,8 @@ def freeze_state(state: QueueState) -> "Frozen":
         _dump_group(writer, group)
     for group in groups:  # last, where versions without these times do not look
         writer.numbers(_expiries(group))
+    if state.schedules:
+        writer.json(state.schedules.dump())
     return writer
 
 
@@ -115,6 +118,8 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
         if header.get("has_expiries"):
             _load_expiries(reader, group)
         group.restore(delay)
+    if header["version"] > _WITHOUT_SCHEDULES:
+        state.schedules.load(reader.json())
 
 
 def _group_header(group: Group) -> dict[str, Any]:

@@ -14,19 +14,21 @@ from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
 from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
+from penstock.queue.schedule_table import SCHEDULE_EVENTS, ScheduleTable
 
 MAIN_NAME = "main"
 NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES  # the attributes that the state has to know
 
 
 class QueueState:
-    """All groups of a queue, its dedup table, and whether it is paused."""
+    """All groups of a queue, its dedup table, its schedules, and whether it is paused."""
 
     def __init__(self, *, dedup_entries: int) -> None:
         self.moment = Moment()
         self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1, self.moment)}
         self.dedup = DedupTable(dedup_entries)
         self.deduplicated = 0  # messages that were not published again
+        self.schedules = ScheduleTable()
         self.paused = False
         self.next_group = MAIN_GROUP + 1
         self.ingested_upto = 1  # messages below it were fed
@@ -92,6 +94,8 @@ class QueueState:
             self.paused = event.type is EventType.PAUSED
         elif event.type is EventType.DEDUPLICATED:
             self.deduplicated += event.duplicates
+        elif event.type in SCHEDULE_EVENTS:
+            self.schedules.apply(event)
         else:
             for group in self._groups_of(event):
                 group.apply(event)

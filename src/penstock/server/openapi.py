@@ -33,6 +33,7 @@ _TAGS = (
     ("webhooks", r"/webhooks\b"),
     ("dead letters", r"/(dead|dead_reasons|redrives?|discard)\b"),
     ("groups", r"/(groups|seek)\b"),
+    ("schedules", r"/schedules\b"),
     ("files", r"/(segments|staging|adopt|archived)\b"),
     ("messages", r"/(messages|lease|settle)\b"),
     ("queues", r"/queues\b"),
@@ -46,6 +47,7 @@ _SUMMARIES = {
     "queue": "A queue of the namespace.",
     "group": "A consumer group of the queue.",
     "reader": "The name of a reader, such as a Spark query.",
+    "schedule": "A schedule of the queue.",
     "log": "messages, events or snapshots.",
     "base": "The first seq of a segment; the event seq of a snapshot.",
     "folder": "A folder of the staging area: nanoseconds, a minus, 16 hexadecimal digits.",
@@ -147,7 +149,8 @@ def _operation(
 
 
 def _path_parameter(name: str) -> dict[str, Any]:
-    schema = _NAME if name in ("namespace", "queue", "group", "reader") else {"type": "string"}
+    names = ("namespace", "queue", "group", "reader", "schedule")
+    schema = _NAME if name in names else {"type": "string"}
     return {
         "name": name,
         "in": "path",

@@ -99,6 +99,7 @@ KINDS: Mapping[type[PenstockError], Kind] = {
     errors.NoSuchNamespace: Kind(404, "no_such_namespace"),
     errors.NoSuchQueue: Kind(404, "no_such_queue"),
     errors.NoSuchGroup: Kind(404, "no_such_group"),
+    errors.NoSuchSchedule: Kind(404, "no_such_schedule"),
     errors.NoSuchMessage: Kind(404, "no_such_message"),
     errors.NoSuchSegment: Kind(404, "no_such_segment"),
     errors.NoSuchRedrive: Kind(404, "no_such_redrive"),

@@ -147,13 +147,17 @@ class OpenQueue:
 
     @property
     def is_in_use(self) -> bool:
-        """Return whether the queue must stay open: leases and delays need its timer."""
+        """Return whether the queue must stay open: leases, delays and schedules need its timer."""
         if self.wakeups.watchers or self.threads.is_busy or self.threads.is_occupied:
             return True
         core = self.core
         if len(core.notes) and not core.ledger.is_stopped:  # one may be delayed
             with core.lock, core.change:
                 core.catch_up()
+        if core.state.schedules and not core.ledger.is_stopped:
+            with core.lock, core.change:
+                if core.firing.has_active:
+                    return True
         groups = core.state.groups.values()
         return any(group.leases or group.waiting.scheduled for group in groups)
 

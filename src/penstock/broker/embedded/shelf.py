@@ -434,6 +434,7 @@ class Shelf:
                 f"receipts of one would settle messages of the other. Move one of them out of the "
                 f"data directory."
             )
+        core.firing.admit = partial(self.quotas.check_bytes, queue.namespace)
         found = OpenQueue(
             queue,
             core,

@@ -38,6 +38,7 @@ STATUSES: Mapping[str, StatusCode] = {
     "no_such_namespace": StatusCode.NOT_FOUND,
     "no_such_queue": StatusCode.NOT_FOUND,
     "no_such_group": StatusCode.NOT_FOUND,
+    "no_such_schedule": StatusCode.NOT_FOUND,
     "no_such_message": StatusCode.NOT_FOUND,
     "no_such_segment": StatusCode.NOT_FOUND,
     "no_such_redrive": StatusCode.NOT_FOUND,

@@ -26,13 +26,17 @@ from penstock.operations import (
     ListDeadReasons,
     ListGroups,
     ListKeys,
+    ListSchedules,
     MessageOperation,
     Operation,
     Pause,
+    PauseSchedule,
     PreviewSeek,
     Purge,
     Redrive,
+    RemoveSchedule,
     Resume,
+    ResumeSchedule,
     Seek,
     Sync,
     Verb,
@@ -88,6 +92,10 @@ _OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListConsumers,
     ListDeadReasons,
     ListKeys,
+    ListSchedules,
+    RemoveSchedule,
+    PauseSchedule,
+    ResumeSchedule,
 )
 
 
@@ -95,9 +103,10 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
     """Return the endpoint of an operation."""
     route, answer = kind.route, kind.answer
     assert route is not None
-    # A group's name is called `group` in every path.
+    # In every path, a group's name is called `group` and a schedule's `schedule`.
+    named = "schedule" if route.path.startswith("/schedules") else "group"
     path = f"{MESSAGE if issubclass(kind, MessageOperation) else QUEUE}{route.path}".replace(
-        "{name}", "{group}"
+        "{name}", f"{{{named}}}"
     )
     others = [note for note in notes_of(kind) if note.name not in ("id", "name")]
     is_query = route.method in ("GET", "DELETE")
@@ -109,6 +118,8 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
             values["id"] = call.path("id")
         if "{group}" in path:
             values["name"] = call.group
+        if "{schedule}" in path:
+            values["name"] = call.path("schedule")
         if is_query:
             values |= {n.name: v for n in others if (v := _query_value(call, n)) is not None}
         elif body is not None:
