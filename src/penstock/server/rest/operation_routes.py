@@ -6,6 +6,7 @@ An operation with a `route` needs no more than a line in `_OPERATIONS`.
 
 import re
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
 from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
@@ -189,6 +190,7 @@ def answer_of(kind: Any) -> Any:
     return _struct_of(answer.kind, f"{answer.kind.__name__}Answer")
 
 
+@cache  # several operations may have the same answer, and a name is of one struct
 def _struct_of(record: Any, name: str) -> type[Struct]:
     """Return the struct of a record: a NamedTuple as JSON."""
     hints = record.__annotations__
