@@ -113,6 +113,7 @@ class QueueStore:
             clock=self.clock,
             on_damage=self.damage.append,
             on_dirty=lambda: None,
+            own_timer=bool(self.settings.get("compact_interval_s")),
         )
 
 

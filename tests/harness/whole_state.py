@@ -8,7 +8,7 @@ _ATOMS = (int, float, str, bytes, bytearray, type(None), array)
 
 
 # What is found ahead follows from the other fields, and may be found sooner or later.
-_CACHES = {"upcoming"}
+_CACHES = {"upcoming", "_changed"}
 
 
 def whole(value: Any, _seen: dict[int, int] | None = None) -> Any:

@@ -18,6 +18,7 @@ from penstock.cli.importing import import_app
 from penstock.cli.keys import keys_app
 from penstock.cli.migrate import migrate, migrate_store
 from penstock.cli.placement import placement_app
+from penstock.cli.schedules import schedules_app
 from penstock.cli.serve import serve
 from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
@@ -66,7 +67,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),
         *(dead_letters.redrive, dead_letters.discard, operate.cancel, operate.seek),
         *(operate.pause, operate.resume, operate.purge, operate.groups_app, operate.compact),
-        *(worker, bench),
+        *(schedules_app, worker, bench),
     ),
     "Broker": (
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),

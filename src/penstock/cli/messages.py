@@ -121,7 +121,7 @@ def enqueue(
     )
     if lines and dedup_id is not None:
         raise typer.BadParameter("--lines with --dedup-id would publish only the first line")
-    with _open_input(payload, file) as source, _open_queue(path, create=create) as queue:
+    with open_input(payload, file) as source, _open_queue(path, create=create) as queue:
         if lines:
             _publish_lines(queue, template, source, json)
         else:
@@ -137,7 +137,7 @@ def _open_queue(path: str, *, create: bool) -> AnyQueue:
         raise NotALedger(f"{error}; --create makes a queue there") from None
 
 
-def _open_input(payload: str | None, file: Path | None) -> AbstractContextManager[BinaryIO]:
+def open_input(payload: str | None, file: Path | None) -> AbstractContextManager[BinaryIO]:
     """Return the source of the payload: exactly one of argument, standard input and file."""
     if (payload is None) == (file is None):
         raise typer.BadParameter(
