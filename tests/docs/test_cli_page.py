@@ -17,6 +17,14 @@ from penstock.cli.formatting import dead_letter_json, event_json, leased_json, m
 from penstock.cli.look import retries, stats, why
 from penstock.cli.messages import ack, enqueue, nack
 from penstock.cli.operate import cancel, compact, pause, purge, resume, seek
+from penstock.cli.schedules import (
+    add_schedule,
+    list_schedules,
+    next_times,
+    pause_schedule,
+    remove_schedule,
+    resume_schedule,
+)
 from penstock.cli.survey import consumers, reasons
 from tests.docs.pages import DOCS, rows_with
 
@@ -27,6 +35,7 @@ COMMANDS: dict[str, Any] = typer.main.get_command(app).commands  # type: ignore[
 
 GROUPS = (
     "groups",
+    "schedules",
     "queues",
     "namespaces",
     "webhooks",
@@ -127,6 +136,12 @@ def test_keys_of_documents(queue: penstock.Queue, capsys: pytest.CaptureFixture[
         "pause": lambda: pause(path, json=True),
         "resume": lambda: resume(path, json=True),
         "purge": lambda: purge(path, yes=True, json=True),
+        "schedules add": lambda: add_schedule(path, "beat", "x", every=60, json=True),
+        "schedules list": lambda: list_schedules(path, json=True),
+        "schedules next": lambda: next_times(path, "beat", json=True),
+        "schedules pause": lambda: pause_schedule(path, "beat", json=True),
+        "schedules resume": lambda: resume_schedule(path, "beat", json=True),
+        "schedules remove": lambda: remove_schedule(path, "beat", yes=True, json=True),
         "compact": lambda: compact(path, json=True),
     }
     rows = rows_with(PAGE, "document of", "keys")

@@ -4,11 +4,12 @@ The program that moves is a member of the cluster as a broker is, and owns the q
 or writes. So a broker that is started in the meantime cannot use them.
 """
 
-from penstock.broker.moving import Copy
-from penstock.broker.postgres import schema
+from penstock.broker.moving import MARK, Copy
+from penstock.broker.postgres import scheduled_queues, schema
 from penstock.broker.postgres.caches import Caches
 from penstock.broker.postgres.database import Database
 from penstock.broker.postgres.membership import Membership
+from penstock.broker.postgres.scheduled_queues import as_document
 from penstock.broker.postgres.tables import Tables
 from penstock.broker.store import NamespaceInfo
 from penstock.checking import without_password
@@ -118,6 +119,9 @@ class DatabaseSite:
 
     def save_document(self, name: str, content: bytes | None) -> None:
         self._tables.replace_document(name, self._tables.load_document(name), content)
+        if name == MARK and content is None and self.queues():
+            # Brokers look into each queue once, to find those with schedules.
+            self.save_document(scheduled_queues.DOCUMENT, as_document(self.queues()))
 
 
 def _ignore(queue: QueueName) -> None:

@@ -36,6 +36,7 @@ from penstock.broker.postgres.methods import done
 from penstock.broker.postgres.outbox import Outbox
 from penstock.broker.postgres.rebalancing import Rebalancing
 from penstock.broker.postgres.routing import Router
+from penstock.broker.postgres.scheduled_queues import ScheduledQueues
 from penstock.broker.postgres.store_files import PostgresStoreFiles
 from penstock.broker.postgres.tables import Tables
 from penstock.broker.store import (
@@ -53,7 +54,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import NoSuchQueue, NotEmpty, PenstockError
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
 from penstock.names import QueueName
-from penstock.operations import GetStats, Operation
+from penstock.operations import GetStats, Operation, PutSchedule
 from penstock.queue.settings import QueueSettings
 
 log = logging.getLogger("penstock.broker")
@@ -209,6 +210,13 @@ class PostgresStore:
             self.acquire_lock,
             self._options.rebalance_s,
         )
+        self.scheduled_queues = ScheduledQueues(
+            self,
+            self.database,
+            self.membership,
+            self._shelf,
+            lambda queue: self._router.find_and_call(queue, "info"),
+        )
         self._is_open = True
         host = self._options.host or seen_at
         self._outbox = Outbox(self.database, self, self._options.outbox_s, self._new_settings)
@@ -302,6 +310,7 @@ class PostgresStore:
                     await self._close_lost_queues()
                 await self._give_up_dead_brokers()
                 await self.refresh()
+                await self.scheduled_queues.tend()
                 await self._feed.share_sizes(self.membership.number)
                 await self._feed.forget_old()
                 self._trouble = None
@@ -455,7 +464,16 @@ class PostgresStore:
     def run(self, queue: QueueName, operation: Operation[_T]) -> Future[_T]:
         if isinstance(operation, GetStats) and self._shelf.get(queue) is None:
             return self._router.find_and_call(queue, "stats", operation)
+        if isinstance(operation, PutSchedule):
+            return self._background.run(self._put_schedule(queue, operation))
         return self._router.call(queue, "run", operation)
+
+    async def _put_schedule(self, queue: QueueName, operation: Operation[_T]) -> _T:
+        """Put a schedule in a queue that is on the list of those with schedules."""
+        await self.scheduled_queues.add(queue)
+        result: _T = await self._router.call(queue, "run", operation)
+        await self.scheduled_queues.add(queue)  # its owner may have found it empty meanwhile
+        return result
 
     async def _stats_here(self, queue: QueueName, operation: Operation[_T]) -> _T:
         """Return the counts of a queue of this broker: looking does not open a closed one."""
