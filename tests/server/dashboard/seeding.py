@@ -51,6 +51,11 @@ class Seeder:
         assert self.http.post("/api/v1/settle", json={"nack": nacks}).status_code == 200
         return ids
 
+    def schedule(self, queue: str, name: str, **times: Any) -> None:
+        path = queue_path(queue, "schedules", name, namespace="shop")
+        answer = self.http.put(path, json={"message": {"payload": {"a": SCRIPT}}, **times})
+        assert answer.status_code == 200, answer.text
+
     def stats(self, queue: str) -> dict[str, Any]:
         path = queue_path(queue, namespace="shop")
         found: dict[str, Any] = self.http.get(path).json()["stats"]

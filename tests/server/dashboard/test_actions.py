@@ -278,6 +278,37 @@ def test_discard_all_needs_the_name(visit: Visit, seed: Seeder, queue: str) -> N
     assert seed.stats(queue)["dead"] == 0
 
 
+# -- schedules -------------------------------------------------------------------------------------
+
+
+def test_a_schedule_is_shown_with_its_times_paused_resumed_and_removed(
+    visit: Visit, seed: Seeder, queue: str
+) -> None:
+    seed.publish(queue, 1)
+    seed.schedule(queue, "nightly", cron="30 2 * * *", time_zone="Europe/Berlin")
+    seed.schedule(queue, "beat", every_s=1)
+    page = visit(f"/dashboard/queues/shop/{queue}")
+    page.get_by_role("link", name="Schedules").click()
+    row = page.locator("tr", has_text="nightly")
+    expect(row).to_contain_text("30 2 * * *")
+    expect(row).to_contain_text("in ")
+    expect(page.locator("tr", has_text="beat").locator("a.mono")).to_be_visible()  # it has fired
+    row.get_by_role("link", name="nightly").click()
+    expect(page.locator("#live_one li")).to_have_count(10)
+    expect(page.get_by_text("<script>document.title")).to_be_visible()  # the payload, as text
+    opened(page, "Pause").get_by_role("button", name="Pause").click()
+    done(page, "Paused nightly")
+    expect(page.locator("#live_one")).to_contain_text("Paused.")
+    page = visit(f"/dashboard/queues/shop/{queue}/schedules?schedule=nightly")
+    opened(page, "Resume").get_by_role("button", name="Resume").click()
+    done(page, "Resumed nightly")
+    panel = opened(page, "Remove")
+    panel.get_by_label("Type nightly to confirm").fill("nightly")
+    panel.get_by_role("button", name="Remove").click()
+    expect(page.locator("tr", has_text="nightly")).to_have_count(0)
+    expect(page.locator("tr", has_text="beat")).to_have_count(1)
+
+
 # -- replay, keys, the playground ------------------------------------------------------------------
 
 

@@ -29,6 +29,9 @@ PAGES = {
     "no dead": "/dashboard/queues/shop/pages-empty/dead",
     "replay": "/dashboard/queues/shop/pages/replay",
     "replay preview": "/dashboard/queues/shop/pages/replay?way=beginning",
+    "schedules": "/dashboard/queues/shop/pages/schedules",
+    "schedule": "/dashboard/queues/shop/pages/schedules?schedule=nightly",
+    "no schedules": "/dashboard/queues/shop/pages-empty/schedules",
     "webhooks": "/dashboard/webhooks",
     "storage": "/dashboard/storage",
     "storage of a queue": "/dashboard/storage?queue=shop/pages",
@@ -85,6 +88,8 @@ def odd_id(seed: Seeder) -> str:
 def message_id(seed: Seeder) -> str:
     seed.kill("pages", 1, 2, 3, 4)
     seed.publish(LONG, "x")
+    seed.schedule("pages", "nightly", cron="30 2 * * *", time_zone="Europe/Berlin")
+    seed.schedule("pages", LONG, every_s=86400, misfire="all", paused=True)
     seed.publish("pages-empty", "x")
     receipts = seed.lease("pages-empty")
     seed.http.post("/api/v1/settle", json={"ack": receipts})

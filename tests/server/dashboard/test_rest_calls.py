@@ -104,6 +104,7 @@ def filled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx2.Client]:
         http.post(
             "/api/v1/namespaces/shop/queues/calls/webhooks", json={"url": "http://127.0.0.1:9/"}
         )
+        seed.schedule("calls", "nightly", cron="30 2 * * *")
         yield http
 
 
@@ -115,6 +116,7 @@ def pages(http: httpx2.Client) -> list[str]:
         f"/dashboard/messages/{dead}",
         f"{queue}/dead",
         f"{queue}/replay?way=beginning",
+        f"{queue}/schedules?schedule=nightly",
         f"/dashboard/webhooks/{hook}",
         "/dashboard/playground?namespace=shop&queue=calls",
         queue,

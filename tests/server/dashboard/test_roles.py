@@ -18,7 +18,7 @@ def test_a_reader_is_shown_no_buttons(
     page.get_by_role("button", name="Log in").click()
     expect(page.locator("h1")).to_have_text("guarded")  # the page that was asked for
     expect(page.get_by_text("read-only").first).to_be_visible()
-    for path in ("", "/dead", "/messages", "/replay?way=beginning"):
+    for path in ("", "/dead", "/messages", "/replay?way=beginning", "/schedules"):
         page.goto(guarded.running.url + "/dashboard/queues/shop/guarded" + path)
         expect(page.locator(".act, button.main[hx-post], button.danger")).to_have_count(0)
     page.goto(guarded.running.url + "/dashboard/access")

@@ -13,6 +13,7 @@ from penstock.server.dashboard import (
     playground,
     queue_page,
     replay,
+    schedules_page,
     storage_page,
     webhooks_page,
 )
@@ -41,7 +42,7 @@ _FOR_EVER = ("cache-control", "public, max-age=31536000, immutable")
 _OWN_PATH = re.compile(r"/(dashboard[!-~]*)?", re.ASCII)
 _MODULES = (
     *(overview, queue_page, messages_page, message_page, dead_letters, replay),
-    *(webhooks_page, storage_page, access_page, playground),
+    *(schedules_page, webhooks_page, storage_page, access_page, playground),
 )
 _MOST_PARTS = 8  # of a path that is answered with a page
 _home = overview.PAGES[0]
