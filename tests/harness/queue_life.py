@@ -35,7 +35,7 @@ class Life:
     def _step(self) -> None:
         machine, random = self.machine, self.random
         pick = random.randrange(1 << 16)
-        match random.choices(range(9), (3, 3, 5, 5, 1, 5, 5, 1, 4 if pick % 8 else 8))[0]:
+        match random.choices(range(10), (3, 3, 5, 5, 1, 5, 5, 1, 4 if pick % 8 else 8, 1))[0]:
             case 0:
                 machine.enqueue_plain(random.randint(1, 3), random.random() < 0.5)
             case 1:
@@ -55,6 +55,10 @@ class Life:
                     machine.the_wall_clock_jumps(random.choice((-1000, -3, 0.5, 5, 200)))
                 else:
                     self._die(pick)
+            case 9:
+                change = random.choice(("put", "put", "pause", "resume", "remove"))
+                every_s, misfire = random.choice((45, 200)), random.choice(("skip", "once", "all"))
+                machine.schedule(change, random.choice("abc"), every_s, misfire)
             case _:
                 operation = random.choice(OPERATIONS)
                 machine.operate(operation, random.choice(GROUPS), random.choice((None, pick)))

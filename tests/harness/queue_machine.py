@@ -11,12 +11,18 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from penstock.errors import NoSuchMessage, QueueFull, ReceiptInvalid
 from penstock.model import LeasedMessage, Message
+from penstock.operations import Browse, Schedule
+from penstock.operations.answers import time_ns
 from penstock.queue import NewMessage
 from penstock.queue.dedup import dedup_hash
+from penstock.queue.firing import DUE_HEADER, NAME_HEADER
+from penstock.queue.operation_handlers import run
 from tests.harness.queue_reference import MAX_ATTEMPTS, NS, Place, Post, Reader
 from tests.harness.queue_store import QueueStore
+from tests.harness.schedule_reference import Plan, Plans
 
 DEDUP_WINDOW_S = 20
+CATCH_UP = 2  # missed ticks of a schedule
 SETTINGS = {
     "segment_bytes": 1024,
     "lease_s": 10,
@@ -67,6 +73,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
         self.evicted = self.duplicates = 0
         self.paused = False
+        self.plans = Plans()
         self.handed_out: list[tuple[str, LeasedMessage]] = []
 
     def make_store(self, settings: Mapping[str, Any]) -> QueueStore:
@@ -89,6 +96,7 @@ class QueueMachine(RuleBasedStateMachine):
         for reader in self.readers.values():
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
             reader.expire_keyed(self.now)
+        self.schedules_fire()
 
     @rule(seconds=st.sampled_from([0.05, 0.1, 0.2, 0.4, 1, 4, 30, 100]))
     def time_passes(self, seconds: float) -> None:
@@ -199,6 +207,66 @@ class QueueMachine(RuleBasedStateMachine):
         self.posts.append(post)
         for reader in self.readers.values():
             reader.add(post)
+
+    # -- schedules ---------------------------------------------------------------------------------
+
+    @rule(
+        change=st.sampled_from(["put", "put", "put", "pause", "resume", "remove"]),
+        name=st.sampled_from(["a", "b", "c"]),
+        every_s=st.sampled_from([2, 7, 45]),
+        misfire=st.sampled_from(["skip", "once", "all"]),
+    )
+    def schedule(self, change: str, name: str, every_s: int, misfire: str) -> None:
+        if self.bounds:
+            return  # a full queue keeps its ticks: see test_schedules
+        plan = self.plans.plans.get(name)
+        if change == "put":
+            self.put_schedule(name, plan, every_s, misfire)
+        elif change == "remove":
+            assert self.queue.remove_schedule(name) == (plan is not None)
+            self.plans.plans.pop(name, None)
+        elif plan is not None and change == "pause":
+            self.queue.pause_schedule(name)
+            plan.paused = True
+        elif plan is not None:
+            self.queue.resume_schedule(name)
+            if plan.paused:
+                plan.paused, plan.done = False, max(plan.done, self.now)
+        self.check_schedules()
+
+    def put_schedule(self, name: str, before: Plan | None, every_s: int, misfire: str) -> None:
+        new = Schedule(
+            name, b"tick", every_s=every_s, misfire=misfire, grace_s=3, catch_up_max=CATCH_UP
+        )
+        self.queue.put_schedule(new)
+        if before is not None and before.every_s == every_s:
+            before.misfire = misfire
+            return
+        plan = Plan(every_s, misfire, 3, CATCH_UP, anchor=self.now, done=self.now)
+        if before is not None:
+            plan.paused, plan.fired = before.paused, before.fired
+            plan.last_due, plan.last_missed = before.last_due, before.last_missed
+        self.plans.plans[name] = plan
+
+    def schedules_fire(self) -> None:
+        """Publish the ticks on the side of the reference, too: in order, each once."""
+        expected = self.plans.due(self.now)
+        if expected:
+            found = run(self.queue.behaviours, Browse("ready", after_seq=len(self.posts))).rows
+            ticks = [
+                (row.message.headers[NAME_HEADER], time_ns(row.message.headers[DUE_HEADER]))
+                for row in found
+            ]
+            assert ticks == [(name, (at + 500) // 1000 * 1000) for name, at in expected]
+            for row in found:
+                self.published(row.message.id, NewMessage(payload=b"tick"))
+
+    def check_schedules(self) -> None:
+        found = [
+            (s.name, s.paused, s.next_ns, s.fired, s.last_due_ns, s.last_missed_ns)
+            for s in self.queue.schedules()
+        ]
+        assert found == self.plans.shown()
 
     # -- delivering --------------------------------------------------------------------------------
 
@@ -441,6 +509,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def check_everything(self) -> None:
         now = self.now
+        self.check_schedules()
         for name, reader in self.readers.items():
             expected = {}
             states = reader.states(now)

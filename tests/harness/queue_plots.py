@@ -12,6 +12,7 @@ from typing import Any
 from penstock.clock import ManualClock
 from penstock.ledger.files import Files
 from penstock.model import LeasedMessage
+from penstock.operations import Schedule
 from penstock.queue import NewMessage, Queue
 from penstock.queue.queue import open_core
 from penstock.queue.snapshot import dump_state
@@ -41,7 +42,12 @@ class Answered:
 
 def open_queue_in(files: Files, clock: ManualClock | None = None) -> Queue:
     core = open_core(
-        PATH, SETTINGS, files=files, clock=clock or ManualClock(), on_dirty=lambda: None
+        PATH,
+        SETTINGS,
+        files=files,
+        clock=clock or ManualClock(),
+        on_dirty=lambda: None,
+        own_timer=False,
     )
     return Queue(core)
 
@@ -63,7 +69,16 @@ class QueueLife:
         self.states: list[bytes] = []
         self.leased: list[LeasedMessage] = []
         self.ids: list[str] = []
-        self.queue = open_queue_in(recorded, self.clock)
+        self._open()
+
+    def _open(self) -> None:
+        self.queue = open_queue_in(self.recorded, self.clock)
+        self.queue.core.firing.admit = self._ticked
+        self._answered()
+
+    def _ticked(self) -> None:
+        """In the middle of a tick, after leases have ended and before schedules fire."""
+        self.queue.sync()
         self._answered()
 
     def live(self, steps: int) -> None:
@@ -169,19 +184,36 @@ class QueueLife:
                 )
             )()
 
+        def schedule() -> None:
+            queue, name = self.queue, self.random.choice("ab")
+            every_s = self.random.choice((1, 30))
+            self.random.choice(
+                (
+                    lambda: self._do(queue.put_schedule, Schedule(name, b"tick", every_s=every_s)),
+                    lambda: self._do(queue.put_schedule, Schedule(name, b"t", every_s=every_s)),
+                    lambda: self._do(queue.remove_schedule, name),
+                    lambda: self._if_scheduled(queue.pause_schedule, name),
+                    lambda: self._if_scheduled(queue.resume_schedule, name),
+                )
+            )()
+
         def compact() -> None:
             self._do(self.queue.compact)
             self.ids = [message.id for message in self.queue.browse()]
 
         def reopen() -> None:
             self.queue.close()
-            self.queue = open_queue_in(self.recorded, self.clock)
-            self._answered()
+            self._open()
 
         def time_passes() -> None:
             self.clock.advance(self.random.choice((0.1, 1, 40)))
 
-        return [(4, operate), (1, compact), (1, reopen), (3, time_passes)]
+        return [(4, operate), (2, schedule), (1, compact), (1, reopen), (3, time_passes)]
+
+    def _if_scheduled(self, act: Callable[..., Any], name: str) -> None:
+        self._tick()
+        if self.queue.core.state.schedules.get(name) is not None:
+            self._do(act, name)
 
     def _group(self) -> str:
         names: list[str] = ["main", *self.queue.groups]
