@@ -11,8 +11,16 @@ import pytest
 import penstock
 from penstock import NewMessage, Schedule
 from penstock.clock import ManualClock
-from penstock.errors import InvalidInput, NoSuchSchedule, PayloadTooLarge, ReadOnly, TooLarge
+from penstock.errors import (
+    DiskFull,
+    InvalidInput,
+    NoSuchSchedule,
+    PayloadTooLarge,
+    ReadOnly,
+    TooLarge,
+)
 from penstock.model import NS
+from penstock.operations.answers import rfc3339
 from penstock.operations.scheduling import decode_schedule, encode_schedule
 from penstock.queue import Queue, scheduling
 from penstock.queue.firing import DUE_HEADER, MOST_AT_ONCE, NAME_HEADER
@@ -458,6 +466,99 @@ def test_a_clock_that_goes_back_repeats_no_tick(store: QueueStore) -> None:
         store.clock.advance(60)
         store.queue.stats()
     assert len(fired(store.queue)) == 10
+
+
+def test_a_kill_between_the_message_and_its_event_repeats_no_tick(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.queue.put_schedule(every(60))
+    store.queue.put_schedule(every(60, "other"))
+    store.clock.advance(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.queue.core, "record", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.queue.stats()
+    store.kill()
+    for _ in range(3):
+        assert store.queue.stats().ready == 2
+    assert [one.fired for one in store.queue.schedules()] == [1, 1]
+    assert len(set(fired(store.queue))) == 2
+
+
+def test_an_interrupt_between_the_message_and_its_event_repeats_no_tick(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The process lives on: the state is folded from the logs."""
+    store.queue.put_schedule(every(60))
+    store.clock.advance(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.queue.core, "record", raise_interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            store.queue.stats()
+    assert store.queue.stats().ready == 1
+    store.clock.advance(60)
+    assert [at for _, at in fired(store.queue)] == ["01-01T12:01", "01-01T12:02"]
+
+
+def test_a_disk_that_is_full_keeps_the_tick_and_breaks_no_call(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.queue.put_schedule(every(60))
+    store.clock.advance(60)
+    with monkeypatch.context() as patch:
+        log = store.queue.core.ledger.messages
+        patch.setattr(log, "append_batch_stamped", raise_disk_full)
+        assert store.queue.stats().ready == 0
+    store.clock.advance(1)
+    assert store.queue.stats().ready == 1
+
+
+def test_an_event_log_that_is_full_loses_nothing(
+    store: QueueStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.queue.put_schedule(every(60))
+    store.clock.advance(60)
+    with monkeypatch.context() as patch:
+        patch.setattr(store.queue.core, "record", raise_disk_full)
+        assert store.queue.stats().ready == 1
+    (before,) = store.queue.schedules()
+    assert before.fired == 1
+    assert store.kill().schedules() == [before]
+    (message,) = store.queue.peek()
+    events = [event.event for event in store.queue.history(message.id)]
+    assert events == ["published", "schedule_fired"]
+
+
+def raise_interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def raise_disk_full(*_: object) -> None:
+    raise DiskFull("no space is left")
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_a_power_cut_leaves_each_tick_with_one_message(seed: int) -> None:
+    """Nothing is synced but the schedule itself: any part of either log may be lost."""
+    clock = ManualClock(now_s=START.timestamp())
+    store = QueueStore({"segment_bytes": 2000, "snapshot_every": 10}, recorded=True, clock=clock)
+    store.queue.put_schedule(every(60, misfire="all", catch_up_max=1000))
+    store.queue.sync()
+    begun_ns = store.queue.schedules()[0].put_ns
+    random = Random(seed)
+    for _ in range(3):
+        for _ in range(random.randint(1, 12)):
+            store.clock.advance(60)
+            store.queue.stats()
+            if random.random() < 0.2:
+                store.queue.sync()
+        store.cut_power(seed)
+        store.queue.stats()
+    found = [m.headers[DUE_HEADER] for m in store.queue.browse()]
+    now_ns = store.queue.core.clock.now_ns()
+    ticks = [rfc3339(at) for at in range(begun_ns + 60 * NS, now_ns + 1, 60 * NS)]
+    assert sorted(found) == ticks
+    assert store.queue.schedules()[0].fired == len(ticks)
 
 
 SCHEDULES = (
