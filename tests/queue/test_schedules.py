@@ -619,7 +619,7 @@ def test_a_year_of_ticks_with_restarts_kills_and_clock_steps(seed: int, misfire:
         now_ns = store.queue.core.clock.now_ns()
         for _ in range(3):
             store.queue.stats()
-            if random.random() < 0.05:
+            if random.random() < 0.02:
                 store.kill()  # right after it fired, with nothing else written
         down_until.append((before_ns, now_ns))
         take()

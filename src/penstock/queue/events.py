@@ -52,13 +52,13 @@ class EventType(IntEnum):
     LOST = 35  # its bytes are damaged or gone
     DEAD_LEASED = 36  # a dead letter was handed out
     DEDUPLICATED = 37  # messages were not published again
-    # 38 to 47 are left to events of messages.
-    SCHEDULE_PUT = 48  # a schedule was put on record, or replaced
-    SCHEDULE_REMOVED = 49
-    SCHEDULE_PAUSED = 50
-    SCHEDULE_RESUMED = 51
-    SCHEDULE_FIRED = 52  # the message of a tick was published
-    SCHEDULE_SKIPPED = 53  # ticks up to this one have no message
+    # 38 to 55 are left to events of messages.
+    SCHEDULE_PUT = 56  # a schedule was put on record, or replaced
+    SCHEDULE_REMOVED = 57
+    SCHEDULE_PAUSED = 58
+    SCHEDULE_RESUMED = 59
+    SCHEDULE_FIRED = 60  # the message of a tick was published
+    SCHEDULE_SKIPPED = 61  # ticks up to this one have no message
 
 
 class Cause(IntEnum):
