@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import penstock
-from penstock import AnyQueue
+from penstock import AnyQueue, Schedule
 from penstock.aio import AsyncQueue
 from penstock.client import AsyncRemoteQueue, RemoteQueue, connect_broker
 from penstock.errors import (
@@ -21,6 +21,7 @@ from penstock.errors import (
     LedgerClosed,
     NoSuchGroup,
     NoSuchMessage,
+    NoSuchSchedule,
     QueueFull,
     RateLimited,
     ReceiptInvalid,
@@ -817,3 +818,50 @@ def test_it_has_every_method_with_the_same_parameters(here: type, there: type) -
     assert set(theirs) - set(ours) <= {"details", "for_tasks"}
     for name in set(ours) & set(theirs):
         assert str(ours[name]).partition(" ->")[0] == str(theirs[name]).partition(" ->")[0], name
+
+
+# -- schedules -------------------------------------------------------------------------------------
+
+
+def test_schedules_are_put_shown_paused_and_removed(queue: AnyQueue) -> None:
+    message = NewMessage(
+        payload={"a": 1}, headers={"h": "v"}, priority=9, key="k", ttl=60, delay=1.5, max_attempts=2
+    )
+    night = Schedule(
+        "night", message, cron="30 2 * * *", time_zone="Europe/Berlin", misfire="all", grace_s=5
+    )
+    state = queue.put_schedule(night)
+    assert (state.cron, state.time_zone, state.misfire) == (night.cron, "Europe/Berlin", "all")
+    assert (state.grace_s, state.catch_up_max, state.payload_bytes) == (5, 100, 7)
+    assert queue.put_schedule(night) == state
+    beat = queue.put_schedule(Schedule("beat", "text", every_s=timedelta(hours=1), paused=True))
+    assert (beat.every_s, beat.paused, beat.next_ns) == (3600, True, 0)
+    assert queue.schedules() == [beat, state]
+    details = queue.schedule("night")
+    assert (details.state, details.message) == (state, message)
+    assert (len(details.next_times_ns), details.next_times_ns[0]) == (10, state.next_ns)
+    assert queue.schedule("beat", times=3).next_times_ns == []
+    assert not queue.resume_schedule("beat").paused
+    assert queue.pause_schedule("beat").paused
+    assert (queue.remove_schedule("beat"), queue.remove_schedule("beat")) == (True, False)
+    with pytest.raises(NoSuchSchedule, match="no schedule 'beat'"):
+        queue.schedule("beat")
+    with pytest.raises(InvalidInput, match="cron is '61"):
+        queue.put_schedule(Schedule("bad", b"", cron="61 * * * *"))
+    with pytest.raises(InvalidInput, match="time_zone is 'Mars/Base'"):
+        queue.put_schedule(Schedule("bad", b"", cron="1 * * * *", time_zone="Mars/Base"))
+
+
+def test_schedules_of_a_queue_for_tasks(queue: AnyQueue) -> None:
+    async def story() -> None:
+        tasks = queue.for_tasks()
+        await tasks.put_schedule(Schedule("beat", b"x", every_s=1))
+        assert [one.name for one in await tasks.schedules()] == ["beat"]
+        message = await tasks.dequeue(wait_s=30)
+        assert message is not None
+        assert message.headers["schedule.name"] == "beat"
+        assert (await tasks.schedule("beat")).state.fired >= 1
+        assert await tasks.remove_schedule("beat")
+        await tasks.close()
+
+    asyncio.run(story())

@@ -63,19 +63,43 @@ def _new_message(fields: Sequence[tuple[Any, Any]]) -> NewMessage:
     return NewMessage(**values)
 
 
+def new_message_of(message: Proto) -> NewMessage:
+    """Return one message, with its options."""
+    return _new_message(message.ListFields())
+
+
+def set_new_message(out: Proto, message: NewMessage) -> None:
+    """Set a field that is a new message. Raise InvalidInput if it cannot be sent."""
+    payload = message.payload
+    values = _options_of(message)
+    try:
+        out.SetInParent()
+        out.payload = payload.encode() if isinstance(payload, str) else bytes(payload)  # type: ignore[arg-type]
+        out.headers.update(values.pop("headers", {}))
+        for name, value in values.items():
+            setattr(out, name, value)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"this message cannot be sent: {error}") from None
+
+
 def add_new_message(target: Proto, message: NewMessage, payload: bytes) -> Proto:
     """Add a message to a field of new messages. Raise InvalidInput if it cannot be sent."""
-    values = {
+    values = _options_of(message)
+    try:
+        return target.add(payload=payload, **values)
+    except (TypeError, ValueError) as error:
+        raise InvalidInput(f"this message cannot be sent: {error}") from None
+
+
+def _options_of(message: NewMessage) -> dict[str, Any]:
+    values: dict[str, Any] = {
         field: value for field, name in _OPTIONS if (value := getattr(message, name)) is not None
     }
     if message.deliver_at is not None:
         values["deliver_at_ns"] = round(_seconds(message.deliver_at) * NS)
     if message.headers:
         values["headers"] = dict(message.headers)
-    try:
-        return target.add(payload=payload, **values)
-    except (TypeError, ValueError) as error:
-        raise InvalidInput(f"this message cannot be sent: {error}") from None
+    return values
 
 
 def _seconds(time: Any) -> float:

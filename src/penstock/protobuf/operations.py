@@ -5,6 +5,7 @@ has `_ns` added. The fields of the response are those of its answer. So a new op
 `OPERATIONS` and its messages in the `.proto` file; a test compares the two.
 """
 
+from dataclasses import fields
 from typing import Any, TypeVar
 
 from penstock.errors import InvalidInput
@@ -20,6 +21,7 @@ from penstock.operations import (
     GetLimits,
     GetMessage,
     GetRetryInfo,
+    GetSchedule,
     GetStats,
     GetStorage,
     ListConsumers,
@@ -28,20 +30,27 @@ from penstock.operations import (
     ListGroups,
     ListHistory,
     ListKeys,
+    ListSchedules,
     MessageOperation,
     Operation,
     Pause,
+    PauseSchedule,
     Peek,
     PreviewSeek,
     Purge,
+    PutSchedule,
     Redrive,
+    RemoveSchedule,
     Resume,
+    ResumeSchedule,
     Row,
+    Schedule,
     Seek,
     Sync,
 )
 from penstock.operations.operation import FieldNote, Ids, Moment, field_notes
 from penstock.protobuf.descriptors import METHODS, Method, Proto
+from penstock.protobuf.messages import new_message_of, set_new_message
 from penstock.protobuf.records import fill, read_field, record_of, set_field
 
 A = TypeVar("A")
@@ -59,6 +68,7 @@ OPERATIONS: dict[str, type[Operation[Any]]] = {
         GetLimits,
         GetMessage,
         GetRetryInfo,
+        GetSchedule,
         GetStats,
         GetStorage,
         ListConsumers,
@@ -67,12 +77,17 @@ OPERATIONS: dict[str, type[Operation[Any]]] = {
         ListGroups,
         ListHistory,
         ListKeys,
+        ListSchedules,
         Pause,
+        PauseSchedule,
         Peek,
         PreviewSeek,
         Purge,
+        PutSchedule,
         Redrive,
+        RemoveSchedule,
         Resume,
+        ResumeSchedule,
         Seek,
         Sync,
     )
@@ -101,7 +116,9 @@ def operation_of(kind: type[Operation[A]], request: Proto) -> Operation[A]:
     values: dict[str, Any] = {}
     for note in field_notes(kind):  # type: ignore[arg-type]
         name = field_of(note)
-        if is_a(note, Ids):
+        if note.hint is Schedule:
+            values[note.name] = _schedule_of(getattr(request, name))
+        elif is_a(note, Ids):
             found = list(getattr(request, name))
             if found:
                 values[note.name] = found
@@ -127,11 +144,35 @@ def request_of(operation: Operation[Any]) -> tuple[Method, Proto]:
             continue
         if is_a(note, Moment):
             value = round(value * NS)
+        if isinstance(value, Schedule):
+            _set_schedule(getattr(request, note.name), value)
+            continue
         try:
             set_field(request, field_of(note), value)
         except (TypeError, ValueError) as error:
             raise InvalidInput(f"{note.name} cannot be sent: {error}") from None
     return method, request
+
+
+_SCHEDULE_FIELDS = tuple(field.name for field in fields(Schedule) if field.name != "message")
+
+
+def _schedule_of(found: Proto) -> Schedule:
+    values = {
+        name: getattr(found, name)
+        for name in _SCHEDULE_FIELDS
+        if name != "name" and found.HasField(name)
+    }
+    return Schedule(found.name, new_message_of(found.message), **values)
+
+
+def _set_schedule(out: Proto, schedule: Schedule) -> None:
+    out.SetInParent()
+    for name in _SCHEDULE_FIELDS:
+        value = getattr(schedule, name)
+        if value is not None:
+            setattr(out, name, value)
+    set_new_message(out.message, schedule.message)
 
 
 def is_of_message(kind: type[Operation[Any]]) -> bool:

@@ -6,7 +6,9 @@ from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 from google.protobuf.json_format import MessageToDict
 
+from penstock.model import NewMessage
 from penstock.protobuf.descriptors import Proto
+from penstock.protobuf.messages import new_message_of, set_new_message
 
 R = TypeVar("R")
 
@@ -21,7 +23,9 @@ def set_field(out: Proto, name: str, value: Any) -> None:
     """Set a field to a plain value, a record, a sequence or a mapping of these."""
     if value is None:
         return
-    if isinstance(value, Mapping):
+    if isinstance(value, NewMessage):
+        set_new_message(getattr(out, name), value)
+    elif isinstance(value, Mapping):
         target = getattr(out, name)
         for key, item in value.items():
             if hasattr(item, "_fields"):
@@ -60,6 +64,8 @@ def read_field(message: Proto, name: str, hint: Any) -> Any:
     parts = get_args(hint)
     if hasattr(hint, "_fields"):
         return record_of(hint, value)
+    if hint is NewMessage:
+        return new_message_of(value)
     if get_origin(hint) in (Sequence, list) or hint in (Sequence, list):
         kind = parts[0] if parts else Any
         return [record_of(kind, one) if hasattr(kind, "_fields") else one for one in value]

@@ -395,6 +395,14 @@ _values = {
 }
 
 
+def _fill_schedule(schedule: Any, data: st.DataObject) -> None:
+    schedule.name = data.draw(st.sampled_from(["nightly", "", "a/b"]))
+    schedule.message.payload = data.draw(st.binary(max_size=30))
+    for field in schedule.DESCRIPTOR.fields:
+        if field.type in _values and field.name != "name" and data.draw(st.booleans()):
+            setattr(schedule, field.name, data.draw(_values[field.type]))
+
+
 @settings(max_examples=settings().max_examples // 4)
 @given(st.sampled_from(sorted(OPERATIONS)), st.data())
 def test_any_request_is_an_operation_that_travels_back_or_is_refused(
@@ -406,6 +414,8 @@ def test_any_request_is_an_operation_that_travels_back_or_is_refused(
             continue
         if field.name == "ids":
             request.ids.extend(data.draw(st.lists(st.text(max_size=30), max_size=3)))
+        elif field.name == "schedule":
+            _fill_schedule(request.schedule, data)
         else:
             setattr(request, field.name, data.draw(_values[field.type]))
     try:
