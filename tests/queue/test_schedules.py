@@ -1,6 +1,7 @@
 """Schedules: each tick is one message, whatever happens; and what is put, shown and refused."""
 
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from random import Random
 from threading import Condition
@@ -657,46 +658,49 @@ def test_a_year_of_ticks_with_restarts_kills_and_clock_steps(seed: int, misfire:
 # -- the timer of an embedded queue ----------------------------------------------------------------
 
 
-class Waits(ManualClock):
-    """A clock that tells when a thread sleeps, and for how long."""
+class Jumping(ManualClock):
+    """A clock that jumps to the end of each sleep, for so many; then it sleeps for real."""
 
-    def __init__(self) -> None:
+    def __init__(self, jumps: int) -> None:
         super().__init__(now_s=START.timestamp())
-        self.changed = Condition()
+        self._left = jumps
+        self._changed = Condition()
         self.sleeps: list[float | None] = []
 
     def wait(self, condition: Condition, timeout_s: float | None) -> None:
-        with self.changed:
+        with self._changed:
             self.sleeps.append(timeout_s)
-            self.changed.notify_all()
-        super().wait(condition, timeout_s)
+            self._changed.notify_all()
+        if self._left and timeout_s is not None:
+            self._left -= 1
+            self.advance(timeout_s)
+        else:
+            condition.wait()
 
-    def wait_for_sleep(self, number: int) -> float | None:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.sleeps) >= number, 60)
-            return self.sleeps[number - 1]
+    def wait_for(self, is_so: Callable[[list[float | None]], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: is_so(self.sleeps), 60), self.sleeps
 
 
 def test_an_open_queue_publishes_by_itself_and_sleeps_until_the_next_tick() -> None:
-    clock = Waits()
+    clock = Jumping(jumps=3)
     with open_queue("memory:", {"sync": "never", "min_free_bytes": 0}, clock=clock) as queue:
         assert clock.sleeps == []  # no schedule, no thread
         queue.put_schedule(every(20))
-        asleep = 1
-        while clock.wait_for_sleep(asleep) != 20:
-            asleep += 1
-        published = queue.core.ledger.messages.next_seq
-        for _ in range(3):
-            known = len(clock.sleeps)
-            clock.advance(20)
-            clock.wait_for_sleep(known + 1)
-            published += 1
-            assert queue.core.ledger.messages.next_seq == published  # without any call
-        queue.put_schedule(every(7200, "beat"))
-        known = len(clock.sleeps)
+        clock.wait_for(lambda sleeps: len(sleeps) == 4)
+        assert clock.sleeps == [20, 20, 20, 20]
+        assert queue.core.ledger.messages.next_seq == 4  # without any call
         queue.put_schedule(every(5, "sooner"))
-        clock.wait_for_sleep(known + 1)
-        assert clock.sleeps[-1] == 5
+        clock.wait_for(lambda sleeps: sleeps[-1] == 5)
+
+
+def test_a_far_tick_is_not_slept_for_at_a_stretch() -> None:
+    """A clock that is set forward is noticed: a timer runs by another clock."""
+    clock = Jumping(jumps=1)
+    with open_queue("memory:", {"sync": "never", "min_free_bytes": 0}, clock=clock) as queue:
+        queue.put_schedule(every(86400))
+        clock.wait_for(lambda sleeps: len(sleeps) == 2)
+        assert clock.sleeps == [30, 30]
 
 
 def test_a_wait_for_a_message_ends_with_the_tick() -> None:

@@ -61,7 +61,7 @@ class Firing:
         self._heap: list[tuple[int, str]] = []
         self._troubles: dict[str, str] = {}  # why a schedule does not run here
         self._refused: dict[str, str] = {}  # why the last tick has no message
-        self._retry_at_ns = 0
+        self._retry_at_ns = 0  # 0: the last attempt succeeded
         self.admit: Callable[[], None] = lambda: None  # raises QuotaExceeded
 
     # -- when --------------------------------------------------------------------------------------
@@ -243,6 +243,7 @@ class Firing:
             timestamp_ns = core.ledger.messages.last_timestamp_ns
             for number, event in enumerate(events, next_event):
                 core.state.apply(event.recorded(timestamp_ns, number))
+        self._retry_at_ns = 0
         core.metrics.published += len(drafts)
         core.arrived()
         for name in {event.name for event in events}:
@@ -271,7 +272,8 @@ class Firing:
         return True
 
     def _wait(self, now_ns: int, reason: str) -> None:
-        log.warning("schedules of %s wait: %s", self._core.ledger.path, reason)
+        if not self._retry_at_ns:  # else it was logged, and has not passed since
+            log.warning("schedules of %s wait: %s", self._core.ledger.path, reason)
         self._retry_at_ns = now_ns + _RETRY_NS
 
 

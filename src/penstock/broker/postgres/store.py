@@ -54,7 +54,7 @@ from penstock.clock import Clock, SystemClock
 from penstock.errors import NoSuchQueue, NotEmpty, PenstockError
 from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Published
 from penstock.names import QueueName
-from penstock.operations import GetStats, Operation, PutSchedule
+from penstock.operations import GetStats, Operation, PutSchedule, ScheduleState
 from penstock.queue.settings import QueueSettings
 
 log = logging.getLogger("penstock.broker")
@@ -465,13 +465,14 @@ class PostgresStore:
         if isinstance(operation, GetStats) and self._shelf.get(queue) is None:
             return self._router.find_and_call(queue, "stats", operation)
         if isinstance(operation, PutSchedule):
-            return self._background.run(self._put_schedule(queue, operation))
+            putting: Any = self._put_schedule(queue, operation)
+            return self._background.run(putting)
         return self._router.call(queue, "run", operation)
 
-    async def _put_schedule(self, queue: QueueName, operation: Operation[_T]) -> _T:
+    async def _put_schedule(self, queue: QueueName, operation: PutSchedule) -> ScheduleState:
         """Put a schedule in a queue that is on the list of those with schedules."""
         await self.scheduled_queues.add(queue)
-        result: _T = await self._router.call(queue, "run", operation)
+        result: ScheduleState = await self._router.call(queue, "run", operation)
         await self.scheduled_queues.add(queue)  # its owner may have found it empty meanwhile
         return result
 

@@ -187,7 +187,8 @@ def answer_of(kind: Any) -> Any:
     if answer.field:
         fields: list[Any] = [(answer.field, answer.kind)]
         return defstruct(f"{kind.__name__}Answer", fields, namespace={"__doc__": _summary(kind)})
-    return _struct_of(answer.kind, f"{answer.kind.__name__}Answer")
+    kind_of_answer: Any = answer.kind
+    return _struct_of(kind_of_answer, f"{kind_of_answer.__name__}Answer")
 
 
 @cache  # several operations may have the same answer, and a name is of one struct

@@ -53,7 +53,7 @@ class ScheduleMessage(Struct, omit_defaults=True):
     compression: str | UnsetType = UNSET
 
 
-class ScheduleDetailsAnswer(answer_of(PutSchedule), kw_only=True):  # type: ignore[misc]
+class ScheduleDetailsAnswer(answer_of(PutSchedule), kw_only=True):  # type: ignore[misc, call-arg]
     """A schedule with its message and its next times."""
 
     message: ScheduleMessage
