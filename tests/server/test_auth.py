@@ -19,6 +19,7 @@ _addresses = itertools.count(1)
 
 # What a route needs beside its path, for the broker to ask whether the caller may.
 BODIES: dict[str, Any] = {
+    "put_schedule": {"every_s": 3600, "message": {"payload": 1}},
     "create_namespace": {"name": "shop"},
     "change_namespace": {"max_queues": 7},
     "change_queue": {},
@@ -63,6 +64,7 @@ class Keys:
             namespace="shop",
             queue="orders",
             group="main",
+            schedule="nightly",
             id=id_,
             log="messages",
             base="1",

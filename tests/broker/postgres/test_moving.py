@@ -16,6 +16,7 @@ from penstock.broker import Broker, BrokerSettings
 from penstock.broker.access import INSIDE
 from penstock.broker.moving import MARK, Copy, DirectorySite, Moved, MoveFailed, Site, move_store
 from penstock.broker.postgres import ClusterOptions, PostgresStore
+from penstock.broker.postgres.scheduled_queues import DOCUMENT, listed_in
 from penstock.broker.postgres.site import DatabaseSite
 from penstock.broker.store import Settlement, Store
 from penstock.broker.stores import KeyAdmin, open_store
@@ -24,7 +25,7 @@ from penstock.errors import BrokerError, InvalidInput, LedgerLocked, NotALedger,
 from penstock.ledger.files import Files
 from penstock.model import NewMessage
 from penstock.names import QueueName
-from penstock.operations import Browse, GetStats
+from penstock.operations import Browse, GetStats, ListSchedules, PutSchedule, Schedule
 from tests.harness.postgres_server import PostgresServer
 
 QUEUES = [QueueName("shop", "orders"), QueueName("shop", "mail"), QueueName("default", "other")]
@@ -116,11 +117,44 @@ def test_namespaces_and_documents_are_moved(directory: Place, database: Place) -
     target.open(create=False)
     try:
         assert source.namespaces() == target.namespaces()
-        assert source.documents() == target.documents()
+        documents = target.documents()
+        assert listed_in(documents.pop(DOCUMENT)) == {QueueName("full", "one")}
+        assert source.documents() == documents
         assert source.documents(), "the broker's secret at least"
     finally:
         source.close()
         target.close()
+
+
+def test_schedules_go_on_in_the_target_without_any_call(
+    directory: Place, database: Place, tmp_path: Path
+) -> None:
+    put = PutSchedule(Schedule("beat", b"x", every_s=3600))
+
+    async def prepare(broker: Broker) -> Any:
+        await broker.publish(INSIDE, QUEUES[1], [b"a queue without schedules"])
+        await broker.publish(INSIDE, QUEUES[0], [b"x"])
+        return await broker.run(INSIDE, put, QUEUES[0])
+
+    async def look(broker: Broker) -> Any:
+        assert isinstance(broker.store, PostgresStore)
+        await broker.store.scheduled_queues.tend()
+        assert broker.store.direct(QUEUES[0]) is not None, "no broker has it open"
+        await broker.store.scheduled_queues.tend()
+        assert listed_in(await broker.store.load_document(DOCUMENT)) == {QUEUES[0]}
+        return (await broker.run(INSIDE, ListSchedules(), QUEUES[0])).schedules
+
+    state = asyncio.run(with_broker(directory, prepare))
+    move_store(directory.site(), database.site(), no_report)
+    assert asyncio.run(with_broker(database, look)) == [state]
+    path = str(tmp_path / "back")
+    back = Place(lambda: DirectorySite(path), lambda: open_store(path))
+    move_store(database.site(), back.site(), no_report)
+
+    async def show(broker: Broker) -> Any:
+        return (await broker.run(INSIDE, ListSchedules(), QUEUES[0])).schedules
+
+    assert asyncio.run(with_broker(back, show)) == [state]
 
 
 def test_receipts_and_new_seqs_go_on_in_the_target(directory: Place, database: Place) -> None:
