@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
 from penstock.client.options import ClientOptions
+from penstock.client.long_paths import short_path
 from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock
@@ -91,13 +92,14 @@ class Exchange:
         asked = cast(Request[T], request)  # as `HttpCalls` makes them
         attempts = Attempts(asked, self._limits, self.clock, base=self.base)
         while True:
-            outcome = await self._attempt(asked, attempts)
+            outcome = await self.attempt(asked, attempts)
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()
             await self._transport.pause(outcome.after_s)
 
-    async def _attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
+    async def attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
+        """Send a request once. Return its value, or when to send it again; raise a final error."""
         if self.is_closed:
             raise LedgerClosed("this client was closed; open the queue again")
         started_ns = self.clock.monotonic_ns()
@@ -256,7 +258,8 @@ def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[
     socket_path = unix_socket_of(base)
     if socket_path is not None:
         settings["base_url"] = f"http://localhost{urlsplit(base).path}"
-        return {**settings, "transport": transport(uds=socket_path, verify=False, limits=limits)}
+        uds = short_path(socket_path)
+        return {**settings, "transport": transport(uds=uds, verify=False, limits=limits)}
     # Reading certificates takes most of the time to connect; plain HTTP needs none.
     verify = options.verify if base.startswith("https:") else False
     return {**settings, "verify": verify, "limits": limits}

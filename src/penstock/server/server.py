@@ -10,7 +10,7 @@ from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NotSupported
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.beanstalk.listener import BeanstalkListener
 from penstock.server.configuration import Configuration
@@ -35,6 +35,16 @@ log = logging.getLogger("penstock.server")
 _FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snapshots
 
 
+class NoDocuments:
+    """A store without documents, so that there are no keys."""
+
+    async def load_document(self, name: str) -> bytes | None:
+        return None
+
+    async def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool:
+        raise NotSupported("this broker uses no keys: the permissions of its socket decide")
+
+
 class Server:
     """The broker behind its transports, in the running event loop."""
 
@@ -44,7 +54,11 @@ class Server:
         *,
         open_store: Callable[..., Store] = open_store,
         clock: Clock | None = None,
+        url: str | None = None,
+        uses_keys: bool = True,
     ) -> None:
+        """`url`: where clients reach it, announced instead of its own. `uses_keys=False`: who can
+        connect may do everything, whatever keys the store has."""
         settings, clock = configuration.server, clock or SystemClock()
         metrics = BrokerMetrics()
         store = open_store(
@@ -52,7 +66,7 @@ class Server:
         )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)
-        keys = Keys(store, clock)
+        keys = Keys(store if uses_keys else NoDocuments(), clock)
         self.broker.on_document_changed.append(keys.on_document)
         self.sqs = Sqs(self.broker)
         self.service = Service(
@@ -70,6 +84,7 @@ class Server:
             self.listeners.append(SqsListener(self.service, self.sqs, lambda: self._tls))
         if settings.grpc:
             self.listeners.append(_grpc_listener(self.service))
+        self._url = url
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -141,7 +156,7 @@ class Server:
 
     async def _recover(self) -> None:
         await self.broker.start()
-        await self.broker.announce(self.urls[0])
+        await self.broker.announce(self._url or self.urls[0])
         await self.webhooks.start()
         self.broker.charts.start()
         for listener in self.listeners:

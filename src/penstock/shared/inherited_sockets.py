@@ -1,0 +1,52 @@
+"""Sockets in a forked child.
+
+A child has copies of its parent's sockets. As long as a copy is open, clients do not notice that
+the parent died. So the child replaces each by an open /dev/null: the number stays in use, and an
+object of the parent that is garbage in the child closes no other file.
+"""
+
+import os
+import socket
+import stat
+
+_MOST_FILES = 65_536  # looked at if there is no /proc
+
+
+def replace_sockets_at(address: str) -> None:
+    """Replace the socket that listens at an address, and all connections that it accepted."""
+    for fd in _open_files():
+        if _address_of(fd) == address:
+            replace(fd)
+
+
+def replace(fd: int) -> None:
+    """Let a descriptor refer to /dev/null."""
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(null, fd, inheritable=False)
+    finally:
+        os.close(null)
+
+
+def _open_files() -> list[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:
+        return list(range(3, _MOST_FILES))
+
+
+def _address_of(fd: int) -> str | None:
+    """Return the address of a Unix socket; accepted connections have that of their listener."""
+    try:
+        if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+            return None
+        one = socket.socket(fileno=fd)
+    except OSError:
+        return None
+    try:
+        found = one.getsockname() if one.family == socket.AF_UNIX else None
+        return found if isinstance(found, str) else None
+    except OSError:
+        return None
+    finally:
+        one.detach()
