@@ -13,8 +13,8 @@ from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
-from penstock.client.options import ClientOptions
 from penstock.client.long_paths import short_path
+from penstock.client.options import ClientOptions
 from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
 from penstock.clock import Clock, SystemClock

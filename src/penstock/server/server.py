@@ -38,10 +38,14 @@ _FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snaps
 class NoDocuments:
     """A store without documents, so that there are no keys."""
 
-    async def load_document(self, name: str) -> bytes | None:
-        return None
+    def load_document(self, name: str) -> "asyncio.Future[bytes | None]":
+        found: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        found.set_result(None)
+        return found
 
-    async def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool:
+    def replace_document(
+        self, name: str, old: bytes | None, new: bytes | None
+    ) -> "asyncio.Future[bool]":
         raise NotSupported("this broker uses no keys: the permissions of its socket decide")
 
 
@@ -56,9 +60,11 @@ class Server:
         clock: Clock | None = None,
         url: str | None = None,
         uses_keys: bool = True,
+        answers_early: bool = True,
     ) -> None:
         """`url`: where clients reach it, announced instead of its own. `uses_keys=False`: who can
-        connect may do everything, whatever keys the store has."""
+        connect may do everything, whatever keys the store has. `answers_early=False`: calls on the
+        Unix socket wait for the recovery instead of being answered with 503."""
         settings, clock = configuration.server, clock or SystemClock()
         metrics = BrokerMetrics()
         store = open_store(
@@ -85,6 +91,7 @@ class Server:
         if settings.grpc:
             self.listeners.append(_grpc_listener(self.service))
         self._url = url
+        self._answers_early = answers_early
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -138,16 +145,22 @@ class Server:
             self.port = sockets[0].getsockname()[1]
             fields_ = {"host": settings.host, "port": self.port, "tls": self._tls is not None}
         if self._unix is not None:
+            fields_["unix"] = settings.unix
+            if self._answers_early:
+                await self._accept_unix()
+        if self.listeners:
+            fields_["others"] = [listener.url for listener in self.listeners]
+        log.info("listening", extra={"fields": fields_})
+        self._recovery = asyncio.create_task(self._recover())
+
+    async def _accept_unix(self) -> None:
+        if self._unix is not None:
+            loop, service = asyncio.get_running_loop(), self.service
             # Without TLS: what is sent does not leave this machine.
             listener = await loop.create_unix_server(
                 lambda: new_connection(service, loop), sock=self._unix.socket
             )
             self._listeners.append(listener)
-            fields_["unix"] = settings.unix
-        if self.listeners:
-            fields_["others"] = [listener.url for listener in self.listeners]
-        log.info("listening", extra={"fields": fields_})
-        self._recovery = asyncio.create_task(self._recover())
 
     async def ready(self) -> None:
         """Wait until calls are accepted. Raise the error of a failed recovery."""
@@ -161,6 +174,8 @@ class Server:
         self.broker.charts.start()
         for listener in self.listeners:
             await listener.start()
+        if not self._answers_early:
+            await self._accept_unix()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
 

@@ -20,6 +20,8 @@ from penstock.shared.member import MEMBERS, Member
 
 # A holder is replaced within a second: a longer backoff would add to that.
 _BACKOFF_S, _BACKOFF_S_MAX = 0.01, 0.25
+_LOGGED_RETRY = 20  # after some four seconds
+_MAX_URLS = 8  # of the socket, and of brokers that held the directory
 
 
 class SharedExchange:
@@ -43,7 +45,10 @@ class SharedExchange:
         self._parent = parent
         self._closed = False
         self._limits = RetryLimits(
-            retry_s=options.retry_s, backoff_s=_BACKOFF_S, backoff_s_max=_BACKOFF_S_MAX
+            retry_s=options.retry_s,
+            backoff_s=_BACKOFF_S,
+            backoff_s_max=_BACKOFF_S_MAX,
+            logged_retry=_LOGGED_RETRY,
         )
         self._for_tasks = for_tasks
         self._connections: _Connections = (_OfLoops if for_tasks else _OfProcess)(self._connect)
@@ -116,19 +121,23 @@ class _OfProcess:
 
     def __init__(self, connect: Callable[[str], Exchange]) -> None:
         self._connect = connect
-        self._exchange: Exchange | None = None
+        self._by_url: dict[str, Exchange] = {}
         self._pid = 0
 
     def to(self, url: str) -> Exchange:
-        found = self._exchange
-        if found is None or found.base != url or self._pid != os.getpid():
-            found = self._exchange = self._connect(url)
-            self._pid = os.getpid()
+        if self._pid != os.getpid():
+            self._by_url, self._pid = {}, os.getpid()
+        found = self._by_url.get(url)
+        if found is None:
+            if len(self._by_url) >= _MAX_URLS:
+                self._by_url = {}
+            found = self._by_url[url] = self._connect(url)
         return found
 
     async def close(self) -> None:
-        if self._exchange is not None and self._pid == os.getpid():
-            await self._exchange.close()
+        if self._pid == os.getpid():
+            for one in tuple(self._by_url.values()):
+                await one.close()
 
 
 class _OfLoops:
@@ -136,14 +145,15 @@ class _OfLoops:
 
     def __init__(self, connect: Callable[[str], Exchange]) -> None:
         self._connect = connect
-        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, Exchange] = WeakKeyDictionary()
+        self._by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, _OfProcess]
+        self._by_loop = WeakKeyDictionary()
 
     def to(self, url: str) -> Exchange:
         loop = asyncio.get_running_loop()
         found = self._by_loop.get(loop)
-        if found is None or found.base != url:
-            found = self._by_loop[loop] = self._connect(url)
-        return found
+        if found is None:
+            found = self._by_loop[loop] = _OfProcess(self._connect)
+        return found.to(url)
 
     async def close(self) -> None:
         # Connections of another loop cannot be closed from this one; they end with it.

@@ -28,9 +28,7 @@ class ExitThreads(ThreadPoolExecutor):
         for worker in self._workers:
             worker.start()
 
-    def submit(
-        self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs
-    ) -> "Future[T]":
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> "Future[T]":
         future: Future[T] = Future()
         self._waiting.put((future, fn, args, kwargs))
         return future

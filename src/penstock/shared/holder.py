@@ -93,6 +93,7 @@ class Holder:
             clock=clock,
             url=self._place.url,
             uses_keys=False,
+            answers_early=False,
         )
         try:
             await server.start()

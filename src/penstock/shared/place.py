@@ -7,14 +7,14 @@ from urllib.parse import quote
 
 from penstock.broker.embedded.data_directory import Home
 from penstock.broker.embedded.layout import Layout
-from penstock.broker.embedded.one_queue import ONE_QUEUE, OneQueue
+from penstock.broker.embedded.one_queue import OneQueue
 from penstock.checking import check_local
 from penstock.clock import Clock
 from penstock.errors import InvalidInput, LedgerError, LedgerLocked, NotALedger
 from penstock.ledger.files import OsFiles, as_ledger_error
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import SOCKET_NAME, announced_url, is_made
-from penstock.names import QueueName
+from penstock.names import ONE_QUEUE, QueueName
 
 _EXPECTED = "processes share a directory, such as ./orders"
 
@@ -63,7 +63,7 @@ class Place:
         if owner is not None and owner != os.geteuid():
             return LedgerError(
                 f"{self.path} belongs to user {owner}, and this process runs as user "
-                f"{os.geteuid()}: run it as {owner}, or share a directory of its own user ({reason})"
+                f"{os.geteuid()}: run it as {owner}, or share a directory of its own ({reason})"
             )
         return LedgerLocked(
             f"{self.path} is in use by another process, which does not share it ({reason}): close "

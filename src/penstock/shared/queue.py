@@ -36,7 +36,13 @@ from penstock.shared.exchange import SharedExchange
 
 T = TypeVar("T")
 _CLOSED = (LedgerClosed, LedgerForked)  # by another thread, or by a fork
-_NOT_HERE: Any = object()
+
+
+class _NotHere:
+    """The answer of a call that another process must answer."""
+
+
+_NOT_HERE = _NotHere()
 
 
 class Shared(Remote):
@@ -46,7 +52,7 @@ class Shared(Remote):
         self._shared = exchange
         self._member = exchange.member
         self._ids = DedupIds(exchange.options.dedup_window_s())
-        self._own: Queue | AsyncQueue | None = None
+        self._own: Queue | AsyncQueue | None = None  # of this process, while it is the holder
 
     @property
     def path(self) -> str:
@@ -65,7 +71,7 @@ class Shared(Remote):
         """Return the open queue of this process, for threads or for tasks."""
         raise NotImplementedError
 
-    def _here(self) -> Any:
+    def _here(self) -> Queue | AsyncQueue | None:
         """Return the open queue of this process; None if another process has it."""
         holder = self._member.holder
         if holder is None or self._shared.is_closed:
@@ -78,16 +84,18 @@ class Shared(Remote):
             own = self._own = self._open_own(core)
         return own
 
-    async def _try_here(self, call: Callable[[Any], T | Coroutine[Any, Any, T]]) -> T:
+    async def _try_here(
+        self, call: Callable[[Queue | AsyncQueue], T | Coroutine[Any, Any, T]]
+    ) -> T | _NotHere:
         """Call the open queue of this process. Return _NOT_HERE if it is not there."""
         here = self._here()
         if here is None:
-            return cast(T, _NOT_HERE)
+            return _NOT_HERE
         try:
             return await value_of(call(here))
         except _CLOSED:
             self._gone(here.core)
-            return cast(T, _NOT_HERE)
+            return _NOT_HERE
 
     def _gone(self, core: QueueCore) -> None:
         holder = self._member.holder
@@ -102,14 +110,16 @@ class Shared(Remote):
             return await super()._publish(messages)
         if here.settings.storage.sync != "always":
             found = await self._try_here(lambda here: here.publish(messages))
-            return await super()._publish(messages) if found is _NOT_HERE else found
+            return await super()._publish(messages) if isinstance(found, _NotHere) else found
         # It may be closed after it wrote, while it waits for the disk: then it is sent again.
         named = [
-            message if not id_ else replace(message, dedup_id=id_, dedup_window_s=self._ids.window_s)
+            message
+            if not id_
+            else replace(message, dedup_id=id_, dedup_window_s=self._ids.window_s)
             for message, id_ in zip(messages, self._ids.generate(messages), strict=True)
         ]
         found = await self._try_here(lambda here: here.publish(named))
-        if found is _NOT_HERE:
+        if isinstance(found, _NotHere):
             found = await super()._publish(named)
         return [seen(one, message) for one, message in zip(found, messages, strict=True)]
 
@@ -132,7 +142,7 @@ class Shared(Remote):
         leased = await self._try_here(
             lambda here: here.lease(n, lease_s, wait_s, group, holder, stopper)
         )
-        if leased is not _NOT_HERE:
+        if not isinstance(leased, _NotHere):
             return leased
         # If the holder dies, the next one is asked. What the lost answer had comes back when its
         # lease ends.
@@ -142,13 +152,13 @@ class Shared(Remote):
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
         taken = await self._try_here(lambda here: here.dequeue_batch(n, wait_s, group))
-        return await super()._take(n, wait_s, group) if taken is _NOT_HERE else taken
+        return await super()._take(n, wait_s, group) if isinstance(taken, _NotHere) else taken
 
     async def _ack(self, leased: Leased | Iterable[Leased], emit: list[NewMessage]) -> list[str]:
         listed = _listed(leased)
         try:
             ids = await self._try_here(lambda here: here.ack(listed, emit=emit))
-            if ids is not _NOT_HERE:
+            if not isinstance(ids, _NotHere):
                 return ids
         except ReceiptInvalid:
             pass  # the broker settles each by itself, and knows those that were acked before
@@ -159,7 +169,7 @@ class Shared(Remote):
             operation = cast(Operation[A], replace(operation, leased=_listed(operation.leased)))
             try:
                 answer = await self._try_here(lambda here: here.run(operation))
-                if answer is not _NOT_HERE:
+                if not isinstance(answer, _NotHere):
                     return answer
             except ReceiptInvalid:
                 pass
@@ -187,7 +197,7 @@ class SharedQueue(Shared, RemoteQueue):
     # -- fast path of the holder -------------------------------------------------------------------
 
     def _fast_enqueue(self, payload: Payload, **options: Unpack[PublishOptions]) -> str:
-        here = self._here()
+        here: Any = self._here()
         if here is not None and here.settings.storage.sync != "always":
             try:
                 id_: str = here.enqueue(payload, **options)
@@ -205,7 +215,7 @@ class SharedQueue(Shared, RemoteQueue):
         holder: str = "",
         stopper: Stopper | None = None,
     ) -> list[LeasedMessage]:
-        here = self._here()
+        here: Any = self._here()
         if here is not None:
             try:
                 leased: list[LeasedMessage] = here.lease(n, lease_s, wait_s, group, holder, stopper)
@@ -220,7 +230,7 @@ class SharedQueue(Shared, RemoteQueue):
         *,
         emit: Sequence[Payload | NewMessage] = NO_MESSAGES,
     ) -> list[str]:
-        here = self._here()
+        here: Any = self._here()
         if here is not None and type(leased) is LeasedMessage:
             try:
                 ids: list[str] = here.ack(leased, emit=emit)

@@ -12,10 +12,8 @@ from penstock.errors import NotSupported
 from penstock.ledger.files import Files
 from penstock.ledger.folder import Folder
 from penstock.ledger.queue_directory import DirectoryLock, check_location, is_made
-from penstock.names import DEFAULT_NAMESPACE, QueueName
+from penstock.names import ONE_QUEUE, QueueName
 from penstock.queue.core import QueueCore
-
-ONE_QUEUE = QueueName(DEFAULT_NAMESPACE, "queue")
 
 
 class OneQueue:
