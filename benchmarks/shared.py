@@ -1,5 +1,5 @@
-"""A directory that processes share, compared with a broker over loopback HTTP, and with a queue that
-is opened alone."""
+"""A directory that processes share: its clients compared with those of a broker over loopback HTTP,
+its holder with a queue that is opened alone."""
 
 import sys
 

@@ -22,7 +22,7 @@ from penstock.queue.opening import (
     check_directory_options,
     check_shared_options,
     check_url_options,
-    requires_server,
+    shared_package,
 )
 from penstock.queue.queue import open_queue
 from penstock.queue.retry import FailedAttempt, RetryPolicy
@@ -107,9 +107,7 @@ def open(  # noqa: A001
     if shared:
         check_shared_options(read_only, retry_policy)
         check_collector(metrics)
-        with requires_server():
-            from penstock.shared import open_shared
-        found = open_shared(path_of(path), settings)
+        found: SharedQueue = shared_package().open_shared(path_of(path), settings)
         return found if metrics is None else measured(found, metrics, SystemClock())
     check_directory_options(read_only, settings)
     return open_queue(

@@ -20,7 +20,7 @@ from penstock.queue.opening import (
     check_shared_options,
     check_url_options,
     open_core,
-    requires_server,
+    shared_package,
 )
 from penstock.queue.queue import AsyncQueue
 from penstock.queue.retry import RetryPolicy
@@ -28,7 +28,6 @@ from penstock.queue.settings import QueueOptions
 
 if TYPE_CHECKING:
     from penstock.client import AsyncRemoteQueue, ClientKeywords, OpenOptions
-    from penstock.shared import AsyncSharedQueue
 
 __all__ = ["AnyAsyncQueue", "AsyncQueue", "connect", "open"]
 
@@ -40,7 +39,7 @@ async def open(  # noqa: A001
     shared: Literal[True],
     metrics: MetricsCollector | None = ...,
     **settings: Unpack["OpenOptions"],
-) -> "AsyncSharedQueue": ...
+) -> AnyAsyncQueue: ...
 
 
 @overload
@@ -86,9 +85,7 @@ async def open(  # noqa: A001
     check_collector(metrics)
     if shared:
         check_shared_options(read_only, retry_policy)
-        with requires_server():
-            from penstock.shared import open_shared_async
-        found = await open_shared_async(path_of(path), settings)
+        found: AnyAsyncQueue = await shared_package().open_shared_async(path_of(path), settings)
         return found if metrics is None else measured(found, metrics, SystemClock())
     check_directory_options(read_only, settings)
     opened = partial(

@@ -23,6 +23,7 @@ from penstock.errors import (
     ReceiptInvalid,
 )
 from penstock.model import NewMessage
+from penstock.queue import opening
 from tests.server.running import RunningServer
 from tests.shared.processes import sharing
 
@@ -362,6 +363,17 @@ def test_a_url_and_memory_are_not_shared(tmp_path: Path) -> None:
         penstock.open("http://127.0.0.1:1/a/b", shared=True)
     with pytest.raises(InvalidInput, match="memory:"):
         penstock.open("memory:", shared=True)
+
+
+def test_without_the_extra_the_error_says_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> None:
+        raise ModuleNotFoundError("no", name="msgspec")
+
+    monkeypatch.setattr(opening, "import_module", missing)
+    with pytest.raises(PenstockError, match=r"'msgspec'.*pip install 'penstock\[server\]'"):
+        penstock.open(tmp_path / "q", shared=True)
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a directory to another user")

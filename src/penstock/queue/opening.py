@@ -1,7 +1,8 @@
 """Open a queue's directory: its settings, its ledger, its clock, and the core over them."""
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
 
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
@@ -107,11 +108,10 @@ def check_shared_options(read_only: bool, retry_policy: object) -> None:
         )
 
 
-@contextmanager
-def requires_server() -> Iterator[None]:
-    """Wrap the import of what serves a shared directory: report a missing package."""
+def shared_package() -> ModuleType:
+    """Return `penstock.shared`, which is above this layer; raise PenstockError without its extra."""
     try:
-        yield
+        return import_module("penstock.shared")
     except ModuleNotFoundError as error:
         if error.name is None or error.name.startswith("penstock"):
             raise

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from threading import Lock
 from typing import TYPE_CHECKING
 
+import uvloop
+
 from penstock.broker.embedded import EmbeddedStore
 from penstock.broker.settings import BrokerSettings
 from penstock.client.long_paths import short_path
@@ -54,8 +56,6 @@ class Holder:
 
     def run(self, on_ready: Callable[[], None]) -> None:
         """Serve until `stop` is called, then hand over. Call `on_ready` when calls are answered."""
-        import uvloop  # not installed with the base
-
         loop = uvloop.new_event_loop()
         loop.set_default_executor(ExitThreads(_THREADS))
         try:
