@@ -95,6 +95,9 @@ def _live(pipe: Connection, path: str, options: dict[str, Any]) -> None:
     with suppress(EOFError):
         while (command := pipe.recv()) is not None:
             name, args, given = command
+            if name == "fork":
+                pipe.send(("done", _fork_idle()))
+                continue
             try:
                 found = getattr(queue, name)
                 pipe.send(("done", _plain(found(*args, **given) if callable(found) else found)))
@@ -103,6 +106,14 @@ def _live(pipe: Connection, path: str, options: dict[str, Any]) -> None:
             except Exception:
                 pipe.send(("bug", traceback.format_exc()))
     queue.close()
+
+
+def _fork_idle() -> int:
+    """Fork a child that does nothing until it is killed. Return its process id."""
+    pid = os.fork()
+    while not pid:
+        signal.pause()
+    return pid
 
 
 def _plain(answer: Any) -> Any:

@@ -1,6 +1,7 @@
 """Forks: a handle that was opened before works in the child, and the parent's is not disturbed."""
 
 import os
+import signal
 import socket
 from collections.abc import Callable
 from multiprocessing import get_context
@@ -8,8 +9,10 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import penstock
-from tests.shared.processes import PATIENCE_S, sharing
+from tests.shared.processes import PATIENCE_S, SharingProcess, sharing
 
 _fork = get_context("fork")
 
@@ -80,6 +83,24 @@ def test_a_child_of_the_holder_does_not_keep_its_lock_or_sockets(tmp_path: Path)
         assert client.ask("role") == "holder"
         assert client.ask("stats").ready == 2
         child.end()
+
+
+@pytest.mark.parametrize("where", ["queue", "data"])
+def test_a_killed_holder_is_replaced_while_its_children_live(tmp_path: Path, where: str) -> None:
+    """As when the master of gunicorn is killed, which opened the queue before it forked."""
+    path = tmp_path / where
+    options = {"queue": "shop/orders"} if where == "data" else {}
+    holder = SharingProcess(path, **options)
+    with sharing(path, **options) as client:
+        client.ask("enqueue", "one")
+        child = holder.ask("fork")
+        try:
+            holder.kill()
+            client.ask("enqueue", "two")
+            assert client.ask("role") == "holder"
+            assert client.ask("peek", 5) == ["one", "two"]
+        finally:
+            os.kill(child, signal.SIGKILL)
 
 
 def test_a_child_takes_over_when_its_parent_closes(tmp_path: Path) -> None:

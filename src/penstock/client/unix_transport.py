@@ -191,7 +191,7 @@ class _Line:
         return self._upto(data, int(length))
 
     def _chunks(self, data: bytes) -> bytes:
-        parts = []
+        parts: list[bytes] = []
         while True:
             while (end := data.find(b"\r\n")) < 0:
                 data += self._read()

@@ -109,7 +109,7 @@ def check_shared_options(read_only: bool, retry_policy: object) -> None:
 
 
 def shared_package() -> ModuleType:
-    """Return `penstock.shared`, which is above this layer; raise PenstockError without its extra."""
+    """Return `penstock.shared`, a higher layer. Raise PenstockError if its extra is missing."""
     try:
         return import_module("penstock.shared")
     except ModuleNotFoundError as error:

@@ -42,6 +42,7 @@ class SharedExchange:
         self.options = options
         self.clock = clock or SystemClock()
         self.counts = Counts()
+        self._pid = os.getpid()
         self._parent = parent
         self._closed = False
         self._limits = RetryLimits(
@@ -85,6 +86,8 @@ class SharedExchange:
     async def _attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
         if self.is_closed:
             raise LedgerClosed("this queue was closed; open it again")
+        if self._pid != os.getpid():
+            self._pid, self.counts = os.getpid(), Counts()  # a thread of the parent may be in it
         self.member.start()
         standing = self.member.standing
         if standing.url is not None:

@@ -22,7 +22,7 @@ from penstock.server.configuration import Configuration
 from penstock.server.server import Server
 from penstock.server.settings import ServerSettings
 from penstock.shared.exit_threads import ExitThreads
-from penstock.shared.inherited_sockets import replace_sockets_at
+from penstock.shared.inherited import replace_locks_in, replace_sockets_at
 from penstock.shared.place import Place
 
 if TYPE_CHECKING:
@@ -95,8 +95,8 @@ class Holder:
             uses_keys=False,
             answers_early=False,
         )
+        await server.start()
         try:
-            await server.start()
             await server.ready()
             on_ready()
             await self._stopping.wait()
@@ -163,6 +163,7 @@ class Holder:
         self._cores.clear()
         self._home.close()
         replace_sockets_at(self._address)
+        replace_locks_in(self._place.path)
 
 
 async def _cancel_others() -> None:

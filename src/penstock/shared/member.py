@@ -21,7 +21,7 @@ from penstock.errors import LedgerClosed, LedgerError, PenstockError
 from penstock.ledger.files import watch_fork
 from penstock.model import NS
 from penstock.shared.holder import Holder
-from penstock.shared.inherited_sockets import replace
+from penstock.shared.inherited import replace
 from penstock.shared.place import Place
 
 log = logging.getLogger("penstock.shared")

@@ -1,14 +1,18 @@
-"""Sockets in a forked child.
+"""Sockets and locks in a forked child.
 
-A child has copies of its parent's sockets. As long as a copy is open, clients do not notice that
-the parent died. So the child replaces each by an open /dev/null: the number stays in use, and an
-object of the parent that is garbage in the child closes no other file.
+A child has copies of its parent's descriptors. As long as a copy of a socket is open, clients do not
+notice that the parent died; as long as one of a locked file is, the lock is held. So the child
+replaces each by an open /dev/null: the number stays in use, and an object of the parent that is
+garbage in the child closes no other file.
 """
 
 import os
 import socket
 import stat
 
+from penstock.ledger.queue_directory import LOCK_NAME, SOCKET_NAMES
+
+_LOCK_NAMES = SOCKET_NAMES | {LOCK_NAME}
 _MOST_FILES = 65_536  # looked at if there is no /proc
 
 
@@ -16,6 +20,17 @@ def replace_sockets_at(address: str) -> None:
     """Replace the socket that listens at an address, and all connections that it accepted."""
     for fd in _open_files():
         if _address_of(fd) == address:
+            replace(fd)
+
+
+def replace_locks_in(directory: str) -> None:
+    """Replace the locked files of a directory, and of those in it."""
+    for fd in _open_files():
+        try:
+            path = os.readlink(f"/proc/self/fd/{fd}")
+        except OSError:
+            continue
+        if path.startswith(f"{directory}/") and os.path.basename(path) in _LOCK_NAMES:
             replace(fd)
 
 
