@@ -29,7 +29,9 @@ class SharedKills:
     """One queue, many processes."""
 
     def __init__(self, directory: Path, seed: str, *, processes: int, **settings: Any) -> None:
-        self._path = directory / "queue"
+        """`settings`: options of `penstock.open`; with `queue`, the directory has several."""
+        self._path = directory / "shared"
+        self._queue = self._path / settings.get("queue", ".")
         self._journals = directory / "journals"
         self._journals.mkdir()
         self._random = Random(seed)
@@ -114,7 +116,7 @@ class SharedKills:
         asked = {payload for (payload,) in by_kind["publish"]}
         acked = dict(by_kind["acked"])
         ack_asked = {id_ for (id_,) in by_kind["ack"]}
-        with penstock.open(self._path) as queue:
+        with penstock.open(self._queue) as queue:
             waiting = {message.id for message in queue.browse()}
             queue.seek("beginning")
             every = []
@@ -153,6 +155,7 @@ def _work(
 
     try:
         with penstock.open(path, shared=True, retry_s=_PATIENCE_S, **settings) as queue:
+            strict = queue.details().settings.storage.sync != "always"
             number = 0
             while not select.select([stopping], [], [], 0)[0]:
                 if random.random() < 0.6:
@@ -160,7 +163,7 @@ def _work(
                     number += len(payloads)
                     _publish(queue, payloads, note)
                 else:
-                    _consume(queue, random, note, strict=settings.get("sync") != "always")
+                    _consume(queue, random, note, strict=strict)
                 os.write(answered.fileno(), b".")
     except Exception as error:
         note("wrong", repr(error))

@@ -12,14 +12,16 @@ def test_no_kill_of_a_holder_loses_or_doubles_anything(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("sync", ["always", "interval"])
+@pytest.mark.parametrize("options", [{}, {"sync": "always"}, {"queue": "shop/orders"}], ids=str)
 @pytest.mark.parametrize("seed", range(10))
-def test_no_kill_of_many_loses_or_doubles_anything(tmp_path: Path, seed: int, sync: str) -> None:
-    _run(tmp_path, kills=40, seed=f"{seed}", sync=sync)
+def test_no_kill_of_many_loses_or_doubles_anything(
+    tmp_path: Path, seed: int, options: dict[str, str]
+) -> None:
+    _run(tmp_path, kills=40, seed=f"{seed}", **options)
 
 
-def _run(directory: Path, *, kills: int, seed: str, **settings: str) -> None:
-    ring = SharedKills(directory, seed, processes=8, **settings)
+def _run(directory: Path, *, kills: int, seed: str, **options: str) -> None:
+    ring = SharedKills(directory, seed, processes=8, **options)
     while ring.killed_holders < kills:
         ring.kill_the_holder()
     ring.finish()

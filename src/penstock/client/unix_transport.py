@@ -168,7 +168,6 @@ class _Line:
         self._socket.sendall(request)
         data = b""
         while True:
-            data += self._read()
             end = data.find(b"\r\n\r\n")
             if end >= 0:
                 status, headers = _head_of(data[:end])
@@ -177,6 +176,8 @@ class _Line:
                 data = data[end + 4 :]  # 100 Continue
             elif len(data) > _MAX_HEAD_BYTES:
                 raise OSError("its headers are too long")
+            else:
+                data += self._read()
         self.is_open = headers.get("connection", "").lower() != "close"
         return Answer(status, headers, self._body(status, headers, data[end + 4 :]))
 

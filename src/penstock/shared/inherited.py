@@ -1,7 +1,7 @@
 """Sockets and locks in a forked child.
 
-A child has copies of its parent's descriptors. As long as a copy of a socket is open, clients do not
-notice that the parent died; as long as one of a locked file is, the lock is held. So the child
+A child has copies of its parent's descriptors. As long as a copy of a socket is open, clients do
+not notice that the parent died; as long as one of a locked file is, the lock is held. So the child
 replaces each by an open /dev/null: the number stays in use, and an object of the parent that is
 garbage in the child closes no other file.
 """
