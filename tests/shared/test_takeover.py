@@ -35,13 +35,14 @@ def test_a_client_takes_over_and_nothing_is_lost(tmp_path: Path, end: str) -> No
         assert second.ask("role") == "holder"
 
 
-def test_a_lease_that_waits_goes_on_at_the_next_holder(tmp_path: Path) -> None:
+@pytest.mark.parametrize("end", ["kill", "finish"])
+def test_a_lease_that_waits_goes_on_at_the_next_holder(tmp_path: Path, end: str) -> None:
     first = SharingProcess(tmp_path / "q")
     with sharing(tmp_path / "q") as second, sharing(tmp_path / "q") as third:
         second.begin("lease", wait_s=50)
         third.begin("lease", wait_s=50)
         first.ask("stats")
-        first.kill()
+        getattr(first, end)()
         with sharing(tmp_path / "q") as fourth:
             fourth.ask("enqueue_batch", [b"a", b"b"])
         leased = [second.end(), third.end()]

@@ -92,6 +92,7 @@ class Server:
             self.listeners.append(_grpc_listener(self.service))
         self._url = url
         self._answers_early = answers_early
+        self._accepts_unix = False  # then the event loop closes the socket
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -161,6 +162,7 @@ class Server:
                 lambda: new_connection(service, loop), sock=self._unix.socket
             )
             self._listeners.append(listener)
+            self._accepts_unix = True
 
     async def ready(self) -> None:
         """Wait until calls are accepted. Raise the error of a failed recovery."""
@@ -233,6 +235,8 @@ class Server:
     def _remove_unix(self) -> None:
         if self._unix is not None:
             self._unix.remove()
+            if not self._accepts_unix:
+                self._unix.socket.close()  # who has connected is told by that
             self._unix = None
 
     async def _finish_requests(self, within_s: float) -> None:
