@@ -71,6 +71,16 @@ def open(  # noqa: A001
 ) -> AnyQueue: ...
 
 
+@overload
+def open(  # noqa: A001
+    path: str | PathLike[str],
+    *,
+    shared: bool,
+    metrics: MetricsCollector | None = ...,
+    **settings: Unpack["OpenOptions"],
+) -> AnyQueue: ...
+
+
 def open(  # noqa: A001
     path: str | PathLike[str],
     *,

@@ -34,16 +34,6 @@ __all__ = ["AnyAsyncQueue", "AsyncQueue", "connect", "open"]
 
 @overload
 async def open(  # noqa: A001
-    path: str | PathLike[str],
-    *,
-    shared: Literal[True],
-    metrics: MetricsCollector | None = ...,
-    **settings: Unpack["OpenOptions"],
-) -> AnyAsyncQueue: ...
-
-
-@overload
-async def open(  # noqa: A001
     path: PathLike[str],
     *,
     read_only: bool = ...,
@@ -62,6 +52,16 @@ async def open(  # noqa: A001
     shared: Literal[False] = ...,
     metrics: MetricsCollector | None = ...,
     retry_policy: RetryPolicy | None = ...,
+    **settings: Unpack["OpenOptions"],
+) -> AnyAsyncQueue: ...
+
+
+@overload
+async def open(  # noqa: A001
+    path: str | PathLike[str],
+    *,
+    shared: bool,
+    metrics: MetricsCollector | None = ...,
     **settings: Unpack["OpenOptions"],
 ) -> AnyAsyncQueue: ...
 
