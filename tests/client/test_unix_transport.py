@@ -19,27 +19,36 @@ from penstock.queue.binding import finish
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"
 
 
+class Served:
+    """The requests that were read, and how many connections were closed."""
+
+    def __init__(self) -> None:
+        self.asked: list[bytes] = []
+        self.closed = threading.Semaphore(0)
+
+
 @contextmanager
-def serving(path: Path, connections: Sequence[Sequence[Sequence[bytes]]]) -> Iterator[list[bytes]]:
-    """Answer: for each connection, for each request, these pieces; then close. Yield requests."""
-    asked: list[bytes] = []
+def serving(path: Path, connections: Sequence[Sequence[Sequence[bytes]]]) -> Iterator[Served]:
+    """Answer: for each connection, for each request, these pieces; then close."""
+    served = Served()
 
     def serve(listener: socket.socket) -> None:
         for answers in connections:
             one, _ = listener.accept()
             with one:
                 for pieces in answers:
-                    asked.append(one.recv(1 << 16))
+                    served.asked.append(one.recv(1 << 16))
                     with suppress(BrokenPipeError):  # it has read enough
                         for piece in pieces:
                             one.sendall(piece)
+            served.closed.release()
 
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(path))
         listener.listen()
         thread = threading.Thread(target=serve, args=(listener,), daemon=True)
         thread.start()
-        yield asked
+        yield served
         thread.join(30)
         assert not thread.is_alive()
 
@@ -65,9 +74,9 @@ def test_a_request_has_the_path_the_query_and_the_headers(
     path: Path, transport: UnixTransport
 ) -> None:
     request = post("/x", lambda reply: reply.data, {"a": 1}, query={"q": "ä &"})
-    with serving(path, [[[_OK]]]) as asked:
+    with serving(path, [[[_OK]]]) as served:
         assert ask(transport, request) == Answer(200, {"content-length": "2", "x-a": "b"}, b"hi")
-    head, _, body = asked[0].partition(b"\r\n\r\n")
+    head, _, body = served.asked[0].partition(b"\r\n\r\n")
     lines = head.decode().split("\r\n")
     assert lines[0] == "POST /below/x?q=%C3%A4+%26 HTTP/1.1"
     assert {"authorization: Bearer k", "content-length: 7"} < set(lines)
@@ -102,8 +111,18 @@ def test_an_answer_without_content(path: Path, transport: UnixTransport) -> None
 def test_a_connection_that_the_server_closed_is_not_used_again(
     path: Path, transport: UnixTransport
 ) -> None:
-    with serving(path, [[[_OK]], [[_OK.replace(b"X-A: b", b"Connection: close")]], [[_OK]]]):
+    with serving(path, [[[_OK]], [[_OK]], [[_OK]]]) as served:
         for _ in range(3):
+            assert ask(transport).status_code == 200
+            assert served.closed.acquire(timeout=30)
+
+
+def test_a_connection_that_the_server_will_close_is_not_used_again(
+    path: Path, transport: UnixTransport
+) -> None:
+    last = _OK.replace(b"X-A: b", b"Connection: close")
+    with serving(path, [[[last]], [[last]]]):
+        for _ in range(2):
             assert ask(transport).status_code == 200
 
 

@@ -1,8 +1,8 @@
 """Requests over a Unix socket, for threads, without the HTTP library.
 
 On the same machine, a library for HTTP takes longer than everything else together: a publish takes
-0.88 ms of CPU time with it, server included, and 0.26 ms with this (benchmarks/shared.py). What it reads is an answer of the broker: HTTP/1.1 with a
-length, or in chunks.
+0.88 ms of CPU time with it, server included, and 0.26 ms with this (benchmarks/shared.py). What it
+reads is an answer of the broker: HTTP/1.1 with a length, or in chunks.
 """
 
 import os
