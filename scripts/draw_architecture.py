@@ -25,6 +25,7 @@ PURPOSES = {
     "arrow": "queues as Arrow tables",
     "importing": "messages of other queues",
     "archive": "manifests and Parquet, in directories and object stores",
+    "shared": "one directory, several processes",
     "server": "HTTP, WebSocket, dialects",
     "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",

@@ -8,13 +8,20 @@ async with queue:
 import asyncio
 from functools import partial
 from os import PathLike
-from typing import TYPE_CHECKING, Unpack, overload
+from typing import TYPE_CHECKING, Literal, Unpack, overload
 
 from penstock.checking import is_url, path_of
+from penstock.clock import SystemClock
 from penstock.queue.core import QueueCore
 from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.metrics import MetricsCollector, check_collector, measured
-from penstock.queue.opening import check_directory_options, check_url_options, open_core
+from penstock.queue.opening import (
+    check_directory_options,
+    check_shared_options,
+    check_url_options,
+    open_core,
+    shared_package,
+)
 from penstock.queue.queue import AsyncQueue
 from penstock.queue.retry import RetryPolicy
 from penstock.queue.settings import QueueOptions
@@ -30,6 +37,7 @@ async def open(  # noqa: A001
     path: PathLike[str],
     *,
     read_only: bool = ...,
+    shared: Literal[False] = ...,
     metrics: MetricsCollector | None = ...,
     retry_policy: RetryPolicy | None = ...,
     **settings: Unpack[QueueOptions],
@@ -41,8 +49,19 @@ async def open(  # noqa: A001
     path: str,
     *,
     read_only: bool = ...,
+    shared: Literal[False] = ...,
     metrics: MetricsCollector | None = ...,
     retry_policy: RetryPolicy | None = ...,
+    **settings: Unpack["OpenOptions"],
+) -> AnyAsyncQueue: ...
+
+
+@overload
+async def open(  # noqa: A001
+    path: str | PathLike[str],
+    *,
+    shared: bool,
+    metrics: MetricsCollector | None = ...,
     **settings: Unpack["OpenOptions"],
 ) -> AnyAsyncQueue: ...
 
@@ -51,6 +70,7 @@ async def open(  # noqa: A001
     path: str | PathLike[str],
     *,
     read_only: bool = False,
+    shared: bool = False,
     metrics: MetricsCollector | None = None,
     retry_policy: RetryPolicy | None = None,
     **settings: Unpack["OpenOptions"],
@@ -59,10 +79,14 @@ async def open(  # noqa: A001
     if is_url(path):
         from penstock.client import connect_async, options_of  # needs the extra `client`
 
-        check_url_options(read_only, retry_policy)
+        check_url_options(read_only, retry_policy, shared=shared)
         queue = settings.pop("queue", None)
         return connect_async(path, queue=queue, options=options_of(settings), metrics=metrics)
     check_collector(metrics)
+    if shared:
+        check_shared_options(read_only, retry_policy)
+        found: AnyAsyncQueue = await shared_package().open_shared_async(path_of(path), settings)
+        return found if metrics is None else measured(found, metrics, SystemClock())
     check_directory_options(read_only, settings)
     opened = partial(
         open_core,

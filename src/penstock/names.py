@@ -87,6 +87,10 @@ class QueueName(NamedTuple):
         return f"{self.namespace}/{self.name}"
 
 
+# The queue of a directory that is one queue, as its holder serves it to other processes.
+ONE_QUEUE = QueueName(DEFAULT_NAMESPACE, "queue")
+
+
 def directory_of(name: str) -> str:
     """Return the directory of a name. Different names differ even if case is ignored.
 

@@ -52,6 +52,7 @@ OF_OTHER_TOOLS = {
     *("--upgrade", "--no-deps", "--fail", "--output"),  # of pip, curl and openapi-typescript
     *("--py-files", "--archives"),  # of spark-submit
     "--lake",  # of examples/pipeline, parsed by test_spark_how_to_pages
+    "--preload",  # of gunicorn
 }
 NO_NAMES_OF_CODE = {
     "copied_bytes",  # a key of `penstock backup --json`

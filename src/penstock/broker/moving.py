@@ -21,7 +21,7 @@ from penstock.ledger import Ledger
 from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.folder import write_fully
 from penstock.ledger.log import Log
-from penstock.ledger.queue_directory import LOCK_NAME
+from penstock.ledger.queue_directory import LOCK_NAME, SOCKET_NAMES
 from penstock.ledger.reading import Cursor
 from penstock.names import QueueName
 
@@ -30,6 +30,7 @@ _PIECE_BYTES = 1 << 20
 _SYNC_BYTES = 4 << 20
 _BATCH = 1000
 _LOGS = ("messages", "events")
+_OF_THE_WRITER = SOCKET_NAMES | {LOCK_NAME}
 
 
 class Moved(NamedTuple):
@@ -242,11 +243,11 @@ def _copy_queue(source: Site, target: Site, queue: QueueName, keep: Callable[[],
 def _copy_tree(
     source: Files, path: str, target: Files, target_path: str, keep: Callable[[], None]
 ) -> int:
-    """Copy a directory with all in it; return the bytes. The lock of the writer is left out."""
+    """Copy a directory with all in it; return the bytes. The files of the writer are left out."""
     target.make_directory(target_path)
     copied = 0
     for name in source.names(path):
-        if name == LOCK_NAME:
+        if name in _OF_THE_WRITER:
             continue
         inner, target_inner = source.join(path, name), target.join(target_path, name)
         if _is_directory(source, inner):
@@ -340,7 +341,7 @@ def _entries(log: Log) -> Iterator[Entry]:
 def _other_files(files: Files, path: str, below: str = "") -> Iterator[str]:
     """Return the files of a queue that are not its logs or its lock, relative to its directory."""
     for name in files.names(path):
-        if name == LOCK_NAME or (not below and name in _LOGS):
+        if name in _OF_THE_WRITER or (not below and name in _LOGS):
             continue
         inner = files.join(path, name)
         if _is_directory(files, inner):

@@ -19,15 +19,19 @@ from penstock.client import (
 )
 from penstock.errors import (
     InvalidInput,
+    LedgerLocked,
     NoSuchNamespace,
     NotALedger,
     NotAllowed,
     PenstockError,
 )
 from penstock.ledger import Damage, Ledger
+from penstock.ledger.files import OsFiles
+from penstock.ledger.folder import Folder
 from penstock.ledger.json_files import MANIFEST_NAME
+from penstock.ledger.queue_directory import announced_url
 from penstock.model import NS, Stats
-from penstock.names import directory_of
+from penstock.names import ONE_QUEUE, QueueName, directory_of, name_of_directory
 from penstock.queue import QueueSettings
 from penstock.queue.facade import AnyQueue
 from penstock.queue.queue import open_queue
@@ -69,10 +73,51 @@ def open_to_read(path: str) -> AnyQueue:
 
 
 def open_to_write(path: str, *, create: bool = False) -> AnyQueue:
-    """Open a queue: a directory as its only writer, a URL as one client of many."""
+    """Open a queue: a directory as its only writer, a URL as one client of many.
+
+    If a process or a broker has the directory and says where it is reached, become its client.
+    """
     if is_url(path):
         return penstock.open(path)
-    return open_queue(path, {}, create=create, on_damage=warn_of_damage)
+    try:
+        return open_queue(path, {}, create=create, on_damage=warn_of_damage)
+    except LedgerLocked:
+        url = _holder_url(path)
+        if url is None:
+            raise
+        return penstock.open(url)
+
+
+def open_shared(path: str) -> AnyQueue:
+    """Open a queue that other processes use as well: see `penstock.shared`."""
+    if is_url(path):
+        raise InvalidInput(f"{path} is a URL: --shared is for directories, so leave it out")
+    queue = _queue_in_data(path)
+    if queue is None:
+        return penstock.open(path, shared=True)
+    return penstock.open(Path(path).resolve().parent.parent, shared=True, queue=str(queue))
+
+
+def _holder_url(path: str) -> str | None:
+    """Return the URL of a queue whose directory another process has; None if it gives none."""
+    files = OsFiles()
+    url = announced_url(Folder(files, path))
+    if url is not None:
+        return f"{url}/{ONE_QUEUE}"
+    queue = _queue_in_data(path)
+    if queue is None:
+        return None
+    url = announced_url(Folder(files, str(Path(path).resolve().parent.parent)))
+    return None if url is None else f"{url}/{queue}"
+
+
+def _queue_in_data(path: str) -> QueueName | None:
+    """Return the name of a queue in a broker's data directory; None if it is in none."""
+    place = Path(path).resolve()
+    names = [name_of_directory(one) for one in (place.parent.name, place.name)]
+    if None in names or not (place.parent.parent / "_broker").is_dir():
+        return None
+    return QueueName.parse("/".join(map(str, names)))
 
 
 def check_exists(queue: AnyQueue) -> None:
@@ -217,7 +262,6 @@ def _layout(path: str) -> "Layout":
     """Return the data directory of a broker; raise NotALedger if it is none."""
     with requires_extra("server"):
         from penstock.broker.embedded.layout import Layout
-        from penstock.ledger.files import OsFiles
     layout = Layout(OsFiles(), path)
     if not Path(path).exists():
         raise NotALedger(f"{path} does not exist")

@@ -16,7 +16,7 @@ import typer
 from penstock.checking import did_you_mean
 from penstock.cli.formatting import number
 from penstock.cli.options import MAIN, AsJson, InGroup, argument, duration_option, option
-from penstock.cli.targets import open_to_write
+from penstock.cli.targets import open_shared, open_to_write
 from penstock.cli.terminal import err, print_result
 from penstock.errors import InvalidInput
 from penstock.worker import Worker, WorkerOptions
@@ -44,6 +44,9 @@ def worker(
         float | None, duration_option("Stop if no message arrives for this long.")
     ] = None,
     group: InGroup = MAIN,
+    shared: Annotated[
+        bool, option("Share the directory with other processes that do so.", "--shared")
+    ] = False,
     verbose: Annotated[
         bool, option("Log each message, and tracebacks, on stderr.", "--verbose", "-v")
     ] = False,
@@ -66,7 +69,10 @@ def worker(
     )
     function = load_function(handler, verbose=verbose)
     level = logging.DEBUG if verbose else logging.INFO
-    with _logging_to_stderr(level), open_to_write(queue) as opened:
+    with (
+        _logging_to_stderr(level),
+        open_shared(queue) if shared else open_to_write(queue) as opened,
+    ):
         counts = asdict(Worker(opened, function, options=options).run())
     parts = [f"{number(count)} {name.replace('_', ' ')}" for name, count in counts.items()]
     print_result(json, counts, f"{', '.join(parts)}.")

@@ -8,7 +8,7 @@ from penstock.checking import Time
 from penstock.client import operation_requests
 from penstock.client.address import QueueAddress, queue_path
 from penstock.client.answers import QueueDetails, all_rows, details_of, first_page
-from penstock.client.connection import Exchange
+from penstock.client.calls import Exchanging
 from penstock.client.publishing import time_text
 from penstock.client.queue import AsyncRemoteQueue, RemoteQueue
 from penstock.client.request import Reply, Request, T, get, nothing, post
@@ -104,7 +104,7 @@ class WebhookDelivery(NamedTuple):
 class BrokerMethods:
     """The methods of both brokers. Each is defined once; see `penstock.queue.binding`."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchanging) -> None:
         self._exchange = exchange
 
     @property

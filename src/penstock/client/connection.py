@@ -13,9 +13,11 @@ from typing import Any, NamedTuple, Protocol, cast
 from urllib.parse import urlsplit
 
 from penstock.client.address import unix_socket_of
+from penstock.client.long_paths import short_path
 from penstock.client.options import ClientOptions
 from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
+from penstock.client.unix_transport import NoAnswer, UnixTransport
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
 from penstock.model import NS
@@ -31,8 +33,8 @@ _ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # of a T
 class Transport(Protocol):
     """Moves requests and answers, for threads or for tasks."""
 
-    async def send(self, request: dict[str, Any]) -> Any:
-        """Send a request and return the answer of the HTTP library."""
+    async def send(self, request: Request[Any]) -> Any:
+        """Send a request and return the answer: status_code, headers and content."""
 
     async def pause(self, seconds: float) -> None:
         """Wait until the time is over or the transport is closed."""
@@ -66,7 +68,9 @@ class Exchange:
         cls, base: str, options: ClientOptions, clock: Clock | None = None
     ) -> "Exchange":
         clock = clock or SystemClock()
-        return cls(base, options, _Blocking(base, options, clock), clock)
+        _check(options)
+        make = _Blocking if unix_socket_of(base) is None else UnixTransport
+        return cls(base, options, make(base, options, clock), clock)
 
     @classmethod
     def for_tasks(
@@ -91,18 +95,21 @@ class Exchange:
         asked = cast(Request[T], request)  # as `HttpCalls` makes them
         attempts = Attempts(asked, self._limits, self.clock, base=self.base)
         while True:
-            outcome = await self._attempt(asked, attempts)
+            outcome = await self.attempt(asked, attempts)
             if isinstance(outcome, Done):
                 return outcome.value
             self.counts.retried()
             await self._transport.pause(outcome.after_s)
 
-    async def _attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
+    async def attempt(self, request: Request[T], attempts: Attempts[T]) -> Done[T] | Retry:
+        """Send a request once. Return its value, or when to send it again; raise a final error."""
         if self.is_closed:
             raise LedgerClosed("this client was closed; open the queue again")
         started_ns = self.clock.monotonic_ns()
         try:
-            answer = await self._transport.send(_request_settings(request, self.options))
+            answer = await self._transport.send(request)
+        except NoAnswer as error:
+            return attempts.failed(str(error), sent=error.sent)
         except self._transport_error as error:
             return attempts.failed(**_failure_of(error, self.base)._asdict())
         self.counts.answered(self.clock.monotonic_ns() - started_ns)
@@ -177,10 +184,10 @@ class _Blocking:
         self._http = library.Client(**settings)
         self._pid = os.getpid()
 
-    async def send(self, request: dict[str, Any]) -> Any:
+    async def send(self, request: Request[Any]) -> Any:
         if self._pid != os.getpid():
             self._connect()  # after a fork the sockets are shared with the parent
-        return self._http.request(**request)
+        return self._http.request(**_request_settings(request, self._options))
 
     async def pause(self, seconds: float) -> None:
         clock = self._clock
@@ -201,12 +208,13 @@ class _Suspending:
     """For all tasks of one event loop: that of the first call."""
 
     def __init__(self, base: str, options: ClientOptions) -> None:
+        self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
         library = httpx()
         settings = _client_settings(base, options, library.AsyncHTTPTransport)
         self._http = library.AsyncClient(**settings)
 
-    async def send(self, request: dict[str, Any]) -> Any:
+    async def send(self, request: Request[Any]) -> Any:
         loop = asyncio.get_running_loop()
         if self._loop is None:
             self._loop = loop
@@ -215,7 +223,7 @@ class _Suspending:
                 "a queue at a URL belongs to one event loop, and was used in another before: open "
                 "it again in this one"
             )
-        return await self._http.request(**request)
+        return await self._http.request(**_request_settings(request, self._options))
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -243,10 +251,14 @@ def httpx() -> ModuleType:
     return httpx2
 
 
-def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
-    """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
+def _check(options: ClientOptions) -> None:
     if not isinstance(options, ClientOptions):  # not shown: it may have the key
         raise InvalidInput(f"options is of type {type(options).__name__}, not ClientOptions")
+
+
+def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
+    """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
+    _check(options)
     limits = httpx().Limits(
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,
@@ -256,7 +268,8 @@ def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[
     socket_path = unix_socket_of(base)
     if socket_path is not None:
         settings["base_url"] = f"http://localhost{urlsplit(base).path}"
-        return {**settings, "transport": transport(uds=socket_path, verify=False, limits=limits)}
+        uds = short_path(socket_path)
+        return {**settings, "transport": transport(uds=uds, verify=False, limits=limits)}
     # Reading certificates takes most of the time to connect; plain HTTP needs none.
     verify = options.verify if base.startswith("https:") else False
     return {**settings, "verify": verify, "limits": limits}

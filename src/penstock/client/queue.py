@@ -88,7 +88,25 @@ class Remote(QueueMethods):
         holder: str,
         stopper: Stopper | None,
     ) -> list[LeasedMessage]:
-        lease = Lease(self._calls.lease, self._settler, n, lease_s, group, holder)
+        return await self._wait_for_lease(
+            n, lease_s, wait_s, group, holder, stopper, idempotent=False
+        )
+
+    async def _wait_for_lease(
+        self,
+        n: int,
+        lease_s: Duration | None,
+        wait_s: Duration,
+        group: str,
+        holder: str,
+        stopper: Stopper | None,
+        *,
+        idempotent: bool,
+    ) -> list[LeasedMessage]:
+        """Lease. `idempotent`: ask again if the answer was lost."""
+        lease = Lease(
+            self._calls.lease, self._settler, n, lease_s, group, holder, idempotent=idempotent
+        )
         return await lease.wait(self._exchange, wait_s, stopper)
 
     async def _take(self, n: int, wait_s: Duration, group: str) -> list[Message]:
@@ -106,14 +124,15 @@ class Remote(QueueMethods):
         stopper: Stopper | None,
     ) -> AsyncIterator[LeasedMessage]:
         wait_s, clock = YEARS_S if idle_s is None else idle_s, self._exchange.clock
-        # Idempotent: the stream asks again anyway, and the messages of a lost answer come back when
-        # their lease ends.
-        lease = Lease(self._calls.lease, self._settler, batch, lease_s, group, idempotent=True)
         ahead: list[LeasedMessage] = []
         self._streams.append(ahead)
         try:
             while not is_stopped(stopper):
-                leased = await lease.wait(self._exchange, wait_s, stopper)
+                # Idempotent: the stream asks again anyway, and the messages of a lost answer come
+                # back when their lease ends.
+                leased = await self._wait_for_lease(
+                    batch, lease_s, wait_s, group, "", stopper, idempotent=True
+                )
                 if not leased:
                     return
                 half_ns = half_time_ns(leased[0], clock.now_ns())
@@ -217,9 +236,12 @@ class RemoteQueue(Remote, AnyQueue):
             self._batcher = Batcher(exchange.options.batching, self._publish)
 
     def for_tasks(self) -> "AsyncRemoteQueue":
-        view = AsyncRemoteQueue(self.address, self._exchange.view_for_tasks())
+        view = self._view(self._exchange.view_for_tasks())
         self._views.add(view)
         return view
+
+    def _view(self, exchange: Exchanging) -> "AsyncRemoteQueue":
+        return AsyncRemoteQueue(self.address, exchange)
 
 
 class AsyncRemoteQueue(Remote, AnyAsyncQueue):

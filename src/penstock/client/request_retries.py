@@ -20,7 +20,6 @@ from penstock.model import NS
 
 log = logging.getLogger("penstock.client")
 
-_LOGGED_RETRY = 4  # fewer retries take too little time to be worth a line in the log
 _RETRIED_STATUSES = (408, 429, 502, 503, 504)
 _UNCERTAIN_STATUSES = (502, 504)  # a proxy's: the broker may have carried the request out
 # Not retried: waiting does not make room in a full queue.
@@ -34,6 +33,7 @@ class RetryLimits:
     retry_s: float = 30.0  # from the first attempt on; 0: no retry
     backoff_s: float = 0.05  # doubles with each retry
     backoff_s_max: float = 2.0
+    logged_retry: int = 4  # fewer retries take too little time to be worth a line in the log
 
     def __post_init__(self) -> None:
         check_number("retry_s", self.retry_s, 0, 86400)
@@ -143,7 +143,7 @@ class Attempts(Generic[T]):
         self._retries += 1
         if self._clock.monotonic_ns() + round(wait_s * NS) > self._until_ns:
             raise error
-        if self._retries == _LOGGED_RETRY:
+        if self._retries == limits.logged_retry:
             log.warning("%s; retrying for up to %g s", error, limits.retry_s)
         return Retry(wait_s)
 

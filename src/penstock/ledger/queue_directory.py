@@ -8,7 +8,11 @@ from penstock.errors import LedgerLocked, NotALedger, RefusedFileSystem
 from penstock.ledger.folder import Folder, read_fully, write_fully
 from penstock.ledger.json_files import MANIFEST_NAME
 
-_EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"])  # made before queue.json
+# Where the process that holds the lock serves others; see `penstock.shared`.
+SOCKET_NAME = "SOCKET"
+SOCKET_NAMES = frozenset([SOCKET_NAME, f"{SOCKET_NAME}.lock"])
+# Made before queue.json.
+_EARLY_NAMES = frozenset(["LOCK", "messages", "events", "snapshots"]) | SOCKET_NAMES
 NETWORK_FILE_SYSTEMS = frozenset(
     [
         "nfs",
@@ -100,8 +104,11 @@ class DirectoryLock:
         self._folder = folder
         self._fd = -1
 
-    def take(self, clock: Clock) -> None:
-        """Take the lock; raise LedgerLocked, which names the holder, if it is held."""
+    def take(self, clock: Clock, url: str = "") -> None:
+        """Take the lock; raise LedgerLocked, which names the holder, if it is held.
+
+        `url`: announce it at once; see `announce`.
+        """
         files, path = self._folder.files, self._folder.file(LOCK_NAME)
         try:
             fd = files.open(path, "write")
@@ -113,7 +120,7 @@ class DirectoryLock:
         try:
             if not files.lock(fd):
                 raise LedgerLocked(self._holder_sentence(fd))
-            self._write_name(fd, clock)
+            self._write_name(fd, clock, url)
         except BaseException:
             files.close(fd)
             raise
@@ -151,5 +158,5 @@ class DirectoryLock:
             who = "another process"
         return (
             f"{path} is being written by {who}. One directory has one writer: close the other, "
-            f"open this one read-only, or let both talk to a broker."
+            f"open this one read-only, open both with shared=True, or let both talk to a broker."
         )

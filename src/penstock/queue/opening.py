@@ -1,6 +1,8 @@
 """Open a queue's directory: its settings, its ledger, its clock, and the core over them."""
 
 from collections.abc import Callable, Mapping
+from importlib import import_module
+from types import ModuleType
 
 from penstock.checking import MEMORY
 from penstock.clock import Clock, SystemClock
@@ -87,9 +89,35 @@ def check_directory_options(read_only: bool, settings: Mapping[str, object]) -> 
         )
 
 
-def check_url_options(read_only: bool, retry_policy: object) -> None:
+def check_url_options(read_only: bool, retry_policy: object, *, shared: bool = False) -> None:
     """Raise InvalidInput if an option is given that only a directory has."""
+    if shared:
+        raise InvalidInput("shared is for directories: any number of processes may use a broker")
     if read_only:
         raise InvalidInput("read_only is for directories: a key says what a client may do")
     if retry_policy is not None:
         raise InvalidInput("retry_policy is for directories: a broker retries by its settings")
+
+
+def check_shared_options(read_only: bool, retry_policy: object) -> None:
+    """Raise InvalidInput for an option that a shared directory does not have."""
+    if read_only:
+        raise InvalidInput("read_only needs no shared=True: it takes no lock, so leave it out")
+    if retry_policy is not None:
+        raise InvalidInput(
+            "retry_policy is a function of one process, and any process may hold a shared "
+            "directory: use the backoff settings of the queue"
+        )
+
+
+def shared_package() -> ModuleType:
+    """Return `penstock.shared`, a higher layer. Raise PenstockError if its extra is missing."""
+    try:
+        return import_module("penstock.shared")
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.startswith("penstock"):
+            raise
+        raise PenstockError(
+            f"shared=True needs the package {error.name!r}, which is not installed; "
+            f"run: pip install 'penstock[server]'"
+        ) from None

@@ -311,8 +311,9 @@ class Queue(Embedded, AnyQueue):
     hello
     """
 
-    def __init__(self, core: QueueCore) -> None:
-        super().__init__(core, self)
+    def __init__(self, core: QueueCore, settler: Settler | None = None) -> None:
+        """`settler` settles leased messages that are used in a `with`; None: this queue."""
+        super().__init__(core, settler or self)
         self._max_plain_bytes = self.behaviours.max_plain_bytes
         publishing = self.behaviours.publishing
         self._publish_plain = publishing.publish_plain

@@ -514,7 +514,9 @@ class Call:
         service, target = self.service, self.target
         if service.tracing is not None:
             service.tracing.answered(self, status, took_ns)
-        if status >= 500 or service.settings.access_log:
+        # A server that stops answers 503, and the client tries again: that is no failure.
+        is_failure = status >= 500 and not (status == 503 and service.is_stopping)
+        if is_failure or service.settings.access_log:
             # The route, not the path: a path may contain private data.
             fields = {
                 "method": self.method,
@@ -527,7 +529,7 @@ class Call:
             trace = self.headers.get(b"traceparent", b"").split(b"-")
             if len(trace) == 4:
                 fields["trace_id"] = trace[1].decode("latin-1")
-            level = logging.ERROR if status >= 500 else logging.INFO
+            level = logging.ERROR if is_failure else logging.INFO
             log.log(level, "request", extra={"fields": fields})
 
 

@@ -10,7 +10,7 @@ from penstock.broker import Broker, BrokerMetrics, Keys, Store
 from penstock.broker.stores import open_store
 from penstock.broker.webhooks import Webhooks
 from penstock.clock import Clock, SystemClock
-from penstock.errors import InvalidInput
+from penstock.errors import InvalidInput, NotSupported
 from penstock.server.all_routes import all_routes, all_streams
 from penstock.server.beanstalk.listener import BeanstalkListener
 from penstock.server.configuration import Configuration
@@ -35,6 +35,20 @@ log = logging.getLogger("penstock.server")
 _FOR_REQUESTS = 0.6  # share of `shutdown_s`; the rest is for webhooks and snapshots
 
 
+class NoDocuments:
+    """A store without documents, so that there are no keys."""
+
+    def load_document(self, name: str) -> "asyncio.Future[bytes | None]":
+        found: asyncio.Future[bytes | None] = asyncio.get_running_loop().create_future()
+        found.set_result(None)
+        return found
+
+    def replace_document(
+        self, name: str, old: bytes | None, new: bytes | None
+    ) -> "asyncio.Future[bool]":
+        raise NotSupported("this broker uses no keys: the permissions of its socket decide")
+
+
 class Server:
     """The broker behind its transports, in the running event loop."""
 
@@ -44,7 +58,13 @@ class Server:
         *,
         open_store: Callable[..., Store] = open_store,
         clock: Clock | None = None,
+        url: str | None = None,
+        uses_keys: bool = True,
+        answers_early: bool = True,
     ) -> None:
+        """`url`: where clients reach it, announced instead of its own. `uses_keys=False`: who can
+        connect may do everything, whatever keys the store has. `answers_early=False`: calls on the
+        Unix socket wait for the recovery instead of being answered with 503."""
         settings, clock = configuration.server, clock or SystemClock()
         metrics = BrokerMetrics()
         store = open_store(
@@ -52,7 +72,7 @@ class Server:
         )
         self.broker = Broker(store, configuration.broker, metrics=metrics, clock=clock)
         self.webhooks = Webhooks(self.broker)
-        keys = Keys(store, clock)
+        keys = Keys(store if uses_keys else NoDocuments(), clock)
         self.broker.on_document_changed.append(keys.on_document)
         self.sqs = Sqs(self.broker)
         self.service = Service(
@@ -70,6 +90,9 @@ class Server:
             self.listeners.append(SqsListener(self.service, self.sqs, lambda: self._tls))
         if settings.grpc:
             self.listeners.append(_grpc_listener(self.service))
+        self._url = url
+        self._answers_early = answers_early
+        self._accepts_unix = False  # then the event loop closes the socket
         self.port = 0  # set when the server listens
         self._listeners: list[asyncio.Server | TlsListener] = []
         self._recovery: asyncio.Task[None] | None = None
@@ -123,16 +146,23 @@ class Server:
             self.port = sockets[0].getsockname()[1]
             fields_ = {"host": settings.host, "port": self.port, "tls": self._tls is not None}
         if self._unix is not None:
+            fields_["unix"] = settings.unix
+            if self._answers_early:
+                await self._accept_unix()
+        if self.listeners:
+            fields_["others"] = [listener.url for listener in self.listeners]
+        log.info("listening", extra={"fields": fields_})
+        self._recovery = asyncio.create_task(self._recover())
+
+    async def _accept_unix(self) -> None:
+        if self._unix is not None:
+            loop, service = asyncio.get_running_loop(), self.service
             # Without TLS: what is sent does not leave this machine.
             listener = await loop.create_unix_server(
                 lambda: new_connection(service, loop), sock=self._unix.socket
             )
             self._listeners.append(listener)
-            fields_["unix"] = settings.unix
-        if self.listeners:
-            fields_["others"] = [listener.url for listener in self.listeners]
-        log.info("listening", extra={"fields": fields_})
-        self._recovery = asyncio.create_task(self._recover())
+            self._accepts_unix = True
 
     async def ready(self) -> None:
         """Wait until calls are accepted. Raise the error of a failed recovery."""
@@ -141,11 +171,13 @@ class Server:
 
     async def _recover(self) -> None:
         await self.broker.start()
-        await self.broker.announce(self.urls[0])
+        await self.broker.announce(self._url or self.urls[0])
         await self.webhooks.start()
         self.broker.charts.start()
         for listener in self.listeners:
             await listener.start()
+        if not self._answers_early:
+            await self._accept_unix()
         _, queues = self.broker.progress
         log.info("ready", extra={"fields": {"queues": queues}})
 
@@ -203,6 +235,8 @@ class Server:
     def _remove_unix(self) -> None:
         if self._unix is not None:
             self._unix.remove()
+            if not self._accepts_unix:
+                self._unix.socket.close()  # who has connected is told by that
             self._unix = None
 
     async def _finish_requests(self, within_s: float) -> None:

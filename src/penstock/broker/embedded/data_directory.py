@@ -8,13 +8,13 @@ import asyncio
 from asyncio import Future
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from penstock.broker.background import Background
 from penstock.broker.embedded.commit_loop import MOST_THREADS, CommitLoop, SyncThreads, Threads
 from penstock.broker.embedded.disk_committer import DiskCommitter
 from penstock.broker.embedded.layout import Layout
-from penstock.broker.embedded.shelf import Shelf
+from penstock.broker.embedded.shelf import QueueHome, Shelf
 from penstock.broker.embedded.timer import Timer
 from penstock.broker.store import NamespaceInfo, QueueInfo, StoreListener
 from penstock.clock import Clock
@@ -36,18 +36,52 @@ class Options(NamedTuple):
     sync_threads: Callable[[asyncio.AbstractEventLoop], Threads]
 
 
+class Home(QueueHome, Protocol):
+    """Where a data directory has its files: `Layout`, or one queue alone."""
+
+    path: str
+
+    def open(self, clock: Clock) -> None: ...
+
+    def close(self) -> None: ...
+
+    def announce(self, clock: Clock, url: str) -> None: ...
+
+    def free_bytes(self) -> int: ...
+
+    def namespaces(self) -> list[NamespaceInfo]: ...
+
+    def save_namespace(self, namespace: NamespaceInfo) -> None: ...
+
+    def delete_namespace(self, name: str) -> None: ...
+
+    def queues(self, namespace: str) -> list[QueueName]: ...
+
+    def load_document(self, name: str) -> bytes | None: ...
+
+    def replace_document(self, name: str, old: bytes | None, new: bytes | None) -> bool: ...
+
+
 class DataDirectory:
     """The queues, namespaces, documents and locks of a directory, in one process."""
 
-    def __init__(self, path: str, files: Files, clock: Clock, options: Options) -> None:
+    def __init__(
+        self,
+        path: str,
+        files: Files,
+        clock: Clock,
+        options: Options,
+        claimed: Home | None = None,
+    ) -> None:
+        """`claimed`: where the files are, if it was opened already."""
         self._files = files
         self._clock = clock
         self._options = options
-        self._layout = Layout(files, path)
+        self._layout: Home = claimed or Layout(files, path)
         self._committer: DiskCommitter | None = None
         self._listeners: list[StoreListener] = []
         self._locks: dict[str, tuple[str, int]] = {}  # by name: the owner, and until when
-        self._is_claimed = False
+        self._is_claimed = claimed is not None
         self._is_started = False
         self._is_open = False  # and recovered
         self._background = Background()  # changes of queues and files

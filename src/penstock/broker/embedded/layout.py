@@ -41,6 +41,9 @@ _LOCK_RETRY_S = 0.01
 class Layout:
     """The data directory. Every call may raise OSError; all are for a thread, not the loop."""
 
+    has_locks_of_queues = True  # each queue's directory has a lock as well
+    can_delete = True
+
     def __init__(self, files: Files, path: str) -> None:
         self.path = path
         self._root = Folder(
@@ -50,10 +53,13 @@ class Layout:
         self._trash = self._root.child("_trash")
         self._lock = DirectoryLock(self._root)
 
-    def open(self, clock: Clock) -> None:
-        """Become the broker of this directory, and finish what a crash interrupted."""
+    def open(self, clock: Clock, url: str = "") -> None:
+        """Become the broker of this directory, and finish what a crash interrupted.
+
+        `url`: where others reach the broker, if it is known already.
+        """
         self._make_root()
-        self._lock.take(clock)
+        self._lock.take(clock, url)
         for folder in (self._documents, self._trash):
             folder.make()
             folder.sweep()

@@ -1,8 +1,9 @@
 """Settle several receipts of one queue, each by itself."""
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
+from penstock.broker.embedded.acked_lately import Acked
 from penstock.broker.store import Outcome, Settlement
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import Receipt
@@ -12,7 +13,7 @@ _KEPT = 100_000
 
 
 class Repeats:
-    """The latest acked receipts: bounded, and lost with the process.
+    """The latest acked receipts: bounded, in memory.
 
     A client whose connection broke does not know whether its ack arrived, and repeats it. Nothing
     of the message is in memory then; only this shows that the receipt was good.
@@ -21,6 +22,15 @@ class Repeats:
     def __init__(self, most: int = _KEPT) -> None:
         self._most = most
         self._acked: OrderedDict[str, None] = OrderedDict()
+        # Of earlier processes, by queue, group and seq.
+        self._earlier: OrderedDict[tuple[int, int, int], Acked] = OrderedDict()
+
+    def acked_before(self, identity: int, acked: Mapping[tuple[int, int], Acked]) -> None:
+        """Note acks that are in the log of a queue that was opened; see `acked_lately`."""
+        for (group, seq), one in acked.items():
+            self._earlier[identity, group, seq] = one
+        while len(self._earlier) > self._most:
+            self._earlier.popitem(last=False)
 
     def acked(self, receipts: Iterable[str]) -> None:
         for receipt in receipts:
@@ -36,9 +46,14 @@ class Repeats:
     def forget(self) -> None:
         """Forget all: a sync failed, and some of these acks did not happen."""
         self._acked.clear()
+        self._earlier.clear()
 
     def __contains__(self, receipt: str) -> bool:
-        return receipt in self._acked
+        if receipt in self._acked:
+            return True
+        identity, group, attempt, seq, nonce = Receipt.unpack(receipt)
+        found = self._earlier.get((identity, group, seq))
+        return found is not None and found.attempt == attempt and found.nonce in (None, nonce)
 
 
 def settle_each(

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from penstock.broker.background import Background
+from penstock.broker.embedded.acked_lately import Acked, acked_lately
 from penstock.broker.embedded.commit_loop import CommitLoop
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
@@ -28,6 +29,7 @@ from penstock.errors import (
     LedgerError,
     NoSuchQueue,
     NotEmpty,
+    NotSupported,
     PenstockError,
 )
 from penstock.ledger.files import Files
@@ -51,6 +53,14 @@ class IdentityTaken(BrokerError):
 
 class QueueHome(Protocol):
     """Where the queues of a shelf are kept. Every call is for a thread."""
+
+    @property
+    def has_locks_of_queues(self) -> bool:
+        """Whether each queue is locked as well; False if one lock covers them."""
+
+    @property
+    def can_delete(self) -> bool:
+        """Whether queues can be deleted."""
 
     def enter(self, queue: QueueName) -> tuple[str, Files]:
         """Return the path of a queue that is about to be opened, and the files that hold it."""
@@ -354,6 +364,8 @@ class Shelf:
         return self._background.run(self._delete(queue, if_empty=if_empty))
 
     async def _delete(self, queue: QueueName, *, if_empty: bool) -> None:
+        if not self._home.can_delete:
+            raise NotSupported(f"{queue} is all that is served here: delete its directory instead")
         async with self._turn(queue):
             self._check_there(queue)
             if if_empty:
@@ -425,7 +437,7 @@ class Shelf:
     async def _open_now(
         self, queue: QueueName, settings: Mapping[str, Any], *, is_new: bool = False
     ) -> OpenQueue:
-        core, is_slow = await asyncio.to_thread(self._open_core, queue, settings, is_new)
+        core, is_slow, acked = await asyncio.to_thread(self._open_core, queue, settings, is_new)
         owner = self._by_identity.get(core.identity)
         if owner not in (None, queue):
             await asyncio.to_thread(self._close_core, queue, core)
@@ -435,6 +447,7 @@ class Shelf:
                 f"data directory."
             )
         core.firing.admit = partial(self.quotas.check_bytes, queue.namespace)
+        self._repeats.acked_before(core.identity, acked)
         found = OpenQueue(
             queue,
             core,
@@ -463,7 +476,7 @@ class Shelf:
 
     def _open_core(
         self, queue: QueueName, settings: Mapping[str, Any], is_new: bool
-    ) -> tuple[QueueCore, bool]:
+    ) -> tuple[QueueCore, bool, dict[tuple[int, int], Acked]]:
         path, files = self._home.enter(queue)
         try:
             core = open_core(
@@ -471,6 +484,7 @@ class Shelf:
                 settings,
                 files=files,
                 clock=self._clock,
+                own_lock=self._home.has_locks_of_queues,
                 on_dirty=lambda: self._written(queue),
                 on_stop=partial(self._has_stopped, queue) if self._keeps_stopped else None,
                 if_unstored=_IF_SETTINGS_WERE_LOST,
@@ -479,7 +493,8 @@ class Shelf:
             try:
                 if is_new:
                     self._home.made(queue)
-                return core, self._home.opened(core)
+                acked = acked_lately(core.ledger, self._clock.now_ns())
+                return core, self._home.opened(core), acked
             except BaseException:
                 with suppress(LedgerError):
                     core.close()

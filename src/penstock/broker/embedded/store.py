@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from penstock.broker.embedded.commit_loop import HeldResult, SyncThreads, Threads
-from penstock.broker.embedded.data_directory import DataDirectory, Options
+from penstock.broker.embedded.data_directory import DataDirectory, Home, Options
 from penstock.broker.embedded.open_queue import OpenQueue
 from penstock.broker.embedded.quotas import Quotas
 from penstock.broker.store import (
@@ -58,11 +58,15 @@ class EmbeddedStore:
         clock: Clock | None = None,
         sync_threads: Callable[[asyncio.AbstractEventLoop], Threads] = SyncThreads,
         shared: DataDirectory | None = None,
+        claimed: Home | None = None,
     ) -> None:
-        """`shared`: use a directory that another store of this process uses; see `for_another`."""
+        """`shared`: use a directory that another store of this process uses; see `for_another`.
+
+        `claimed`: where the files are, if it was opened already.
+        """
         options = Options(max_open, idle_close_s, observe_commit, sync_threads)
         self._directory = shared or DataDirectory(
-            path, files or OsFiles(), clock or SystemClock(), options
+            path, files or OsFiles(), clock or SystemClock(), options, claimed
         )
         self._path = path
         self._listener: StoreListener | None = None

@@ -66,11 +66,13 @@ class Wakeups:
             self._core.listeners.remove(self._arrived)
 
     def _arrived(self) -> None:
-        """Report ready messages. Called from the loop, or from a thread that publishes."""
+        """Report ready messages. Called from the loop, or from any other thread."""
         try:
-            asyncio.get_running_loop()
+            is_in_loop = asyncio.get_running_loop() is self._loop
         except RuntimeError:
-            self._loop.call_soon_threadsafe(self._on_ready, self._name)
+            is_in_loop = False
+        if not is_in_loop:
+            self._loop.call_soon_threadsafe(self._arrived_elsewhere)
             return
         if not self._is_durable:
             self._on_ready(self._name)
@@ -79,6 +81,11 @@ class Wakeups:
             # and a waiting call would be answered after two syncs instead of one.
             self._is_reporting = True
             self._loop.call_soon(self._report)
+
+    def _arrived_elsewhere(self) -> None:
+        """Plan what another thread changed: its calls set no timer."""
+        self.plan()
+        self._on_ready(self._name)
 
     def _report(self) -> None:
         self._is_reporting = False

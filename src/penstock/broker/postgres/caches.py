@@ -27,6 +27,9 @@ _AHEAD = 2  # segments of messages, behind the one that is read
 class Caches:
     """The directories of one broker."""
 
+    has_locks_of_queues = True
+    can_delete = True
+
     def __init__(
         self,
         database: Database,
