@@ -6,7 +6,7 @@ Public times are Unix seconds (float); fields that end in `_ns` are exact nanose
 import binascii
 import json
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from types import MappingProxyType
@@ -57,6 +57,8 @@ class NewMessage:
     max_attempts: int | None = None
     content_type: str | None = None
     compression: str | None = None
+    after: Sequence[str | int] | None = None  # ids, or indexes of earlier items of the batch
+    after_failed: str | None = None  # "dead" (the default) or "run"
 
     # By hand, because one generated for a frozen dataclass takes more than twice as long.
     def __init__(
@@ -74,6 +76,8 @@ class NewMessage:
         max_attempts: int | None = None,
         content_type: str | None = None,
         compression: str | None = None,
+        after: Sequence[str | int] | None = None,
+        after_failed: str | None = None,
     ) -> None:
         if isinstance(payload, _JSON_TYPES):
             payload = json_bytes(payload)
@@ -97,6 +101,8 @@ class NewMessage:
         _set_max_attempts(self, max_attempts)
         _set_content_type(self, content_type)
         _set_compression(self, compression)
+        _set_after(self, after)
+        _set_after_failed(self, after_failed)
 
 
 # Setting a slot of a frozen dataclass by its descriptor is faster than by `object.__setattr__`.
@@ -113,6 +119,8 @@ class NewMessage:
     _set_max_attempts,
     _set_content_type,
     _set_compression,
+    _set_after,
+    _set_after_failed,
 ) = [getattr(NewMessage, field.name).__set__ for field in fields(NewMessage)]
 
 
@@ -130,6 +138,8 @@ class PublishOptions(TypedDict, total=False):
     max_attempts: int | None
     content_type: str | None
     compression: str | None
+    after: Sequence[str | int] | None
+    after_failed: str | None
 
 
 def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
@@ -336,7 +346,7 @@ class DeadLetter(NamedTuple):
     message: Message  # its headers have the `dlq.` ones added
     attempts: int
     reason: str
-    cause: str  # "nack", "timeout" or "unreadable"
+    cause: str  # "nack", "timeout", "unreadable" or "dependency"
     first_failure_ns: int
     last_failure_ns: int
 
@@ -360,6 +370,7 @@ class GroupStats(NamedTuple):
     scheduled: int
     leased: int
     parked: int
+    blocked: int
     dead: int
     delivered: int  # leased or taken, since the queue was made; each attempt counts
     acked: int  # settled well
@@ -377,7 +388,7 @@ class GroupStats(NamedTuple):
     @property
     def lag(self) -> int:
         """Return the number of messages that are neither done nor dead."""
-        return self.ready + self.scheduled + self.leased + self.parked
+        return self.ready + self.scheduled + self.leased + self.parked + self.blocked
 
 
 class StorageStats(NamedTuple):
@@ -401,6 +412,7 @@ class Stats(NamedTuple):
     scheduled: int
     leased: int
     parked: int
+    blocked: int
     dead: int
     published: int
     acked: int
@@ -427,7 +439,7 @@ class Stats(NamedTuple):
     def unfinished(self) -> int:
         """Messages that some group is not done with; one of several groups counts in each."""
         return sum(
-            group.ready + group.scheduled + group.leased + group.parked + group.dead
+            group.lag + group.dead
             for group in self.groups.values()
         )
 

@@ -39,7 +39,9 @@ class Life:
             case 0:
                 machine.enqueue_plain(random.randint(1, 3), random.random() < 0.5)
             case 1:
-                machine.publish([self._new_message() for _ in range(random.randint(1, 3))])
+                new = [self._new_message() for _ in range(random.randint(1, 3))]
+                links = [random.randrange(1 << 16) for _ in range(random.choice((0, 0, 1, 2, 4)))]
+                machine.publish(new, links)
             case 2:
                 machine.lease(random.choice(GROUPS), random.randint(1, 4), random.choice((3, 10)))
             case 3:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, ClassVar
 
@@ -9,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from penstock.codec import parse_id
 from penstock.errors import NoSuchMessage, QueueFull, ReceiptInvalid
 from penstock.model import LeasedMessage, Message
 from penstock.operations import Browse, Schedule
@@ -69,7 +71,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue = self.store.queue
         self.posts: list[Post] = []
         self.bytes_gone: set[int] = set()
-        self.readers = {"main": Reader()}
+        self.readers = {"main": Reader(is_main=True)}
         self.seen: dict[str, tuple[int, str]] = {}  # dedup id -> end of its window, first message
         self.evicted = self.duplicates = 0
         self.paused = False
@@ -97,6 +99,7 @@ class QueueMachine(RuleBasedStateMachine):
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
             reader.expire_keyed(self.now)
         self.schedules_fire()
+            reader.settle_dependents(self.now)
 
     @rule(seconds=st.sampled_from([0.05, 0.1, 0.2, 0.4, 1, 4, 30, 100]))
     def time_passes(self, seconds: float) -> None:
@@ -123,9 +126,13 @@ class QueueMachine(RuleBasedStateMachine):
                 for id_ in ids if there_is else ():
                     self.published(id_, NewMessage(payload=b"plain"))
 
-    @rule(new=st.lists(new_messages, min_size=2, max_size=6))
-    def publish(self, new: list[NewMessage]) -> None:
+    @rule(
+        new=st.lists(new_messages, min_size=2, max_size=6),
+        links=st.none() | st.none() | st.lists(picks, min_size=1, max_size=8),
+    )
+    def publish(self, new: list[NewMessage], links: list[int] | None = None) -> None:
         now = self.now
+        new = self.linked(new, links or [])
         known = {id_: first for id_, (until, first) in self.seen.items() if until > now}
         ids = {message.dedup_id for message in new if message.dedup_id is not None}
         alone = [message for message in new if message.dedup_id is None]
@@ -139,10 +146,29 @@ class QueueMachine(RuleBasedStateMachine):
                     assert answer.id == first
                     self.duplicates += 1
                     continue
-                self.published(answer.id, message)
+                ids = [answers[o].id if isinstance(o, int) else o for o in message.after or ()]
+                self.published(answer.id, message, tuple(parse_id(id_)[2] for id_ in ids))
                 if message.dedup_id is not None:
                     known[message.dedup_id] = answer.id
                     self.remember(message.dedup_id, answer.id, now)
+
+    def linked(self, new: list[NewMessage], links: list[int]) -> list[NewMessage]:
+        """Let messages come after earlier ones, of the batch and others, as the numbers say."""
+        after: dict[int, list[str | int]] = {}
+        for pick in links:
+            number, pick = pick % len(new), pick // 8
+            if pick % 2 and number:
+                after.setdefault(number, []).append(pick // 2 % number)
+            elif self.posts:
+                recent = self.posts[-12:]
+                after.setdefault(number, []).append(recent[pick // 2 % len(recent)].id)
+        failed = "run" if len(links) % 3 == 2 else None
+        return [
+            replace(message, after=after[number], after_failed=failed)
+            if number in after
+            else message
+            for number, message in enumerate(new)
+        ]
 
     @rule(dedup_id=st.sampled_from(["x", "y", "z"]), priority=st.none() | st.integers(0, 9))
     def enqueue_once(self, dedup_id: str, priority: int | None) -> None:
@@ -189,7 +215,7 @@ class QueueMachine(RuleBasedStateMachine):
             del self.seen[min(self.seen, key=lambda id_: (self.seen[id_][0], dedup_hash(id_)))]
             self.evicted += 1
 
-    def published(self, id_: str, new: NewMessage) -> None:
+    def published(self, id_: str, new: NewMessage, after: tuple[int, ...] = ()) -> None:
         now = self.now
         assert not isinstance(new.delay, timedelta) and not isinstance(new.ttl, timedelta)
         deliver_at = now + round(new.delay * NS) if new.delay else 0
@@ -202,6 +228,8 @@ class QueueMachine(RuleBasedStateMachine):
             expires=0 if new.ttl is None else max(now, deliver_at) + round(new.ttl * NS),
             key=new.key,
             max_attempts=new.max_attempts or MAX_ATTEMPTS,
+            after=after,
+            runs_anyway=new.after_failed == "run",
         )
         assert self.queue.get(id_).seq == post.seq
         self.posts.append(post)
@@ -306,7 +334,7 @@ class QueueMachine(RuleBasedStateMachine):
                 found = [message] if message else []
             else:
                 found = self.queue.dequeue_batch(count, group=group)
-            self.readers[group].forget(self.delivered(group, count, found))
+            self.readers[group].forget(self.delivered(group, count, found), done=True)
 
     def delivered(
         self, group: str, count: int, found: "list[Message] | list[LeasedMessage]"
@@ -318,6 +346,7 @@ class QueueMachine(RuleBasedStateMachine):
             chosen, expired = reader.next_ones(count, self.now)
             assert bool(found) == bool(chosen) or expired
             reader.forget(expired)
+            reader.settle_dependents(self.now)
             if chosen or not expired:
                 break
         assert [message.seq for message in found] == [place.post.seq for place in chosen]
@@ -351,7 +380,8 @@ class QueueMachine(RuleBasedStateMachine):
             case "nack_later":
                 reader.fail(place, self.now, 2 * NS)
             case "ack" | "emit":
-                reader.forget([place])
+                reader.forget([place], done=True)
+                reader.settle_dependents(self.now)
             case "extend":
                 place.length = 50 * NS
                 place.deadline = self.now + place.length
@@ -421,10 +451,11 @@ class QueueMachine(RuleBasedStateMachine):
         ids = None if pick is None else [place.post.id for place in dead]
         settle = self.queue.redrive if redrive else self.queue.discard
         assert settle(ids, group=group) == len(dead)
-        reader.forget(dead)
-        if redrive:
-            for place in dead:
-                reader.places[place.post.seq] = Place(place.post, self.now)
+        if not redrive:
+            reader.forget(dead)
+            return
+        for place in dead:
+            reader.places[place.post.seq] = reader.redriven(place, self.now)
 
     def lease_dead(self, group: str, reader: Reader) -> None:
         dead = [p.post.seq for p in reader.places.values() if p.state == "dead"]
@@ -435,14 +466,16 @@ class QueueMachine(RuleBasedStateMachine):
             self.hand_out(group, leased, reader.places[leased.seq], 10)
 
     def cancel(self, post: Post) -> None:
-        places = [reader.places.pop(post.seq, None) for reader in self.readers.values()]
+        places = [reader.places.get(post.seq) for reader in self.readers.values()]
+        for reader, place in zip(self.readers.values(), places, strict=True):
+            reader.forget([place] if place else [])
         assert self.queue.cancel(post.id) == any(places)
 
     def purge(self, group: str | None) -> None:
         purged = 0
         for name, reader in self.readers.items():
             if group in (None, name):
-                waiting = [p for p in reader.places.values() if p.state == "waiting"]
+                waiting = reader.waiting()
                 reader.forget(waiting)
                 purged += len(waiting)
         assert self.queue.purge(group=group) == purged
@@ -502,7 +535,9 @@ class QueueMachine(RuleBasedStateMachine):
         assert (stats.dedup_evicted, stats.deduplicated) == (self.evicted, self.duplicates)
         assert set(stats.groups) == set(self.readers)
         for name, reader in self.readers.items():
+            reader.settle_dependents(self.now)  # a message that is dead at once cannot expire
             reader.expire_keyed(self.now)
+            reader.settle_dependents(self.now)
             counts = reader.counts(self.now)
             found = stats.groups[name]
             assert {state: getattr(found, state) for state in counts} == counts, name
@@ -512,10 +547,12 @@ class QueueMachine(RuleBasedStateMachine):
         self.check_schedules()
         for name, reader in self.readers.items():
             expected = {}
+            reader.settle_dependents(now)
             states = reader.states(now)
             for post in self.kept_posts():
                 state = states.get(post.seq, "done")
-                over = state in ("ready", "scheduled", "parked") and 0 < post.expires <= now
+                waits = state in ("ready", "scheduled", "parked", "blocked")
+                over = waits and 0 < post.expires <= now
                 expected[post.id] = "expired" if over else state
             found = {id_: self.queue.state(id_, group=name) for id_ in expected}
             assert found == expected, name

@@ -25,6 +25,8 @@ class Post:
     expires: int = 0
     key: str | None = None
     max_attempts: int = MAX_ATTEMPTS
+    after: tuple[int, ...] = ()  # seqs
+    runs_anyway: bool = False
 
 
 @dataclass
@@ -42,16 +44,74 @@ class Place:
     timed_out: bool = False
     has_failed: bool = False
     was_dead: bool = False  # a dead letter, also while it is handed out
+    missing: set[int] = field(default_factory=set)  # messages before it that are not settled
+    is_lost: bool = False  # one of them will never be done
+    died_of_others: bool = False
 
 
 @dataclass
 class Reader:
-    """One consumer group."""
+    """One consumer group. Only `main` heeds what messages come after."""
 
     places: dict[int, Place] = field(default_factory=dict)
+    is_main: bool = False
+    gone: set[int] = field(default_factory=set)  # will never be done
 
     def add(self, post: Post) -> None:
-        self.places[post.seq] = Place(post, max(post.published, post.deliver_at))
+        place = self.places[post.seq] = Place(post, max(post.published, post.deliver_at))
+        if not self.is_main:
+            return
+        for seq in post.after:
+            earlier = self.places.get(seq)
+            if earlier is not None and not (post.runs_anyway and earlier.was_dead):
+                place.missing.add(seq)
+            elif seq in self.gone and not post.runs_anyway:
+                place.is_lost = True
+        if place.missing or place.is_lost:
+            place.state = "blocked"
+
+    def settle_dependents(self, now: int) -> None:
+        """Let go, kill and bring back what comes after others, until nothing changes."""
+        while self.is_main and any([self._settle_one(place, now) for place in self._blocked()]):
+            pass
+
+    def _blocked(self) -> list[Place]:
+        return [
+            place
+            for _, place in sorted(self.places.items())
+            if place.state == "blocked" or (place.state == "dead" and place.died_of_others)
+        ]
+
+    def _settle_one(self, place: Place, now: int) -> bool:
+        runs_anyway = place.post.runs_anyway
+        for seq in list(place.missing):
+            earlier = self.places.get(seq)
+            if earlier is None:
+                place.missing.remove(seq)
+                place.is_lost |= seq in self.gone and not runs_anyway
+            elif earlier.was_dead and runs_anyway:
+                place.missing.remove(seq)
+        fails = place.is_lost or any(self.places[seq].was_dead for seq in place.missing)
+        if place.state == "blocked" and fails:
+            place.state, place.was_dead, place.died_of_others = "dead", True, True
+            place.has_failed = True
+            return True
+        if place.state == "dead" and not fails:
+            self.places[place.post.seq] = self.redriven(place, now)
+            return True
+        if place.state == "blocked" and not place.missing:
+            place.state = "waiting"
+            place.due = max(place.due, now)
+            return True
+        return False
+
+    def redriven(self, place: Place, now: int) -> Place:
+        """The place of a dead letter that is tried again."""
+        again = Place(place.post, now)
+        again.missing = {seq for seq in place.missing if seq in self.places}
+        if again.missing:
+            again.state = "blocked"
+        return again
 
     def fronts(self) -> dict[str, Place]:
         """Of each key, the message whose turn it is: one being worked on, or else the lowest."""
@@ -78,7 +138,7 @@ class Reader:
         return states
 
     def counts(self, now: int) -> dict[str, int]:
-        counts = dict.fromkeys(("ready", "scheduled", "leased", "parked", "dead"), 0)
+        counts = dict.fromkeys(("ready", "scheduled", "leased", "parked", "blocked", "dead"), 0)
         for state in self.states(now).values():
             counts[state] += 1
         failed = [place for place in self.places.values() if place.has_failed]
@@ -87,7 +147,11 @@ class Reader:
 
     def waiting(self) -> list[Place]:
         """What is handed to nobody, and not dead, by seq."""
-        return [place for _, place in sorted(self.places.items()) if place.state == "waiting"]
+        return [
+            place
+            for _, place in sorted(self.places.items())
+            if place.state in ("waiting", "blocked")
+        ]
 
     def undelivered(self) -> int:
         """What a bounded queue counts; a dead letter that is handed out is in flight again."""
@@ -110,9 +174,11 @@ class Reader:
             (expired if 0 < place.post.expires <= now else chosen).append(place)
         return chosen, expired
 
-    def forget(self, places: list[Place]) -> None:
+    def forget(self, places: list[Place], *, done: bool = False) -> None:
         for place in places:
             del self.places[place.post.seq]
+            if not done:
+                self.gone.add(place.post.seq)
 
     def holder_of(self, receipt: str, *, late_is_fine: bool = False) -> Place | None:
         """The place that a receipt may settle."""
@@ -125,7 +191,7 @@ class Reader:
     def fail(self, place: Place, now: int, delay: int | None = None) -> None:
         place.has_failed = True
         if place.was_dead or place.attempt >= place.post.max_attempts:
-            place.state, place.was_dead = "dead", True
+            place.state, place.was_dead, place.died_of_others = "dead", True, False
             return
         if delay is None:
             delay = min(BACKOFF_BASE_NS * 2 ** (place.attempt - 1), BACKOFF_MAX_NS)
@@ -141,13 +207,17 @@ class Reader:
         """A message with a key frees it when it expires, unless it is being worked on."""
         for seq, place in list(self.places.items()):
             over = 0 < place.post.expires <= now
-            if over and place.post.key is not None and place.state == "waiting":
-                del self.places[seq]
+            watched = place.post.key is not None or (self.is_main and place.post.after)
+            if over and watched and place.state in ("waiting", "blocked"):
+                self.forget([place])
 
     def seek(self, target: int, posts: list[Post]) -> None:
         self.places = {s: p for s, p in self.places.items() if p.was_dead and s < target}
+        self.gone = {seq for seq in self.gone if seq < target}
         for place in self.places.values():
             place.state = "dead"
+            place.missing = {seq for seq in place.missing if seq in self.places}
+            place.died_of_others &= bool(place.missing)
         for post in posts:
             if post.seq >= target:
                 self.add(post)

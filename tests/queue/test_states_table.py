@@ -6,12 +6,14 @@ Events come from a log that may have been damaged, so all pairs must be safe.
 
 import pytest
 
+from penstock.queue.after import After, pack_after
+from penstock.queue.attributes import AFTER
 from penstock.queue.events import Cause, Event, EventType
 from penstock.queue.group import Group, Moment
 from penstock.queue.schedule_table import SCHEDULE_EVENTS
 
 SEQ = 5
-EARLIER = 4  # the message of the same key that a parked one waits for
+EARLIER = 4  # the message that a parked one of the same key, or a blocked one, waits for
 NOW = 1_000
 LATER = 5_000
 RETRY = 3_000
@@ -23,6 +25,7 @@ ABOUT_OTHERS = {
     EventType.RESUMED,
     EventType.DEDUPLICATED,
     *SCHEDULE_EVENTS,
+    EventType.RESOLVED,
 }
 EVENTS = [kind for kind in EventType if kind not in ABOUT_OTHERS]
 REMOVALS = dict.fromkeys(("EXPIRED", "CANCELLED", "DISCARDED", "DROPPED", "LOST"), "done")
@@ -109,6 +112,13 @@ TABLE: dict[str, dict[str, str]] = {
         "SOUGHT": "ready",  # alone: the earlier one lies before the place sought
         **REMOVALS,
     },
+    "blocked": {
+        "ACKED": "done",
+        "DEAD": "dead",  # a message that it comes after failed
+        "PURGED": "done",
+        "SOUGHT": "ready",  # the earlier one lies before the place sought
+        **REMOVALS,
+    },
     "dead": {
         "ACKED": "done",  # late: its last lease ran out
         "REDRIVEN": "ready",
@@ -152,8 +162,9 @@ def feed(group: Group, name: str) -> None:
     """The message, as its state's name says it was published."""
     later = name in ("scheduled", "ready, delayed before")
     keyed = name in ("parked", "leased, of a key")
-    if keyed and name == "parked" and group.fed_upto <= EARLIER:
-        group.feed(EARLIER, priority=5, published_ns=1, deliver_at_ns=0, key=KEY)
+    if name in ("parked", "blocked") and group.fed_upto <= EARLIER:
+        key = KEY if keyed else None
+        group.feed(EARLIER, priority=5, published_ns=1, deliver_at_ns=0, key=key)
     if name != "never published":
         group.feed(
             SEQ,
@@ -161,6 +172,7 @@ def feed(group: Group, name: str) -> None:
             published_ns=1,
             deliver_at_ns=(LATER if name == "scheduled" else NOW - 1) if later else 0,
             key=KEY if keyed else None,
+            attributes={AFTER: pack_after(After(near=((1, 1),)))} if name == "blocked" else None,
         )
 
 
@@ -201,6 +213,7 @@ def counts(group: Group) -> dict[str, int]:
         "scheduled": group.waiting.scheduled,
         "leased": len(group.leases),
         "parked": group.parked,
+        "blocked": group.blocked,
         "dead": len(group.dead),
     }
 
@@ -213,7 +226,7 @@ def test_each_state_can_be_reached(name: str) -> None:
     expected = dict.fromkeys(counts(group), 0)
     if word != "done":
         expected[word] += 1
-    if name == "parked":
+    if name in ("parked", "blocked"):
         expected["ready"] += 1  # the one before it
     assert counts(group) == expected
 
@@ -239,7 +252,7 @@ def test_each_state_meets_each_event(name: str, kind: EventType) -> None:
     only = dict.fromkeys(counts(group), 0)
     if (expected or before) != "done":
         only[expected or before] += 1
-    if name == "parked" and kind not in (EventType.PURGED, EventType.SOUGHT):
+    if name in ("parked", "blocked") and kind not in (EventType.PURGED, EventType.SOUGHT):
         only["ready"] += 1
     assert counts(group) == only
 
@@ -258,6 +271,7 @@ def test_purging_up_to_a_message_leaves_it(name: str) -> None:
     group.apply(event(EventType.PURGED)._replace(target_seq=SEQ))
     group.waiting.promote(NOW)
     assert state_of(group, name) == ("ready" if name == "parked" else before)
+    assert bool(group.dependencies.touched) == (name == "blocked")  # it is to die
 
 
 @pytest.mark.parametrize("kind", ["ACKED", "DEAD", *REMOVALS])
@@ -276,6 +290,34 @@ def test_the_next_of_a_key_stays_parked_while_the_one_before_it_is_not_settled(k
     group.apply(event(EventType[kind], EARLIER))
     group.waiting.promote(NOW)
     assert state_of(group, "parked") == "parked"
+
+
+@pytest.mark.parametrize("kind", ["ACKED", "TAKEN"])
+def test_a_blocked_message_is_ready_when_the_one_before_it_is_done(kind: str) -> None:
+    group = in_state("blocked")
+    if kind == "ACKED":
+        group.apply(event(EventType.LEASED, EARLIER))
+    group.apply(event(EventType[kind], EARLIER))
+    assert state_of(group, "blocked") == "ready"
+    assert not group.dependencies.touched
+
+
+@pytest.mark.parametrize("kind", ["DEAD", *REMOVALS])
+def test_a_blocked_message_is_to_die_when_the_one_before_it_fails(kind: str) -> None:
+    group = in_state("blocked")
+    group.apply(event(EventType.LEASED, EARLIER))
+    group.apply(event(EventType[kind], EARLIER))
+    assert state_of(group, "blocked") == "blocked"
+    assert list(group.dependencies.doomed(group.deliveries).values()) == [[SEQ]]
+
+
+@pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED"])
+def test_a_blocked_message_stays_so_while_the_one_before_it_is_not_settled(kind: str) -> None:
+    group = in_state("blocked")
+    group.apply(event(EventType.LEASED, EARLIER))
+    group.apply(event(EventType[kind], EARLIER))
+    assert state_of(group, "blocked") == "blocked"
+    assert not group.dependencies.touched
 
 
 def test_every_event_about_messages_has_a_column() -> None:

@@ -19,15 +19,21 @@ from threading import Condition, RLock
 from typing import Any
 
 from penstock.clock import Clock, SteadyClock
-from penstock.codec import Draft, Entry
+from penstock.codec import Draft, Entry, make_id
 from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup, PenstockError
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, NS, Message
 from penstock.names import check_name
+from penstock.queue.after import id_text
 from penstock.queue.attributes import MAX_ATTEMPTS
 from penstock.queue.compaction import BackgroundCompaction, Compacting
-from penstock.queue.decisions import decide_due, decide_excess_dead, decide_expired_keyed
+from penstock.queue.decisions import (
+    decide_dependents,
+    decide_due,
+    decide_excess_dead,
+    decide_expired_keyed,
+)
 from penstock.queue.events import MAIN_GROUP, MAX_RUNS, Event, EventType, encode, in_parts
 from penstock.queue.firing import Firing
 from penstock.queue.fold import (
@@ -114,6 +120,7 @@ class QueueCore:
         self.saves_in_thread = False  # small snapshots as well
         self.firing = Firing(self)
         self.schedule_timer: ScheduleTimer | None = None
+        self.follows_others = False  # messages may come after those of other queues
         self._snapshot_at = self._progress()
         self._plan_snapshot(settings.storage.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
@@ -197,6 +204,8 @@ class QueueCore:
                 self.record(decide_expired_keyed(group, now_ns))
         if state.schedules and not self.ledger.is_stopped:
             self.firing.fire(now_ns)
+        if self.main.dependencies.touched and not self.ledger.is_stopped:
+            self.settle_dependents()
         return now_ns
 
     def has_more_due(self, most: int) -> bool:
@@ -240,6 +249,34 @@ class QueueCore:
             raise
         except LedgerError as error:  # the disk is full, say; the events themselves are recorded
             logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
+
+    def free_after(self, group: Group, seq: int) -> None:
+        """After the event of a message that is done, on the fast path: let go what comes after it.
+        Caller holds the lock."""
+        group.free_after((seq,), self.ledger.events.last_timestamp_ns)
+        if group.dependencies.touched:
+            self.settle_dependents()
+
+    def settle_dependents(self) -> None:
+        """Record what the end of messages means for those that come after them. Caller holds the
+        lock."""
+        dependencies = self.main.dependencies
+        while dependencies.touched:
+            events = decide_dependents(self.main, self.name_of)
+            if not events:
+                dependencies.touched.clear()  # nothing is left to decide
+                return
+            self._record(events)
+
+    def name_of(self, earlier: int | bytes) -> str:
+        """Return the id of a message, or its seq if it was removed."""
+        if isinstance(earlier, bytes):
+            return id_text(earlier)
+        try:
+            timestamp_ns = read_entry(self.ledger.messages, earlier).timestamp_ns
+        except EntryGone:
+            return f"message {earlier}"
+        return make_id(timestamp_ns, self.identity, earlier)
 
     def next_wake_ns(self) -> int | None:
         """Return the nanoseconds until a message is due, a lease ends, a message with a key
@@ -303,6 +340,16 @@ class QueueCore:
         """Write events, all or none, and apply them. Caller holds the lock."""
         if not events:
             return
+        self._record(events)
+        if self.main.dependencies.touched:
+            try:
+                self.settle_dependents()
+            except LedgerStopped:
+                raise
+            except LedgerError as error:  # the events themselves are recorded; a tick tries again
+                logger.warning("messages of %s stay blocked: %s", self.ledger.path, error)
+
+    def _record(self, events: Sequence[Event]) -> None:
         log = self.ledger.events
         if any(len(event.runs) > MAX_RUNS for event in events):
             events = [part for event in events for part in in_parts(event)]

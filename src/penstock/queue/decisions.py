@@ -20,8 +20,17 @@ from penstock.errors import (
     QueueError,
 )
 from penstock.model import NS, DeadLetter, Message
+from penstock.queue.after import id_text
 from penstock.queue.delivery import Delivery, State
-from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Cause, Event, EventType, as_written
+from penstock.queue.events import (
+    ALL_GROUPS,
+    MAIN_GROUP,
+    Cause,
+    Event,
+    EventType,
+    Outcome,
+    as_written,
+)
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
 from penstock.queue.reasons import reason_group
@@ -101,6 +110,34 @@ def decide_failure(
         return event
     kind = EventType.TIMED_OUT if failed.timed_out else EventType.NACKED
     return event._replace(type=kind, cause=0, retry_at_ns=now_ns + delay_ns)
+
+
+def decide_dependents(group: Group, name_of: Callable[[int | bytes], str]) -> list[Event]:
+    """Let messages die that come after one that failed, and redrive those that died so, if that
+    one is redriven. `name_of` returns the id of a message, given by seq or as bytes.
+
+    All of them at once: also those that come after these, and so on.
+    """
+    dependencies, events = group.dependencies, list[Event]()
+    for failure, seqs in dependencies.doomed(group.deliveries).items():
+        reason = f"it comes after {name_of(failure.of)}, which is {failure.how}"
+        event = about(EventType.DEAD, group, seqs)
+        events.append(event._replace(cause=Cause.DEPENDENCY, reason=as_written("reason", reason)))
+    returning = dependencies.returning(group.deliveries)
+    if returning:
+        events.append(about(EventType.REDRIVEN, group, returning))
+    return events
+
+
+def decide_resolved(group: Group, earlier: bytes, outcome: Outcome, how: str) -> list[Event]:
+    """Note what became of a message of another queue. Return nothing if no message waits for it,
+    or if that is known."""
+    seqs = group.dependencies.unaware(earlier, outcome)
+    if not seqs:
+        return []
+    reason = f"{id_text(earlier)}: {how}" if how else id_text(earlier)
+    event = about(EventType.RESOLVED, group, seqs)
+    return [event._replace(cause=outcome, reason=as_written("reason", reason))]
 
 
 def decide_stale_dead(group: Group, retention_s: float, now_ns: int) -> list[Event]:
@@ -337,7 +374,8 @@ def decide_cancel(state: QueueState, seq: int, now_ns: int) -> list[Event]:
 
 
 def decide_cancel_deliverable(group: Group, limit: int) -> list[Event]:
-    """Cancel up to `limit` messages that are leased, parked or ready; no leased dead letters."""
+    """Cancel up to `limit` messages that are leased, parked, blocked or ready; no leased dead
+    letters."""
     seqs = list(islice(_deliverable(group), limit))
     return [about(EventType.CANCELLED, group, seqs)] if seqs else []
 
@@ -347,7 +385,8 @@ def _deliverable(group: Group) -> Iterator[int]:
         delivery = group.deliveries.get(seq)
         if delivery is None or not delivery.cause:
             yield seq
-    yield from (seq for seq, one in group.deliveries.items() if one.state is State.PARKED)
+    held_back = (State.PARKED, State.BLOCKED)
+    yield from (seq for seq, one in group.deliveries.items() if one.state in held_back)
     for lane in group.waiting.lanes:
         yield from lane.fresh
         yield from (seq for _, seq in lane.due)

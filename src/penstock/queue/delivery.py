@@ -18,9 +18,10 @@ class State(IntEnum):
     DONE = 6
     EXPIRED = 7
     CANCELLED = 8
+    BLOCKED = 9  # a message that it comes after is not done
 
 
-WAITING_STATES = (State.READY, State.SCHEDULED, State.PARKED)
+WAITING_STATES = (State.READY, State.SCHEDULED, State.PARKED, State.BLOCKED)
 
 
 class Delivery:

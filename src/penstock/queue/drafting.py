@@ -8,6 +8,7 @@ from penstock.codec import Draft
 from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
 from penstock.model import NS, NewMessage, Payload
+from penstock.queue.after import check_after
 from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
@@ -68,6 +69,8 @@ def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int
     """
     try:
         check_message(message)
+        if message.after is not None or message.after_failed is not None:
+            check_after(message.after, message.after_failed, number)
         deliver_at_ns = _deliver_at_ns(message, now_ns)
         ttl_s = settings.default_ttl_s if message.ttl is None else message.ttl
         expires_at_ns = 0

@@ -59,6 +59,7 @@ class EventType(IntEnum):
     SCHEDULE_RESUMED = 59
     SCHEDULE_FIRED = 60  # the message of a tick was published
     SCHEDULE_SKIPPED = 61  # ticks up to this one have no message
+    RESOLVED = 48  # what became of a message of another queue that these come after
 
 
 class Cause(IntEnum):
@@ -67,6 +68,16 @@ class Cause(IntEnum):
     NACK = 1
     TIMEOUT = 2
     UNREADABLE = 3  # its payload cannot be decompressed
+    DEPENDENCY = 4  # a message that it comes after failed
+
+
+class Outcome(IntEnum):
+    """What became of a message that others come after."""
+
+    DONE = 1
+    DEAD = 2
+    GONE = 3  # cancelled, expired, discarded, purged, dropped or lost: it will never be done
+    WAITING = 4  # redriven
 
 
 class Event(NamedTuple):
@@ -84,7 +95,7 @@ class Event(NamedTuple):
     retry_at_ns: int = 0  # NACKED, TIMED_OUT
     # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start; ACKED: OPTIONAL_FIELD
     target_seq: int = 0
-    cause: int = 0
+    cause: int = 0  # DEAD: a Cause; RESOLVED: an Outcome
     reason: str = ""
     holder: str = ""
     name: str = ""  # of a group or a schedule
@@ -152,6 +163,7 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.SCHEDULE_RESUMED: ("name",),
     EventType.SCHEDULE_FIRED: ("due_ns", "missed_ns", "name"),
     EventType.SCHEDULE_SKIPPED: ("due_ns", "name"),
+    EventType.RESOLVED: ("cause", "reason"),  # the reason begins with the id of the other
 }
 # ACKED adds `target_seq` only if messages were published in the same write: the seq behind the
 # last of them. If those messages are not in the log, the ack did not happen either.

@@ -106,8 +106,10 @@ class FastPath:
             event_seq = events.fast_packer.append_event_of_one(_TAKEN, MAIN_GROUP, 1, seq, now_ns())
             if event_seq < 0:
                 event_seq = events.append_event(_TAKEN, _pack_one(MAIN_GROUP, 1, 1, seq, 1))
-            if message[7] is not None or after >= plain.front_end:
+            if message[7] is not None or after >= plain.front_end or group.dependents:
                 group.take_plain(seq, after)
+                if group.dependents:
+                    core.free_after(group, seq)
             else:
                 plain.first = after
                 group.totals[_TAKEN] += 1
@@ -263,6 +265,8 @@ class FastPath:
                 if event_seq < 0:
                     event_seq = events.append_event(_ACKED, _pack_one(number, attempt, 1, seq, 1))
                 group.ack_one(seq)
+                if group.dependents:
+                    core.free_after(group, seq)
                 metrics = self._metrics
                 metrics.acked += 1
                 is_sample = metrics.acked > _ALL_MEASURED

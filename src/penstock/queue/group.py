@@ -5,20 +5,28 @@ Both are called with what the logs hold, live and at recovery alike. Every decis
 an event. Pure: no file, no clock, no lock.
 """
 
-from collections.abc import Callable, Sequence
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 
 from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.codec.notes_py import Note
+from penstock.errors import InvalidInput
 from penstock.model import Message
+from penstock.queue.after import After, id_bytes, unpack_after
+from penstock.queue.attributes import AFTER
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
-from penstock.queue.events import Cause, Event, EventType
+from penstock.queue.dependencies import HOW, Dependencies, remember_gone
+from penstock.queue.events import MAIN_GROUP, Cause, Event, EventType, Outcome
 from penstock.queue.key_order import KeyOrder
+from penstock.queue.runs import Runs
 from penstock.queue.schedule import Delays, Timetable
 from penstock.queue.waiting import Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 _STATE_READY, _STATE_LEASED = State.READY, State.LEASED
+_ABOVE_ALL = 1 << 63
+_ID_LENGTH = 26
 
 
 class Moment:
@@ -39,6 +47,7 @@ class Group:
         self.fed_upto = start_seq  # messages below it were fed, or are not this group's
         self.totals = [0] * (max(EventType) + 1)  # by type of event; a list is fastest
         self._moment = moment
+        self.gone = Runs()  # messages that will never be done, for those that come after them
         self._empty()
 
     def _empty(self) -> None:
@@ -54,6 +63,12 @@ class Group:
         self._keys = KeyOrder()
         # When messages with keys expire: all that wait, and leased ones whose time has not come.
         self.expiries = Timetable()
+        self.blocked = 0
+        self._set_dependencies(Dependencies())
+
+    def _set_dependencies(self, dependencies: Dependencies) -> None:
+        self.dependencies = dependencies
+        self.dependents = dependencies.dependents  # looked at by each ack
 
     # -- counts ------------------------------------------------------------------------------------
 
@@ -61,6 +76,11 @@ class Group:
     def has_keys(self) -> bool:
         """Return whether any unsettled message has a key."""
         return bool(self._keys.seqs)
+
+    @property
+    def may_free_others(self) -> bool:
+        """Return whether messages wait for others, so that an ack may make one due."""
+        return bool(self._keys.seqs or self.dependencies.waits)
 
     def key_backlogs(self, most: int) -> tuple[int, list[tuple[int, bytes, int]]]:
         """Return how many keys there are, and of `most` of them: the number of unsettled messages,
@@ -72,7 +92,7 @@ class Group:
     def undelivered(self) -> int:
         """Return the number of messages that are neither done nor dead."""
         waiting = self.waiting
-        return waiting.ready + waiting.scheduled + self.parked + len(self.leases)
+        return waiting.ready + waiting.scheduled + self.parked + self.blocked + len(self.leases)
 
     # -- publishing --------------------------------------------------------------------------------
 
@@ -90,10 +110,18 @@ class Group:
         deliver_at_ns: int,
         key: bytes | None,
         expires_at_ns: int = 0,
+        attributes: Mapping[int, bytes] | None = None,
     ) -> None:
         """Add any other message."""
         due_ns = deliver_at_ns if deliver_at_ns > published_ns else 0
         self.fed_upto = seq + 1
+        if attributes is not None and AFTER in attributes and self.number == MAIN_GROUP:
+            delivery = self.deliveries[seq] = Delivery(_STATE_READY, priority, due_ns, key)
+            if expires_at_ns:
+                delivery.expires_at_ns = expires_at_ns
+                self.expiries.add(expires_at_ns, seq)
+            self._feed_after(seq, delivery, attributes[AFTER], published_ns)
+            return
         if key is not None:
             delivery = self.deliveries[seq] = Delivery(_STATE_READY, priority, due_ns, key)
             if expires_at_ns:
@@ -116,13 +144,16 @@ class Group:
         waiting = self.waiting
         together = not waiting.upcoming.seqs  # no order to keep, so by priority
         fresh: list[list[int]] = [[] for _ in waiting.lanes]
-        for seq, published_ns, priority, deliver_at_ns, key, _, expires_at_ns in noted:
+        for seq, published_ns, priority, deliver_at_ns, key, attributes, expires_at_ns in noted:
             if seq < first:
                 continue
             if seq > first:
                 waiting.add_plain(first, seq)
             first = seq + 1
-            if key is not None or deliver_at_ns > published_ns:
+            is_after = attributes is not None and AFTER in attributes
+            if is_after and together:  # it may come after some of those that were put off
+                self._add_put_off(fresh)
+            if key is not None or deliver_at_ns > published_ns or is_after:
                 self.feed(
                     seq,
                     priority=priority,
@@ -130,17 +161,22 @@ class Group:
                     deliver_at_ns=deliver_at_ns,
                     key=key,
                     expires_at_ns=expires_at_ns,
+                    attributes=attributes,
                 )
             elif together and priority != DEFAULT_PRIORITY:
                 fresh[priority].append(seq)
             else:
                 waiting.add_fresh(priority, seq, is_new=True)
-        for priority, seqs in enumerate(fresh):
-            if seqs:
-                waiting.add_all_fresh(priority, seqs)
+        self._add_put_off(fresh)
         if first < end:
             waiting.add_plain(first, end)
         self.fed_upto = end
+
+    def _add_put_off(self, fresh: list[list[int]]) -> None:
+        for priority, seqs in enumerate(fresh):
+            if seqs:
+                self.waiting.add_all_fresh(priority, seqs)
+                seqs.clear()
 
     # -- time --------------------------------------------------------------------------------------
 
@@ -184,6 +220,12 @@ class Group:
         held = self.leases.get(seq) or self.deliveries.get(seq)
         return held.attempt if held else 0
 
+    def is_settled(self, seq: int) -> bool:
+        """Return whether a message is neither waiting nor leased nor dead."""
+        if seq in self.leases or seq in self.deliveries:
+            return False
+        return self.waiting.state_of(seq, 0) is State.DONE
+
     def ahead_of(self, seq: int) -> list[int]:
         """Return the messages of the same key that are delivered before a parked one."""
         return self._keys.ahead(self.deliveries[seq].key or b"", seq)
@@ -195,6 +237,8 @@ class Group:
         for seq, delivery in sorted(self.deliveries.items()):
             if delivery.state is State.PARKED:
                 parked.append((seq, delivery))
+            elif delivery.state is State.BLOCKED:
+                self.blocked += 1
             elif delivery.key is not None and not delivery.cause:
                 self._keys.join(delivery.key, seq)
             if delivery.expires_at_ns and not delivery.cause:
@@ -359,6 +403,8 @@ class Group:
                     self._finish(seq)
                     done += 1
         self.totals[EventType.TAKEN] += done
+        if self.dependents:
+            self.free_after(event.seqs, event.timestamp_ns)
 
     def take_plain(self, first: int, end: int) -> None:
         """Apply a TAKEN event about a run of plain messages."""
@@ -380,9 +426,11 @@ class Group:
             return
         if delivery.first_failure_ns:
             self.retrying -= delivery.is_retried
+            if delivery.cause:
+                self.dependencies.waits.pop(seq, None)
+        if delivery.expires_at_ns:
+            self.expiries.remove(delivery.expires_at_ns, seq)
         if delivery.key is not None:
-            if delivery.expires_at_ns:
-                self.expiries.remove(delivery.expires_at_ns, seq)
             following = self._keys.leave(delivery.key, seq)
             if following is not None:
                 self._unpark(following)
@@ -393,6 +441,8 @@ class Group:
             seq = event.runs[0][0]
             if seq in leases:
                 self.ack_one(seq)
+                if self.dependents:
+                    self.free_after(event.seqs, event.timestamp_ns)
                 return
         done = 0
         for seq in event.seqs:
@@ -409,7 +459,12 @@ class Group:
                 done += 1
                 self._leave_key(seq, deliveries[seq])
                 self._forget(seq)
+            elif seq in deliveries and deliveries[seq].state is State.BLOCKED:
+                done += 1
+                self._finish(seq)
         self.totals[EventType.ACKED] += done
+        if self.dependents:
+            self.free_after(event.seqs, event.timestamp_ns)
 
     def _nacked(self, event: Event) -> None:
         self._failed(event, event.reason, timed_out=False)
@@ -445,18 +500,31 @@ class Group:
         for seq in event.seqs:
             lease = self.leases.pop(seq, None)
             if lease is None:
-                waited = self.waiting.take(seq)
-                if waited is None:
+                priority = self._take_to_die(seq)
+                if priority is None:
                     continue
-                lease = self._new_lease(event, waited[0])
+                lease = self._new_lease(event, priority)
             delivery = self._note_failure(seq, lease, event, event.reason)
             self.retrying -= delivery.is_retried
             if not delivery.cause:  # else it was a dead letter already, and leased as one
                 self.totals[EventType.DEAD] += 1
+                if seq in self.dependents:
+                    self._unblock(self.dependencies.died(seq), event.timestamp_ns)
             delivery.cause = event.cause
             delivery.timed_out = event.cause == Cause.TIMEOUT
             self._join_dead(seq, delivery)
             self._leave_key(seq, delivery)
+
+    def _take_to_die(self, seq: int) -> int | None:
+        """Take a waiting or blocked message. Return its priority, or None if it is neither."""
+        waited = self.waiting.take(seq)
+        if waited is not None:
+            return waited[0]
+        delivery = self.deliveries.get(seq)
+        if delivery is None or delivery.state is not State.BLOCKED:
+            return None
+        self.blocked -= 1
+        return delivery.priority
 
     def _extended(self, event: Event) -> None:
         for seq in event.seqs:
@@ -480,6 +548,8 @@ class Group:
             elif delivery.cause:
                 delivery.attempt, delivery.nonce = lease.attempt - 1, 0
                 self._join_dead(seq, delivery)
+                if delivery.cause == Cause.DEPENDENCY:  # that one may have been redriven
+                    self.dependencies.touched.add(seq)
             else:
                 delivery.attempt = lease.attempt - 1  # this delivery does not count
                 delivery.nonce = 0
@@ -498,11 +568,10 @@ class Group:
             self.deliveries[seq] = fresh
             self._watch_expiry(seq, fresh)
             self.totals[EventType.REDRIVEN] += 1
-            if delivery.key is not None:
-                self._join_key(seq, fresh, delivery.key)
-                self._keep_key_order(fresh)
-            else:
-                self.waiting.schedule(seq, fresh, event.timestamp_ns)
+            if seq in self.dependents:
+                self.dependencies.redriven(seq)
+            if not self._blocks_again(seq, fresh):
+                self._enter(seq, fresh)
 
     def _removed(self, event: Event) -> None:
         """Apply an event that ends a message in any state: expired, cancelled, dropped …"""
@@ -515,19 +584,38 @@ class Group:
                 continue
             self._finish(seq)
             self.totals[event.type] += 1
+            if self.number == MAIN_GROUP:
+                self._note_gone(seq, event)
 
     def _purged(self, event: Event) -> None:
         target = event.target_seq
-        # Parked messages first: they are unparked when those before them are removed.
-        parked = [s for s, f in self.deliveries.items() if s < target and f.state is State.PARKED]
+        # Parked and blocked messages first: they are freed when those before them are removed.
+        parked = [
+            seq
+            for seq, one in self.deliveries.items()
+            if seq < target and one.state in (State.PARKED, State.BLOCKED)
+        ]
         for seq in parked:
-            self._leave_key(seq, self.deliveries[seq])
+            delivery = self.deliveries[seq]
+            self.blocked -= delivery.state is State.BLOCKED
+            self._leave_key(seq, delivery)
             self._forget(seq)
         self.totals[EventType.PURGED] += len(parked)
+        plain = [run for lane in self.waiting.lanes for run in lane.fresh.pairs()]
         count, others = self.waiting.take_below(target)
         for seq in others:
             self._finish(seq)
         self.totals[EventType.PURGED] += count + len(others)
+        if self.number == MAIN_GROUP:
+            for first, end in plain:
+                if first < target:
+                    remember_gone(self.gone, first, min(end, target))
+            later = self.dependents.keys() & {*others, *parked}
+            later |= {seq for seq in self.dependents if seq in self.gone}
+            for seq in (*others, *parked):
+                remember_gone(self.gone, seq, seq + 1)
+            for seq in sorted(later):
+                self._note_gone(seq, event)
 
     def _sought(self, event: Event) -> None:
         """Deliver everything from the target on, again if need be, and nothing before it."""
@@ -540,7 +628,10 @@ class Group:
             ):  # a dead letter, handed out
                 delivery.state = State.DEAD
                 kept[seq] = delivery
+        dependencies = self.dependencies.keep(kept)
+        self.gone.discard(target, _ABOVE_ALL)
         self._empty()
+        self._set_dependencies(dependencies)
         self.deliveries.update(kept)
         self.dead = kept
         self.dead_bytes = sum(delivery.size_bytes for delivery in kept.values())
@@ -552,6 +643,8 @@ class Group:
     def _finish(self, seq: int) -> None:
         """Forget a message that is done. The next of its key may be delivered."""
         delivery = self._forget(seq)
+        if delivery is not None and delivery.state is State.BLOCKED:
+            self.blocked -= 1
         if self.dead:
             self._leave_dead(seq)
         if delivery is not None and delivery.state is not State.DEAD:
@@ -564,6 +657,8 @@ class Group:
                 self.retrying -= delivery.is_retried
             if delivery.expires_at_ns:
                 self.expiries.remove(delivery.expires_at_ns, seq)
+            if self.dependencies.waits:
+                self.dependencies.waits.pop(seq, None)
         return delivery
 
     def _join_dead(self, seq: int, delivery: Delivery) -> None:
@@ -587,6 +682,90 @@ class Group:
         if delivery is not None:
             self.dead_bytes += size_bytes - delivery.size_bytes if seq in self.dead else 0
             delivery.size_bytes = size_bytes
+
+    # -- messages that come after others -----------------------------------------------------------
+
+    def _feed_after(self, seq: int, delivery: Delivery, data: bytes, published_ns: int) -> None:
+        try:
+            after = unpack_after(data)
+        except (ValueError, struct.error):  # only a damaged or foreign file has one
+            after = After()
+        unsettled: list[int] = []
+        gone: list[int] = []
+        for earlier in after.seqs(seq):
+            if not self.is_settled(earlier):
+                unsettled.append(earlier)
+            elif earlier in self.gone:
+                gone.append(earlier)
+        dead = {one for one in unsettled if one in self.deliveries and self.deliveries[one].cause}
+        waits = self.dependencies.add(
+            seq, after, published_ns, unsettled=unsettled, dead=dead, gone=gone
+        )
+        if waits:
+            self.waiting.block(seq, delivery)
+            self.blocked += 1
+        else:
+            self._enter(seq, delivery)
+
+    def _enter(self, seq: int, delivery: Delivery) -> None:
+        """Let a message wait for its delivery that waits for nothing else."""
+        if delivery.key is not None:
+            self._join_key(seq, delivery, delivery.key)
+            self._keep_key_order(delivery)
+        else:
+            self.waiting.schedule(seq, delivery, delivery.due_ns)
+
+    def free_after(self, seqs: Iterable[int], at_ns: int) -> None:
+        """Let go the messages that come after these, as far as these are done."""
+        self.waiting.promote(at_ns)
+        for seq in seqs:
+            if seq in self.dependents and self.is_settled(seq):
+                self._unblock(self.dependencies.done(seq), at_ns)
+
+    def _unblock(self, seqs: Iterable[int], at_ns: int) -> None:
+        """Let blocked messages wait for their delivery. Those that died stay dead for now."""
+        for seq in seqs:
+            delivery = self.deliveries[seq]
+            if delivery.state is not State.BLOCKED:
+                self.dependencies.touched.add(seq)
+                continue
+            wait = self.dependencies.waits.pop(seq)
+            self.blocked -= 1
+            # At recovery a message is fed before the events that came before it: as if it had never
+            # been blocked.
+            if at_ns > wait.published_ns and at_ns > delivery.due_ns:
+                delivery.due_ns = at_ns
+            self._enter(seq, delivery)
+
+    def _blocks_again(self, seq: int, delivery: Delivery) -> bool:
+        """Block a redriven message if it still waits for others. What is gone does not count."""
+        wait = self.dependencies.waits.get(seq)
+        if wait is None:
+            return False
+        wait.is_lost = False
+        self.dependencies.touched.add(seq)
+        if not wait.missing:
+            del self.dependencies.waits[seq]
+            return False
+        self.waiting.block(seq, delivery)
+        self.blocked += 1
+        return True
+
+    def _note_gone(self, seq: int, event: Event) -> None:
+        """Note a message of the group that will never be done."""
+        remember_gone(self.gone, seq, seq + 1)
+        if seq in self.dependents:
+            self._unblock(self.dependencies.gone(seq, HOW[event.type]), event.timestamp_ns)
+
+    def _resolved(self, event: Event) -> None:
+        """Note what became of a message of another queue."""
+        try:
+            earlier, outcome = id_bytes(event.reason[:_ID_LENGTH]), Outcome(event.cause)
+        except (InvalidInput, ValueError):
+            return  # only a damaged log has one
+        how = event.reason[_ID_LENGTH + 2 :] or outcome.name.lower()
+        free = self.dependencies.resolved(earlier, event.seqs, outcome, how)
+        self._unblock(free, event.timestamp_ns)
 
     # -- keys --------------------------------------------------------------------------------------
 
@@ -649,4 +828,5 @@ _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {
     EventType.LOST: Group._removed,
     EventType.PURGED: Group._purged,
     EventType.SOUGHT: Group._sought,
+    EventType.RESOLVED: Group._resolved,
 }

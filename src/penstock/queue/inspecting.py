@@ -26,6 +26,8 @@ from penstock.model import (
 )
 from penstock.operations import Row
 from penstock.operations.answers import rfc3339
+from penstock.queue.after import unpack_after
+from penstock.queue.attributes import AFTER
 from penstock.queue.core import QueueCore
 from penstock.queue.delivery import WAITING_STATES, Delivery, State
 from penstock.queue.events import ALL_GROUPS, Cause, Event, EventType
@@ -47,12 +49,13 @@ _CANCELLED, _DEAD = _NUMBERS["CANCELLED"], _NUMBERS["DEAD"]
 _REDRIVEN, _DISCARDED = _NUMBERS["REDRIVEN"], _NUMBERS["DISCARDED"]
 _MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
+_MOST_MISSING, _MOST_NAMED = 100, 3  # messages that a blocked one waits for: listed, in the sentence
 
 
 class Unfinished(NamedTuple):
     """Messages of a group."""
 
-    waiting: int  # ready, scheduled or parked
+    waiting: int  # ready, scheduled, parked or blocked
     undelivered: int  # these, and those that are leased
 
 
@@ -239,6 +242,8 @@ class Inspecting:
             seqs += group.leases
         if wanted in (None, State.PARKED) and group.parked:
             seqs += [s for s, one in group.deliveries.items() if one.state is State.PARKED]
+        if wanted in (None, State.BLOCKED) and group.blocked:
+            seqs += [s for s, one in group.deliveries.items() if one.state is State.BLOCKED]
         if wanted in (None, State.DEAD):
             seqs += group.dead
         parts.append([(seq, seq + 1) for seq in sorted(seqs) if seq > after_seq])
@@ -314,9 +319,9 @@ class Inspecting:
             messages, events = ledger.messages, ledger.events
             next_seq = messages.next_seq
             return Stats(
-                *main[:5],
+                *main[:6],
                 next_seq - 1,
-                *main[6:16],
+                *main[7:17],
                 state.deduplicated,
                 len(state.dedup),
                 state.dedup.evicted,
@@ -346,6 +351,7 @@ class Inspecting:
             waiting.scheduled,
             len(group.leases),
             group.parked,
+            group.blocked,
             len(group.dead),
             total[_LEASED] + taken,
             total[_ACKED] + taken,
@@ -416,6 +422,8 @@ class Inspecting:
                 f"{len(ahead)} of that key are before it.",
                 {"key": key, "ahead": len(ahead), "holder_seq": ahead[0]},
             )
+        if state is State.BLOCKED:
+            return self._reason_blocked(group, entry, now_ns)
         if state is State.DEAD:
             assert delivery is not None
             return (
@@ -431,6 +439,31 @@ class Inspecting:
                 {"expires_at": entry.expires_at_ns / NS},
             )
         return self._reason_ready(group, entry, now_ns)
+
+    def _reason_blocked(
+        self, group: Group, entry: Entry, now_ns: int
+    ) -> tuple[str, str, Mapping[str, object]]:
+        core, seq = self._core, entry.seq
+        after = unpack_after((entry.attributes or {})[AFTER])
+        missing = [one for one in after.seqs(seq) if not group.is_settled(one)]
+        elsewhere = [
+            one for one in after.elsewhere if seq in group.dependencies.elsewhere.get(one, ())
+        ]
+        count = len(missing) + len(elsewhere)
+        states = {
+            core.name_of(one): group.state_of(one, now_ns).name.lower()
+            for one in missing[:_MOST_MISSING]
+        }
+        left = _MOST_MISSING - len(states)
+        states |= {core.name_of(one): "in another queue" for one in elsewhere[:left]}
+        named = ", ".join(f"{id_} ({state})" for id_, state in islice(states.items(), _MOST_NAMED))
+        more = f" and {count - _MOST_NAMED} more" if count > _MOST_NAMED else ""
+        return (
+            "blocked",
+            f"It comes after {count} message{'s' if count != 1 else ''} not done yet: "
+            f"{named}{more}.",
+            {"missing": list(states), "missing_count": count},
+        )
 
     def _reason_ready(
         self, group: Group, entry: Entry, now_ns: int

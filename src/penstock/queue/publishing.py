@@ -5,9 +5,10 @@ from collections.abc import Mapping, Sequence
 from penstock import codec
 from penstock.codec import Draft
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import QueueFull, RateLimited
+from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
-from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
+from penstock.queue.after import after_of, id_bytes, pack_after
+from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, unpack_dedup
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import (
     count_messages,
@@ -184,7 +185,9 @@ class Publishing:
         drafts = self._quick_drafts(messages)
         if drafts is None:
             drafts = self.drafts_of(messages)
-        if self._is_unbounded and all(message.dedup_id is None for message in messages):
+        if self._is_unbounded and all(
+            message.dedup_id is None and message.after is None for message in messages
+        ):
             ids = self.publish_plain_batch(drafts)
             return [_new_tuple(Published, (id_, False)) for id_ in ids]
         with core.lock, core.change:
@@ -262,6 +265,8 @@ class Publishing:
         log = core.ledger.messages
         first, timestamp_ns = log.append_batch_stamped(drafts)
         core.catch_up()
+        if core.main.dependencies.touched:  # one comes after a message that failed before
+            core.settle_dependents()
         core.metrics.published += len(drafts)
         core.arrived()
         return codec.make_ids(timestamp_ns, core.identity, first, len(drafts))
@@ -279,7 +284,63 @@ class Publishing:
         `made`: the drafts, if they were made before.
         """
         core, made = self._core, self.drafts_of(messages) if made is None else made
-        return without_duplicates(core.state.dedup, core.identity, messages, made, now_ns)
+        prepared = without_duplicates(core.state.dedup, core.identity, messages, made, now_ns)
+        if any(message.after is not None for message in messages):
+            self._add_after(messages, prepared)
+        return prepared
+
+    def _add_after(self, messages: Sequence[NewMessage], prepared: Prepared) -> None:
+        """Add to drafts what they come after. Caller holds the lock.
+
+        Raise NoSuchMessage for a message that was never published. One that retention removed was
+        done, so it does not matter.
+        """
+        drafts, answers = prepared.drafts, prepared.answers
+        known: dict[str, int | bytes] = {}  # ids that were looked at: seq, or id of another queue
+        for message, answer in zip(messages, answers, strict=True):
+            if message.after is None or not isinstance(answer, Pending) or answer.duplicate:
+                continue
+            near: list[int] = []
+            far: list[int] = []
+            elsewhere: list[bytes] = []
+            for one in message.after:
+                earlier = answers[one] if isinstance(one, int) else one
+                if isinstance(earlier, Pending):
+                    near.append(answer.draft - earlier.draft)
+                    continue
+                id_ = earlier if isinstance(earlier, str) else earlier.id
+                found = known.get(id_)
+                if found is None:
+                    found = known[id_] = self._find_earlier(id_)
+                if isinstance(found, bytes):
+                    elsewhere.append(found)
+                else:
+                    far.append(found)
+            after = after_of(near, far, elsewhere, runs_anyway=message.after_failed == "run")
+            draft = drafts[answer.draft]
+            attributes = {**(draft.attributes or {}), AFTER: pack_after(after)}
+            drafts[answer.draft] = draft._replace(attributes=attributes)
+
+    def _find_earlier(self, id_: str) -> int | bytes:
+        """Return the seq of a message, or the id as bytes if it is of another queue."""
+        core = self._core
+        milliseconds, identity, seq = codec.parse_id(id_)
+        if identity != core.identity:
+            if not core.follows_others:
+                raise InvalidInput(
+                    f"after names {id_}, a message of another queue: only the queues of a broker "
+                    f"can come after each other"
+                )
+            return id_bytes(id_)
+        if not 0 < seq < core.ledger.messages.next_seq:
+            raise NoSuchMessage(f"after names {id_}, which was never published")
+        try:
+            timestamp_ns = core.reader.look(seq).timestamp_ns
+        except EntryGone:
+            return seq
+        if timestamp_ns // 1_000_000 != milliseconds:
+            raise NoSuchMessage(f"after names {id_}, which was never published")
+        return seq
 
     # -- inside ------------------------------------------------------------------------------------
 

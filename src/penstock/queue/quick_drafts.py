@@ -82,7 +82,11 @@ class QuickDrafts:
 
     def of_message(self, message: NewMessage) -> Draft | None:
         """Return the draft of a message; None: use `drafting`."""
-        if message.compression is not None:
+        if (
+            message.compression is not None
+            or message.after is not None
+            or message.after_failed is not None
+        ):
             return None
         draft = self._draft(
             message.payload,

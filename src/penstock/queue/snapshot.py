@@ -18,7 +18,8 @@ from typing import Any
 from penstock.background_thread import BackgroundThread
 from penstock.errors import BadEntry, LedgerError, NewerVersion
 from penstock.queue.delivery import Delivery, Lease, State
-from penstock.queue.events import EventType
+from penstock.queue.dependencies import Failure, Wait
+from penstock.queue.events import MAIN_GROUP, EventType
 from penstock.queue.group import Group
 from penstock.queue.schedule import Delays
 from penstock.queue.state import QueueState
@@ -66,6 +67,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             "deduplicated": state.deduplicated,
             "groups": [_group_header(group) for group in groups],
             "has_expiries": True,
+            "has_dependencies": True,
         }
     )
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
@@ -75,6 +77,7 @@ def freeze_state(state: QueueState) -> "Frozen":
         writer.numbers(_expiries(group))
     if state.schedules:
         writer.json(state.schedules.dump())
+    _dump_dependencies(writer, state.groups[MAIN_GROUP])
     return writer
 
 
@@ -120,6 +123,8 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
         group.restore(delay)
     if header["version"] > _WITHOUT_SCHEDULES:
         state.schedules.load(reader.json())
+    if header.get("has_dependencies"):
+        _load_dependencies(reader, state.groups[MAIN_GROUP])
 
 
 def _group_header(group: Group) -> dict[str, Any]:
@@ -175,6 +180,66 @@ def _load_expiries(reader: "_Reader", group: Group) -> None:
     numbers = reader.numbers()
     for seq, expires_at_ns in zip(numbers[::2], numbers[1::2], strict=True):
         group.deliveries[seq].expires_at_ns = expires_at_ns
+
+
+def _dump_dependencies(writer: "Frozen", group: Group) -> None:
+    """Write which messages come after which. Only group `main` has such messages."""
+    dependencies = group.dependencies
+    writer.blob(group.gone.dump())
+    writer.numbers(
+        chain.from_iterable(
+            (earlier, seq)
+            for earlier, later in sorted(dependencies.dependents.items())
+            for seq in later
+        )
+    )
+    writer.numbers(sorted(dependencies.dead))
+    waits = sorted(dependencies.waits.items())
+    writer.json(
+        {
+            "waits": [
+                [
+                    seq,
+                    wait.missing,
+                    wait.dead,
+                    wait.is_lost,
+                    wait.runs_anyway,
+                    wait.published_ns,
+                    None if wait.failure is None else [_text_of(wait.failure.of), wait.failure.how],
+                ]
+                for seq, wait in waits
+            ],
+            "elsewhere": {one.hex(): seqs for one, seqs in dependencies.elsewhere.items()},
+            "dead_elsewhere": sorted([one.hex(), seq] for one, seq in dependencies.dead_elsewhere),
+            "touched": sorted(dependencies.touched),
+        }
+    )
+
+
+def _load_dependencies(reader: "_Reader", group: Group) -> None:
+    dependencies = group.dependencies
+    group.gone.load(reader.blob())
+    pairs = reader.numbers()
+    for earlier, seq in zip(pairs[::2], pairs[1::2], strict=True):
+        dependencies.dependents.setdefault(earlier, []).append(seq)
+    dependencies.dead.update(reader.numbers())
+    others = reader.json()
+    for seq, missing, dead, is_lost, runs_anyway, published_ns, failure in others["waits"]:
+        wait = dependencies.waits[seq] = Wait(published_ns, runs_anyway=runs_anyway)
+        wait.missing, wait.dead, wait.is_lost = missing, dead, is_lost
+        if failure is not None:
+            of, how = failure
+            wait.failure = Failure(of if isinstance(of, int) else bytes.fromhex(of), how)
+    for one, seqs in others["elsewhere"].items():
+        dependencies.elsewhere[bytes.fromhex(one)] = seqs
+    dependencies.dead_elsewhere.update(
+        (bytes.fromhex(one), seq) for one, seq in others["dead_elsewhere"]
+    )
+    dependencies.touched.update(others["touched"])
+
+
+def _text_of(earlier: int | bytes) -> int | str:
+    return earlier if isinstance(earlier, int) else earlier.hex()
 
 
 def _packed_delivery(seq: int, delivery: Delivery) -> bytes:

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.codec import Entry
 from penstock.codec.notes_py import Note
-from penstock.queue.attributes import DEDUP, DUPLICATES, unpack_dedup
+from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, unpack_dedup
 from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
 from penstock.queue.schedule_table import SCHEDULE_EVENTS, ScheduleTable
 
 MAIN_NAME = "main"
-NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES  # the attributes that the state has to know
+NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES | 1 << AFTER  # the attributes that the state has to know
 
 
 class QueueState:
@@ -127,4 +127,5 @@ def feed_entry(group: Group, entry: Entry) -> None:
         deliver_at_ns=entry.deliver_at_ns,
         key=entry.key,
         expires_at_ns=entry.expires_at_ns,
+        attributes=entry.attributes,
     )

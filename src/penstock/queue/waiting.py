@@ -151,6 +151,12 @@ class Waiting:
         if self._oldest.is_kept:
             self._oldest.add(seq)
 
+    def block(self, seq: int, delivery: Delivery) -> None:
+        """Mark a message as blocked by others that it comes after."""
+        delivery.state = State.BLOCKED
+        if self._oldest.is_kept:
+            self._oldest.add(seq)
+
     def unpark(self, seq: int, delivery: Delivery) -> None:
         """Add a parked message that is now the first of its key."""
         if delivery.due_ns or delivery.priority != DEFAULT_PRIORITY or self.upcoming.seqs:

@@ -1,0 +1,317 @@
+"""Which messages come after which, and what that means for them.
+
+A message with `after` is blocked until all messages that it names are done. If one of them fails,
+it is to die, and so are those that come after it; if that one is redriven, they are to return.
+Neither happens here: `decisions.decide_dependents` makes events of it. Pure: no file, no clock, no
+lock.
+
+Every pair of messages is stored once, under the earlier one, and is removed when that one is
+settled. So a workflow of n messages costs n steps, whatever its shape.
+"""
+
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.queue.after import After
+from penstock.queue.delivery import Delivery, State
+from penstock.queue.events import Cause, EventType, Outcome
+from penstock.queue.runs import Runs
+
+Earlier = int | bytes  # a seq of the own queue, or the id of a message of another
+MOST_GONE = 65_536  # runs of failed messages that are remembered
+# How a message is said to have failed, by the event.
+HOW = {
+    EventType.DEAD: "dead",
+    EventType.EXPIRED: "expired",
+    EventType.CANCELLED: "cancelled",
+    EventType.DISCARDED: "discarded",
+    EventType.DROPPED: "dropped",
+    EventType.LOST: "lost",
+    EventType.PURGED: "purged",
+}
+GONE = "gone"  # it failed before this one was published
+
+
+class Failure(NamedTuple):
+    """Which message failed, and how."""
+
+    of: Earlier
+    how: str
+
+
+class Wait:
+    """What one message waits for. It is kept while the message is blocked, or dead because of it."""
+
+    __slots__ = ("dead", "failure", "is_lost", "missing", "published_ns", "runs_anyway")
+
+    def __init__(self, published_ns: int, *, runs_anyway: bool) -> None:
+        self.missing = 0  # messages before it that are not done, dead ones included
+        self.dead = 0  # of these, the dead ones
+        self.is_lost = False  # one of them will never be done
+        self.failure: Failure | None = None  # the last one
+        self.runs_anyway = runs_anyway
+        self.published_ns = published_ns
+
+    @property
+    def is_doomed(self) -> bool:
+        """Return whether it cannot run, unless a dead message before it is redriven."""
+        return (self.dead > 0 or self.is_lost) and not self.runs_anyway
+
+
+class Dependencies:
+    """The messages of a group that wait for others."""
+
+    __slots__ = ("dead", "dead_elsewhere", "dependents", "elsewhere", "touched", "waits")
+
+    def __init__(self) -> None:
+        self.waits: dict[int, Wait] = {}
+        self.dependents: dict[int, list[int]] = {}  # earlier message -> those that come after it
+        self.elsewhere: dict[bytes, list[int]] = {}  # the same, for messages of other queues
+        self.dead: set[int] = set()  # earlier messages that are dead
+        self.dead_elsewhere: set[tuple[bytes, int]] = set()  # (earlier, later)
+        self.touched: set[int] = set()  # messages about which there may be something to decide
+
+    # -- adding ------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        seq: int,
+        after: After,
+        published_ns: int,
+        *,
+        unsettled: Iterable[int],
+        dead: Container[int],
+        gone: Iterable[int],
+    ) -> bool:
+        """Add a message. Return whether it has to wait.
+
+        Of those before it in its own queue, these are `unsettled` (and `dead`), or `gone`.
+        """
+        wait = Wait(published_ns, runs_anyway=after.runs_anyway)
+        for earlier in unsettled:
+            if earlier in dead:
+                if after.runs_anyway:
+                    continue
+                self.dead.add(earlier)
+                wait.dead += 1
+                wait.failure = Failure(earlier, HOW[EventType.DEAD])
+            self.dependents.setdefault(earlier, []).append(seq)
+            wait.missing += 1
+        for earlier_id in after.elsewhere:
+            self.elsewhere.setdefault(earlier_id, []).append(seq)
+            wait.missing += 1
+        if not after.runs_anyway:
+            for earlier in gone:
+                wait.is_lost = True
+                wait.failure = Failure(earlier, GONE)
+        if not wait.missing and not wait.is_lost:
+            return False
+        self.waits[seq] = wait
+        if wait.is_doomed:
+            self.touched.add(seq)
+        return True
+
+    # -- what becomes of the messages before -------------------------------------------------------
+
+    def done(self, earlier: int) -> list[int]:
+        """Note that a message is done. Return those that wait for no other now."""
+        was_dead = earlier in self.dead
+        self.dead.discard(earlier)
+        return [
+            seq for seq in self.dependents.pop(earlier, ()) if self._is_free(seq, was_dead=was_dead)
+        ]
+
+    def gone(self, earlier: int, how: str) -> list[int]:
+        """Note that a message will never be done. Return those that run all the same, now."""
+        was_dead = earlier in self.dead
+        self.dead.discard(earlier)
+        failure = Failure(earlier, how)
+        return [
+            seq
+            for seq in self.dependents.pop(earlier, ())
+            if self._is_free(seq, was_dead=was_dead, failure=failure)
+        ]
+
+    def died(self, earlier: int) -> list[int]:
+        """Note a dead letter, which may be redriven. Return those that run all the same, now."""
+        later = self.dependents.get(earlier)
+        if later is None or earlier in self.dead:
+            return []
+        failure = Failure(earlier, HOW[EventType.DEAD])
+        stay = [seq for seq in later if self._is_hit(seq, failure)]
+        free = [seq for seq in later if self._runs_anyway(seq) and self._is_free(seq)]
+        if stay:
+            later[:] = stay
+            self.dead.add(earlier)
+        else:
+            del self.dependents[earlier]
+        return free
+
+    def redriven(self, earlier: int) -> None:
+        """Note that a dead letter waits again."""
+        if earlier not in self.dead:
+            return
+        self.dead.discard(earlier)
+        for seq in self.dependents.get(earlier, ()):
+            self._spare(seq)
+
+    def resolved(
+        self, earlier: bytes, seqs: Iterable[int], outcome: Outcome, how: str
+    ) -> list[int]:
+        """Note what became of a message of another queue, for some of those that come after it.
+
+        Return those that wait for no other now, or run all the same.
+        """
+        later = set(self.elsewhere.get(earlier, ()))
+        free: list[int] = []
+        for seq in seqs:
+            if seq not in later:
+                continue
+            pair = (earlier, seq)
+            was_dead = pair in self.dead_elsewhere
+            if outcome is Outcome.WAITING:
+                if was_dead:
+                    self.dead_elsewhere.discard(pair)
+                    self._spare(seq)
+            elif outcome is Outcome.DEAD and not self._runs_anyway(seq):
+                if not was_dead and self._is_hit(seq, Failure(earlier, how)):
+                    self.dead_elsewhere.add(pair)
+            else:
+                later.discard(seq)
+                self.dead_elsewhere.discard(pair)
+                failure = Failure(earlier, how) if outcome is Outcome.GONE else None
+                if self._is_free(seq, was_dead=was_dead, failure=failure):
+                    free.append(seq)
+        if later:
+            self.elsewhere[earlier] = sorted(later)
+        else:
+            self.elsewhere.pop(earlier, None)
+        return free
+
+    def unaware(self, earlier: bytes, outcome: Outcome) -> list[int]:
+        """Return the messages for which this outcome of a message of another queue is new."""
+        later = self.elsewhere.get(earlier, [])
+        if outcome in (Outcome.DEAD, Outcome.WAITING):
+            is_dead = outcome is Outcome.DEAD
+            return [seq for seq in later if ((earlier, seq) in self.dead_elsewhere) != is_dead]
+        return later
+
+    def _runs_anyway(self, seq: int) -> bool:
+        wait = self.waits.get(seq)
+        return wait is not None and wait.runs_anyway
+
+    def _is_free(
+        self, seq: int, *, was_dead: bool = False, failure: Failure | None = None
+    ) -> bool:
+        """Count off a message before this one. Return whether this one waits for no other now."""
+        wait = self.waits.get(seq)
+        if wait is None:
+            return False
+        wait.missing -= 1
+        wait.dead -= was_dead
+        if failure is not None and not wait.runs_anyway:
+            wait.is_lost, wait.failure = True, failure
+        if was_dead or wait.is_lost:
+            self.touched.add(seq)
+        return not wait.missing and not wait.is_lost
+
+    def _is_hit(self, seq: int, failure: Failure) -> bool:
+        """Count a dead message before this one. Return False if this one does not mind."""
+        wait = self.waits.get(seq)
+        if wait is None or wait.runs_anyway:
+            return False
+        wait.dead += 1
+        wait.failure = failure
+        self.touched.add(seq)
+        return True
+
+    def _spare(self, seq: int) -> None:
+        """Count off a dead message before this one, which waits again."""
+        wait = self.waits.get(seq)
+        if wait is not None:
+            wait.dead -= 1
+            self.touched.add(seq)
+
+    def keep(self, kept: Container[int]) -> "Dependencies":
+        """Return what is left if only these messages, all dead, are left of the group."""
+        left = Dependencies()
+        for earlier, later in self.dependents.items():
+            if earlier not in kept:
+                continue
+            for seq in later:
+                wait = self.waits.get(seq)
+                if seq in kept and wait is not None:
+                    left.dependents.setdefault(earlier, []).append(seq)
+                    left.dead.add(earlier)
+                    own = left.waits.setdefault(seq, Wait(wait.published_ns, runs_anyway=False))
+                    own.missing += 1
+                    own.dead += 1
+                    own.is_lost, own.failure = wait.is_lost, wait.failure
+        return left
+
+    # -- what there is to decide -------------------------------------------------------------------
+
+    def doomed(self, deliveries: Mapping[int, Delivery]) -> dict[Failure, list[int]]:
+        """Return the blocked messages that are to die, by what failed first."""
+        found: dict[Failure, list[int]] = {}
+        seen: set[int] = set()
+        for first in sorted(self.touched):
+            wait = self.waits.get(first)
+            if wait is None or not wait.is_doomed or not _is_blocked(deliveries, first):
+                continue
+            assert wait.failure is not None
+            todo = [first]
+            while todo:
+                seq = todo.pop()
+                if seq in seen:
+                    continue
+                seen.add(seq)
+                found.setdefault(wait.failure, []).append(seq)
+                for later in self.dependents.get(seq, ()):
+                    its_wait = self.waits.get(later)
+                    if its_wait and not its_wait.runs_anyway and _is_blocked(deliveries, later):
+                        todo.append(later)
+        return found
+
+    def returning(self, deliveries: Mapping[int, Delivery]) -> list[int]:
+        """Return the messages that died because of others, and may be redriven."""
+        found: list[int] = []
+        dead_before: dict[int, int] = {}  # what is left of `Wait.dead`
+        todo = sorted(self.touched)
+        seen: set[int] = set()
+        while todo:
+            seq = todo.pop()
+            wait, delivery = self.waits.get(seq), deliveries.get(seq)
+            if (
+                seq in seen
+                or wait is None
+                or delivery is None
+                or delivery.state is not State.DEAD
+                or delivery.cause != Cause.DEPENDENCY
+                or wait.is_lost
+                or dead_before.get(seq, wait.dead)
+            ):
+                continue
+            seen.add(seq)
+            found.append(seq)
+            for later in self.dependents.get(seq, ()):
+                its_wait = self.waits.get(later)
+                if its_wait is not None and seq in self.dead:
+                    dead_before[later] = dead_before.get(later, its_wait.dead) - 1
+                    todo.append(later)
+        return found
+
+
+def _is_blocked(deliveries: Mapping[int, Delivery], seq: int) -> bool:
+    delivery = deliveries.get(seq)
+    return delivery is not None and delivery.state is State.BLOCKED
+
+
+def remember_gone(gone: Runs, first: int, end: int) -> None:
+    """Remember that messages will never be done. Forget the oldest ones if there are many."""
+    if end - first == 1 and first in gone:
+        return
+    gone.discard(first, end)
+    gone.add(first, end)
+    while gone.count_runs() > MOST_GONE and gone.first is not None:
+        gone.discard(gone.first, gone.front_end)
