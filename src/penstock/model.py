@@ -148,6 +148,11 @@ def new_message(payload: Payload, options: PublishOptions) -> NewMessage:
         if name not in PublishOptions.__annotations__:
             hint = did_you_mean(name, PublishOptions.__annotations__)
             raise TypeError(f"enqueue has no option {name!r}; {hint}")
+    after = options.get("after")
+    if isinstance(after, list | tuple) and any(type(one) is int for one in after):
+        raise InvalidInput(
+            "after names an item of the batch, and enqueue publishes one message: use publish"
+        )
     return NewMessage(payload=payload, **options)
 
 

@@ -97,6 +97,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.queue.sync()  # what time alone brings about is nobody's answer: it would not be synced
         for reader in self.readers.values():
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
+            reader.settle_dependents(self.now)
             reader.expire_keyed(self.now)
         self.schedules_fire()
             reader.settle_dependents(self.now)
@@ -188,6 +189,8 @@ class QueueMachine(RuleBasedStateMachine):
     @contextmanager
     def if_there_is_room(self, count: int) -> Iterator[bool]:
         """For so many more: the block publishes them, or is to be refused."""
+        for reader in self.readers.values():
+            reader.settle_dependents(self.now)
         bound = self.bounds.get("max_messages")
         if bound is None or count == 0:
             yield True

@@ -63,7 +63,7 @@ class Reader:
             return
         for seq in post.after:
             earlier = self.places.get(seq)
-            if earlier is not None and not (post.runs_anyway and earlier.was_dead):
+            if earlier is not None:
                 place.missing.add(seq)
             elif seq in self.gone and not post.runs_anyway:
                 place.is_lost = True
@@ -89,9 +89,10 @@ class Reader:
             if earlier is None:
                 place.missing.remove(seq)
                 place.is_lost |= seq in self.gone and not runs_anyway
-            elif earlier.was_dead and runs_anyway:
-                place.missing.remove(seq)
-        fails = place.is_lost or any(self.places[seq].was_dead for seq in place.missing)
+        dead = {seq for seq in place.missing if self.places[seq].was_dead}
+        if runs_anyway and dead == place.missing:
+            place.missing = dead = set()
+        fails = place.is_lost or bool(dead and not runs_anyway)
         if place.state == "blocked" and fails:
             place.state, place.was_dead, place.died_of_others = "dead", True, True
             place.has_failed = True

@@ -211,7 +211,7 @@ class MessageState:
 
 
 _READY, _DONE = MessageState("ready"), MessageState("done", attempts=None)
-_CAN_EXPIRE = frozenset(["ready", "scheduled", "parked"])
+_CAN_EXPIRE = frozenset(["ready", "scheduled", "parked", "blocked"])
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from penstock.broker.call_sharing import CallSharing
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.charts import Charts
 from penstock.broker.ended_sessions import EndedSessions
+from penstock.broker.following import Following, names_earlier
 from penstock.broker.forwarded import ForwardedLease, ForwardedPublish
 from penstock.broker.keys import KeyCalls, KeyEditor
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes
@@ -109,6 +110,7 @@ class Broker:
         self.keys = KeyCalls(KeyEditor(store, self.clock), self.admit)
         self._paced = PacedRedrives(store, self.clock, self.node_id)
         self.readers = Readers(store, self.clock, self.admit, self.has_queue)
+        self.following = Following(store, self.background)
         self.redrives = RedriveCalls(self._paced, self.admit, self.has_queue, self.background)
         self.namespaces = NamespaceCalls(
             store, self._catalogue, self.admit, self.background, self._deleted
@@ -125,6 +127,7 @@ class Broker:
         # Told the names of documents that changed.
         self.on_document_changed: list[Callable[[str], None]] = [
             self._paced.on_document,
+            self.following.on_document,
             self.ended_sessions.on_document,
         ]
 
@@ -146,6 +149,7 @@ class Broker:
             found = await update_document(self.store, _SECRET_DOCUMENT, lambda old: old or made)
             self.secret = found or made
             await self._paced.start()
+            await self.following.start()
         except BaseException:
             await self.store.close()
             raise
@@ -163,6 +167,7 @@ class Broker:
         await self.call_sharing.stop()
         await self.charts.stop()
         await self._paced.close()
+        await self.following.close()
         await self.background.finished()
         await self.store.close()
 
@@ -170,12 +175,14 @@ class Broker:
 
     def on_ready(self, queue: QueueName) -> None:
         self.waiting.on_ready(queue)
+        self.following.on_ready(queue)
 
     def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
         gone = [queue for queue in self._catalogue.queues() if queue not in queues]
         self._catalogue.replace(namespaces, queues)
         for queue in gone:
             self.waiting.gone(queue)
+        self.following.on_missed()
 
     def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
         self._catalogue.set_namespace(name, namespace)
@@ -263,6 +270,13 @@ class Broker:
     ) -> Future[list[Published]] | list[Published] | None:
         """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
         self.admit(caller, Verb.PUBLISH, queue.namespace)
+        if names_earlier(messages):
+            elsewhere_ids = self.following.elsewhere(messages, self.identity_of(queue))
+            if elsewhere_ids:
+                publish = partial(self._in_queue.publish, queue, messages)
+                return self.background.run(
+                    self.following.publish(queue, elsewhere_ids, publish)
+                )
         direct = None if pending is None else self.store.direct(queue)
         if pending is not None and direct is not None:
             try:
@@ -622,12 +636,12 @@ class Broker:
         return self.waiting.counts(queue)
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
-        """Cancel what group main has ready, parked or leased. Return the number of messages.
+        """Cancel what group main has ready, parked, blocked or leased. Return the number of messages.
 
         Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
         """
         found = await self.run(caller, GetStats(), queue)
-        left = found.ready + found.parked + found.leased
+        left = found.ready + found.parked + found.blocked + found.leased
         cancelled = 0
         while cancelled < left:  # in steps, so that other calls have their turn
             step = CancelDeliverable(min(left - cancelled, _STEP))

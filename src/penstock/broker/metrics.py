@@ -81,6 +81,7 @@ _GROUP_GAUGES = (
     _Read("scheduled", "Messages that are due later.", lambda g: g.scheduled),
     _Read("in_flight", "Messages that are leased now.", lambda g: g.leased),
     _Read("parked", "Messages that wait for another of their key.", lambda g: g.parked),
+    _Read("blocked", "Messages that wait for others that they come after.", lambda g: g.blocked),
     _Read("dead", "Dead letters.", lambda g: g.dead),
     _Read("retrying", "Messages that failed and are not given up.", lambda g: g.retrying),
     _Read("read_position", "The lowest seq never handed out.", lambda g: g.read_position),

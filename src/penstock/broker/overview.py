@@ -25,7 +25,7 @@ FRESH_S = 1.0
 _AT_ONCE = 100  # queues looked at before other calls get their turn
 QUEUE_COLUMNS = (
     "name",
-    *("ready", "scheduled", "leased", "parked", "dead"),
+    *("ready", "scheduled", "leased", "parked", "blocked", "dead"),
     *("publish_rate", "ack_rate", "fail_rate", "oldest_age_s", "size_bytes"),
 )
 
@@ -51,6 +51,7 @@ class QueueSummary(NamedTuple):
     fail_rate: float = 0.0
     groups: int = 1
     paused: bool = False
+    blocked: int = 0
     is_known: bool = True  # False: no running broker has opened it; the counts may be old
     spark: Sequence[float | None] = ()  # the last ten minutes of a series of the charts
 
@@ -85,6 +86,7 @@ class Overview(NamedTuple):
     scheduled: int
     leased: int
     parked: int
+    blocked: int
     dead: int
     publish_rate: float
     ack_rate: float
@@ -157,7 +159,7 @@ class Overviews:
             levels, totals = levels_of(sample), totals_of(stats)
             rates = self._charts.rates(queue, totals, mono_ns)
             found[queue] = QueueSummary(
-                queue, *levels, *totals, *rates, len(stats.groups), stats.paused
+                queue, *levels, *totals, *rates, len(stats.groups), stats.paused, stats.blocked
             )
             if not number % _AT_ONCE:
                 await asyncio.sleep(0)
@@ -190,6 +192,7 @@ class Overviews:
             scheduled=sum([one.scheduled for one in found]),
             leased=sum([one.leased for one in found]),
             parked=sum([one.parked for one in found]),
+            blocked=sum([one.blocked for one in found]),
             dead=sum([one.dead for one in found]),
             publish_rate=sum([one.publish_rate for one in found]),
             ack_rate=sum([one.ack_rate for one in found]),

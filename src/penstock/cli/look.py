@@ -45,7 +45,7 @@ from penstock.errors import PenstockError
 from penstock.model import NS, DeadLetter, GroupStats, HistoryEvent, Message
 from penstock.queue import State
 
-STATES = ("ready", "scheduled", "leased", "parked", "dead")
+STATES = ("ready", "scheduled", "leased", "parked", "blocked", "dead")
 _TOTALS = {  # field: column
     "acked": "acked",
     "nacked": "nacked",

@@ -65,6 +65,13 @@ class Compression(StrEnum):
     ZSTD = "zstd"
 
 
+class AfterFailed(StrEnum):
+    """What becomes of a message if one that it comes after fails."""
+
+    DEAD = "dead"
+    RUN = "run"
+
+
 def enqueue(
     path: QueuePath,
     payload: Annotated[
@@ -101,6 +108,13 @@ def enqueue(
         str | None, option("Type of the payload, such as application/json.")
     ] = None,
     compression: Annotated[Compression | None, option("Compression of the stored payload.")] = None,
+    after: Annotated[
+        list[str] | None,
+        option("Deliver when the message with this id is done; may be repeated.", metavar="ID"),
+    ] = None,
+    after_failed: Annotated[
+        AfterFailed | None, option("What becomes of it if one of those fails.")
+    ] = None,
     create: Annotated[bool, option("Create the queue if it does not exist.", "--create")] = False,
     json: AsJson = False,
 ) -> None:
@@ -118,6 +132,8 @@ def enqueue(
         max_attempts=max_attempts,
         content_type=content_type,
         compression=compression.value if compression else None,
+        after=after or None,
+        after_failed=after_failed.value if after_failed else None,
     )
     if lines and dedup_id is not None:
         raise typer.BadParameter("--lines with --dedup-id would publish only the first line")

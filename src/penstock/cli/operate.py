@@ -32,7 +32,7 @@ from penstock.model import GroupStats
 
 groups_app = command_group("groups", "List, create and delete the consumer groups of a queue.")
 
-_GROUP_COUNTS = ("ready", "scheduled", "leased", "parked", "dead", "acked")
+_GROUP_COUNTS = ("ready", "scheduled", "leased", "parked", "blocked", "dead", "acked")
 _GroupName = Annotated[str, argument("NAME", "Name of the group.")]
 
 
@@ -57,7 +57,7 @@ def purge(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Remove all waiting messages: ready, scheduled and parked ones. Asks first."""
+    """Remove all waiting messages: ready, scheduled, parked and blocked ones. Asks first."""
     where = "every group" if group is None else f"group {group!r}"
     with open_to_write(path) as queue:
         queue.stats()  # raises if a broker does not have the queue

@@ -99,6 +99,8 @@ def _options(message: NewMessage) -> dict[str, Any]:
         "max_attempts": message.max_attempts,
         "content_type": message.content_type,
         "compression": message.compression,
+        "after": None if message.after is None else list(message.after),
+        "after_failed": message.after_failed,
     }
     return {name: value for name, value in options.items() if value is not None}
 

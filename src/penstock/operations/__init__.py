@@ -1,5 +1,6 @@
 """Every operation of a queue as a value; see `operation.py` for what that means."""
 
+from penstock.operations.following import Ending, GetEndings, ListAwaited, Resolve
 from penstock.operations.looking import (
     MAX_PEEK,
     MAX_ROWS,
@@ -98,8 +99,10 @@ __all__ = [
     "DeadReasons",
     "DeleteGroup",
     "Discard",
+    "Ending",
     "ExplainWait",
     "Extend",
+    "GetEndings",
     "GetLimits",
     "GetMessage",
     "GetRetryInfo",
@@ -114,6 +117,7 @@ __all__ = [
     "Leased",
     "Limit",
     "Limits",
+    "ListAwaited",
     "ListConsumers",
     "ListDead",
     "ListDeadReasons",
@@ -136,6 +140,7 @@ __all__ = [
     "Release",
     "ReleaseHolder",
     "RemoveSchedule",
+    "Resolve",
     "Resume",
     "ResumeSchedule",
     "Route",

@@ -147,7 +147,7 @@ class Purge(Operation[int]):
 
 @dataclass(frozen=True, slots=True)
 class CancelDeliverable(Operation[int]):
-    """Cancel messages that group `main` has ready, parked or leased. Return how many.
+    """Cancel messages that group `main` has ready, parked, blocked or leased. Return how many.
 
     Scheduled messages and dead letters stay.
     """
@@ -184,7 +184,7 @@ class ReleaseHolder(Operation[int]):
 class LeaseMessage(Operation[list[LeasedMessage]]):
     """Lease one message by its seq, also one that is scheduled or a dead letter.
 
-    Return nothing if there is none, or if it is leased, parked or done. A pause does not prevent
+    Return nothing if there is none, or if it is leased, parked, blocked or done. A pause does not prevent
     it. A dead letter stays dead after anything but an ack, see `Redrive`.
     """
 

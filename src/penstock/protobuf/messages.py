@@ -29,6 +29,7 @@ _OPTIONS = (
     ("max_attempts", "max_attempts"),
     ("content_type", "content_type"),
     ("compression", "compression"),
+    ("after_failed", "after_failed"),
 )
 _OF_FIELD = dict(_OPTIONS)
 
@@ -58,6 +59,8 @@ def _new_message(fields: Sequence[tuple[Any, Any]]) -> NewMessage:
             values["headers"] = dict(value)
         elif name == "deliver_at_ns":
             values["deliver_at"] = value / NS
+        elif name in ("after", "after_items"):
+            values["after"] = [*values.get("after", ()), *value]
         else:
             values[_OF_FIELD.get(name, name)] = value
     return NewMessage(**values)
@@ -97,6 +100,9 @@ def _options_of(message: NewMessage) -> dict[str, Any]:
     }
     if message.deliver_at is not None:
         values["deliver_at_ns"] = round(_seconds(message.deliver_at) * NS)
+    if message.after:
+        values["after"] = [one for one in message.after if isinstance(one, str)]
+        values["after_items"] = [one for one in message.after if isinstance(one, int)]
     if message.headers:
         values["headers"] = dict(message.headers)
     return values

@@ -20,7 +20,14 @@ from typing import Any
 
 from penstock.clock import Clock, SteadyClock
 from penstock.codec import Draft, Entry, make_id
-from penstock.errors import EntryGone, LedgerError, LedgerStopped, NoSuchGroup, PenstockError
+from penstock.errors import (
+    EntryGone,
+    LedgerError,
+    LedgerStopped,
+    NoSuchGroup,
+    NoSuchMessage,
+    PenstockError,
+)
 from penstock.ledger import Ledger, read_entry
 from penstock.ledger.files import watch_fork
 from penstock.model import MAIN_GROUP_NAME, NS, Message
@@ -249,6 +256,18 @@ class QueueCore:
             raise
         except LedgerError as error:  # the disk is full, say; the events themselves are recorded
             logger.warning("dead letters of %s stay beyond the bound: %s", self.ledger.path, error)
+
+    def check_published(self, id_: str, seq: int, milliseconds: int) -> None:
+        """Raise NoSuchMessage if no message with that id was published. Caller holds the lock.
+
+        One that retention removed cannot be told from another of that seq: it counts as published.
+        """
+        try:
+            timestamp_ns = self.reader.look(seq).timestamp_ns
+        except EntryGone:
+            return
+        if timestamp_ns // 1_000_000 != milliseconds:
+            raise NoSuchMessage(f"after names {id_}, which was never published")
 
     def free_after(self, group: Group, seq: int) -> None:
         """After the event of a message that is done, on the fast path: let go what comes after it.

@@ -123,6 +123,9 @@ def decide_dependents(group: Group, name_of: Callable[[int | bytes], str]) -> li
         reason = f"it comes after {name_of(failure.of)}, which is {failure.how}"
         event = about(EventType.DEAD, group, seqs)
         events.append(event._replace(cause=Cause.DEPENDENCY, reason=as_written("reason", reason)))
+    running = dependencies.running_anyway(group.deliveries)
+    if running:
+        events.append(about(EventType.RESOLVED, group, running)._replace(cause=Outcome.IGNORED))
     returning = dependencies.returning(group.deliveries)
     if returning:
         events.append(about(EventType.REDRIVEN, group, returning))

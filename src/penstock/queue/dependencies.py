@@ -90,8 +90,6 @@ class Dependencies:
         wait = Wait(published_ns, runs_anyway=after.runs_anyway)
         for earlier in unsettled:
             if earlier in dead:
-                if after.runs_anyway:
-                    continue
                 self.dead.add(earlier)
                 wait.dead += 1
                 wait.failure = Failure(earlier, HOW[EventType.DEAD])
@@ -107,7 +105,7 @@ class Dependencies:
         if not wait.missing and not wait.is_lost:
             return False
         self.waits[seq] = wait
-        if wait.is_doomed:
+        if wait.dead or wait.is_lost:
             self.touched.add(seq)
         return True
 
@@ -132,20 +130,15 @@ class Dependencies:
             if self._is_free(seq, was_dead=was_dead, failure=failure)
         ]
 
-    def died(self, earlier: int) -> list[int]:
-        """Note a dead letter, which may be redriven. Return those that run all the same, now."""
+    def died(self, earlier: int) -> None:
+        """Note a dead letter, which may be redriven."""
         later = self.dependents.get(earlier)
         if later is None or earlier in self.dead:
-            return []
+            return
+        self.dead.add(earlier)
         failure = Failure(earlier, HOW[EventType.DEAD])
-        stay = [seq for seq in later if self._is_hit(seq, failure)]
-        free = [seq for seq in later if self._runs_anyway(seq) and self._is_free(seq)]
-        if stay:
-            later[:] = stay
-            self.dead.add(earlier)
-        else:
-            del self.dependents[earlier]
-        return free
+        for seq in later:
+            self._hit(seq, failure)
 
     def redriven(self, earlier: int) -> None:
         """Note that a dead letter waits again."""
@@ -173,9 +166,10 @@ class Dependencies:
                 if was_dead:
                     self.dead_elsewhere.discard(pair)
                     self._spare(seq)
-            elif outcome is Outcome.DEAD and not self._runs_anyway(seq):
-                if not was_dead and self._is_hit(seq, Failure(earlier, how)):
+            elif outcome is Outcome.DEAD:
+                if not was_dead:
                     self.dead_elsewhere.add(pair)
+                    self._hit(seq, Failure(earlier, how))
             else:
                 later.discard(seq)
                 self.dead_elsewhere.discard(pair)
@@ -196,10 +190,6 @@ class Dependencies:
             return [seq for seq in later if ((earlier, seq) in self.dead_elsewhere) != is_dead]
         return later
 
-    def _runs_anyway(self, seq: int) -> bool:
-        wait = self.waits.get(seq)
-        return wait is not None and wait.runs_anyway
-
     def _is_free(
         self, seq: int, *, was_dead: bool = False, failure: Failure | None = None
     ) -> bool:
@@ -211,19 +201,17 @@ class Dependencies:
         wait.dead -= was_dead
         if failure is not None and not wait.runs_anyway:
             wait.is_lost, wait.failure = True, failure
-        if was_dead or wait.is_lost:
+        if was_dead or wait.dead or wait.is_lost:
             self.touched.add(seq)
         return not wait.missing and not wait.is_lost
 
-    def _is_hit(self, seq: int, failure: Failure) -> bool:
-        """Count a dead message before this one. Return False if this one does not mind."""
+    def _hit(self, seq: int, failure: Failure) -> None:
+        """Count a dead message before this one."""
         wait = self.waits.get(seq)
-        if wait is None or wait.runs_anyway:
-            return False
-        wait.dead += 1
-        wait.failure = failure
-        self.touched.add(seq)
-        return True
+        if wait is not None:
+            wait.dead += 1
+            wait.failure = failure
+            self.touched.add(seq)
 
     def _spare(self, seq: int) -> None:
         """Count off a dead message before this one, which waits again."""
@@ -272,6 +260,17 @@ class Dependencies:
                     if its_wait and not its_wait.runs_anyway and _is_blocked(deliveries, later):
                         todo.append(later)
         return found
+
+    def running_anyway(self, deliveries: Mapping[int, Delivery]) -> list[int]:
+        """Return the blocked messages that run although all that they wait for is dead."""
+        return [
+            seq
+            for seq in sorted(self.touched)
+            if (wait := self.waits.get(seq)) is not None
+            and wait.runs_anyway
+            and wait.missing == wait.dead
+            and _is_blocked(deliveries, seq)
+        ]
 
     def returning(self, deliveries: Mapping[int, Delivery]) -> list[int]:
         """Return the messages that died because of others, and may be redriven."""

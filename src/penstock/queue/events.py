@@ -60,6 +60,7 @@ class EventType(IntEnum):
     SCHEDULE_FIRED = 60  # the message of a tick was published
     SCHEDULE_SKIPPED = 61  # ticks up to this one have no message
     RESOLVED = 48  # what became of a message of another queue that these come after
+    RESOLVED = 48  # what became of messages that these come after, if no other event says it
 
 
 class Cause(IntEnum):
@@ -78,6 +79,7 @@ class Outcome(IntEnum):
     DEAD = 2
     GONE = 3  # cancelled, expired, discarded, purged, dropped or lost: it will never be done
     WAITING = 4  # redriven
+    IGNORED = 5  # all that is left before a message is dead, and it runs all the same
 
 
 class Event(NamedTuple):
@@ -164,6 +166,7 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.SCHEDULE_FIRED: ("due_ns", "missed_ns", "name"),
     EventType.SCHEDULE_SKIPPED: ("due_ns", "name"),
     EventType.RESOLVED: ("cause", "reason"),  # the reason begins with the id of the other
+    EventType.RESOLVED: ("cause", "reason"),  # begins with the id of a message of another queue
 }
 # ACKED adds `target_seq` only if messages were published in the same write: the seq behind the
 # last of them. If those messages are not in the log, the ack did not happen either.

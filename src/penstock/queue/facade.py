@@ -113,7 +113,8 @@ def _get(id: str) -> GetMessage:
 
 
 def _get_state(id: str, *, group: str = MAIN_GROUP_NAME) -> GetMessage:
-    """Return a message's state: ready, scheduled, leased, parked, dead, expired or done."""
+    """Return a message's state: ready, scheduled, leased, parked, blocked, dead, expired
+    or done."""
     return GetMessage(id, group=group)
 
 
@@ -150,7 +151,8 @@ class QueueMethods(ABC):
         """Publish a message and return its id; for a duplicate, the id of the first.
 
         Options are those of `NewMessage`, by name: priority, delay, deliver_at, ttl, headers, key,
-        dedup_id, dedup_window_s, max_attempts, content_type, compression.
+        dedup_id, dedup_window_s, max_attempts, content_type, compression,
+        after, after_failed.
         """
         return (await self._publish_one(new_message(payload, options))).id
 

@@ -509,7 +509,7 @@ class Group:
             if not delivery.cause:  # else it was a dead letter already, and leased as one
                 self.totals[EventType.DEAD] += 1
                 if seq in self.dependents:
-                    self._unblock(self.dependencies.died(seq), event.timestamp_ns)
+                    self.dependencies.died(seq)
             delivery.cause = event.cause
             delivery.timed_out = event.cause == Cause.TIMEOUT
             self._join_dead(seq, delivery)
@@ -758,7 +758,11 @@ class Group:
             self._unblock(self.dependencies.gone(seq, HOW[event.type]), event.timestamp_ns)
 
     def _resolved(self, event: Event) -> None:
-        """Note what became of a message of another queue."""
+        """Note what became of a message of another queue, or that dead ones are ignored."""
+        if event.cause == Outcome.IGNORED:
+            blocked = [seq for seq in event.seqs if seq in self.dependencies.waits]
+            self._unblock(blocked, event.timestamp_ns)
+            return
         try:
             earlier, outcome = id_bytes(event.reason[:_ID_LENGTH]), Outcome(event.cause)
         except (InvalidInput, ValueError):

@@ -26,6 +26,7 @@ from penstock.operations import (
     Discard,
     ExplainWait,
     Extend,
+    GetEndings,
     GetLimits,
     GetMessage,
     GetRetryInfo,
@@ -33,6 +34,7 @@ from penstock.operations import (
     GetStats,
     GetStorage,
     LeaseMessage,
+    ListAwaited,
     ListConsumers,
     ListDead,
     ListDeadReasons,
@@ -53,6 +55,7 @@ from penstock.operations import (
     Release,
     ReleaseHolder,
     RemoveSchedule,
+    Resolve,
     Resume,
     ResumeSchedule,
     Row,
@@ -61,6 +64,7 @@ from penstock.operations import (
     Sync,
 )
 from penstock.queue import scheduling, surveying
+from penstock.queue import following, surveying
 from penstock.queue.behaviours import Behaviours, several
 from penstock.queue.decisions import (
     DeadFilter,
@@ -417,6 +421,7 @@ def sync(queue: Behaviours, operation: Sync) -> None:
 _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Browse: browse,
     Cancel: cancel,
+    GetEndings: following.get_endings,
     GetLimits: surveying.get_limits,
     GetSchedule: scheduling.get_schedule,
     ListSchedules: scheduling.list_schedules,
@@ -424,6 +429,8 @@ _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     PutSchedule: scheduling.put_schedule,
     RemoveSchedule: scheduling.remove_schedule,
     ResumeSchedule: scheduling.pause_schedule,
+    ListAwaited: following.list_awaited,
+    Resolve: following.resolve,
     GetStorage: surveying.get_storage,
     ListConsumers: surveying.list_consumers,
     ListDeadReasons: surveying.list_dead_reasons,

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from penstock import codec
 from penstock.codec import Draft
 from penstock.codec.layout import DEFAULT_PRIORITY
-from penstock.errors import EntryGone, InvalidInput, NoSuchMessage, QueueFull, RateLimited
+from penstock.errors import InvalidInput, NoSuchMessage, QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.after import after_of, id_bytes, pack_after
 from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, unpack_dedup
@@ -193,12 +193,14 @@ class Publishing:
         with core.lock, core.change:
             block_s = core.settings.block_s if block_s is None else block_s
             deadline_ns = core.clock.monotonic_ns() + round(block_s * NS)
-            prepared = self.prepare(messages, self._now(), drafts)
+            follows = core.follows_others
+            prepared = self.prepare(messages, self._now(), drafts, follows_others=follows)
             if prepared.drafts and not self._is_unbounded:
                 self._take_tokens(len(prepared.drafts))
                 while prepared.drafts and not self._has_room(prepared.drafts, deadline_ns):
                     # Others published meanwhile: a message may be a duplicate now.
-                    prepared = self.prepare(messages, core.tick(), drafts)
+                    now_ns = core.tick()
+                    prepared = self.prepare(messages, now_ns, drafts, follows_others=follows)
             if not prepared.drafts:
                 core.record([deduplicated(prepared.duplicates)])
             published = self.write_prepared(prepared)
@@ -277,19 +279,27 @@ class Publishing:
         return [draft_of(message, settings, now_ns, n) for n, message in enumerate(messages)]
 
     def prepare(
-        self, messages: Sequence[NewMessage], now_ns: int, made: Sequence[Draft] | None = None
+        self,
+        messages: Sequence[NewMessage],
+        now_ns: int,
+        made: Sequence[Draft] | None = None,
+        *,
+        follows_others: bool = False,
     ) -> Prepared:
         """Find duplicates. Return what is to be written. Caller holds the lock.
 
-        `made`: the drafts, if they were made before.
+        `made`: the drafts, if they were made before. `follows_others`: messages may come after
+        those of other queues.
         """
         core, made = self._core, self.drafts_of(messages) if made is None else made
         prepared = without_duplicates(core.state.dedup, core.identity, messages, made, now_ns)
         if any(message.after is not None for message in messages):
-            self._add_after(messages, prepared)
+            self._add_after(messages, prepared, follows_others)
         return prepared
 
-    def _add_after(self, messages: Sequence[NewMessage], prepared: Prepared) -> None:
+    def _add_after(
+        self, messages: Sequence[NewMessage], prepared: Prepared, follows_others: bool
+    ) -> None:
         """Add to drafts what they come after. Caller holds the lock.
 
         Raise NoSuchMessage for a message that was never published. One that retention removed was
@@ -311,7 +321,7 @@ class Publishing:
                 id_ = earlier if isinstance(earlier, str) else earlier.id
                 found = known.get(id_)
                 if found is None:
-                    found = known[id_] = self._find_earlier(id_)
+                    found = known[id_] = self._find_earlier(id_, follows_others)
                 if isinstance(found, bytes):
                     elsewhere.append(found)
                 else:
@@ -321,25 +331,20 @@ class Publishing:
             attributes = {**(draft.attributes or {}), AFTER: pack_after(after)}
             drafts[answer.draft] = draft._replace(attributes=attributes)
 
-    def _find_earlier(self, id_: str) -> int | bytes:
+    def _find_earlier(self, id_: str, follows_others: bool) -> int | bytes:
         """Return the seq of a message, or the id as bytes if it is of another queue."""
         core = self._core
         milliseconds, identity, seq = codec.parse_id(id_)
         if identity != core.identity:
-            if not core.follows_others:
+            if not follows_others:
                 raise InvalidInput(
-                    f"after names {id_}, a message of another queue: only the queues of a broker "
-                    f"can come after each other"
+                    f"after names {id_}, a message of another queue: only a broker follows other "
+                    f"queues, and only for messages that are published, not emitted with an ack"
                 )
             return id_bytes(id_)
         if not 0 < seq < core.ledger.messages.next_seq:
             raise NoSuchMessage(f"after names {id_}, which was never published")
-        try:
-            timestamp_ns = core.reader.look(seq).timestamp_ns
-        except EntryGone:
-            return seq
-        if timestamp_ns // 1_000_000 != milliseconds:
-            raise NoSuchMessage(f"after names {id_}, which was never published")
+        core.check_published(id_, seq, milliseconds)
         return seq
 
     # -- inside ------------------------------------------------------------------------------------

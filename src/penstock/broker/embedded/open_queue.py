@@ -73,6 +73,7 @@ class OpenQueue:
     ) -> None:
         self.name = name
         self.core = core
+        core.follows_others = True  # the broker sees to it
         self._behaviours = Behaviours(core, _NotHere())
         self.files = QueueFiles(core, self.in_thread)
         self.threads = QueueThreads(background, on_free=lambda: self.wakeups.wake())
@@ -445,7 +446,7 @@ class OpenQueue:
 
     def _plan_next_of_keys(self) -> None:
         core = self.core
-        if core.main.has_keys or len(core.state.groups) > 1:
+        if core.main.may_free_others or len(core.state.groups) > 1:
             self.wakeups.plan_next_of_keys()
 
     def _nothing_leased(self) -> None:
@@ -701,7 +702,10 @@ class OpenQueue:
 def _needs_timer(message: Publishable) -> bool:
     """Return whether it may be due later, or free its key when it expires."""
     return isinstance(message, NewMessage) and (
-        message.delay is not None or message.deliver_at is not None or message.key is not None
+        message.delay is not None
+        or message.deliver_at is not None
+        or message.key is not None
+        or message.after is not None
     )
 
 

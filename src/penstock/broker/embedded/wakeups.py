@@ -116,7 +116,7 @@ class Wakeups:
     def plan_next_of_keys(self) -> None:
         """Plan again if messages have keys: the next message of a key may be a delayed one."""
         for group in self._core.state.groups.values():
-            if group.has_keys:
+            if group.may_free_others:
                 self.plan()
                 return
 

@@ -22,7 +22,7 @@ _MOST_PEEKED = 100  # jobs that are looked at to count the urgent ones
 _MOST_EVENTS = 1000  # of a job's history
 _AT_ONCE = 50  # queues that are looked at without a break
 _OF_LEASES = ("leased", "dead_leased", "extended")
-_STATES = {"scheduled": "delayed", "leased": "reserved", "dead": "buried", "parked": "ready"}
+_STATES = {"scheduled": "delayed", "leased": "reserved", "dead": "buried", "parked": "ready", "blocked": "ready"}
 
 
 def as_list(names: Iterable[str]) -> bytes:
@@ -135,7 +135,7 @@ async def _jobs(
             )
     return {
         "current-jobs-urgent": urgent,
-        "current-jobs-ready": sum(stats.ready + stats.parked for stats in known),
+        "current-jobs-ready": sum(stats.ready + stats.parked + stats.blocked for stats in known),
         "current-jobs-reserved": sum(stats.leased for stats in known),
         "current-jobs-delayed": sum(stats.scheduled for stats in known),
         "current-jobs-buried": sum(stats.dead for stats in known),

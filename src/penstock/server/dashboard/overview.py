@@ -18,6 +18,7 @@ _COLUMNS = (
     ("scheduled", "Scheduled"),
     ("leased", "Leased"),
     ("parked", "Parked"),
+    ("blocked", "Blocked"),
     ("dead", "Dead"),
     ("oldest_age_s", "Oldest"),
     ("publish_rate", "Published"),

@@ -211,7 +211,7 @@ def _row(queue: QueueName, stats: Stats) -> dict[str, object]:
         "namespace": queue.namespace,
         "name": queue.name,
         "key": str(queue),
-        "ready": stats.ready + stats.parked,
+        "ready": stats.ready + stats.parked + stats.blocked,
         "in_flight": stats.leased,
         "scheduled": stats.scheduled,
         "depth": _depth(stats),
@@ -221,7 +221,7 @@ def _row(queue: QueueName, stats: Stats) -> dict[str, object]:
 
 def _depth(stats: Stats) -> int:
     """Return the number of messages that are neither settled nor dead."""
-    return stats.ready + stats.parked + stats.leased + stats.scheduled
+    return stats.ready + stats.parked + stats.blocked + stats.leased + stats.scheduled
 
 
 def _duration(seconds: int) -> str:

@@ -41,7 +41,7 @@ _RIVETQ_COUNTERS = (
     _Alias("jobs_nacked", "Attempts that failed.", lambda s, g: g.nacked + g.dead_lettered),
 )
 _RIVETQ_GAUGES = (
-    _Alias("jobs_ready", "Jobs that wait.", lambda s, g: g.ready + g.scheduled + g.parked),
+    _Alias("jobs_ready", "Jobs that wait.", lambda s, g: g.lag - g.leased),
     _Alias("jobs_inflight", "Jobs that are leased.", lambda s, g: g.leased),
     _Alias("jobs_dlq", "Dead jobs.", lambda s, g: g.dead),
 )

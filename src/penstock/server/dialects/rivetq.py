@@ -179,7 +179,7 @@ async def stats(call: Call) -> Reply:
 async def counts(broker: Broker, caller: Caller, queue: QueueName) -> dict[str, int]:
     """Return the counts of a queue under RivetQ's names."""
     found = await broker.run(caller, GetStats(), queue)
-    ready = found.ready + found.scheduled + found.parked
+    ready = found.ready + found.scheduled + found.parked + found.blocked
     return {"ready": ready, "inflight": found.leased, "dlq": found.dead}
 
 

@@ -40,6 +40,7 @@ class OverviewAnswer(Struct, omit_defaults=True, kw_only=True):
     scheduled: int
     leased: int
     parked: int
+    blocked: int
     dead: int
     publish_rate: float
     ack_rate: float
@@ -61,6 +62,7 @@ class QueueRow(Struct, omit_defaults=True, kw_only=True):
     scheduled: int
     leased: int
     parked: int
+    blocked: int
     dead: int
     oldest_age_s: float
     size_bytes: int

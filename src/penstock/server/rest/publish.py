@@ -187,6 +187,8 @@ def new_message(body: NewMessageBody, path: str) -> NewMessage | TypedPayload | 
         max_attempts=body.max_attempts,
         content_type=content_type,
         compression=body.compression,
+        after=body.after,
+        after_failed=body.after_failed,
     )
 
 
@@ -202,6 +204,8 @@ def _has_no_options(body: NewMessageBody) -> bool:
         and body.dedup_window_s is None
         and body.max_attempts is None
         and body.compression is None
+        and body.after is None
+        and body.after_failed is None
     )
 
 
@@ -239,7 +243,13 @@ def read_raw_message(
         max_attempts=query.whole("max_attempts", 1, 65535),
         content_type=content_type,
         compression=query.text("compression"),
+        after=_split(query.text("after")),
+        after_failed=query.text("after_failed"),
     )
+
+
+def _split(ids: str | None) -> list[str] | None:
+    return None if ids is None else [id_ for id_ in ids.split(",") if id_]
 
 
 def _headers(headers: list[tuple[bytes, bytes]]) -> Mapping[str, str]:
@@ -267,6 +277,8 @@ _OPTIONS = (  # of a body that is not JSON
     Parameter("dedup_window_s", "How long that is remembered.", Annotated[float, Meta(gt=0)]),
     Parameter("max_attempts", "Then it is dead.", Annotated[int, Meta(ge=1, le=65535)]),
     Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
+    Parameter("after", "Ids of messages that it comes after, with commas between."),
+    Parameter("after_failed", "What becomes of it if one of them fails.", Literal["dead", "run"]),
 )
 
 ENDPOINTS = (

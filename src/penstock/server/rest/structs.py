@@ -52,6 +52,9 @@ class NewMessageBody(Struct, forbid_unknown_fields=True):
     max_attempts: Annotated[int, Meta(ge=1, le=65535)] | None = None
     content_type: str | None = None
     compression: Literal["none", "gzip", "zstd"] | None = None
+    # Ids, and indexes of earlier items of the batch.
+    after: Annotated[list[str | int], Meta(max_length=10_000)] | None = None
+    after_failed: Literal["dead", "run"] | None = None
 
 
 class PlainMessageBody(Struct, forbid_unknown_fields=True):

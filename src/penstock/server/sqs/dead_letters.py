@@ -131,7 +131,7 @@ class Counts(NamedTuple):
 async def counts(request: Request, queue: QueueName) -> Counts:
     """Return the counts of a queue, where a dead letter counts in the dead-letter queue."""
     stats = await request.broker.run(request.caller, GetStats(), queue)
-    visible, hidden = stats.ready + stats.parked, stats.leased
+    visible, hidden = stats.ready + stats.parked + stats.blocked, stats.leased
     if hidden and request.record(queue).dead_queue:
         hidden -= await _leased_dead(request, queue)
     for source in request.records.sources(queue):

@@ -1,0 +1,58 @@
+"""Messages that come after messages of other queues: what a queue tells about its own, and learns
+about the others. `broker/following.py` carries the news from one queue to the other."""
+
+from penstock import codec
+from penstock.errors import NoSuchMessage
+from penstock.operations.following import Ending, GetEndings, ListAwaited, Resolve
+from penstock.queue.after import id_bytes, id_text
+from penstock.queue.behaviours import Behaviours
+from penstock.queue.core import QueueCore
+from penstock.queue.decisions import decide_resolved
+from penstock.queue.events import Outcome
+
+
+def get_endings(queue: Behaviours, operation: GetEndings) -> list[Ending]:
+    core = queue.core
+    with core.lock, core.change:
+        core.tick()
+        return [_ending(core, id_, check=operation.check) for id_ in operation.ids]
+
+
+def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
+    milliseconds, identity, seq = codec.parse_id(id_)
+    main = core.main
+    if identity != core.identity or not 0 < seq < core.ledger.messages.next_seq:
+        raise NoSuchMessage(f"after names {id_}, which was never published")
+    if check:
+        core.check_published(id_, seq, milliseconds)
+    if not main.is_settled(seq):
+        delivery = main.deliveries.get(seq)
+        is_dead = delivery is not None and delivery.cause > 0
+        return Ending(id_, Outcome.DEAD if is_dead else Outcome.WAITING, "dead" if is_dead else "")
+    return Ending(id_, Outcome.GONE, "gone") if seq in main.gone else Ending(id_, Outcome.DONE)
+
+
+def list_awaited(queue: Behaviours, operation: ListAwaited) -> list[Ending]:
+    core = queue.core
+    with core.lock, core.change:
+        core.catch_up()
+        dependencies = core.main.dependencies
+        return [
+            Ending(
+                id_text(earlier),
+                Outcome.WAITING
+                if dependencies.unaware(earlier, Outcome.DEAD)
+                else Outcome.DEAD,
+            )
+            for earlier in dependencies.elsewhere
+        ]
+
+
+def resolve(queue: Behaviours, operation: Resolve) -> bool:
+    core = queue.core
+    earlier, outcome = id_bytes(operation.id), Outcome(operation.outcome)
+    with core.lock, core.change:
+        core.tick()
+        events = decide_resolved(core.main, earlier, outcome, operation.how)
+        core.record(events)
+        return bool(events)
