@@ -60,6 +60,9 @@ VERBS: dict[str, Verb] = {
     ),
     "publish_duplicate": lambda q, _: q.publish([new(b"d", dedup_id="x")]),
     "publish_mixed": lambda q, _: q.publish([new(b"d", dedup_id="x"), new(b"e", dedup_id="y")]),
+    "publish_after": lambda q, s: q.publish(
+        [new(b"f", after=[s.ids[3], s.ids[9]]), new(b"g", after=[0], priority=7)]
+    ),
     "dequeue": lambda q, _: q.dequeue(),
     "dequeue_batch": lambda q, _: q.dequeue_batch(3),
     "lease": lambda q, _: q.lease(),
@@ -110,6 +113,8 @@ def make_scene(sync: str, **settings: Any) -> Scene:
     ids.append(queue.enqueue(b"once", dedup_id="x"))
     ids += queue.enqueue_batch([b"more" * 20] * 8)
     ids.append(queue.enqueue(b"later", delay=1))
+    ids.append(queue.enqueue(b"blocked", after=[ids[3], ids[-1]]))
+    ids.append(queue.enqueue(b"blocked too", after=[ids[-1]], after_failed="run", key="a"))
     clock.advance(0.5)
     receipts = [job.receipt for job in queue.lease(3)]
     queue.close()
@@ -269,6 +274,13 @@ def _group_facts(group: Any) -> dict[str, Any]:
             seq: (lease.attempt, lease.deadline_ns, lease.length_ns, lease.holder, lease.priority)
             for seq, lease in sorted(group.leases.items())
         },
+        "gone": {kind: list(runs.pairs()) for kind, runs in group.gone.runs.items() if runs},
+        "blocked": group.blocked,
+        "dependents": sorted(group.dependents.items()),
+        "waits": [
+            (seq, *(getattr(wait, name) for name in wait.__slots__))
+            for seq, wait in sorted(group.dependencies.waits.items())
+        ],
     }
 
 

@@ -128,6 +128,7 @@ class QueueLife:
             key=choose((None, "a", "b")),
             dedup_id=choose((None, None, "x", "y")),
             max_attempts=choose((None, 1)),
+            after=[choose(self.ids[-8:])] if self.ids and self.random.random() < 0.3 else None,
         )
 
     def _working(self) -> list[tuple[int, Callable[[], None]]]:

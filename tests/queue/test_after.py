@@ -184,7 +184,7 @@ def test_what_comes_after_a_removed_message_is_dead(
         assert queue.lease() == []
     assert queue.state(last) == "dead"
     (letter,) = queue.dead()
-    expected = "dead" if how == "discarded" else how
+    expected = "dead" if how == "discarded" else how  # it died before it was discarded
     assert letter.reason == f"it comes after {first}, which is {expected}"
     # It comes later: what failed is remembered.
     assert queue.state(queue.enqueue(b"3", after=[first])) == "dead"

@@ -132,6 +132,8 @@ class QueueCore:
         self._plan_snapshot(settings.storage.snapshot_every)
         if self.state.differs_from_log and not ledger.is_stopped:
             self.snapshot()  # so that the event that was passed over is never read again
+        if self.main.dependencies.touched and not ledger.is_stopped:
+            self.settle_dependents()  # a crash came between a failure and what it leads to
         watch_fork(self)
 
     def compact_in_background(self, interval_s: float) -> None:
@@ -173,6 +175,8 @@ class QueueCore:
         self.forget_read_ahead()
         self._a_group_lags = False
         self.state, self.main = state, state.groups[MAIN_GROUP]
+        if self.main.dependencies.touched and not self.ledger.is_stopped:
+            self.settle_dependents()
 
     # -- time --------------------------------------------------------------------------------------
 

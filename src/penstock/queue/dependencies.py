@@ -10,6 +10,7 @@ settled. So a workflow of n messages costs n steps, whatever its shape.
 """
 
 from collections.abc import Container, Iterable, Mapping
+from itertools import chain
 from typing import NamedTuple
 
 from penstock.queue.after import After
@@ -18,7 +19,7 @@ from penstock.queue.events import Cause, EventType, Outcome
 from penstock.queue.runs import Runs
 
 Earlier = int | bytes  # a seq of the own queue, or the id of a message of another
-MOST_GONE = 65_536  # runs of failed messages that are remembered
+MOST_GONE = 65_536  # runs of failed messages that are remembered, of each kind
 # How a message is said to have failed, by the event.
 HOW = {
     EventType.DEAD: "dead",
@@ -29,7 +30,7 @@ HOW = {
     EventType.LOST: "lost",
     EventType.PURGED: "purged",
 }
-GONE = "gone"  # it failed before this one was published
+_ABOVE_ALL = 1 << 63
 
 
 class Failure(NamedTuple):
@@ -48,7 +49,7 @@ class Wait:
         self.missing = 0  # messages before it that are not done, dead ones included
         self.dead = 0  # of these, the dead ones
         self.is_lost = False  # one of them will never be done
-        self.failure: Failure | None = None  # the last one
+        self.failure: Failure | None = None  # the last one, until it died of it
         self.runs_anyway = runs_anyway
         self.published_ns = published_ns
 
@@ -81,7 +82,7 @@ class Dependencies:
         *,
         unsettled: Iterable[int],
         dead: Container[int],
-        gone: Iterable[int],
+        gone: Iterable[Failure],
     ) -> bool:
         """Add a message. Return whether it has to wait.
 
@@ -99,9 +100,8 @@ class Dependencies:
             self.elsewhere.setdefault(earlier_id, []).append(seq)
             wait.missing += 1
         if not after.runs_anyway:
-            for earlier in gone:
-                wait.is_lost = True
-                wait.failure = Failure(earlier, GONE)
+            for failure in gone:
+                wait.is_lost, wait.failure = True, failure
         if not wait.missing and not wait.is_lost:
             return False
         self.waits[seq] = wait
@@ -247,19 +247,26 @@ class Dependencies:
             wait = self.waits.get(first)
             if wait is None or not wait.is_doomed or not _is_blocked(deliveries, first):
                 continue
-            assert wait.failure is not None
+            failure = wait.failure or self._dead_before(first)
             todo = [first]
             while todo:
                 seq = todo.pop()
                 if seq in seen:
                     continue
                 seen.add(seq)
-                found.setdefault(wait.failure, []).append(seq)
+                found.setdefault(failure, []).append(seq)
                 for later in self.dependents.get(seq, ()):
                     its_wait = self.waits.get(later)
                     if its_wait and not its_wait.runs_anyway and _is_blocked(deliveries, later):
                         todo.append(later)
         return found
+
+    def _dead_before(self, seq: int) -> Failure:
+        """Return the dead message because of which one dies again: it alone was redriven."""
+        own = (one for one in sorted(self.dead) if seq in self.dependents[one])
+        others = (one for one, later in sorted(self.dead_elsewhere) if later == seq)
+        earlier: Earlier = next(chain(own, others))  # type: ignore[call-overload]
+        return Failure(earlier, HOW[EventType.DEAD])
 
     def running_anyway(self, deliveries: Mapping[int, Delivery]) -> list[int]:
         """Return the blocked messages that run although all that they wait for is dead."""
@@ -306,11 +313,32 @@ def _is_blocked(deliveries: Mapping[int, Delivery], seq: int) -> bool:
     return delivery is not None and delivery.state is State.BLOCKED
 
 
-def remember_gone(gone: Runs, first: int, end: int) -> None:
-    """Remember that messages will never be done. Forget the oldest ones if there are many."""
-    if end - first == 1 and first in gone:
-        return
-    gone.discard(first, end)
-    gone.add(first, end)
-    while gone.count_runs() > MOST_GONE and gone.first is not None:
-        gone.discard(gone.first, gone.front_end)
+class Gone:
+    """The messages of a group that will never be done, and how that came, for those that come
+    after them later. Of each kind the newest are remembered; an older one counts as done."""
+
+    __slots__ = ("runs",)
+
+    def __init__(self) -> None:
+        self.runs: dict[EventType, Runs] = {}
+
+    def add(self, kind: EventType, first: int, end: int) -> None:
+        """Add messages [first, end)."""
+        for other in self.runs.values():
+            other.discard(first, end)
+        runs = self.runs.setdefault(kind, Runs())
+        runs.add(first, end)
+        while runs.count_runs() > MOST_GONE and runs.first is not None:
+            runs.discard(runs.first, runs.front_end)
+
+    def how(self, seq: int) -> str | None:
+        """Return how a message ended; None if it is not known to be gone."""
+        for kind, runs in self.runs.items():
+            if seq in runs:
+                return HOW[kind]
+        return None
+
+    def forget_from(self, seq: int) -> None:
+        """Forget the messages from a seq on: they are delivered again."""
+        for runs in self.runs.values():
+            runs.discard(seq, _ABOVE_ALL)

@@ -29,7 +29,8 @@ def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
         delivery = main.deliveries.get(seq)
         is_dead = delivery is not None and delivery.cause > 0
         return Ending(id_, Outcome.DEAD if is_dead else Outcome.WAITING, "dead" if is_dead else "")
-    return Ending(id_, Outcome.GONE, "gone") if seq in main.gone else Ending(id_, Outcome.DONE)
+    how = main.gone.how(seq)
+    return Ending(id_, Outcome.GONE, how) if how else Ending(id_, Outcome.DONE)
 
 
 def list_awaited(queue: Behaviours, operation: ListAwaited) -> list[Ending]:

@@ -16,16 +16,14 @@ from penstock.model import Message
 from penstock.queue.after import After, id_bytes, unpack_after
 from penstock.queue.attributes import AFTER
 from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
-from penstock.queue.dependencies import HOW, Dependencies, remember_gone
+from penstock.queue.dependencies import HOW, Dependencies, Failure, Gone
 from penstock.queue.events import MAIN_GROUP, Cause, Event, EventType, Outcome
 from penstock.queue.key_order import KeyOrder
-from penstock.queue.runs import Runs
 from penstock.queue.schedule import Delays, Timetable
 from penstock.queue.waiting import Waiting
 
 _LEASED, _TAKEN, _ACKED = EventType.LEASED, EventType.TAKEN, EventType.ACKED
 _STATE_READY, _STATE_LEASED = State.READY, State.LEASED
-_ABOVE_ALL = 1 << 63
 _ID_LENGTH = 26
 
 
@@ -47,7 +45,7 @@ class Group:
         self.fed_upto = start_seq  # messages below it were fed, or are not this group's
         self.totals = [0] * (max(EventType) + 1)  # by type of event; a list is fastest
         self._moment = moment
-        self.gone = Runs()  # messages that will never be done, for those that come after them
+        self.gone = Gone()
         self._empty()
 
     def _empty(self) -> None:
@@ -512,6 +510,8 @@ class Group:
                     self.dependencies.died(seq)
             delivery.cause = event.cause
             delivery.timed_out = event.cause == Cause.TIMEOUT
+            if event.cause == Cause.DEPENDENCY and seq in self.dependencies.waits:
+                self.dependencies.waits[seq].failure = None  # the event has the reason
             self._join_dead(seq, delivery)
             self._leave_key(seq, delivery)
 
@@ -609,11 +609,11 @@ class Group:
         if self.number == MAIN_GROUP:
             for first, end in plain:
                 if first < target:
-                    remember_gone(self.gone, first, min(end, target))
+                    self.gone.add(event.type, first, min(end, target))
             later = self.dependents.keys() & {*others, *parked}
-            later |= {seq for seq in self.dependents if seq in self.gone}
+            later |= {seq for seq in self.dependents if self.gone.how(seq)}
             for seq in (*others, *parked):
-                remember_gone(self.gone, seq, seq + 1)
+                self.gone.add(event.type, seq, seq + 1)
             for seq in sorted(later):
                 self._note_gone(seq, event)
 
@@ -629,7 +629,7 @@ class Group:
                 delivery.state = State.DEAD
                 kept[seq] = delivery
         dependencies = self.dependencies.keep(kept)
-        self.gone.discard(target, _ABOVE_ALL)
+        self.gone.forget_from(target)
         self._empty()
         self._set_dependencies(dependencies)
         self.deliveries.update(kept)
@@ -691,12 +691,12 @@ class Group:
         except (ValueError, struct.error):  # only a damaged or foreign file has one
             after = After()
         unsettled: list[int] = []
-        gone: list[int] = []
+        gone: list[Failure] = []
         for earlier in after.seqs(seq):
             if not self.is_settled(earlier):
                 unsettled.append(earlier)
-            elif earlier in self.gone:
-                gone.append(earlier)
+            elif how := self.gone.how(earlier):
+                gone.append(Failure(earlier, how))
         dead = {one for one in unsettled if one in self.deliveries and self.deliveries[one].cause}
         waits = self.dependencies.add(
             seq, after, published_ns, unsettled=unsettled, dead=dead, gone=gone
@@ -753,7 +753,7 @@ class Group:
 
     def _note_gone(self, seq: int, event: Event) -> None:
         """Note a message of the group that will never be done."""
-        remember_gone(self.gone, seq, seq + 1)
+        self.gone.add(event.type, seq, seq + 1)
         if seq in self.dependents:
             self._unblock(self.dependencies.gone(seq, HOW[event.type]), event.timestamp_ns)
 

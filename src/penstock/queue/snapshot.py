@@ -21,6 +21,7 @@ from penstock.queue.delivery import Delivery, Lease, State
 from penstock.queue.dependencies import Failure, Wait
 from penstock.queue.events import MAIN_GROUP, EventType
 from penstock.queue.group import Group
+from penstock.queue.runs import Runs
 from penstock.queue.schedule import Delays
 from penstock.queue.state import QueueState
 
@@ -185,7 +186,10 @@ def _load_expiries(reader: "_Reader", group: Group) -> None:
 def _dump_dependencies(writer: "Frozen", group: Group) -> None:
     """Write which messages come after which. Only group `main` has such messages."""
     dependencies = group.dependencies
-    writer.blob(group.gone.dump())
+    gone = {kind: runs for kind, runs in sorted(group.gone.runs.items()) if runs.first is not None}
+    writer.json([kind.name for kind in gone])
+    for runs in gone.values():
+        writer.blob(runs.dump())
     writer.numbers(
         chain.from_iterable(
             (earlier, seq)
@@ -218,7 +222,9 @@ def _dump_dependencies(writer: "Frozen", group: Group) -> None:
 
 def _load_dependencies(reader: "_Reader", group: Group) -> None:
     dependencies = group.dependencies
-    group.gone.load(reader.blob())
+    for name in reader.json():
+        runs = group.gone.runs[EventType[name]] = Runs()
+        runs.load(reader.blob())
     pairs = reader.numbers()
     for earlier, seq in zip(pairs[::2], pairs[1::2], strict=True):
         dependencies.dependents.setdefault(earlier, []).append(seq)
