@@ -119,6 +119,44 @@ def test_one_payload_is_no_batch(queue: AnyQueue) -> None:
             queue.enqueue_batch(one)  # type: ignore[arg-type]
 
 
+def test_messages_come_after_others_whatever_carries_them(queue: AnyQueue) -> None:
+    first, second, last = queue.publish(
+        [
+            NewMessage(payload=b"1", max_attempts=1),
+            NewMessage(payload=b"2", after=[0]),
+            NewMessage(payload=b"3", after=[0, 1], after_failed="run"),
+        ]
+    )
+    other = queue.enqueue(b"4", after=[first.id, second.id])
+    assert [queue.state(one) for one in (first.id, second.id, last.id, other)] == [
+        "ready",
+        "blocked",
+        "blocked",
+        "blocked",
+    ]
+    stats = queue.stats()
+    assert stats.blocked == stats.groups["main"].blocked == 3 and stats.unfinished == 4
+    assert [message.id for message in queue.browse("blocked")] == [second.id, last.id, other]
+    why = queue.why(other)
+    assert (why.code, why.details["missing"]) == ("blocked", [first.id, second.id])
+    queue.nack(queue.lease(), "boom")
+    assert [queue.state(one) for one in (second.id, last.id, other)] == ["dead", "ready", "dead"]
+    assert {letter.cause for letter in queue.dead()} == {"nack", "dependency"}
+    assert queue.redrive([first.id]) == 1
+    assert [queue.state(one) for one in (first.id, second.id, other)] == [
+        "ready",
+        "blocked",
+        "blocked",
+    ]
+    with pytest.raises(NoSuchMessage):
+        queue.enqueue(b"5", after=["00000" + first.id[5:]])
+    with pytest.raises(InvalidInput):
+        queue.enqueue(b"5", after=[0])
+    with pytest.raises(InvalidInput):
+        queue.publish([NewMessage(payload=b"5", after=[0])])
+    assert queue.stats().published == 4
+
+
 def test_durations_may_be_timedeltas(queue: AnyQueue) -> None:
     hour = timedelta(hours=1)
     id_ = queue.enqueue(b"x", delay=hour, ttl=2 * hour, dedup_id="d", dedup_window_s=hour)

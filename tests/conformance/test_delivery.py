@@ -14,6 +14,7 @@ from penstock.operations import (
     GetMessage,
     GetStats,
     ListGroups,
+    Redrive,
     ReleaseHolder,
 )
 from tests.conformance.conftest import ORDERS, StoreLife
@@ -91,6 +92,34 @@ async def test_a_message_frees_its_key_when_it_expires(life: StoreLife) -> None:
     store = await life.reopen()
     stats = await store.run(ORDERS, GetStats())
     assert (stats.ready, stats.parked, stats.expired, stats.leased) == (1, 0, 1, 1)
+    await store.close()
+
+
+async def test_a_message_comes_after_others_over_a_restart(life: StoreLife) -> None:
+    store = await life.open()
+    first, second, last = await store.publish(
+        ORDERS,
+        [
+            NewMessage(payload=b"1", max_attempts=1, priority=9),
+            NewMessage(payload=b"2", after=[0]),
+            NewMessage(payload=b"3", after=[0, 1], after_failed="run"),
+        ],
+    )
+    (leased,) = await life.lease()
+    assert leased.payload == b"1"
+    assert (await store.run(ORDERS, GetStats())).blocked == 2
+    store = await life.reopen()
+    await store.settle(ORDERS, [Settlement("nack", leased.receipt, reason="boom")])
+    store = await life.reopen()
+    states = [(await store.run(ORDERS, GetMessage(one.id))).state for one in (first, second, last)]
+    assert states == ["dead", "dead", "ready"]
+    assert await store.run(ORDERS, Redrive([first.id])) == 1
+    store = await life.reopen()
+    stats = await store.run(ORDERS, GetStats())
+    assert (stats.ready, stats.blocked, stats.dead) == (2, 1, 0)
+    leased_now = await life.lease()
+    await store.settle(ORDERS, acks(leased_now))
+    assert await life.payloads() == [b"2"]
     await store.close()
 
 

@@ -27,6 +27,8 @@ def whole(value: Any, _seen: dict[int, int] | None = None) -> Any:
     kind = type(value).__name__
     if isinstance(value, dict):
         return (kind, [(key, whole(item, seen)) for key, item in value.items()])
+    if isinstance(value, set):
+        return (kind, sorted(value))
     if isinstance(value, list | tuple | deque):
         return (kind, [whole(item, seen) for item in value])
     names = getattr(type(value), "__slots__", None) or vars(value)

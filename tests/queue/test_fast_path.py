@@ -276,6 +276,10 @@ class RandomState:
                 queue.enqueue(b"later", delay=number + 1, dedup_id=str(number))
             case "keys":
                 queue.enqueue(b"keyed", key=f"k{number % 3}", delay=100 if number == 7 else 0)
+            case "after":
+                first, second = queue.enqueue_batch([b"1", b"2"])
+                ids = [held.id for held in self.held[-2:]] or [first]
+                queue.enqueue(b"3", after=[*ids, second], key="k0" if number % 2 else None)
             case "priority":
                 queue.enqueue(b"urgent", priority=number + 2)
             case "lease":
@@ -350,6 +354,7 @@ ACTS = [
     "publish",
     "delay",
     "keys",
+    "after",
     "priority",
     "lease",
     "nack",

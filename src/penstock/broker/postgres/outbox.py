@@ -13,15 +13,18 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.broker.postgres.database import Database, Session
+from penstock.codec import parse_id
 from penstock.errors import (
     AlreadyExists,
     InvalidInput,
+    NoSuchMessage,
     NoSuchQueue,
     PenstockError,
     QuotaExceeded,
 )
 from penstock.model import NewMessage
 from penstock.names import QueueName
+from penstock.queue.after import check_after
 from penstock.queue.settings import QueueSettings
 
 if TYPE_CHECKING:
@@ -57,7 +60,9 @@ class _Row(NamedTuple):
             QueueName.checked(*self.queue)
             options.setdefault("dedup_id", f"outbox-{self.id}")
             options.setdefault("dedup_window_s", _DEDUP_WINDOW_S)
-            return NewMessage(payload=self.payload, **options)
+            message = NewMessage(payload=self.payload, **options)
+            check_after(message.after, message.after_failed, 0)  # it is no item of a batch
+            return message
         except InvalidInput:
             raise
         except (TypeError, ValueError) as error:
@@ -133,7 +138,11 @@ class Outbox:
     async def _publish(self, queue: QueueName, rows: list[_Row]) -> list[int]:
         messages = [row.message() for row in rows]
         try:
+            if any(message.after for message in messages):
+                await self._check_after(queue, messages)
             await self._store.publish(queue, messages)
+        except NoSuchMessage as error:  # one that it should come after
+            raise InvalidInput(str(error)) from None
         except NoSuchQueue:
             try:
                 await self._store.create(queue, self._new_settings(queue))
@@ -143,6 +152,18 @@ class Outbox:
                 raise InvalidInput(str(error)) from None
             await self._store.publish(queue, messages)
         return [row.id for row in rows]
+
+    async def _check_after(self, queue: QueueName, messages: list[NewMessage]) -> None:
+        """Raise InvalidInput if a message comes after one of another queue: only a call to a broker
+        makes it follow that one."""
+        identity = (await self._store.info(queue)).identity
+        for message in messages:
+            for one in message.after or ():
+                if parse_id(str(one))[1] != identity:
+                    raise InvalidInput(
+                        f"after names {one}, a message of another queue: a message of the outbox "
+                        f"can only come after messages of its own queue"
+                    )
 
     def _set_aside(self, id: int, reason: str) -> None:
         log.warning("a message of the outbox is refused: row %d: %s", id, reason)
