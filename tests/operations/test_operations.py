@@ -48,6 +48,7 @@ from penstock.operations import (
     Seek,
     Sync,
     Verb,
+    following,
     looking,
     operating,
     scheduling,
@@ -73,6 +74,7 @@ def operations_in(module: ModuleType) -> set[Any]:
 
 
 MODULES = (looking, operating, scheduling, settling, surveying)
+MODULES = (following, looking, operating, settling, surveying)
 DEFINED = {kind for module in MODULES for kind in operations_in(module)}
 ALL = sorted(DEFINED, key=lambda kind: kind.__name__)
 every_operation = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

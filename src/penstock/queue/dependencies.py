@@ -201,6 +201,7 @@ class Dependencies:
         wait.dead -= was_dead
         if failure is not None and not wait.runs_anyway:
             wait.is_lost, wait.failure = True, failure
+        self._clear_failure(wait)
         if was_dead or wait.dead or wait.is_lost:
             self.touched.add(seq)
         return not wait.missing and not wait.is_lost
@@ -218,7 +219,12 @@ class Dependencies:
         wait = self.waits.get(seq)
         if wait is not None:
             wait.dead -= 1
+            self._clear_failure(wait)
             self.touched.add(seq)
+
+    def _clear_failure(self, wait: Wait) -> None:
+        if not wait.dead and not wait.is_lost:
+            wait.failure = None
 
     def keep(self, kept: Container[int]) -> "Dependencies":
         """Return what is left if only these messages, all dead, are left of the group."""

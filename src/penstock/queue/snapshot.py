@@ -68,7 +68,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             "deduplicated": state.deduplicated,
             "groups": [_group_header(group) for group in groups],
             "has_expiries": True,
-            "has_dependencies": True,
+            "has_dependencies": MAIN_GROUP in state.groups,  # else an event is damaged
         }
     )
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
@@ -79,6 +79,8 @@ def freeze_state(state: QueueState) -> "Frozen":
     if state.schedules:
         writer.json(state.schedules.dump())
     _dump_dependencies(writer, state.groups[MAIN_GROUP])
+    if MAIN_GROUP in state.groups:
+        _dump_dependencies(writer, state.groups[MAIN_GROUP])
     return writer
 
 
@@ -190,14 +192,15 @@ def _dump_dependencies(writer: "Frozen", group: Group) -> None:
     writer.json([kind.name for kind in gone])
     for runs in gone.values():
         writer.blob(runs.dump())
-    writer.numbers(
-        chain.from_iterable(
-            (earlier, seq)
-            for earlier, later in sorted(dependencies.dependents.items())
-            for seq in later
-        )
-    )
-    writer.numbers(sorted(dependencies.dead))
+    # Without those that wait no more: they are removed from the lists when the earlier one ends.
+    pairs = [
+        (earlier, seq)
+        for earlier, later in sorted(dependencies.dependents.items())
+        for seq in sorted(later)
+        if seq in dependencies.waits
+    ]
+    writer.numbers(chain.from_iterable(pairs))
+    writer.numbers(sorted(dependencies.dead & {earlier for earlier, _ in pairs}))
     waits = sorted(dependencies.waits.items())
     writer.json(
         {
@@ -213,9 +216,16 @@ def _dump_dependencies(writer: "Frozen", group: Group) -> None:
                 ]
                 for seq, wait in waits
             ],
-            "elsewhere": {one.hex(): seqs for one, seqs in dependencies.elsewhere.items()},
-            "dead_elsewhere": sorted([one.hex(), seq] for one, seq in dependencies.dead_elsewhere),
-            "touched": sorted(dependencies.touched),
+            "elsewhere": {
+                one.hex(): left
+                for one, seqs in dependencies.elsewhere.items()
+                if (left := sorted(seq for seq in seqs if seq in dependencies.waits))
+            },
+            "dead_elsewhere": sorted(
+                [one.hex(), seq]
+                for one, seq in dependencies.dead_elsewhere
+                if seq in dependencies.waits
+            ),
         }
     )
 
@@ -241,7 +251,7 @@ def _load_dependencies(reader: "_Reader", group: Group) -> None:
     dependencies.dead_elsewhere.update(
         (bytes.fromhex(one), seq) for one, seq in others["dead_elsewhere"]
     )
-    dependencies.touched.update(others["touched"])
+    dependencies.touched.update(dependencies.waits)  # whether something is to decide is seen soon
 
 
 def _text_of(earlier: int | bytes) -> int | str:
