@@ -34,7 +34,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 OF_THE_QUEUE = {
-    "published_total": 9,
+    "published_total": 10,
     "deduplicated_total": 1,
     "dedup_evicted_total": 1,
     "dedup_entries": 1,
@@ -56,6 +56,7 @@ OF_THE_GROUP = {
     "scheduled": 1,
     "in_flight": 1,
     "parked": 1,
+    "blocked": 1,
     "dead": 1,
     "retrying": 0,
     "read_position": 9,
@@ -97,7 +98,11 @@ async def live(broker: Broker) -> None:
         NewMessage(payload=b"leased", key="k", priority=9), NewMessage(payload=b"parked", key="k")
     )
     await lease()
-    await publish(NewMessage(payload=b"scheduled", delay=100), NewMessage(payload=b"ready"))
+    await publish(
+        NewMessage(payload=b"scheduled", delay=100),
+        NewMessage(payload=b"ready"),
+        NewMessage(payload=b"blocked", after=[1]),
+    )
     await asyncio.sleep(3)
     await broker.run(ANN, Pause(), QUEUE)
 

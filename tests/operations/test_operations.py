@@ -224,7 +224,7 @@ VALUES: dict[Any, Any] = {int: 3, bool: False, list[str]: ["audit", "main"], Non
 
 @every_operation
 def test_the_answer_survives_json(kind: Any) -> None:
-    if kind is LeaseMessage:
+    if kind in (LeaseMessage, following.GetEndings, following.ListAwaited):
         with pytest.raises(TypeError, match="not offered over HTTP"):
             kind.answer.encode([])
         return
@@ -262,6 +262,12 @@ CASES: dict[Any, tuple[Callable[[str, LeasedMessage, str], Any], Any]] = {
     Discard: (lambda ready, leased, dead: Discard(dead), 1),
     ExplainWait: (lambda ready, leased, dead: ExplainWait(dead), Why),
     Extend: (lambda ready, leased, dead: Extend(leased, 60), None),
+    following.GetEndings: (
+        lambda ready, leased, dead: following.GetEndings([ready, dead], check=True),
+        list,
+    ),
+    following.ListAwaited: (lambda ready, leased, dead: following.ListAwaited(), []),
+    following.Resolve: (lambda ready, leased, dead: following.Resolve(ready, 1), False),
     GetMessage: (lambda ready, leased, dead: GetMessage(ready), looking.Row),
     GetRetryInfo: (lambda ready, leased, dead: GetRetryInfo(dead), RetryInfo),
     GetStats: (lambda ready, leased, dead: GetStats(), Stats),

@@ -23,7 +23,7 @@ class GetEndings(Operation[list[Ending]]):
     With `check`, raise NoSuchMessage if one of them was never published.
     """
 
-    verb = Verb.READ
+    verb = Verb.PUBLISH
     instead = "state()"
     answer: ClassVar[Answer[list[Ending]]] = for_brokers_only(list)
     writes = True  # answered when it is durable: others rely on it
