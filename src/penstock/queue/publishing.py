@@ -183,11 +183,11 @@ class Publishing:
         core = self._core
         check_batch(messages, core.settings)
         drafts = self._quick_drafts(messages)
+        needs_lock = not self._is_unbounded
         if drafts is None:
             drafts = self.drafts_of(messages)
-        if self._is_unbounded and all(
-            message.dedup_id is None and message.after is None for message in messages
-        ):
+            needs_lock |= any(message.after is not None for message in messages)
+        if not needs_lock and all(message.dedup_id is None for message in messages):
             ids = self.publish_plain_batch(drafts)
             return [_new_tuple(Published, (id_, False)) for id_ in ids]
         with core.lock, core.change:
