@@ -443,10 +443,7 @@ class Stats(NamedTuple):
     @property
     def unfinished(self) -> int:
         """Messages that some group is not done with; one of several groups counts in each."""
-        return sum(
-            group.lag + group.dead
-            for group in self.groups.values()
-        )
+        return sum(group.lag + group.dead for group in self.groups.values())
 
 
 class Why(NamedTuple):

@@ -84,8 +84,6 @@ async def test_a_dead_letter_of_another_queue_is_dead_for_both_and_comes_back_fo
         await until(broker, second, "ready")
 
 
-
-
 async def test_what_comes_after_a_cancelled_message_or_a_deleted_queue_is_dead(
     open_broker: OpenBroker,
 ) -> None:
@@ -146,7 +144,5 @@ async def test_follow_ups_of_an_ack_come_after_messages_of_their_own_queue_only(
         await publish(broker, SECOND)
         (leased,) = await broker.lease(INSIDE, SECOND)
         emit = [NewMessage(payload=b"x", after=[first])]
-        (outcome,) = await broker.settle(
-            INSIDE, [Settlement("ack", leased.receipt, emit=emit)]
-        )
+        (outcome,) = await broker.settle(INSIDE, [Settlement("ack", leased.receipt, emit=emit)])
         assert outcome.status == "invalid" and "another queue" in outcome.detail

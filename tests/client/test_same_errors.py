@@ -139,7 +139,9 @@ NO_ID = "is not a message id: those have 26 characters"
 NO_RECEIPT = "^this is not a receipt"
 NO_LEASED = "^give a leased message, its receipt, or several of them$"
 SECONDS = r"it must be a number from 0 to 3.1536e\+09$"
-STATES = "it must be one of ready, scheduled, leased, parked, blocked, dead, done, expired, cancelled$"
+STATES = (
+    "it must be one of ready, scheduled, leased, parked, blocked, dead, done, expired, cancelled$"
+)
 
 BAD: dict[str, tuple[Call, str]] = {
     # publishing

@@ -72,7 +72,7 @@ class Reader:
 
     def settle_dependents(self, now: int) -> None:
         """Let go, kill and bring back what comes after others, until nothing changes."""
-        while self.is_main and any([self._settle_one(place, now) for place in self._blocked()]):
+        while self.is_main and any(self._settle_one(place, now) for place in self._blocked()):
             pass
 
     def _blocked(self) -> list[Place]:
@@ -206,7 +206,7 @@ class Reader:
 
     def expire_keyed(self, now: int) -> None:
         """A message with a key frees it when it expires, unless it is being worked on."""
-        for seq, place in list(self.places.items()):
+        for place in list(self.places.values()):
             over = 0 < place.post.expires <= now
             watched = place.post.key is not None or (self.is_main and place.post.after)
             if over and watched and place.state in ("waiting", "blocked"):

@@ -381,8 +381,10 @@ def test_the_work_of_a_workflow_grows_with_its_steps_only(queue: Queue, shape: s
     looked: dict[int, int] = {}
     for count in (100, 1000):
         new = [NewMessage(payload=b"0")]
-        for n in range(1, count):
-            new.append(NewMessage(payload=b"s", after=[n - 1] if shape == "chain" else [0]))
+        new += [
+            NewMessage(payload=b"s", after=[n - 1] if shape == "chain" else [0])
+            for n in range(1, count)
+        ]
         new.append(NewMessage(payload=b"end", after=list(range(count))))
         queue.publish(new)
         pairs = sum(map(len, queue.core.main.dependents.values()))

@@ -274,9 +274,7 @@ class Broker:
             elsewhere_ids = self.following.elsewhere(messages, self.identity_of(queue))
             if elsewhere_ids:
                 publish = partial(self._in_queue.publish, queue, messages)
-                return self.background.run(
-                    self.following.publish(queue, elsewhere_ids, publish)
-                )
+                return self.background.run(self.following.publish(queue, elsewhere_ids, publish))
         direct = None if pending is None else self.store.direct(queue)
         if pending is not None and direct is not None:
             try:
@@ -636,7 +634,7 @@ class Broker:
         return self.waiting.counts(queue)
 
     async def cancel_deliverable(self, caller: Caller, queue: QueueName) -> int:
-        """Cancel what group main has ready, parked, blocked or leased. Return the number of messages.
+        """Cancel what group main has ready, parked, blocked or leased. Return how many.
 
         Scheduled messages and dead letters stay. What is published meanwhile may stay as well.
         """

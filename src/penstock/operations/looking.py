@@ -30,7 +30,17 @@ from penstock.operations.operation import (
     Words,
 )
 
-STATES = ("ready", "scheduled", "leased", "parked", "blocked", "dead", "done", "expired", "cancelled")
+STATES = (
+    "ready",
+    "scheduled",
+    "leased",
+    "parked",
+    "blocked",
+    "dead",
+    "done",
+    "expired",
+    "cancelled",
+)
 MAX_ROWS = 1000
 MAX_PEEK = 1_000_000
 MAX_BUDGET = 1_000_000

@@ -184,8 +184,8 @@ class ReleaseHolder(Operation[int]):
 class LeaseMessage(Operation[list[LeasedMessage]]):
     """Lease one message by its seq, also one that is scheduled or a dead letter.
 
-    Return nothing if there is none, or if it is leased, parked, blocked or done. A pause does not prevent
-    it. A dead letter stays dead after anything but an ack, see `Redrive`.
+    Return nothing if there is none, or if it is leased, parked, blocked or done. A pause does not
+    prevent it. A dead letter stays dead after anything but an ack, see `Redrive`.
     """
 
     verb = Verb.CONSUME

@@ -59,8 +59,8 @@ def pack_after(after: After) -> bytes:
     )
     if len(data) > MAX_AFTER_BYTES:
         raise TooLarge(
-            f"after takes {len(data)} bytes; the maximum is {MAX_AFTER_BYTES}. Name fewer messages, "
-            f"or neighbours: put a message between that comes after some of them"
+            f"after takes {len(data)} bytes; the maximum is {MAX_AFTER_BYTES}. Name fewer "
+            f"messages, or neighbours: put a message between that comes after some of them"
         )
     return data
 
@@ -123,9 +123,7 @@ def id_text(data: bytes) -> str:
     """Return a stored id as text."""
     number = int.from_bytes(data, "big")
     identity = number >> _IDENTITY_BITS & 0xFFFFFFFF
-    return make_id(
-        (number >> _MS_BITS) * 1_000_000, identity, number & ((1 << _IDENTITY_BITS) - 1)
-    )
+    return make_id((number >> _MS_BITS) * 1_000_000, identity, number & ((1 << _IDENTITY_BITS) - 1))
 
 
 def after_of(

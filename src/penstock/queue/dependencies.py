@@ -41,7 +41,7 @@ class Failure(NamedTuple):
 
 
 class Wait:
-    """What one message waits for. It is kept while the message is blocked, or dead because of it."""
+    """What one message waits for. Kept while the message is blocked, or dead because of it."""
 
     __slots__ = ("dead", "failure", "is_lost", "missing", "published_ns", "runs_anyway")
 
@@ -190,9 +190,7 @@ class Dependencies:
             return [seq for seq in later if ((earlier, seq) in self.dead_elsewhere) != is_dead]
         return later
 
-    def _is_free(
-        self, seq: int, *, was_dead: bool = False, failure: Failure | None = None
-    ) -> bool:
+    def _is_free(self, seq: int, *, was_dead: bool = False, failure: Failure | None = None) -> bool:
         """Count off a message before this one. Return whether this one waits for no other now."""
         wait = self.waits.get(seq)
         if wait is None:

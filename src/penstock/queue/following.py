@@ -41,9 +41,7 @@ def list_awaited(queue: Behaviours, operation: ListAwaited) -> list[Ending]:
         return [
             Ending(
                 id_text(earlier),
-                Outcome.WAITING
-                if dependencies.unaware(earlier, Outcome.DEAD)
-                else Outcome.DEAD,
+                Outcome.WAITING if dependencies.unaware(earlier, Outcome.DEAD) else Outcome.DEAD,
             )
             for earlier in dependencies.elsewhere
         ]

@@ -49,7 +49,10 @@ _CANCELLED, _DEAD = _NUMBERS["CANCELLED"], _NUMBERS["DEAD"]
 _REDRIVEN, _DISCARDED = _NUMBERS["REDRIVEN"], _NUMBERS["DISCARDED"]
 _MOST_COUNTED = 10_000  # messages before another
 MAX_PEEK = 1_000_000
-_MOST_MISSING, _MOST_NAMED = 100, 3  # messages that a blocked one waits for: listed, in the sentence
+_MOST_MISSING, _MOST_NAMED = (
+    100,
+    3,
+)  # messages that a blocked one waits for: listed, in the sentence
 
 
 class Unfinished(NamedTuple):

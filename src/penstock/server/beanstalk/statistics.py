@@ -22,7 +22,13 @@ _MOST_PEEKED = 100  # jobs that are looked at to count the urgent ones
 _MOST_EVENTS = 1000  # of a job's history
 _AT_ONCE = 50  # queues that are looked at without a break
 _OF_LEASES = ("leased", "dead_leased", "extended")
-_STATES = {"scheduled": "delayed", "leased": "reserved", "dead": "buried", "parked": "ready", "blocked": "ready"}
+_STATES = {
+    "scheduled": "delayed",
+    "leased": "reserved",
+    "dead": "buried",
+    "parked": "ready",
+    "blocked": "ready",
+}
 
 
 def as_list(names: Iterable[str]) -> bytes:
