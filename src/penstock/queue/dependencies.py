@@ -10,7 +10,6 @@ settled. So a workflow of n messages costs n steps, whatever its shape.
 """
 
 from collections.abc import Container, Iterable, Mapping
-from itertools import chain
 from typing import NamedTuple
 
 from penstock.queue.after import After
@@ -267,10 +266,11 @@ class Dependencies:
 
     def _dead_before(self, seq: int) -> Failure:
         """Return the dead message because of which one dies again: it alone was redriven."""
-        own = (one for one in sorted(self.dead) if seq in self.dependents[one])
-        others = (one for one, later in sorted(self.dead_elsewhere) if later == seq)
-        earlier: Earlier = next(chain(own, others))  # type: ignore[call-overload]
-        return Failure(earlier, HOW[EventType.DEAD])
+        found: list[Earlier] = [
+            one for one in sorted(self.dead) if seq in self.dependents.get(one, ())
+        ]
+        found += [one for one, later in sorted(self.dead_elsewhere) if later == seq]
+        return Failure(found[0], HOW[EventType.DEAD])
 
     def running_anyway(self, deliveries: Mapping[int, Delivery]) -> list[int]:
         """Return the blocked messages that run although all that they wait for is dead."""
