@@ -59,6 +59,22 @@ def test_rows_are_those_of_spark(tmp_path: Path, table: Any, seed: int) -> None:
     assert found == on_spark
 
 
+def test_blocked_messages_and_their_events_are_shown(tmp_path: Path) -> None:
+    with open_small(tmp_path, ManualClock()) as queue:
+        first = queue.enqueue(b"1", max_attempts=1)
+        queue.enqueue(b"2", after=[first])
+        queue.enqueue(b"3", after=[first], after_failed="run")
+        queue.enqueue(b"4", after=[queue.enqueue(b"5")])
+        queue.nack(queue.lease(), "boom")
+        queue.sync()
+        found = penstock.arrow.read(tmp_path, table="state", columns="*").read_all().to_pylist()
+        events = penstock.arrow.read(tmp_path, table="events", columns="*").read_all().to_pylist()
+    states = [row["state"] for row in found]
+    assert states == ["dead", "dead", "ready", "ready", "blocked"]
+    assert found[1]["reason"] == f"it comes after {first}, which is dead"
+    assert [row["event"] for row in events if row["seq"] == 3] == ["resolved"]
+
+
 def test_a_range_of_seqs(hundred: Path) -> None:
     assert seqs(penstock.arrow.read(hundred, first_seq=10, end_seq=20)) == list(range(10, 20))
     assert seqs(penstock.arrow.read(hundred, first_seq=90)) == list(range(90, 101))

@@ -95,7 +95,6 @@ async def test_what_comes_after_a_cancelled_message_or_a_deleted_queue_is_dead(
         other = await publish(broker, FIRST)
         third = await publish(broker, SECOND, after=[other])
         await broker.delete_queue(INSIDE, FIRST)
-        await publish(broker, SECOND, after=[await publish(broker, FIRST)])  # another look
         await until(broker, third, "dead")
 
 
@@ -119,6 +118,19 @@ async def test_a_broker_that_stops_before_it_noted_an_end_notes_it_after_its_sta
     async with open_broker() as broker:
         assert await state(broker, second) == "ready"
         assert await state(broker, third) == "dead"
+
+
+async def test_a_queue_whose_publishers_wait_for_room_follows_others_too(
+    open_broker: OpenBroker,
+) -> None:
+    async with open_broker() as broker:
+        first = await publish(broker, FIRST)
+        settings = {"max_messages": 1, "when_full": "block"}
+        await broker.create_queue(INSIDE, SECOND, settings)
+        second = await publish(broker, SECOND, after=[first])
+        assert await state(broker, second) == "blocked"
+        await settle(broker, FIRST)
+        await until(broker, second, "ready")
 
 
 async def test_only_messages_of_the_namespace_that_were_published_are_taken(

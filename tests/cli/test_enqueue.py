@@ -110,3 +110,12 @@ def test_missing_file_is_one_sentence(command: CommandLine, path: Path, tmp_path
     answer = command("enqueue", path, "--file", tmp_path / "nowhere")
     assert answer.code == 2
     assert answer.err == f"penstock: {tmp_path / 'nowhere'}: No such file or directory\n"
+
+
+def test_a_message_comes_after_others(command: CommandLine, path: Path) -> None:
+    first = command("enqueue", path, "1").text.strip()
+    answer = command("enqueue", path, "2", "--after", first, "--after-failed", "run")
+    with penstock.open(path) as queue:
+        assert queue.state(answer.text.strip()) == "blocked"
+        queue.cancel(first)
+        assert queue.state(answer.text.strip()) == "ready"

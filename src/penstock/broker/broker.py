@@ -190,6 +190,7 @@ class Broker:
     def on_queue(self, queue: QueueName, identity: int | None) -> None:
         if self._catalogue.set_queue(queue, identity):
             self.waiting.gone(queue)
+            self.following.on_ready(queue)  # what comes after its messages is dead
 
     def on_document(self, name: str) -> None:
         for listener in self.on_document_changed:

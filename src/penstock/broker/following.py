@@ -200,8 +200,8 @@ class Following:
         for one in wanted:
             later = self._watched.get(one)
             if later is None:
-                later = self._watched[one] = set()
                 self._store.watch(one)
+                later = self._watched[one] = set()
             later.add(queue)
         for one in [one for one, later in self._watched.items() if queue in later]:
             if one not in wanted:

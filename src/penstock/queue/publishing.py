@@ -233,7 +233,8 @@ class Publishing:
         """Publish, or return [] instead of waiting for room. For tasks, which wait otherwise."""
         core = self._core
         with core.lock, core.change:
-            drafts = self.prepare(messages, core.tick()).drafts
+            follows = core.follows_others
+            drafts = self.prepare(messages, core.tick(), follows_others=follows).drafts
             may_wait = core.settings.when_full == "block" and self._can_fit(len(drafts))
             if drafts and may_wait and self._excess(drafts):
                 return []
