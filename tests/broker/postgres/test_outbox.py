@@ -117,9 +117,35 @@ def test_a_refused_message_stays_with_the_reason_and_blocks_no_other(shop: Shop)
                 assert await shop.payloads() == [b"x"]
                 query = f"select error from {shop.schema}.outbox order by id"
                 (first,), (second,), (third,) = connection.execute(query).fetchall()
-                assert "there is no option 'colour'; the options are compression" in first
+                assert "there is no option 'colour'; the options are after, " in first
                 assert "not a" in second
                 assert third == "the options are []; they must be a JSON object"
+
+    asyncio.run(life())
+
+
+def test_a_message_comes_after_others_of_its_queue_only(shop: Shop) -> None:
+    async def life() -> None:
+        async with shop:
+            await shop.store.create(ORDERS, QueueSettings.of({"sync": "always"}))
+            (first,) = await shop.store.publish(ORDERS, [b"1"])
+            unknown = "00000" + first.id[5:]
+            with psycopg.connect(shop.url) as connection:
+                call = f"select {shop.schema}.publish('shop/orders', 'x'::text, %s::jsonb)"
+                for after in ([first.id], [0], [unknown], ["0" * 26]):
+                    connection.execute(call, (json.dumps({"after": after}),))
+                connection.commit()
+                await shop.outbox.move()
+                assert await shop.payloads() == [b"1"], "the other one is blocked"
+                query = f"select error from {shop.schema}.outbox order by id"
+                errors = [error for (error,) in connection.execute(query).fetchall()]
+            assert ["item 0", "never published", "another queue"] == [
+                part
+                for part, error in zip(
+                    ("item 0", "never published", "another queue"), errors, strict=True
+                )
+                if part in error
+            ]
 
     asyncio.run(life())
 
