@@ -18,7 +18,7 @@ from penstock.broker.call_sharing import CallSharing
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.charts import Charts
 from penstock.broker.ended_sessions import EndedSessions
-from penstock.broker.following import Following, names_earlier
+from penstock.broker.following import Following
 from penstock.broker.forwarded import ForwardedLease, ForwardedPublish
 from penstock.broker.keys import KeyCalls, KeyEditor
 from penstock.broker.limits import ClientBuckets, Held, encoded_bytes
@@ -55,7 +55,14 @@ from penstock.errors import (
     ReceiptInvalid,
     Unavailable,
 )
-from penstock.model import MAIN_GROUP_NAME, LeasedMessage, Message, Published, Receipt
+from penstock.model import (
+    MAIN_GROUP_NAME,
+    LeasedMessage,
+    Message,
+    NewMessage,
+    Published,
+    Receipt,
+)
 from penstock.names import QueueName
 from penstock.operations import (
     Browse,
@@ -271,11 +278,13 @@ class Broker:
     ) -> Future[list[Published]] | list[Published] | None:
         """Publish, all or none. The queue is made if it is not there (`create_on_use`)."""
         self.admit(caller, Verb.PUBLISH, queue.namespace)
-        if names_earlier(messages):
-            elsewhere_ids = self.following.elsewhere(messages, self.identity_of(queue))
-            if elsewhere_ids:
-                publish = partial(self._in_queue.publish, queue, messages)
-                return self.background.run(self.following.publish(queue, elsewhere_ids, publish))
+        for message in messages:
+            if type(message) is NewMessage and message.after:
+                ids = self.following.elsewhere(messages, self.identity_of(queue))
+                if ids:
+                    publish = partial(self._in_queue.publish, queue, messages)
+                    return self.background.run(self.following.publish(queue, ids, publish))
+                break
         direct = None if pending is None else self.store.direct(queue)
         if pending is not None and direct is not None:
             try:

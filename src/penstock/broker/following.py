@@ -37,14 +37,6 @@ _REST = 10  # times as long as a look takes is waited before the next one
 _TROUBLE_S = 1.0
 
 
-def names_earlier(messages: Sequence[Publishable]) -> bool:
-    """Return whether one of the messages comes after others."""
-    for message in messages:  # noqa: SIM110 - each publish asks, and a generator takes longer
-        if type(message) is NewMessage and message.after:
-            return True
-    return False
-
-
 class Following:
     """The queues of a store whose messages wait for other queues, as one broker follows them."""
 
