@@ -147,8 +147,8 @@ class QueueMachine(RuleBasedStateMachine):
                     assert answer.id == first
                     self.duplicates += 1
                     continue
-                ids = [answers[o].id if isinstance(o, int) else o for o in message.after or ()]
-                self.published(answer.id, message, tuple(parse_id(id_)[2] for id_ in ids))
+                after = [answers[o].id if isinstance(o, int) else o for o in message.after or ()]
+                self.published(answer.id, message, tuple(parse_id(id_)[2] for id_ in after))
                 if message.dedup_id is not None:
                     known[message.dedup_id] = answer.id
                     self.remember(message.dedup_id, answer.id, now)
