@@ -276,7 +276,12 @@ def _group_facts(group: Any) -> dict[str, Any]:
         },
         "gone": {kind: list(runs.pairs()) for kind, runs in group.gone.runs.items() if runs},
         "blocked": group.blocked,
-        "dependents": sorted(group.dependents.items()),
+        # Those that wait no more stay in the lists until the earlier one ends, or a snapshot.
+        "dependents": [
+            (earlier, left)
+            for earlier, later in sorted(group.dependents.items())
+            if (left := sorted(seq for seq in later if seq in group.dependencies.waits))
+        ],
         "waits": [
             (seq, *(getattr(wait, name) for name in wait.__slots__))
             for seq, wait in sorted(group.dependencies.waits.items())
