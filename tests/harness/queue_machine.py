@@ -99,8 +99,8 @@ class QueueMachine(RuleBasedStateMachine):
             reader.end_leases(self.now, self.store.clock.monotonic_ns())
             reader.settle_dependents(self.now)
             reader.expire_keyed(self.now)
-        self.schedules_fire()
             reader.settle_dependents(self.now)
+        self.schedules_fire()
 
     @rule(seconds=st.sampled_from([0.05, 0.1, 0.2, 0.4, 1, 4, 30, 100]))
     def time_passes(self, seconds: float) -> None:

@@ -73,8 +73,7 @@ def operations_in(module: ModuleType) -> set[Any]:
     }
 
 
-MODULES = (looking, operating, scheduling, settling, surveying)
-MODULES = (following, looking, operating, settling, surveying)
+MODULES = (following, looking, operating, scheduling, settling, surveying)
 DEFINED = {kind for module in MODULES for kind in operations_in(module)}
 ALL = sorted(DEFINED, key=lambda kind: kind.__name__)
 every_operation = pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)

@@ -53,14 +53,13 @@ class EventType(IntEnum):
     DEAD_LEASED = 36  # a dead letter was handed out
     DEDUPLICATED = 37  # messages were not published again
     # 38 to 55 are left to events of messages.
+    RESOLVED = 48  # what became of messages that these come after, if no other event says it
     SCHEDULE_PUT = 56  # a schedule was put on record, or replaced
     SCHEDULE_REMOVED = 57
     SCHEDULE_PAUSED = 58
     SCHEDULE_RESUMED = 59
     SCHEDULE_FIRED = 60  # the message of a tick was published
     SCHEDULE_SKIPPED = 61  # ticks up to this one have no message
-    RESOLVED = 48  # what became of a message of another queue that these come after
-    RESOLVED = 48  # what became of messages that these come after, if no other event says it
 
 
 class Cause(IntEnum):
@@ -165,7 +164,6 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.SCHEDULE_RESUMED: ("name",),
     EventType.SCHEDULE_FIRED: ("due_ns", "missed_ns", "name"),
     EventType.SCHEDULE_SKIPPED: ("due_ns", "name"),
-    EventType.RESOLVED: ("cause", "reason"),  # the reason begins with the id of the other
     EventType.RESOLVED: ("cause", "reason"),  # begins with the id of a message of another queue
 }
 # ACKED adds `target_seq` only if messages were published in the same write: the seq behind the

@@ -63,8 +63,7 @@ from penstock.operations import (
     SeekPreview,
     Sync,
 )
-from penstock.queue import scheduling, surveying
-from penstock.queue import following, surveying
+from penstock.queue import following, scheduling, surveying
 from penstock.queue.behaviours import Behaviours, several
 from penstock.queue.decisions import (
     DeadFilter,

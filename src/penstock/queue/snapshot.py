@@ -78,7 +78,6 @@ def freeze_state(state: QueueState) -> "Frozen":
         writer.numbers(_expiries(group))
     if state.schedules:
         writer.json(state.schedules.dump())
-    _dump_dependencies(writer, state.groups[MAIN_GROUP])
     if MAIN_GROUP in state.groups:
         _dump_dependencies(writer, state.groups[MAIN_GROUP])
     return writer
