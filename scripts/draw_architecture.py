@@ -27,6 +27,8 @@ PURPOSES = {
     "archive": "manifests and Parquet, in directories and object stores",
     "shared": "one directory, several processes",
     "server": "HTTP, WebSocket, dialects",
+    "testing": "tasks in tests: memory, a virtual clock",
+    "tasks": "functions as jobs, with results",
     "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",
     "aio": "the embedded queue for asyncio",

@@ -69,7 +69,7 @@ def test_what_the_client_tells_while_it_tries_again_is_shown() -> None:
         ("peek . -n x", "invalid value for '--count' / '-n': "),
         ("peek . --state redy", "'redy' is not one of"),
         ("queues change http://h a", "give what is to change: --set NAME=VALUE (see"),
-        ("worker nonsense -q .", "'nonsense' is not MODULE:FUNCTION, such as tasks:handle (see"),
+        ("worker nonsense -q .", "'nonsense' is not MODULE:NAME, such as tasks:handle (see"),
         ("worker shutil:copyfil -q .", "'shutil' has no 'copyfil'; did you mean copyfile? (see"),
         ("worker math:pi.nonsense -q .", "'math' has no 'pi.nonsense' (see"),
     ],

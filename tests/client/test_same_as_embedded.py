@@ -903,3 +903,18 @@ def test_schedules_of_a_queue_for_tasks(queue: AnyQueue) -> None:
         await tasks.close()
 
     asyncio.run(story())
+
+
+def test_a_nack_can_make_a_dead_letter_at_once(opened: Opens) -> None:
+    queue = opened(max_attempts=20)
+    id_ = queue.enqueue(b"x")
+    queue.nack(queue.lease(), "no such user", dead=True)
+    assert queue.state(id_) == "dead"
+    assert queue.retry_info(id_).reason == "no such user"
+
+
+def test_a_message_is_found_by_its_dedup_id(opened: Opens) -> None:
+    queue = opened()
+    id_ = queue.enqueue(b"x", dedup_id="order 7 & 8", dedup_window_s=60)
+    assert queue.find("order 7 & 8") == id_
+    assert queue.find("order 9") is None

@@ -15,6 +15,7 @@ from penstock.client.request import Asked, Reply, Request, post
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
 from penstock.names import check_name
+from penstock.operations import Nack
 from penstock.operations.answers import time_ns
 from penstock.queue.delivering import check_count, check_lease_s
 from penstock.queue.events import as_written
@@ -161,10 +162,12 @@ def ack(receipts: Sequence[str], emit: Sequence[NewMessage] = ()) -> Request[lis
     return _settle({"ack": [item]})
 
 
-def nack(receipts: Sequence[str], reason: str, delay: Duration | None) -> Request[list[str]]:
-    item: dict[str, Any] = {"reason": as_written("reason", reason)[:_MAX_REASON_CHARS]}
-    if delay is not None:
-        item["delay_s"] = check_delay(delay)
+def nack(receipts: Sequence[str], operation: Nack) -> Request[list[str]]:
+    item: dict[str, Any] = {"reason": as_written("reason", operation.reason)[:_MAX_REASON_CHARS]}
+    if operation.delay is not None:
+        item["delay_s"] = check_delay(operation.delay)
+    if operation.dead:
+        item["dead"] = True
     return _settle(
         {"nack": [{"receipt": receipt, **item} for receipt in receipts]}, gone_if_resent=True
     )

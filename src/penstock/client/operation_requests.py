@@ -60,8 +60,8 @@ def request_of(path: str, operation: Operation[A]) -> Request[A]:
 
 def settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Request[list[str]]]:
     if isinstance(operation, Nack):
-        reason, delay = operation.reason, operation.delay
-        return lambda receipts: leasing.nack(receipts, reason, delay)
+        nacked = operation
+        return lambda receipts: leasing.nack(receipts, nacked)
     if isinstance(operation, Extend):
         lease_s = operation.lease_s
         return lambda receipts: leasing.extend(receipts, lease_s)

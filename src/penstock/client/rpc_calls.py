@@ -137,6 +137,7 @@ class RpcCalls:
             options["reason"] = as_written("reason", operation.reason)[:_MAX_REASON_CHARS]
             if operation.delay is not None:
                 options["delay_s"] = check_delay(operation.delay)
+            options["dead"] = operation.dead
         elif isinstance(operation, Extend) and operation.lease_s is not None:
             options["lease_s"] = check_lease_s(operation.lease_s)
         if isinstance(operation, Release):

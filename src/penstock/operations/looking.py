@@ -14,7 +14,7 @@ from penstock.model import (
     Stats,
     Why,
 )
-from penstock.operations.answers import Answer, encoded_by_route, record
+from penstock.operations.answers import Answer, encoded_by_route, in_field, record
 from penstock.operations.operation import (
     MAX_SEQ,
     Between,
@@ -84,6 +84,19 @@ class GetMessage(MessageOperation[Row]):
     id: str
     _: KW_ONLY
     group: GroupName = MAIN_GROUP_NAME
+
+
+@dataclass(frozen=True, slots=True)
+class FindMessage(Operation[str]):
+    """Return the id of the message that was published under a dedup id, as long as the queue
+    remembers that; else an empty text."""
+
+    verb = Verb.READ
+    route = Route("GET", "/find")
+    answer = in_field("id", str)
+    runs = Runs.LOOP
+
+    dedup_id: Annotated[str, Words()]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,12 @@ The broker settles by receipts of any queues in one call; see `Broker.settle`.
 
 from collections.abc import Iterable
 from dataclasses import KW_ONLY, dataclass
+from typing import Annotated
 
 from penstock.checking import Duration
 from penstock.model import LeasedMessage
 from penstock.operations.answers import nothing
-from penstock.operations.operation import Operation, Runs, Verb
+from penstock.operations.operation import Flag, Operation, Runs, Verb
 
 Leased = LeasedMessage | str  # a leased message or its receipt
 
@@ -22,6 +23,8 @@ class Nack(Operation[None]):
     `max_attempts` times, it becomes a dead letter instead. `reason` is kept with it: `retry_info`,
     `history` and `dead` show it. Other holders are not affected. To return a message without
     counting the attempt, use `release`.
+
+    With `dead` it becomes a dead letter at once, because another attempt makes no sense.
 
     `leased` is a leased message or its receipt, or several. Raise ReceiptInvalid if the lease ran
     out or was settled; then nothing is changed.
@@ -36,6 +39,7 @@ class Nack(Operation[None]):
     reason: str = ""
     _: KW_ONLY
     delay: Duration | None = None
+    dead: Annotated[bool, Flag()] = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,7 @@ from penstock.operations import (
     Discard,
     ExplainWait,
     Extend,
+    FindMessage,
     GetLimits,
     GetMessage,
     GetRetryInfo,
@@ -116,6 +117,18 @@ def _get_state(id: str, *, group: str = MAIN_GROUP_NAME) -> GetMessage:
     """Return a message's state: ready, scheduled, leased, parked, blocked, dead, expired
     or done."""
     return GetMessage(id, group=group)
+
+
+def _find(dedup_id: str) -> FindMessage:
+    """Return the id of the message that was published under a dedup id, or None.
+
+    A queue remembers a dedup id for the window that it was published with.
+    """
+    return FindMessage(dedup_id)
+
+
+def _id(found: str) -> str | None:
+    return found or None
 
 
 def _messages(rows: list[Row]) -> list[Message]:
@@ -316,6 +329,7 @@ class QueueMethods(ABC):
     peek = runs_for(Peek, _messages)
     get = runs_for(_get, _message)
     state = runs_for(_get_state, _state)
+    find = runs_for(_find, _id)
     why = runs(ExplainWait)
     retry_info = runs(GetRetryInfo)
     stats = runs(GetStats)

@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, cast
 
+from penstock import codec
 from penstock.checking import check_whole
 from penstock.errors import InvalidInput
 from penstock.ledger import seq_at_time
@@ -26,6 +27,7 @@ from penstock.operations import (
     Discard,
     ExplainWait,
     Extend,
+    FindMessage,
     GetEndings,
     GetLimits,
     GetMessage,
@@ -78,6 +80,7 @@ from penstock.queue.decisions import (
     decide_purge,
     decide_seek,
 )
+from penstock.queue.dedup import dedup_hash
 from penstock.queue.events import EventType
 from penstock.queue.messages import size_of
 
@@ -101,6 +104,16 @@ def run(queue: Behaviours, operation: Operation[A]) -> A:
 
 def get_message(queue: Behaviours, operation: GetMessage) -> Row:
     return queue.inspecting.row(operation.id, operation.group)
+
+
+def find_message(queue: Behaviours, operation: FindMessage) -> str:
+    core = queue.core
+    with core.lock, core.change:
+        core.ledger.check_open()
+        core.catch_up()
+        digest = dedup_hash(operation.dedup_id)
+        found = core.state.dedup.first_with(digest, core.clock.now_ns())
+        return "" if found is None else codec.make_id(found[1], core.identity, found[0])
 
 
 def peek(queue: Behaviours, operation: Peek) -> list[Row]:
@@ -355,7 +368,8 @@ def release_holder(queue: Behaviours, operation: ReleaseHolder) -> int:
 
 
 def nack(queue: Behaviours, operation: Nack) -> None:
-    queue.settling.nack(several(operation.leased), operation.reason, operation.delay)
+    leased, reason = several(operation.leased), operation.reason
+    queue.settling.nack(leased, reason, operation.delay, final=operation.dead)
 
 
 def extend(queue: Behaviours, operation: Extend) -> None:
@@ -442,6 +456,7 @@ _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Discard: discard,
     ExplainWait: explain_wait,
     Extend: extend,
+    FindMessage: find_message,
     GetMessage: get_message,
     GetRetryInfo: get_retry_info,
     GetStats: get_stats,

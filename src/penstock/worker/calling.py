@@ -34,6 +34,10 @@ class Running(Protocol):
     def began_s(self) -> float | None:
         """The loop's time when it began; None: it has not."""
 
+    @property
+    def result(self) -> object:
+        """What the handler returned, when it has ended."""
+
     def interrupt(self, error: type[BaseException]) -> None:
         """Raise an error inside the handler as soon as possible."""
 
@@ -44,19 +48,34 @@ class Running(Protocol):
 class Caller(Protocol):
     """Starts calls of one handler."""
 
-    room: int  # number of calls that may be started now
+    @property
+    def room(self) -> int:
+        """Number of calls that may be started now."""
 
     def start(self, argument: object, on_end: OnEnd) -> Running: ...
 
     def close(self) -> None: ...
 
 
-def caller_of(handler: Handler, concurrency: int, ahead: int = 0) -> Caller:
+class MixedHandler(Protocol):
+    """Two handlers in one: some messages are handled in a thread, some as a task."""
+
+    def is_async(self, argument: Any) -> bool:
+        """Return whether `call_async` handles this argument."""
+
+    def call(self, argument: Any) -> object: ...
+
+    async def call_async(self, argument: Any) -> object: ...
+
+
+def caller_of(handler: Handler | MixedHandler, concurrency: int, ahead: int = 0) -> Caller:
     """Return what calls this handler, up to `concurrency` at a time.
 
     A thread may be given up to `ahead` calls beyond that, so that it need not wait for the loop
     between two calls.
     """
+    if not callable(handler):
+        return _Mixed(handler, concurrency)
     if is_coroutine_function(handler):
         return _Tasks(handler, concurrency)
     return _Threads(handler, concurrency, ahead)
@@ -80,7 +99,7 @@ class _Tasks:
 class _RunningTask:
     """A task that, when cancelled by an interrupt, ends with its error."""
 
-    __slots__ = ("_caller", "_interrupted", "_on_end", "_task", "began_s")
+    __slots__ = ("_caller", "_interrupted", "_on_end", "_task", "began_s", "result")
 
     def __init__(
         self,
@@ -95,6 +114,7 @@ class _RunningTask:
         self._task = loop.create_task(call)
         self._task.add_done_callback(self._ended)
         self.began_s: float | None = loop.time()
+        self.result: object = None
 
     def _ended(self, task: "asyncio.Task[object]") -> None:
         if self._caller is not None:
@@ -105,6 +125,8 @@ class _RunningTask:
         elif task.cancelled():
             self._on_end(RuntimeError("the handler cancelled itself"))
         else:
+            if error is None:
+                self.result = task.result()
             self._on_end(error)
 
     def interrupt(self, error: type[BaseException]) -> None:
@@ -115,16 +137,40 @@ class _RunningTask:
         return False
 
 
-async def _called(handler: Handler, argument: object) -> None:
-    await _awaited(handler(argument))
+async def _called(handler: Handler, argument: object) -> object:
+    return await _awaited(handler(argument))
 
 
-async def _awaited(result: Any) -> None:
+async def _awaited(result: Any) -> object:
     try:
-        if (result := await result) is not None:
-            await done(result)
+        result = await result
+        return None if result is None else await done(result)
     except SystemExit as error:  # would end the loop, and with it every other call
         raise RuntimeError(f"the handler raised {error!r}") from error
+
+
+# -- both ------------------------------------------------------------------------------------------
+
+
+class _Mixed:
+    """Tasks and threads that share one limit."""
+
+    def __init__(self, handler: MixedHandler, concurrency: int) -> None:
+        self._handler = handler
+        self._threads = _Threads(handler.call, concurrency, 0)
+        self._tasks = _Tasks(handler.call_async, 0)
+
+    @property
+    def room(self) -> int:
+        return self._threads.room + self._tasks.room  # of tasks: minus those that run
+
+    def start(self, argument: object, on_end: OnEnd) -> Running:
+        if self._handler.is_async(argument):
+            return self._tasks.start(argument, on_end)
+        return self._threads.start(argument, on_end)
+
+    def close(self) -> None:
+        self._threads.close()
 
 
 # -- threads ---------------------------------------------------------------------------------------
@@ -192,6 +238,7 @@ class _RunningCall:
         "_loop",
         "_on_end",
         "_raised",
+        "_result",
         "_task",
         "_thread_id",
         "began_s",
@@ -215,7 +262,12 @@ class _RunningCall:
         self._early: type[BaseException] | None = None
         self._raised: type[BaseException] | None = None  # the early one, raised in the handler
         self._task: _RunningTask | None = None  # of a coroutine that the handler returned
+        self._result: object = None
         self._is_over = False
+
+    @property
+    def result(self) -> object:
+        return self._result if self._task is None else self._task.result
 
     def run(self) -> tuple[object, BaseException | None]:
         """Call the handler, in a thread of the worker. Return its result, or what it raised."""
@@ -259,6 +311,7 @@ class _RunningCall:
         elif self._raised is not None and not isinstance(error, self._raised):
             error = _caused_by(error, self._raised)  # the handler caught it: its work is not done
         self._is_over = True
+        self._result = result
         self._on_end(error)
 
     def withdraw(self) -> bool:

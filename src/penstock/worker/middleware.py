@@ -102,26 +102,28 @@ class _WrappedHandler:
             self._notify("failed", begun, error)
             raise
         self._notify("after", begun)
-        return None
+        return result
 
-    async def in_task(self, argument: Any) -> None:
+    async def in_task(self, argument: Any) -> object:
         begun: _Begun = []
         try:
             for one, message in self._each(argument, begun):
                 await done(one.before(message))
-            await done(self._call(argument))
+            result = await done(self._call(argument))
         except Exception as error:
             await self._notify_async("failed", begun, error)
             raise
         await self._notify_async("after", begun)
+        return result
 
-    async def _finish(self, result: Awaitable[object], begun: "_Begun") -> None:
+    async def _finish(self, running: Awaitable[object], begun: "_Begun") -> object:
         try:
-            await done(result)
+            result = await done(running)
         except Exception as error:
             self._notify("failed", begun, error)
             raise
         self._notify("after", begun)
+        return result
 
     def _each(self, argument: Any, begun: "_Begun") -> Iterator[tuple[Middleware, LeasedMessage]]:
         """Yield each middleware with each message, and add it to `begun` first."""

@@ -4,11 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from penstock.errors import PenstockError, ReceiptInvalid
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyAsyncQueue
+from penstock.worker.outcomes import Done
 
 log = logging.getLogger("penstock.worker")
 
@@ -41,6 +42,19 @@ class Counts:
     lost: int = 0  # the lease expired, or settling failed: delivered again
 
 
+class _Outcome(NamedTuple):
+    """What becomes of messages. Those of equal outcomes are settled together."""
+
+    kind: str  # a field of `Counts`
+    reason: str = ""
+    delay_s: float | None = None
+    dead: bool = False
+    done: Done | None = None  # with messages to publish; equal to no other
+
+
+_DONE, _HANDED_BACK = _Outcome("done"), _Outcome("handed_back")
+
+
 class HasMessages(Protocol):
     """A call of the handler, or what else is settled as one."""
 
@@ -66,19 +80,22 @@ class Settling:
         self._more_follow = more_follow
         self._size = 0  # calls that are pending
         self._timer: asyncio.TimerHandle | None = None
-        self._pending: dict[tuple[str, str], list[HasMessages]] = {}
+        self._pending: dict[_Outcome, list[HasMessages]] = {}
         self._task: asyncio.Task[None] | None = None
 
-    def ack(self, call: HasMessages) -> None:
-        self._add(("done", ""), call)
+    def ack(self, call: HasMessages, done: Done | None = None) -> None:
+        """Ack a call. If it emits messages, that is a write of its own."""
+        self._add(_DONE if done is None else _Outcome("done", done=done), call)
 
-    def nack(self, call: HasMessages, reason: str) -> None:
-        self._add(("failed", reason), call)
+    def nack(
+        self, call: HasMessages, reason: str, delay_s: float | None = None, *, dead: bool = False
+    ) -> None:
+        self._add(_Outcome("failed", reason, delay_s, dead), call)
 
     def release(self, call: HasMessages) -> None:
-        self._add(("handed_back", ""), call)
+        self._add(_HANDED_BACK, call)
 
-    def _add(self, outcome: tuple[str, str], call: HasMessages) -> None:
+    def _add(self, outcome: "_Outcome", call: HasMessages) -> None:
         self._pending.setdefault(outcome, []).append(call)
         self._size += 1
         self._flush_if_ready()
@@ -104,7 +121,7 @@ class Settling:
         if self._pending:
             self._flush_if_ready()
 
-    async def _settle(self, outcome: tuple[str, str], calls: list[HasMessages]) -> None:
+    async def _settle(self, outcome: "_Outcome", calls: list[HasMessages]) -> None:
         messages = [message for call in calls for message in call.messages]
         try:
             try:
@@ -115,7 +132,7 @@ class Settling:
                 for message in messages:  # the others are still leased
                     await self._settle(outcome, [_One([message])])
             else:
-                self._count(outcome[0], len(messages))
+                self._count(outcome.kind, len(messages))
         except PenstockError as error:
             self._count("lost", len(messages))
             ids = ", ".join(message.id for message in messages)
@@ -125,12 +142,12 @@ class Settling:
         finally:
             self._on_settled(calls)
 
-    async def _send(self, outcome: tuple[str, str], messages: Sequence[LeasedMessage]) -> None:
-        kind, reason = outcome
-        if kind == "done":
-            await self._queue.ack(messages)
-        elif kind == "failed":
-            await self._queue.nack(messages, reason)
+    async def _send(self, outcome: "_Outcome", messages: Sequence[LeasedMessage]) -> None:
+        if outcome.kind == "done":
+            await self._queue.ack(messages, emit=() if outcome.done is None else outcome.done.emit)
+        elif outcome.kind == "failed":
+            delay_s, dead = outcome.delay_s, outcome.dead
+            await self._queue.nack(messages, outcome.reason, delay=delay_s, dead=dead)
         else:
             await self._queue.release(messages)
 

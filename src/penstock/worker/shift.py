@@ -18,8 +18,9 @@ from penstock.errors import NoSuchQueue, PenstockError, TooManyRequests, Unavail
 from penstock.model import LeasedMessage
 from penstock.queue.facade import AnyAsyncQueue
 from penstock.queue.settings import YEARS_S
-from penstock.worker.calling import Handler, Running, caller_of
+from penstock.worker.calling import Caller, Running
 from penstock.worker.options import MAX_HELD, WorkerOptions
+from penstock.worker.outcomes import Done, Failed
 from penstock.worker.queues import name_of
 from penstock.worker.renewing import Renewing
 from penstock.worker.settling import Counts, HandedBack, LeaseLost, Settling, TimeLimitExceeded
@@ -38,11 +39,12 @@ _NEWEST = 0.2  # the weight of the newest call in the averages
 class _HandlerCall:
     """Messages of one call of the handler, from their lease to their settlement."""
 
-    __slots__ = ("due_s", "messages", "running", "timer")
+    __slots__ = ("due_s", "limit_s", "messages", "running", "timer")
 
     def __init__(self, messages: Sequence[LeasedMessage]) -> None:
         self.messages = messages
         self.due_s = 0.0
+        self.limit_s = 0.0
         self.running: Running | None = None
         self.timer: asyncio.TimerHandle | None = None
 
@@ -78,21 +80,22 @@ class Shift:
     def __init__(
         self,
         queue: AnyAsyncQueue,
-        handler: Handler,
+        caller: Caller,
         options: WorkerOptions,
         holder: str,
         counts: Counts,
         button: StopButton,
+        time_limit_of: Callable[[LeasedMessage], float | None] | None = None,
     ) -> None:
+        """`time_limit_of` returns the time limit of one message, instead of `time_limit_s`."""
         self._queue = queue
         self._options = options
         self._holder = holder
         self._counts = counts
         self._button = button
         self._loop = asyncio.get_running_loop()
-        # A time limit begins with the call: no thread is given calls ahead of it.
-        lookahead = options.prefetch if options.time_limit_s is None else 0
-        self._caller = caller_of(handler, options.concurrency, lookahead)
+        self._caller = caller
+        self._time_limit_of = time_limit_of
         self._settling = Settling(queue, counts, self._settled, lambda: bool(self._waiting))
         self._renewing = Renewing(queue, options.lease_s, self._lost)
         self._ahead = _Ahead(options)
@@ -229,10 +232,12 @@ class Shift:
             argument = call.messages[0] if self._options.batch == 1 else list(call.messages)
             self._calls[call] = None
             call.running = self._caller.start(argument, partial(self._ended, call))
-            if self._options.time_limit_s is not None:
-                call.timer = self._loop.call_later(
-                    self._options.time_limit_s, self._time_is_over, call
-                )
+            limit_s = self._options.time_limit_s
+            if self._time_limit_of is not None:
+                limit_s = self._time_limit_of(call.messages[0])
+            if limit_s is not None:
+                call.limit_s = limit_s
+                call.timer = self._loop.call_later(limit_s, self._time_is_over, call)
 
     def _time_is_over(self, call: _HandlerCall) -> None:
         """Interrupt a call. If that fails, its leases end by themselves."""
@@ -260,10 +265,10 @@ class Shift:
         self._renewing.let_go(call)
         if call.timer is not None:
             call.timer.cancel()
-        began_s, call.running = call.running.began_s, None
+        began_s, result, call.running = call.running.began_s, call.running.result, None
         took_s = 0.0 if began_s is None else self._loop.time() - began_s
         self._ahead.ended(took_s, sum(len(message.payload) for message in call.messages))
-        outcome = self._settle(call, error)
+        outcome = self._settle(call, result, error)
         if self._logs_calls:
             for message in call.messages:
                 log.debug(
@@ -275,10 +280,10 @@ class Shift:
             if not self._waiting:
                 self._settling.flush()
 
-    def _settle(self, call: _HandlerCall, error: BaseException | None) -> str:
+    def _settle(self, call: _HandlerCall, result: object, error: BaseException | None) -> str:
         """Return the outcome in a word, for the log."""
         if error is None:
-            self._settling.ack(call)
+            self._settling.ack(call, result if isinstance(result, Done) and result.emit else None)
             return "done"
         if isinstance(error, HandedBack):
             self._settling.release(call)
@@ -287,9 +292,14 @@ class Shift:
             self._counts.lost += len(call.messages)
             self._settled([call])
             return "lost"
+        # A handler may answer an interrupt at its time limit with an outcome of its own.
+        failed = error if isinstance(error, Failed) else error.__cause__
+        if isinstance(failed, Failed):
+            self._settling.nack(call, failed.reason, failed.delay_s, dead=failed.dead)
+            return "failed"
         reason = f"{type(error).__name__}: {error}"
         if isinstance(error, TimeLimitExceeded):
-            reason = f"TimeLimitExceeded: not done within {self._options.time_limit_s:g} s"
+            reason = f"TimeLimitExceeded: not done within {call.limit_s:g} s"
         ids = ", ".join(message.id for message in call.messages)
         log.error("handling %s failed: %s", ids, reason, exc_info=error)
         self._settling.nack(call, reason)

@@ -10,7 +10,7 @@ from typing import Any
 from penstock.errors import InvalidInput
 from penstock.queue.handlers import check_handler
 from penstock.queue.serializing import Serializer
-from penstock.worker.calling import Handler
+from penstock.worker.calling import Handler, caller_of
 from penstock.worker.middleware import Middleware, wrapped
 from penstock.worker.options import WorkerOptions
 from penstock.worker.queues import WorkerQueue, check_queue, open_for_tasks
@@ -66,8 +66,11 @@ class Worker:
         queue, is_ours = await open_for_tasks(self._queue)
         try:
             with self._button.at_work(heed_signals=heed_signals):
-                handler, options, button = self._handler, self._options, self._button
-                await Shift(queue, handler, options, self._holder, counts, button).work()
+                options, button = self._options, self._button
+                # A time limit begins with the call: no thread is given calls ahead of it.
+                ahead = options.prefetch if options.time_limit_s is None else 0
+                caller = caller_of(self._handler, options.concurrency, ahead)
+                await Shift(queue, caller, options, self._holder, counts, button).work()
         finally:
             if is_ours:
                 await queue.close()

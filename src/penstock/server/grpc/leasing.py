@@ -131,7 +131,9 @@ def settlements_of(request: Proto) -> list[Settlement]:
                 f"a reason has {len(one.reason)} characters; the maximum is {_LONGEST_REASON}"
             )
         delay_s = one.delay_s if one.HasField("delay_s") else None
-        found.append(Settlement("nack", one.receipt, reason=one.reason, delay_s=delay_s))
+        found.append(
+            Settlement("nack", one.receipt, reason=one.reason, delay_s=delay_s, dead=one.dead)
+        )
     found += [
         Settlement("extend", one.receipt, lease_s=one.lease_s if one.HasField("lease_s") else None)
         for one in request.extend

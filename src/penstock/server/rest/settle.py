@@ -91,7 +91,7 @@ def _read(body: bytes) -> list[Settlement]:
         for index, item in enumerate(asked.ack)
     ]
     found += [
-        Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s)
+        Settlement("nack", item.receipt, reason=item.reason, delay_s=item.delay_s, dead=item.dead)
         if isinstance(item, NackItem)
         else Settlement("nack", item)
         for item in asked.nack

@@ -83,11 +83,12 @@ class AckItem(Struct, forbid_unknown_fields=True):
 
 
 class NackItem(Struct, forbid_unknown_fields=True):
-    """A failure: `delay_s` instead of the queue's backoff."""
+    """A failure: `delay_s` instead of the queue's backoff, or `dead` at once."""
 
     receipt: Receipt
     reason: Annotated[str, Meta(max_length=4096)] = ""
     delay_s: Annotated[float, Meta(ge=0)] | None = None
+    dead: bool = False
 
 
 class ExtendItem(Struct, forbid_unknown_fields=True):

@@ -38,6 +38,7 @@ class Nack(Struct, tag="nack", forbid_unknown_fields=True):
     receipt: Receipt
     reason: Annotated[str, Meta(max_length=4096)] = ""
     delay_s: Annotated[float, Meta(ge=0)] | None = None
+    dead: bool = False
 
 
 class Extend(Struct, tag="extend", forbid_unknown_fields=True):
@@ -91,7 +92,8 @@ def _settlement(frame: Ack | Nack | Extend) -> Settlement:
     if isinstance(frame, Ack):
         return Settlement("ack", frame.receipt)
     if isinstance(frame, Nack):
-        return Settlement("nack", frame.receipt, reason=frame.reason, delay_s=frame.delay_s)
+        receipt, reason, delay_s = frame.receipt, frame.reason, frame.delay_s
+        return Settlement("nack", receipt, reason=reason, delay_s=delay_s, dead=frame.dead)
     return Settlement("extend", frame.receipt, lease_s=frame.lease_s)
 
 

@@ -1,0 +1,46 @@
+"""Tasks: functions that are called later, by a worker. A task is a message, a result as well.
+
+>>> from penstock.tasks import Tasks
+>>> tasks = Tasks("memory:")
+>>> @tasks.task
+... def welcome(user_id: int, *, locale: str = "en") -> None:
+...     print("hello", user_id, locale)
+>>> job = welcome.enqueue(7, locale="de")
+>>> tasks.run_pending()
+hello 7 de
+1
+>>> job.state()
+'done'
+>>> tasks.close()
+"""
+
+from penstock.tasks.context import Attempt, current
+from penstock.tasks.job import Job, JobFailed, NoResult, NotFinished, ResultError
+from penstock.tasks.middleware import Enqueuing, TaskMiddleware
+from penstock.tasks.options import EnqueueOptions, TaskOptions
+from penstock.tasks.outcomes import Discard, GiveUp, Retry
+from penstock.tasks.registry import Tasks
+from penstock.tasks.task import AsyncTask, Task
+from penstock.tasks.worker import TasksWorker, TasksWorkerOptions
+
+__all__ = [
+    "AsyncTask",
+    "Attempt",
+    "Discard",
+    "EnqueueOptions",
+    "Enqueuing",
+    "GiveUp",
+    "Job",
+    "JobFailed",
+    "NoResult",
+    "NotFinished",
+    "ResultError",
+    "Retry",
+    "Task",
+    "TaskMiddleware",
+    "TaskOptions",
+    "Tasks",
+    "TasksWorker",
+    "TasksWorkerOptions",
+    "current",
+]

@@ -1,0 +1,169 @@
+"""Arguments and results of a task as JSON, by the annotations of its function.
+
+Arguments travel by name, so a function may get new parameters that have defaults. They are encoded
+and read again, as a worker will read them, before anything is published. So what does not fit is
+refused where the mistake is.
+"""
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from types import GenericAlias
+from typing import Any, get_type_hints
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from penstock.errors import InvalidInput
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+encode_json = msgspec.json.Encoder(decimal_format="string", uuid_format="canonical").encode
+
+
+class Unreadable(Exception):
+    """The arguments in a message do not fit the function. Another attempt would not either."""
+
+
+class Arguments:
+    """Encodes and decodes the arguments of one function.
+
+    >>> from datetime import date
+    >>> def greet(name: str, *, on: date) -> None: ...
+    >>> arguments = Arguments("greet", greet)
+    >>> data = arguments.encode(("Ann",), {"on": date(2026, 5, 1)})
+    >>> data
+    b'{"name":"Ann","on":"2026-05-01"}'
+    >>> arguments.decode(data)
+    (['Ann'], {'on': datetime.date(2026, 5, 1)})
+    """
+
+    def __init__(self, name: str, function: Callable[..., object]) -> None:
+        self._name = name
+        self._function = function
+        self._signature = inspect.signature(function)
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        """Annotations, resolved at the first use: they may name what the module defines later."""
+        try:
+            return get_type_hints(self._function, include_extras=True)
+        except NameError as error:
+            raise InvalidInput(
+                f"the annotations of task {self._name!r} cannot be resolved: {error}. Import what "
+                f"they name in the module of the function, not only for type checking"
+            ) from None
+
+    @cached_property
+    def _struct(self) -> Any:
+        """Return a struct with a field for each parameter."""
+        positional: list[Any] = []
+        by_name: list[Any] = []
+        for parameter in self._signature.parameters.values():
+            kind: Any = self._hints.get(parameter.name, Any)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                by_name.append(
+                    (
+                        parameter.name,
+                        GenericAlias(list, (kind,)),
+                        msgspec.field(default_factory=list),
+                    )
+                )
+                continue
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                values = GenericAlias(dict, (str, kind))
+                by_name.append((parameter.name, values, msgspec.field(default_factory=dict)))
+                continue
+            fields = positional if parameter.kind in _POSITIONAL else by_name
+            if parameter.default is parameter.empty:
+                fields.append((parameter.name, kind))
+            else:
+                fields.append((parameter.name, kind | UnsetType if kind is not Any else Any, UNSET))
+        first = msgspec.defstruct("Arguments", positional)
+        return msgspec.defstruct(
+            "Arguments",
+            by_name,
+            bases=(first,),
+            kw_only=True,
+            forbid_unknown_fields=True,
+            omit_defaults=True,
+        )
+
+    @cached_property
+    def _decoder(self) -> Any:
+        try:
+            return msgspec.json.Decoder(self._struct)
+        except TypeError as error:
+            raise InvalidInput(
+                f"task {self._name!r} has a parameter whose type cannot be read from JSON: {error}"
+            ) from None
+
+    @cached_property
+    def _untyped(self) -> tuple[str, ...]:
+        """Names of parameters without a type: what comes back must be what was given."""
+        return tuple(
+            name
+            for name, parameter in self._signature.parameters.items()
+            if parameter.kind not in _VARIADIC and self._hints.get(name, Any) is Any
+        )
+
+    @cached_property
+    def _is_variadic(self) -> bool:
+        return any(one.kind in _VARIADIC for one in self._signature.parameters.values())
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
+        """Return arguments as JSON. Raise TypeError if a call could not have them, InvalidInput if
+        a value does not fit its annotation."""
+        struct = self._struct
+        try:
+            if self._is_variadic:
+                given = struct(**self._signature.bind(*args, **kwargs).arguments)
+            else:
+                given = struct(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"task {self._name!r} cannot be called like this: {error}") from None
+        try:
+            data = encode_json(given)
+            read = self._decoder.decode(data)
+        except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+            raise InvalidInput(
+                f"the arguments do not fit task {self._name!r}: {error}. They travel as JSON, by "
+                f"the annotations of the function"
+            ) from None
+        for name in self._untyped:
+            if getattr(read, name) != getattr(given, name):
+                raise InvalidInput(
+                    f"argument {name!r} of task {self._name!r} would not come back from JSON as it "
+                    f"is, {getattr(given, name)!r}: annotate the parameter with its type"
+                )
+        return data
+
+    def decode(self, data: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
+        """Return positional and named arguments. Raise Unreadable if they do not fit."""
+        try:
+            read = self._decoder.decode(data)
+        except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+            raise Unreadable(f"the arguments do not fit task {self._name!r}: {error}") from None
+        args: list[Any] = []
+        kwargs: dict[str, Any] = {}
+        for parameter in self._signature.parameters.values():
+            value = getattr(read, parameter.name)
+            if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+                args += value
+            elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                kwargs |= value
+            elif value is UNSET:
+                if parameter.kind in _POSITIONAL:
+                    args.append(parameter.default)
+            elif parameter.kind in _POSITIONAL:
+                args.append(value)
+            else:
+                kwargs[parameter.name] = value
+        return args, kwargs
+
+    @cached_property
+    def result_decoder(self) -> Any:
+        """Reads a result by the annotation of the return value."""
+        kind = self._hints.get("return", Any)
+        return msgspec.json.Decoder(Any if kind is None else kind)

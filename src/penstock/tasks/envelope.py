@@ -1,0 +1,67 @@
+"""The payload of a task's message: JSON with a version, never pickle.
+
+    {"v": 1, "task": "welcome", "args": {"user_id": 7, "locale": "de"}}
+
+`keep_s` is there if the result is to be kept. A result is a message too, see `results.py`. To
+change the format: raise `VERSION`, and read the older ones.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from penstock.errors import InvalidInput
+
+VERSION = 1
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")  # needs no escape in JSON
+
+
+class Envelope(msgspec.Struct, omit_defaults=True):
+    """A task's message, read."""
+
+    v: int
+    task: str = ""
+    args: msgspec.Raw = msgspec.Raw(b"{}")
+    keep_s: float = 0.0
+    result_of: str = ""  # an id: this is a result, not a task
+    value: msgspec.Raw = msgspec.Raw(b"null")  # of a result
+    error: str = ""  # of a result that could not be kept
+
+
+_decoder = msgspec.json.Decoder(Envelope)
+
+
+def check_task_name(name: object) -> str:
+    """Return a task's name; raise InvalidInput if it is none."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise InvalidInput(
+            f"a task's name is {name!r}; it must have 1 to 200 letters, digits and _ . : -"
+        )
+    return name
+
+
+def pack(task: str, args: bytes, keep_s: float) -> bytes:
+    """Return the payload of a task.
+
+    >>> pack("welcome", b'{"user_id":7}', 0)
+    b'{"v":1,"task":"welcome","args":{"user_id":7}}'
+    """
+    keep = b',"keep_s":%r' % keep_s if keep_s else b""
+    return b'{"v":%d,"task":"%s","args":%s%s}' % (VERSION, task.encode(), args, keep)
+
+
+def unpack(payload: bytes) -> Envelope | None:
+    """Return what a payload says; None if it is no payload of this module."""
+    try:
+        return _decoder.decode(payload)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+
+
+def pack_result(job_id: str, value: bytes, error: str = "") -> bytes:
+    """Return the payload of a result."""
+    packed: Any = {"v": VERSION, "result_of": job_id, "value": msgspec.Raw(value)}
+    if error:
+        packed["error"] = error
+    return msgspec.json.encode(packed)

@@ -1,0 +1,151 @@
+"""A job: one call of a task, published. Its state is the state of its message."""
+
+import asyncio
+from threading import Condition
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from penstock.checking import Duration, check_seconds
+from penstock.clock import SystemClock
+from penstock.errors import NoSuchMessage, PenstockError
+from penstock.model import NS, RetryInfo, Why
+from penstock.queue.facade import AnyQueue
+from penstock.queue.settings import YEARS_S
+from penstock.tasks.arguments import Arguments
+from penstock.tasks.envelope import unpack
+from penstock.tasks.results import dedup_id_of
+
+if TYPE_CHECKING:
+    from penstock.tasks.registry import Tasks
+
+T = TypeVar("T")
+
+_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.005, 0.25  # between two looks for a result; doubles
+_ANY = msgspec.json.Decoder(Any)
+_ENDED = ("done", "dead", "expired", "cancelled")
+
+
+class ResultError(PenstockError):
+    """There is no result of a job, or not yet."""
+
+
+class NotFinished(ResultError):
+    """The job is not finished. Wait longer, or look at why()."""
+
+
+class JobFailed(ResultError):
+    """The job is a dead letter, was cancelled or has expired."""
+
+
+class NoResult(ResultError):
+    """The job is done, and its result was not kept, or not that long."""
+
+
+class Job(Generic[T]):
+    """A published call of a task. `T` is what the function returns."""
+
+    __slots__ = ("_arguments", "_tasks", "id", "is_duplicate", "queue_name")
+
+    def __init__(
+        self,
+        tasks: "Tasks",
+        queue_name: str,
+        id: str,
+        arguments: Arguments | None = None,
+        *,
+        is_duplicate: bool = False,
+    ) -> None:
+        self._tasks = tasks
+        self._arguments = arguments  # of the task, to read the result by its annotation
+        self.queue_name = queue_name
+        self.id = id
+        self.is_duplicate = is_duplicate  # an earlier job stands for this call: its id is `id`
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id} in {self.queue_name}>"
+
+    @property
+    def _queue(self) -> AnyQueue:
+        return self._tasks.queue(self.queue_name)
+
+    def state(self) -> str:
+        """Return the state: ready, scheduled, leased, parked, dead, done, expired, cancelled."""
+        return self._queue.state(self.id)
+
+    def why(self) -> Why:
+        """Return why the job is not running now, or what it does."""
+        return self._queue.why(self.id)
+
+    def retry_info(self) -> RetryInfo:
+        """Return the attempts so far, the last reason and the time of the next attempt."""
+        return self._queue.retry_info(self.id)
+
+    def cancel(self) -> bool:
+        """Cancel the job. An attempt that runs is interrupted when its lease is renewed next.
+
+        Return False if it was done already.
+        """
+        return self._queue.cancel(self.id)
+
+    def result(self, wait_s: Duration = 0) -> T:
+        """Return what the function returned; wait for it up to `wait_s`.
+
+        Raise NotFinished, JobFailed or NoResult.
+        """
+        wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
+        clock, pause_s = SystemClock(), _FIRST_LOOK_S
+        ends_ns = clock.monotonic_ns() + round(wait_s * NS)
+        while True:
+            found = self._look()
+            if found is not None:
+                return self._read(found)
+            left_s = (ends_ns - clock.monotonic_ns()) / NS
+            if left_s <= 0:
+                raise NotFinished(f"job {self.id} is not finished: {self.why().sentence}")
+            condition = Condition()
+            with condition:
+                clock.wait(condition, min(pause_s, left_s))
+            pause_s = min(pause_s * 2, _LONGEST_LOOK_S)
+
+    async def aresult(self, wait_s: Duration = 0) -> T:
+        """Do the same in a thread, so that the event loop is not blocked."""
+        return await asyncio.to_thread(self.result, wait_s)
+
+    def _look(self) -> bytes | None:
+        """Return the payload of the result; None if the job is not finished."""
+        queue = self._queue
+        found = queue.find(dedup_id_of(self.id))
+        if found is None:
+            state = queue.state(self.id)
+            if state not in _ENDED:
+                return None
+            if state != "done":
+                reason = queue.retry_info(self.id).reason.partition("\n")[0]
+                raise JobFailed(f"job {self.id} is {state}" + (f": {reason}" if reason else ""))
+            found = queue.find(dedup_id_of(self.id))  # it may have ended between the two looks
+        if found is None:
+            raise NoResult(
+                f"job {self.id} is done, and its result is not kept: set keep_result_s of the "
+                f"task, or read it sooner"
+            )
+        try:
+            return queue.get(found).payload
+        except NoSuchMessage:
+            raise NoResult(f"the result of job {self.id} was removed by retention") from None
+
+    def _read(self, payload: bytes) -> T:
+        envelope = unpack(payload)
+        if envelope is None or envelope.result_of != self.id:
+            raise NoResult(f"the result of job {self.id} cannot be read")
+        if envelope.error:
+            raise NoResult(f"the result of job {self.id} was not kept: {envelope.error}")
+        decoder = _ANY if self._arguments is None else self._arguments.result_decoder
+        try:
+            value: Any = decoder.decode(envelope.value)
+        except msgspec.MsgspecError as error:
+            raise NoResult(
+                f"the result of job {self.id} is not what the function's annotation says: {error}"
+            ) from None
+        result: T = value
+        return result

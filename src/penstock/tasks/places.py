@@ -1,0 +1,129 @@
+"""Where the queues of tasks are: below a directory, at a broker, or in memory."""
+
+import os
+from collections.abc import Mapping
+from os import PathLike, fspath
+from pathlib import Path
+from threading import Lock
+from typing import Any, Protocol
+
+import penstock
+from penstock.checking import MEMORY, is_url, path_of
+from penstock.clock import Clock
+from penstock.errors import InvalidInput, PenstockError
+from penstock.names import directory_of
+from penstock.queue.facade import AnyQueue
+from penstock.queue.queue import Queue, open_queue
+
+URL_VARIABLE = "PENSTOCK_URL"
+
+
+class Place(Protocol):
+    """Opens queues by name."""
+
+    def open(self, queue: str) -> AnyQueue: ...
+
+
+class Directory:
+    """A directory with a queue in each subdirectory."""
+
+    def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
+        self._path = path
+        self._settings = settings
+
+    def open(self, queue: str) -> AnyQueue:
+        settings: Any = self._settings
+        return penstock.open(Path(self._path) / directory_of(queue), **settings)
+
+
+class Broker:
+    """The queues of a namespace of a broker."""
+
+    def __init__(self, url: str, options: Mapping[str, Any]) -> None:
+        self._url = url
+        self._options = options
+
+    def open(self, queue: str) -> AnyQueue:
+        options: Any = self._options
+        root, namespace = _split(self._url)
+        return penstock.open(root, queue=f"{namespace}/{queue}", **options)
+
+
+class Memory:
+    """Queues in memory, of the real core. They last as long as they are open."""
+
+    def __init__(
+        self, settings: Mapping[str, Any] | None = None, clock: Clock | None = None
+    ) -> None:
+        self._settings = settings or {}
+        self._clock = clock
+
+    def open(self, queue: str) -> AnyQueue:
+        return open_queue(MEMORY, self._settings, clock=self._clock)
+
+
+def place_of(where: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Place:
+    """Return the place that a path or URL names; None: the environment variable PENSTOCK_URL."""
+    if where is None:
+        where = os.environ.get(URL_VARIABLE)
+        if not where:
+            raise InvalidInput(
+                f"Tasks() names no place, and the environment variable {URL_VARIABLE} is not set: "
+                f"give a directory or the URL of a broker"
+            )
+    if is_url(where):
+        return Broker(fspath(where), settings)
+    if where == MEMORY:
+        return Memory(settings)
+    return Directory(path_of(where), settings)
+
+
+def _split(url: str) -> tuple[str, str]:
+    """Return the address of a broker, and the namespace that a URL names.
+
+    >>> _split("http://127.0.0.1:8080"), _split("http://127.0.0.1:8080/shop/")
+    (('http://127.0.0.1:8080', 'default'), ('http://127.0.0.1:8080', 'shop'))
+    """
+    scheme, _, rest = url.rstrip("/").partition("://")
+    host, _, path = rest.partition("/")
+    base, _, namespace = path.rpartition("/")
+    root = f"{scheme}://{host}" + (f"/{base}" if base else "")
+    return root, namespace or "default"
+
+
+def max_attempts_of(queue: AnyQueue) -> int | None:
+    """Return the queue's own `max_attempts`; None if this caller may not read it."""
+    if isinstance(queue, Queue):
+        return queue.settings.max_attempts
+    details: Any = getattr(queue, "details", None)
+    try:
+        return None if details is None else int(details().settings.max_attempts)
+    except PenstockError:
+        return None
+
+
+class OpenQueues:
+    """The queues of one `Tasks` that were opened so far, each once in a process."""
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._open: dict[str, AnyQueue] = {}
+        self._process = os.getpid()
+
+    def get(self, name: str, place: Place) -> AnyQueue:
+        """Return a queue, open. After a fork, a child opens its own."""
+        if self._process == os.getpid() and (found := self._open.get(name)) is not None:
+            return found
+        with self._lock:
+            if self._process != os.getpid():
+                self._open, self._process = {}, os.getpid()
+            if name not in self._open:
+                self._open[name] = place.open(name)
+            return self._open[name]
+
+    def close(self) -> None:
+        with self._lock:
+            opened, self._open = self._open, {}
+            if self._process == os.getpid():
+                for queue in opened.values():
+                    queue.close()

@@ -1,0 +1,283 @@
+"""Run jobs in child processes: for work that needs cores, and that must be ended in time.
+
+A child imports the tasks, and runs one job at a time. The parent leases and settles, so a child
+needs no queue. A job whose time is over is ended with its process, whatever it does. If a child
+dies, by a fault or for lack of memory, only its job fails.
+"""
+
+import asyncio
+import contextlib
+import signal
+from collections.abc import Callable
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from queue import SimpleQueue
+from threading import Lock, Thread
+from typing import Any, NamedTuple
+
+from penstock.model import LeasedMessage, Message, NewMessage, Ticket
+from penstock.tasks.loading import load_tasks
+from penstock.tasks.pending import runner_of
+from penstock.tasks.running import Runner
+from penstock.worker import Done, Failed, TimeLimitExceeded
+from penstock.worker.calling import OnEnd
+
+_JOIN_S = 5.0  # for a child that was told to end
+
+
+class _Job(NamedTuple):
+    """What a child needs to know of a message."""
+
+    message: tuple[Any, ...]
+    headers: dict[str, str]
+    group_name: str
+    attempt: int
+
+
+class _Outcome(NamedTuple):
+    """What a child says of a job: it is done, or it failed."""
+
+    failed: tuple[str, float | None, bool] | None  # reason, delay_s, dead
+    emit: tuple[tuple[bytes, dict[str, Any]], ...]  # of what is done: payloads and options
+    error: str = ""  # the child cannot run jobs
+
+
+class ProcessDied(Exception):
+    """The process that ran a job ended before the job did."""
+
+
+# -- in the child ----------------------------------------------------------------------------------
+
+
+def _serve(
+    connection: Connection, target: str, queue_name: str, queue_max_attempts: int | None
+) -> None:
+    """Run jobs until the connection is closed. The main function of a child."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent stops
+    try:
+        runner = runner_of(load_tasks(target), queue_name, queue_max_attempts)
+    except Exception as error:
+        connection.send(_Outcome(None, (), f"{type(error).__name__}: {error}"))
+        return
+    connection.send(_Outcome(None, ()))
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            job: _Job = connection.recv()
+            message = Message(*job.message)._replace(headers=job.headers)
+            ticket: Any = Ticket(0, 0, job.group_name, job.attempt, 0, 0, None)  # type: ignore[arg-type]
+            leased = LeasedMessage(message, ticket)
+            try:
+                if runner.is_async(leased):
+                    done = asyncio.run(runner.call_async(leased))
+                else:
+                    done = runner.call(leased)
+            except Failed as failed:
+                outcome = _Outcome((failed.reason, failed.delay_s, failed.dead), ())
+            except BaseException as error:  # SystemExit of a job
+                outcome = _Outcome((f"{type(error).__name__}: {error}", None, False), ())
+            else:
+                outcome = _Outcome(None, () if done is None else _packed(done))
+            connection.send(outcome)
+
+
+def _packed(done: Done) -> tuple[tuple[bytes, dict[str, Any]], ...]:
+    packed = []
+    for one in done.emit:
+        assert isinstance(one, NewMessage) and isinstance(one.payload, bytes)
+        names = ("delay", "ttl", "dedup_id", "dedup_window_s")
+        packed.append((one.payload, {name: getattr(one, name) for name in names}))
+    return tuple(packed)
+
+
+# -- in the parent ---------------------------------------------------------------------------------
+
+
+class ProcessCaller:
+    """Starts jobs in child processes: a `Caller` of a worker."""
+
+    def __init__(
+        self,
+        target: str,
+        queue_name: str,
+        queue_max_attempts: int | None,
+        count: int,
+        runner: Runner,
+    ) -> None:
+        """`runner` decides about jobs whose process could not: it was killed, or it died."""
+        self.room = count
+        self._loop = asyncio.get_running_loop()
+        self._inbox: SimpleQueue[_RunningJob | None] = SimpleQueue()
+        arguments = (target, queue_name, queue_max_attempts)
+        self._seats = [_Seat(arguments, self._inbox, runner, self._ended) for _ in range(count)]
+
+    def start(self, argument: object, on_end: OnEnd) -> "_RunningJob":
+        assert isinstance(argument, LeasedMessage)
+        self.room -= 1
+        job = _RunningJob(argument, self._loop, on_end)
+        self._inbox.put(job)
+        return job
+
+    def close(self) -> None:
+        """End the processes when their jobs are done. Those of a stop are by now."""
+        for _ in self._seats:
+            self._inbox.put(None)
+
+    def _ended(self, job: "_RunningJob", result: object, error: BaseException | None) -> None:
+        """Report a job that ended. Called in the thread of a seat."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the stop did not wait
+            self._loop.call_soon_threadsafe(self._tell, job, result, error)
+
+    def _tell(self, job: "_RunningJob", result: object, error: BaseException | None) -> None:
+        self.room += 1
+        job.told(result, error)
+
+
+class _RunningJob:
+    """A job in a child process, or on its way to one."""
+
+    def __init__(
+        self, leased: LeasedMessage, loop: asyncio.AbstractEventLoop, on_end: OnEnd
+    ) -> None:
+        self.leased = leased
+        self.began_s: float | None = None
+        self.result: object = None
+        self._loop = loop
+        self._on_end = on_end
+        self._lock = Lock()  # guards the fields below: the seat ends a job, or the loop kills it
+        self._kill: Callable[[], None] | None = None
+        self._interrupted: type[BaseException] | None = None
+        self._is_withdrawn = False
+
+    def begin(self, kill: Callable[[], None]) -> bool:
+        """Note the start of the job. Return False if it must not start. Called by a seat."""
+        with self._lock:
+            if self._is_withdrawn or self._interrupted is not None:
+                return False
+            self._kill = kill
+            self.began_s = self._loop.time()
+            return True
+
+    @property
+    def is_interrupted(self) -> bool:
+        return self._interrupted is not None
+
+    def end(self) -> None:
+        """Stop interrupts: the process is about to be given another job."""
+        with self._lock:
+            self._kill = None
+
+    def interrupt(self, error: type[BaseException]) -> None:
+        with self._lock:
+            self._interrupted = error
+            if self._kill is not None:
+                self._kill()
+
+    def withdraw(self) -> bool:
+        with self._lock:
+            if self.began_s is not None or self._interrupted is not None:
+                return False
+            self._is_withdrawn = True
+            return True
+
+    def told(self, result: object, error: BaseException | None) -> None:
+        """Take the outcome from a seat. Called in the loop."""
+        if self._is_withdrawn:
+            return
+        if self._interrupted is not None:
+            error = self._interrupted()
+        self.result = result
+        self._on_end(error)
+
+
+class _Seat:
+    """A thread of the parent with its child process, which is replaced when it died."""
+
+    def __init__(
+        self,
+        arguments: tuple[str, str, int | None],
+        inbox: "SimpleQueue[_RunningJob | None]",
+        runner: Runner,
+        on_ended: Callable[[_RunningJob, object, BaseException | None], None],
+    ) -> None:
+        self._arguments = arguments
+        self._inbox = inbox
+        self._runner = runner
+        self._on_ended = on_ended
+        self._process: Any = None
+        self._connection: Connection | None = None
+        self._thread = Thread(target=self._work, name="penstock process", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while (job := self._inbox.get()) is not None:
+            result: object = None
+            error: Exception | None = None
+            try:
+                connection = self._connected()
+                if job.begin(self._process.kill):
+                    result = self._run(connection, job)
+            except (EOFError, OSError):
+                error = self._died()
+                if not job.is_interrupted:
+                    error = self._runner.failed(job.leased, error)
+            except (TimeLimitExceeded, ProcessDied) as raised:
+                error = self._runner.failed(job.leased, raised)
+            except Exception as raised:
+                error = raised
+            finally:
+                job.end()
+            self._on_ended(job, result, error)
+        self._end_process()
+
+    def _run(self, connection: Connection, job: _RunningJob) -> Done | None:
+        leased = job.leased
+        message = leased.message._replace(headers={})
+        headers = dict(leased.message.headers)
+        connection.send(_Job(tuple(message), headers, leased.group, leased.attempt))
+        if not connection.poll(self._runner.time_limit_of_any(leased)):
+            self._process.kill()
+            self._end_process()
+            raise TimeLimitExceeded
+        outcome: _Outcome = connection.recv()
+        if outcome.failed is not None:
+            reason, delay_s, dead = outcome.failed
+            raise Failed(reason, delay_s=delay_s, dead=dead)
+        emit = [NewMessage(payload=payload, **options) for payload, options in outcome.emit]
+        return Done(emit) if emit else None
+
+    def _connected(self) -> Connection:
+        """Return the connection to the child; start one if there is none."""
+        if self._connection is None or not self._process.is_alive():
+            self._end_process()
+            context = get_context("spawn")
+            ours, theirs = context.Pipe()
+            self._process = context.Process(
+                target=_serve, args=(theirs, *self._arguments), daemon=True
+            )
+            self._process.start()
+            theirs.close()
+            self._connection = ours
+            ready: _Outcome = ours.recv()  # it has imported the tasks: a time limit begins later
+            if ready.error:
+                self._end_process()
+                raise ProcessDied(f"a child process could not import the tasks: {ready.error}")
+        return self._connection
+
+    def _died(self) -> ProcessDied:
+        self._process.join(_JOIN_S)
+        code = self._process.exitcode
+        self._end_process()
+        how = f"by signal {-code}" if code is not None and code < 0 else f"with status {code}"
+        return ProcessDied(f"the process of the job ended {how}")
+
+    def _end_process(self) -> None:
+        if self._connection is not None:
+            self._connection.close()  # the child reads its end, and returns
+            self._connection = None
+        if self._process is not None:
+            self._process.join(_JOIN_S)
+            if self._process.is_alive():
+                self._process.kill()
+                self._process.join()
+            self._process.close()
+            self._process = None

@@ -1,0 +1,178 @@
+"""`Tasks`: the functions of a program that can be enqueued, and where their queues are."""
+
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from os import PathLike
+from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
+
+from penstock.checking import did_you_mean
+from penstock.errors import InvalidInput
+from penstock.model import NewMessage
+from penstock.queue.facade import AnyQueue
+from penstock.queue.handlers import check_handler, is_coroutine_function
+from penstock.tasks.envelope import check_task_name
+from penstock.tasks.job import Job
+from penstock.tasks.middleware import MiddlewareStack, TaskMiddleware
+from penstock.tasks.options import DEFAULT_QUEUE, TaskKeywords, TaskOptions
+from penstock.tasks.places import OpenQueues, Place, place_of
+from penstock.tasks.task import AsyncTask, Enqueues, RunnableTask, Task
+
+if TYPE_CHECKING:
+    from penstock.client import OpenOptions
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+Inline = Callable[[Enqueues[Any, Any], NewMessage], Job[Any]]
+
+
+class _TaskDecorator:
+    """What `tasks.task(queue="mail")` returns."""
+
+    def __init__(self, tasks: "Tasks", options: TaskKeywords) -> None:
+        self._tasks = tasks
+        self._options = options
+
+    @overload
+    def __call__(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, T]]
+    ) -> AsyncTask[P, T]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, T]) -> Task[P, T]: ...
+
+    def __call__(self, function: Callable[..., Any]) -> Any:
+        return self._tasks.add(function, **self._options)
+
+
+class Tasks:
+    """The tasks of a program.
+
+    `place` is a directory with a queue in each subdirectory, the URL of a broker (with a namespace,
+    if it is not `default`), or `memory:`. Without it, the environment variable PENSTOCK_URL says
+    it. Settings are those of `penstock.open`. Queues are opened when they are first used.
+
+    >>> tasks = Tasks("memory:")
+    >>> @tasks.task(keep_result_s=60)
+    ... def add(a: int, b: int) -> int:
+    ...     return a + b
+    >>> add(1, 2)
+    3
+    >>> job = add.enqueue(1, 2)
+    >>> tasks.run_pending()
+    1
+    >>> job.result()
+    3
+    >>> tasks.close()
+    """
+
+    def __init__(
+        self,
+        place: str | PathLike[str] | None = None,
+        *,
+        middleware: Iterable[TaskMiddleware] = (),
+        **settings: Unpack["OpenOptions"],
+    ) -> None:
+        self._where = place
+        self._settings: Mapping[str, Any] = settings
+        self._place: Place | None = None
+        self._open = OpenQueues()
+        self._tasks: dict[str, RunnableTask] = {}
+        self.middleware = MiddlewareStack(middleware)
+        self.inline: Inline | None = None  # of `penstock.testing`: runs a job instead
+
+    def __repr__(self) -> str:
+        return f"<Tasks {self._where!r}: {', '.join(self._tasks) or 'none'}>"
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # -- defining ----------------------------------------------------------------------------------
+
+    @overload
+    def task(  # type: ignore[overload-overlap]
+        self, function: Callable[P, Coroutine[Any, Any, T]], /
+    ) -> AsyncTask[P, T]: ...
+
+    @overload
+    def task(self, function: Callable[P, T], /) -> Task[P, T]: ...
+
+    @overload
+    def task(self, **options: Unpack[TaskKeywords]) -> _TaskDecorator: ...
+
+    def task(self, function: Any = None, /, **options: Any) -> Any:  # type: ignore[misc]
+        """Make a function a task: `@tasks.task`, or `@tasks.task(queue="mail", timeout_s=30)`."""
+        if function is None:
+            return _TaskDecorator(self, cast(TaskKeywords, options))
+        return self.add(function, **options)
+
+    def add(self, function: Callable[..., Any], **options: Unpack[TaskKeywords]) -> RunnableTask:
+        """Make a function a task, and return it."""
+        check_handler(function)
+        values: dict[str, Any] = dict(options)
+        name = check_task_name(values.pop("name", getattr(function, "__name__", None)))
+        for option in values:
+            if option not in TaskKeywords.__annotations__:
+                hint = did_you_mean(option, TaskKeywords.__annotations__)
+                raise InvalidInput(f"a task has no option {option!r}; {hint}")
+        if name in self._tasks:
+            raise InvalidInput(f"there is a task {name!r} already: give one of them another name=")
+        kind = AsyncTask if is_coroutine_function(function) else Task
+        made: RunnableTask = kind(self, name, function, TaskOptions(**values))
+        self._tasks[name] = made
+        return made
+
+    def __getitem__(self, name: str) -> RunnableTask:
+        return self._tasks[name]
+
+    def __iter__(self) -> Iterator[RunnableTask]:
+        return iter(list(self._tasks.values()))
+
+    def get(self, name: str) -> RunnableTask | None:
+        return self._tasks.get(name)
+
+    @property
+    def queue_names(self) -> list[str]:
+        """The queues that the tasks use, sorted."""
+        return sorted({task.options.queue for task in self._tasks.values()})
+
+    # -- queues ------------------------------------------------------------------------------------
+
+    def queue(self, name: str = DEFAULT_QUEUE) -> AnyQueue:
+        """Return one of the queues, open. It is closed with the others, by `close`."""
+        if self._place is None:
+            self._place = place_of(self._where, self._settings)
+        return self._open.get(name, self._place)
+
+    def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
+        """Return a job by its id."""
+        return Job(self, queue, id)
+
+    @contextmanager
+    def at(self, place: Place) -> Iterator[None]:
+        """Use queues of another place within a block, such as in tests."""
+        before = self._place, self._open
+        self._place, self._open = place, OpenQueues()
+        try:
+            yield
+        finally:
+            self._open.close()
+            self._place, self._open = before
+
+    def close(self) -> None:
+        """Close the queues that were opened. They are opened again if they are used again."""
+        self._open.close()
+
+    # -- running -----------------------------------------------------------------------------------
+
+    def run_pending(self, *, limit: int = 10_000) -> int:
+        """Run jobs that are ready, one after the other in this thread, until none is left.
+
+        Return their number, at most `limit`. For scripts and tests; `TasksWorker` is for services.
+        """
+        from penstock.tasks.pending import run_pending  # it imports this module
+
+        return run_pending(self, limit)

@@ -1,0 +1,52 @@
+"""Find a message by its dedup id, and nack a message so that it is dead at once, in every store."""
+
+import pytest
+
+from penstock.broker.store import Settlement
+from penstock.errors import InvalidInput
+from penstock.model import NewMessage
+from penstock.operations import FindMessage, GetRetryInfo
+from tests.conformance.conftest import ORDERS, StoreLife
+
+
+async def test_a_message_is_found_by_its_dedup_id_within_the_window(life: StoreLife) -> None:
+    store = await life.open()
+    (first, _) = await life.publish(
+        NewMessage(payload=b"a", dedup_id="order-7", dedup_window_s=60),
+        NewMessage(payload=b"b", dedup_id="order-8", dedup_window_s=60),
+    )
+    assert await store.run(ORDERS, FindMessage("order-7")) == first
+    assert await store.run(ORDERS, FindMessage("order-9")) == ""
+    life.clock.passed_ns += 61 * 10**9
+    assert await store.run(ORDERS, FindMessage("order-7")) == ""
+    with pytest.raises(InvalidInput):
+        FindMessage(7)  # type: ignore[arg-type]
+    await store.close()
+
+
+async def test_what_an_ack_emits_is_found_and_is_never_delivered_if_it_is_due_when_it_expires(
+    life: StoreLife,
+) -> None:
+    store = await life.open()
+    await life.publish(b"job")
+    (leased,) = await life.lease(1)
+    result = NewMessage(payload=b"42", delay=60, ttl=0, dedup_id="r", dedup_window_s=60)
+    (outcome,) = await store.settle(ORDERS, [Settlement("ack", leased.receipt, emit=[result])])
+    assert await store.run(ORDERS, FindMessage("r")) == outcome.ids[0]
+    assert await life.lease(1) == []
+    life.clock.passed_ns += 60 * 10**9
+    assert await life.lease(1) == []
+    assert await store.run(ORDERS, FindMessage("r")) == ""
+    await store.close()
+
+
+async def test_a_message_is_dead_at_once_if_the_nack_says_so(life: StoreLife) -> None:
+    store = await life.open(max_attempts=20)
+    (id_,) = await life.publish(b"job")
+    (leased,) = await life.lease(1)
+    nack = Settlement("nack", leased.receipt, reason="no such user", dead=True)
+    (outcome,) = await store.settle(ORDERS, [nack])
+    assert outcome.status == "done"
+    info = await store.run(ORDERS, GetRetryInfo(id_))
+    assert (info.state, info.attempts, info.reason) == ("dead", 1, "no such user")
+    await store.close()

@@ -1,0 +1,36 @@
+"""Tasks that child processes import, by `tests.tasks.jobs:tasks`."""
+
+import os
+import signal
+from pathlib import Path
+from threading import Event
+
+from penstock.tasks import GiveUp, Tasks
+
+tasks = Tasks("memory:", backoff_base_s=0, max_attempts=2)
+
+
+@tasks.task(keep_result_s=60)
+def whoami(n: int) -> tuple[int, int]:
+    return n, os.getpid()
+
+
+@tasks.task(keep_result_s=60)
+async def double(n: int) -> int:
+    return 2 * n
+
+
+@tasks.task(max_attempts=1)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tasks.task(max_attempts=1, timeout_s=0.2)
+def hang(path: str) -> None:
+    Path(path).touch()
+    Event().wait()  # in C: only the end of the process ends it
+
+
+@tasks.task
+def refuse() -> None:
+    raise GiveUp("no")

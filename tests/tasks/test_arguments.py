@@ -1,0 +1,146 @@
+"""Arguments travel as JSON by the annotations of the function, and come back as they were."""
+
+import enum
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.tasks import Tasks
+
+
+class Colour(enum.Enum):
+    RED = "red"
+
+
+@dataclass(frozen=True)
+class Address:
+    street: str
+    number: int | None = None
+
+
+def everything(
+    positional: int,
+    /,
+    address: Address,
+    when: datetime,
+    id: UUID,
+    price: Decimal,
+    colour: Colour,
+    *rest: date,
+    wait: timedelta = timedelta(0),
+    names: set[str] | None = None,
+    pair: tuple[int, str] = (0, ""),
+    **more: float,
+) -> tuple[Any, ...]:
+    return (positional, address, when, id, price, colour, rest, wait, names, pair, more)
+
+
+def test_every_kind_of_argument_comes_back_as_it_was(tasks: Tasks) -> None:
+    seen: list[object] = []
+
+    @tasks.task
+    def keep(
+        positional: int,
+        /,
+        address: Address,
+        when: datetime,
+        id: UUID,
+        price: Decimal,
+        colour: Colour,
+        *rest: date,
+        wait: timedelta = timedelta(0),
+        names: set[str] | None = None,
+        pair: tuple[int, str] = (0, ""),
+        **more: float,
+    ) -> None:
+        seen.append((positional, address, when, id, price, colour, rest, wait, names, pair, more))
+
+    args = (
+        7,
+        Address("High Street", 3),
+        datetime(2026, 5, 1, 12, tzinfo=UTC),
+        UUID(int=5),
+        Decimal("1.10"),
+        Colour.RED,
+        date(2026, 1, 1),
+        date(2026, 1, 2),
+    )
+    kwargs: dict[str, Any] = {"wait": timedelta(seconds=90), "names": {"a"}, "pair": (1, "b")}
+    keep.enqueue(*args, **kwargs, extra=0.5)
+    keep.enqueue(*args[:6])
+    assert tasks.run_pending() == 2
+    assert seen == [
+        (*args[:6], args[6:], *kwargs.values(), {"extra": 0.5}),
+        (*args[:6], (), timedelta(0), None, (0, ""), {}),
+    ]
+
+
+def test_a_message_has_the_version_the_name_and_the_arguments_that_were_given(tasks: Tasks) -> None:
+    @tasks.task
+    def welcome(user_id: int, *, locale: str = "en", copies: int = 1) -> None: ...
+
+    job = welcome.enqueue(7, locale="de")
+    payload = tasks.queue().get(job.id).payload
+    expected = {"v": 1, "task": "welcome", "args": {"user_id": 7, "locale": "de"}}
+    assert json.loads(payload) == expected
+
+
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "says"),
+    [
+        (lambda task: task.enqueue("7"), InvalidInput, "Expected `int`, got `str`"),
+        (lambda task: task.enqueue(1.5), InvalidInput, "Expected `int`, got `float`"),
+        (lambda task: task.enqueue(object()), InvalidInput, "unsupported"),
+        (lambda task: task.enqueue(), TypeError, "'a'"),
+        (lambda task: task.enqueue(1, 2, 3), TypeError, "cannot be called like this"),
+        (lambda task: task.enqueue(1, c=3), TypeError, "'c'"),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_and_nothing_is_published(
+    tasks: Tasks, call: Callable[[Any], object], error: type[Exception], says: str
+) -> None:
+    task = tasks.task(add)
+    with pytest.raises(error, match=says):
+        call(task)
+    assert tasks.queue().stats().published == 0
+
+
+def test_an_argument_without_a_type_is_refused_if_it_would_come_back_changed(tasks: Tasks) -> None:
+    @tasks.task
+    def note(what, *, when=None):  # type: ignore[no-untyped-def]
+        return what
+
+    note.enqueue({"a": [1, None, "x", 0.5]})
+    with pytest.raises(InvalidInput, match="annotate the parameter"):
+        note.enqueue("x", when=datetime(2026, 1, 1))
+    with pytest.raises(InvalidInput, match="annotate the parameter"):
+        note.enqueue((1, 2))
+    assert tasks.queue().stats().published == 1
+
+
+def test_annotations_are_resolved_when_they_are_needed(tasks: Tasks) -> None:
+    @tasks.task
+    def later(item: "Unknown") -> None: ...  # type: ignore[name-defined]  # noqa: F821
+
+    with pytest.raises(InvalidInput, match="cannot be resolved"):
+        later.enqueue(1)
+
+
+def test_a_large_number_of_arguments_that_nest_too_deep_is_refused(tasks: Tasks) -> None:
+    task = tasks.task(add)
+    deep: list[Any] = []
+    for _ in range(100_000):
+        deep = [deep]
+    with pytest.raises(InvalidInput):
+        task.enqueue(deep)  # type: ignore[arg-type]

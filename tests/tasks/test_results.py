@@ -1,0 +1,145 @@
+"""Results are kept with the ack: found by the job's id, exact over a crash, and never delivered."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import penstock
+from penstock.clock import ManualClock
+from penstock.errors import InvalidInput
+from penstock.tasks import JobFailed, NoResult, NotFinished, Tasks
+
+
+@dataclass
+class Report:
+    pages: int
+
+
+def test_a_result_is_read_by_the_annotation_of_the_function(tasks: Tasks) -> None:
+    @tasks.task(keep_result_s=60)
+    def report(pages: int) -> Report:
+        return Report(pages)
+
+    job = report.enqueue(3)
+    with pytest.raises(NotFinished, match="not finished"):
+        job.result()
+    tasks.run_pending()
+    assert job.result() == Report(3)
+    assert report.job(job.id).result() == Report(3)
+    assert tasks.job(job.id).result() == {"pages": 3}
+
+
+def test_nothing_is_kept_unless_asked_for(tasks: Tasks) -> None:
+    @tasks.task
+    def one() -> int:
+        return 1
+
+    job, kept = one.enqueue(), one.with_options(keep_result_s=60).enqueue()
+    tasks.run_pending()
+    with pytest.raises(NoResult, match="keep_result_s"):
+        job.result()
+    assert kept.result() == 1
+    assert tasks.queue().stats().published == 3
+
+
+def test_a_result_is_forgotten_in_time_and_is_never_delivered(
+    tasks: Tasks, clock: ManualClock
+) -> None:
+    @tasks.task(keep_result_s=60)
+    def one() -> int:
+        return 1
+
+    job = one.enqueue()
+    assert tasks.run_pending() == 1
+    clock.advance(59.9)
+    assert job.result() == 1
+    assert tasks.run_pending() == 0
+    clock.advance(0.1)
+    with pytest.raises(NoResult):
+        job.result()
+    assert tasks.run_pending() == 0
+    stats = tasks.queue().stats()
+    assert (stats.expired, stats.acked, stats.ready) == (1, 1, 0)
+
+
+def test_a_result_that_is_too_large_or_no_json_does_not_fail_the_job(tasks: Tasks) -> None:
+    @tasks.task(keep_result_s=60)
+    def make(kind: str) -> object:
+        return {"large": "x" * 70_000, "odd": object(), "fits": "x" * 60_000}[kind]
+
+    large, odd, fits = make.enqueue("large"), make.enqueue("odd"), make.enqueue("fits")
+    tasks.run_pending()
+    with pytest.raises(NoResult, match="at most 65536"):
+        large.result()
+    with pytest.raises(NoResult, match="not JSON"):
+        odd.result()
+    assert fits.result() == "x" * 60_000
+    assert large.state() == "done"
+
+
+def test_a_job_that_failed_has_its_reason_instead(tasks: Tasks) -> None:
+    @tasks.task(max_attempts=1)
+    def fail() -> None:
+        raise ValueError("no")
+
+    job, cancelled = fail.enqueue(), fail.with_options(delay=60).enqueue()
+    tasks.run_pending()
+    with pytest.raises(JobFailed, match="is dead: ValueError: no$"):
+        job.result()
+    assert cancelled.cancel()
+    assert not cancelled.cancel()
+    with pytest.raises((JobFailed, NoResult)):
+        cancelled.result()
+
+
+def test_a_result_and_its_ack_are_there_together_after_a_restart(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path, sync="always")
+
+    @tasks.task(keep_result_s=3600)
+    def one() -> int:
+        return 1
+
+    job = one.enqueue()
+    assert tasks.run_pending() == 1
+    tasks.close()
+    assert job.result() == 1  # opened again
+    tasks.close()
+
+
+def test_a_job_that_ran_twice_keeps_the_result_of_the_first_ack(tmp_path: Path) -> None:
+    """A lease that ran out is acked late: the result is published once."""
+    tasks = Tasks(tmp_path)
+
+    @tasks.task(keep_result_s=3600)
+    def one() -> int:
+        return 1
+
+    job = one.enqueue()
+    tasks.run_pending()
+    tasks.queue().seek("beginning")
+    tasks.run_pending()
+    assert job.result() == 1
+    assert tasks.queue().stats().published == 2
+    tasks.close()
+
+
+def test_waiting_ends_when_the_result_is_there(tmp_path: Path) -> None:
+    tasks = Tasks(tmp_path)
+
+    @tasks.task(keep_result_s=60)
+    def one() -> int:
+        return 1
+
+    job = one.enqueue()
+    with pytest.raises(NotFinished):
+        job.result(wait_s=0.01)
+    tasks.run_pending()
+    assert job.result(wait_s=60) == 1
+    tasks.close()
+
+
+def test_the_time_has_a_limit(tasks: Tasks) -> None:
+    with pytest.raises(InvalidInput, match="keep_result_s"):
+        tasks.add(lambda: None, name="x", keep_result_s=10**9)
+    assert penstock.open("memory:").find("penstock.result:x") is None

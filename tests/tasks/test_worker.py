@@ -1,0 +1,236 @@
+"""The worker of tasks: threads, the event loop, child processes, time limits, a stop."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.tasks import Tasks, TasksWorker, TasksWorkerOptions, current
+from penstock.worker import Counts
+from tests.server.running import RunningServer
+from tests.tasks import jobs
+
+
+@pytest.fixture
+def real() -> Iterator[Tasks]:
+    """Tasks in memory with the clock of the machine."""
+    with Tasks("memory:", backoff_base_s=0, max_attempts=2) as made:
+        yield made
+
+
+def run(tasks: Tasks, target: str | None = None, **options: Any) -> Counts:
+    made = TasksWorkerOptions(**{"idle_s": 0, **options})
+    return TasksWorker(tasks, options=made, target=target).run()
+
+
+def test_functions_run_in_threads_and_coroutines_in_the_loop(real: Tasks) -> None:
+    where: dict[str, str] = {}
+
+    @real.task
+    def plain() -> None:
+        where["plain"] = threading.current_thread().name
+
+    @real.task
+    async def coroutine() -> None:
+        await asyncio.sleep(0)
+        where["coroutine"] = threading.current_thread().name
+
+    @real.task(queue="only")
+    async def only() -> None:
+        where["only"] = threading.current_thread().name
+
+    for task in (plain, coroutine, only):
+        task.enqueue()
+    assert run(real) == Counts(done=3)
+    assert where["plain"].startswith("penstock worker")
+    assert where["coroutine"] == where["only"] == "MainThread"
+
+
+def test_a_job_may_enqueue_another_in_a_queue_that_was_idle(real: Tasks) -> None:
+    ran: list[str] = []
+
+    @real.task(queue="a")
+    def last() -> None:
+        ran.append("last")
+
+    @real.task(queue="b")
+    def first() -> None:
+        ran.append("first")
+        last.enqueue()
+
+    first.enqueue()
+    assert run(real) == Counts(done=2)
+    assert ran == ["first", "last"]
+
+
+def test_coroutines_share_the_limit_with_functions(real: Tasks) -> None:
+    running, most = 0, 0
+
+    @real.task
+    async def wait() -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+
+    @real.task
+    def plain() -> None: ...
+
+    for _ in range(20):
+        wait.enqueue()
+        plain.enqueue()
+    assert run(real, concurrency=3) == Counts(done=40)
+    assert 2 <= most <= 3
+
+
+def test_outcomes_and_results_are_those_of_run_pending(real: Tasks) -> None:
+    @real.task(keep_result_s=60)
+    def one() -> int:
+        return current().number
+
+    @real.task
+    def fail() -> None:
+        raise ValueError("no")
+
+    good, bad = one.enqueue(), fail.enqueue()
+    assert run(real) == Counts(done=1, failed=2)
+    assert good.result() == 1
+    assert (bad.state(), bad.retry_info().attempts) == ("dead", 2)
+    assert bad.retry_info().reason.startswith("ValueError: no\n")
+
+
+@pytest.mark.parametrize("kind", ["function", "coroutine"])
+def test_a_job_that_takes_too_long_is_interrupted_and_fails(real: Tasks, kind: str) -> None:
+    options: Any = {"timeout_s": 0.05, "max_attempts": 1, "name": "slow"}
+    tick = threading.Event()
+
+    def function() -> None:
+        while True:
+            tick.wait(0.001)
+
+    async def coroutine() -> None:
+        await asyncio.Event().wait()
+
+    job = real.add(function if kind == "function" else coroutine, **options).enqueue()
+    assert run(real) == Counts(failed=1)
+    assert job.retry_info().reason.startswith("TimeLimitExceeded: not done within 0.05 s")
+    assert job.state() == "dead"
+
+
+def test_a_time_out_of_the_job_itself_is_an_error_like_others(real: Tasks) -> None:
+    @real.task(timeout_s=60, max_attempts=1)
+    async def ask() -> None:
+        raise TimeoutError("the service did not answer")
+
+    job = ask.enqueue()
+    run(real)
+    assert job.retry_info().reason.startswith("TimeoutError: the service did not answer")
+
+
+def test_backoff_of_the_task_applies_to_a_time_out(real: Tasks) -> None:
+    tick = threading.Event()
+
+    @real.task(timeout_s=0.05, backoff_s=3600)
+    def slow() -> None:
+        while True:
+            tick.wait(0.001)
+
+    job = slow.enqueue()
+    assert run(real) == Counts(failed=1)
+    assert job.state() == "scheduled"
+
+
+def test_a_stop_hands_back_what_runs(real: Tasks) -> None:
+    began = threading.Event()
+
+    @real.task
+    async def endless() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    job = endless.enqueue()
+    worker = TasksWorker(real, options=TasksWorkerOptions(stop_s=0))
+    counts: list[Counts] = []
+    thread = threading.Thread(target=lambda: counts.append(worker.run()))
+    thread.start()
+    assert began.wait(60)
+    worker.stop()
+    thread.join(60)
+    assert counts == [Counts(handed_back=1)]
+    assert (job.state(), job.retry_info().attempts) == ("ready", 0)
+
+
+def test_only_some_queues(real: Tasks) -> None:
+    ran: list[str] = []
+    for name in ("a", "b"):
+        real.add(lambda name=name: ran.append(name), name=name, queue=name).enqueue()
+    assert run(real, queues=["a"]) == Counts(done=1)
+    assert ran == ["a"]
+    with pytest.raises(InvalidInput, match="no task uses queue 'c'"):
+        run(real, queues=["c"])
+
+
+def test_wrong_use_is_refused(real: Tasks) -> None:
+    with pytest.raises(InvalidInput, match="no tasks"):
+        TasksWorker(real)
+    real.add(lambda: None, name="x")
+    with pytest.raises(InvalidInput, match="target"):
+        TasksWorker(real, options=TasksWorkerOptions(processes=1))
+    with pytest.raises(InvalidInput, match="concurrency"):
+        TasksWorkerOptions(concurrency=0)
+    with pytest.raises(InvalidInput, match="Tasks"):
+        TasksWorker("app:tasks")  # type: ignore[arg-type]
+
+
+def test_a_worker_at_a_broker(server: RunningServer) -> None:
+    with Tasks(server.url, retry_s=5) as tasks:
+        task = tasks.add(lambda: 1, name="one", queue="worked", keep_result_s=60)
+        found = [task.enqueue() for _ in range(50)]
+        assert run(tasks, idle_s=0.1) == Counts(done=50)
+        assert {job.result() for job in found} == {1}
+
+
+# -- child processes -------------------------------------------------------------------------------
+
+TARGET = "tests.tasks.jobs:tasks"
+
+
+@contextmanager
+def fresh() -> Iterator[Tasks]:
+    try:
+        yield jobs.tasks
+    finally:
+        jobs.tasks.close()  # forgets the queue in memory
+
+
+def test_jobs_run_in_child_processes(tmp_path: Path) -> None:
+    with fresh() as tasks:
+        found = [jobs.whoami.enqueue(n) for n in range(6)]
+        doubled, refused, died = jobs.double.enqueue(4), jobs.refuse.enqueue(), jobs.die.enqueue()
+        late = jobs.hang.enqueue(str(tmp_path / "began"))
+        after = jobs.whoami.enqueue(7)  # by a process that replaced another
+        counts = run(tasks, TARGET, processes=2)
+        assert counts == Counts(done=8, failed=3)
+        results = [job.result() for job in [*found, after]]
+        assert [n for n, _ in results] == [0, 1, 2, 3, 4, 5, 7]
+        assert os.getpid() not in {pid for _, pid in results}
+        assert doubled.result() == 8
+        assert refused.retry_info().reason == "GiveUp: no"
+        assert died.retry_info().reason.startswith("ProcessDied: the process of the job ended by")
+        assert late.retry_info().reason.startswith("TimeLimitExceeded: not done within 0.2 s")
+        assert {job.state() for job in (refused, died, late)} == {"dead"}
+        assert (tmp_path / "began").exists()
+
+
+def test_a_child_that_cannot_import_the_tasks_fails_the_job() -> None:
+    with fresh() as tasks:
+        job = jobs.whoami.with_options(max_attempts=1).enqueue(1)
+        assert run(tasks, "tests.tasks.jobs:missing", processes=1) == Counts(failed=1)
+        assert "could not import the tasks" in job.retry_info().reason
