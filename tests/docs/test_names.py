@@ -21,6 +21,8 @@ import penstock.arrow
 import penstock.client
 import penstock.errors
 import penstock.model
+import penstock.tasks
+import penstock.testing
 import penstock.worker
 from penstock.broker.charts import SERIES
 from penstock.broker.settings import BrokerSettings
@@ -102,10 +104,11 @@ def test_every_variable_of_the_environment_is_a_setting(page: Path) -> None:
 
 def names_of_code() -> set[str]:
     """Return all settings, fields of requests and answers, and public names of Python."""
-    known = set(CODES) | set(SETTING_TYPES)
+    known = set(CODES) | set(SETTING_TYPES) | set(penstock.tasks.EnqueueOptions.__annotations__)
     for options in (
         *(BrokerSettings, ServerSettings),
         *(penstock.client.ClientOptions, penstock.client.Batching, penstock.worker.WorkerOptions),
+        *(penstock.tasks.TaskOptions, penstock.tasks.TasksWorkerOptions),
     ):
         known |= {item.name for item in fields(options)}
     described = document(ENDPOINTS)
@@ -117,7 +120,7 @@ def names_of_code() -> set[str]:
             known |= {parameter["name"] for parameter in operation["parameters"]}
     for module in (
         *(penstock, penstock.aio, penstock.arrow, penstock.client),
-        *(penstock.worker, penstock.model),
+        *(penstock.worker, penstock.model, penstock.tasks, penstock.testing),
     ):
         known |= names_in(module)
     return known

@@ -20,12 +20,15 @@ from penstock.tasks.middleware import Enqueuing, TaskMiddleware
 from penstock.tasks.options import EnqueueOptions, TaskOptions
 from penstock.tasks.outcomes import Discard, GiveUp, Retry
 from penstock.tasks.registry import Tasks
+from penstock.tasks.reporting import CarryContext, CountJobs, TraceJobs
 from penstock.tasks.task import AsyncTask, Task
 from penstock.tasks.worker import TasksWorker, TasksWorkerOptions
 
 __all__ = [
     "AsyncTask",
     "Attempt",
+    "CarryContext",
+    "CountJobs",
     "Discard",
     "EnqueueOptions",
     "Enqueuing",
@@ -42,5 +45,6 @@ __all__ = [
     "Tasks",
     "TasksWorker",
     "TasksWorkerOptions",
+    "TraceJobs",
     "current",
 ]

@@ -1,0 +1,37 @@
+"""The plugin in a run of pytest of its own: fixtures work, and it imports nothing of Penstock."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+TESTS = """
+import sys
+
+def test_nothing_is_imported():
+    loaded = {name for name in sys.modules if name.split(".")[0] in ("penstock", "msgspec")}
+    assert loaded == set()
+    assert "pytest_penstock" in sys.modules
+
+def test_fixtures(penstock_testing, penstock_queue):
+    from penstock.tasks import Tasks
+    tasks = Tasks("./data")
+
+    @tasks.task
+    def one() -> None: ...
+
+    box = penstock_testing(tasks, max_attempts=2)
+    one.enqueue()
+    box.assert_enqueued(one)
+    assert box.run_pending() == 1
+    assert penstock_queue.stats().published == 0
+"""
+
+
+def test_it(tmp_path: Path) -> None:
+    (tmp_path / "test_users.py").write_text(TESTS)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
+    run = subprocess.run(
+        [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=110
+    )
+    assert "2 passed" in run.stdout, run.stdout + run.stderr
+    assert not (tmp_path / "data").exists()
