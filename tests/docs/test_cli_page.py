@@ -42,6 +42,7 @@ GROUPS = (
     "keys",
     "placement",
     "import",
+    "workflow",
 )  # those of `spark` are on its own page
 OF_GROUPS: dict[str, Any] = {
     f"{group} {name}": command

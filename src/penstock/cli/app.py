@@ -25,6 +25,7 @@ from penstock.cli.tail import tail
 from penstock.cli.terminal import print_stderr
 from penstock.cli.top import top
 from penstock.cli.worker import worker
+from penstock.cli.workflow import workflow_app
 from penstock.errors import (
     AlreadyExists,
     NoSuchDelivery,
@@ -62,6 +63,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     "Look (changes nothing)": (
         *(look.stats, files.inspect, look.peek, tail, look.why),
         *(look.retries, look.history, survey.consumers, survey.reasons, files.verify, top),
+        *(workflow_app,),
     ),
     "Change": (
         *(messages.enqueue, messages.dequeue, messages.lease, messages.ack, messages.nack),

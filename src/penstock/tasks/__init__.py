@@ -21,8 +21,11 @@ from penstock.tasks.options import EnqueueOptions, TaskOptions
 from penstock.tasks.outcomes import Discard, GiveUp, Retry
 from penstock.tasks.registry import Tasks
 from penstock.tasks.reporting import CarryContext, CountJobs, TraceJobs
+from penstock.tasks.run import StepState, WorkflowRun
+from penstock.tasks.steps import Signature
 from penstock.tasks.task import AsyncTask, Task
 from penstock.tasks.worker import TasksWorker, TasksWorkerOptions
+from penstock.tasks.workflow import Step, Workflow, chain, chord, group
 
 __all__ = [
     "AsyncTask",
@@ -39,6 +42,9 @@ __all__ = [
     "NotFinished",
     "ResultError",
     "Retry",
+    "Signature",
+    "Step",
+    "StepState",
     "Task",
     "TaskMiddleware",
     "TaskOptions",
@@ -46,5 +52,10 @@ __all__ = [
     "TasksWorker",
     "TasksWorkerOptions",
     "TraceJobs",
+    "Workflow",
+    "WorkflowRun",
+    "chain",
+    "chord",
     "current",
+    "group",
 ]

@@ -9,12 +9,14 @@ import inspect
 from collections.abc import Callable
 from functools import cached_property
 from types import GenericAlias
-from typing import Any, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 import msgspec
 from msgspec import UNSET, UnsetType
 
 from penstock.errors import InvalidInput
+
+V = TypeVar("V")
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -138,6 +140,31 @@ class Arguments:
                     f"is, {getattr(given, name)!r}: annotate the parameter with its type"
                 )
         return data
+
+    def encode_partly(
+        self, args: tuple[Any, ...], kwargs: dict[str, Any], later: type[V]
+    ) -> tuple[bytes, dict[str, V]]:
+        """Return the arguments that are known as JSON, and by name those that come later.
+
+        Raise TypeError or InvalidInput as `encode`.
+        """
+        try:
+            bound = self._signature.bind(*args, **kwargs).arguments
+        except TypeError as error:
+            raise TypeError(f"task {self._name!r} cannot be called like this: {error}") from None
+        found = {name: value for name, value in bound.items() if isinstance(value, later)}
+        known = {name: value for name, value in bound.items() if name not in found}
+        if not found:
+            return self.encode(args, kwargs), {}
+        kinds = {field.name: field.type for field in msgspec.structs.fields(self._struct)}
+        for name, value in known.items():
+            try:
+                msgspec.json.decode(encode_json(value), type=kinds[name])
+            except (msgspec.MsgspecError, TypeError, ValueError, RecursionError) as error:
+                raise InvalidInput(
+                    f"argument {name!r} does not fit task {self._name!r}: {error}"
+                ) from None
+        return encode_json(known), found
 
     def decode(self, data: bytes | msgspec.Raw) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and named arguments. Raise Unreadable if they do not fit."""

@@ -23,6 +23,7 @@ class Attempt:
     kwargs: dict[str, Any]
     max_attempts: int | None  # None: the worker may not read the queue's settings
     keep_result_s: float = 0.0
+    result_key: str = ""  # of a step of a workflow: the dedup id of its result
     notes: dict[str, Any] = field(default_factory=dict)  # of middleware, for this attempt
 
     @property

@@ -17,6 +17,31 @@ VERSION = 1
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}")  # needs no escape in JSON
 
 
+class Flow(msgspec.Struct, omit_defaults=True):
+    """Where a task is a step of a workflow."""
+
+    id: str
+    step: str
+    # Parameters that get results: of a step, or the list of those of several.
+    inputs: dict[str, str | list[str]] = {}
+
+
+class PlannedStep(msgspec.Struct, omit_defaults=True):
+    """A step in the plan of a workflow."""
+
+    name: str
+    task: str
+    after: list[str] = []
+
+
+class Plan(msgspec.Struct):
+    """The plan of a workflow: a message of its own, which is never delivered."""
+
+    v: int
+    plan_of: str
+    steps: list[PlannedStep]
+
+
 class Envelope(msgspec.Struct, omit_defaults=True):
     """A task's message, read."""
 
@@ -24,6 +49,8 @@ class Envelope(msgspec.Struct, omit_defaults=True):
     task: str = ""
     args: msgspec.Raw = msgspec.Raw(b"{}")
     keep_s: float = 0.0
+    flow: Flow | None = None
+    plan_of: str = ""  # an id: this is the plan of a workflow, not a task
     result_of: str = ""  # an id: this is a result, not a task
     value: msgspec.Raw = msgspec.Raw(b"null")  # of a result
     error: str = ""  # of a result that could not be kept
@@ -49,6 +76,11 @@ def pack(task: str, args: bytes, keep_s: float) -> bytes:
     """
     keep = b',"keep_s":%r' % keep_s if keep_s else b""
     return b'{"v":%d,"task":"%s","args":%s%s}' % (VERSION, task.encode(), args, keep)
+
+
+def pack_step(task: str, args: bytes, keep_s: float, flow: Flow) -> bytes:
+    """Return the payload of a step of a workflow."""
+    return msgspec.json.encode(Envelope(VERSION, task, msgspec.Raw(args), keep_s, flow))
 
 
 def unpack(payload: bytes) -> Envelope | None:

@@ -42,10 +42,16 @@ class NoResult(ResultError):
     """The job is done, and its result was not kept, or not that long."""
 
 
+def how_it_ended(queue: AnyQueue, id: str) -> str:
+    """Return the state of a message that is done: also `cancelled` or `expired`."""
+    last = queue.why(id).details.get("last_event")
+    return str(last) if last in ("cancelled", "expired") else "done"
+
+
 class Job(Generic[T]):
     """A published call of a task. `T` is what the function returns."""
 
-    __slots__ = ("_arguments", "_tasks", "id", "is_duplicate", "queue_name")
+    __slots__ = ("_arguments", "_result_key", "_tasks", "id", "is_duplicate", "queue_name")
 
     def __init__(
         self,
@@ -54,10 +60,12 @@ class Job(Generic[T]):
         id: str,
         arguments: Arguments | None = None,
         *,
+        result_key: str = "",
         is_duplicate: bool = False,
     ) -> None:
         self._tasks = tasks
         self._arguments = arguments  # of the task, to read the result by its annotation
+        self._result_key = result_key or dedup_id_of(id)
         self.queue_name = queue_name
         self.id = id
         self.is_duplicate = is_duplicate  # an earlier job stands for this call: its id is `id`
@@ -115,15 +123,17 @@ class Job(Generic[T]):
     def _look(self) -> bytes | None:
         """Return the payload of the result; None if the job is not finished."""
         queue = self._queue
-        found = queue.find(dedup_id_of(self.id))
+        found = queue.find(self._result_key)
         if found is None:
             state = queue.state(self.id)
             if state not in _ENDED:
                 return None
+            if state == "done" and queue.find(self._result_key) is None:
+                state = how_it_ended(queue, self.id)
             if state != "done":
                 reason = queue.retry_info(self.id).reason.partition("\n")[0]
                 raise JobFailed(f"job {self.id} is {state}" + (f": {reason}" if reason else ""))
-            found = queue.find(dedup_id_of(self.id))  # it may have ended between the two looks
+            found = queue.find(self._result_key)  # it may have ended between the two looks
         if found is None:
             raise NoResult(
                 f"job {self.id} is done, and its result is not kept: set keep_result_s of the "

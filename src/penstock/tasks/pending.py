@@ -50,7 +50,10 @@ def run_next(tasks: "Tasks", queue_name: str) -> bool:
     return True
 
 
-def runner_of(tasks: "Tasks", queue_name: str, queue_max_attempts: int | None) -> Runner:
-    """Return what runs the messages of one queue of these tasks."""
+def runner_of(
+    tasks: "Tasks", queue_name: str, queue_max_attempts: int | None, *, in_child: bool = False
+) -> Runner:
+    """Return what runs the messages of one queue of these tasks, in a child without the queue."""
     own = {task.name: task for task in tasks if task.options.queue == queue_name}
-    return Runner(own, tasks.middleware, queue_name, queue_max_attempts)
+    queue = None if in_child else tasks.queue(queue_name)
+    return Runner(own, tasks.middleware, queue_name, queue_max_attempts, queue)

@@ -55,7 +55,7 @@ def _serve(
     """Run jobs until the connection is closed. The main function of a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent stops
     try:
-        runner = runner_of(load_tasks(target), queue_name, queue_max_attempts)
+        runner = runner_of(load_tasks(target), queue_name, queue_max_attempts, in_child=True)
     except Exception as error:
         connection.send(_Outcome(None, (), f"{type(error).__name__}: {error}"))
         return
@@ -230,7 +230,7 @@ class _Seat:
         self._end_process()
 
     def _run(self, connection: Connection, job: _RunningJob) -> Done | None:
-        leased = job.leased
+        leased = self._runner.filled_in(job.leased)
         message = leased.message._replace(headers={})
         headers = dict(leased.message.headers)
         connection.send(_Job(tuple(message), headers, leased.group, leased.attempt))

@@ -15,6 +15,7 @@ from penstock.tasks.job import Job
 from penstock.tasks.middleware import MiddlewareStack, TaskMiddleware
 from penstock.tasks.options import DEFAULT_QUEUE, TaskKeywords, TaskOptions
 from penstock.tasks.places import OpenQueues, Place, place_of
+from penstock.tasks.run import WorkflowRun
 from penstock.tasks.task import AsyncTask, Enqueues, RunnableTask, Task
 
 if TYPE_CHECKING:
@@ -150,6 +151,10 @@ class Tasks:
     def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
         """Return a job by its id."""
         return Job(self, queue, id)
+
+    def workflow(self, id: str, *, queue: str = DEFAULT_QUEUE) -> WorkflowRun:
+        """Return a workflow by its id."""
+        return WorkflowRun(self, queue, id)
 
     @contextmanager
     def at(self, place: Place) -> Iterator[None]:

@@ -40,7 +40,7 @@ def done_with(attempt: Attempt, value: Any) -> Done | None:
                 payload=payload,
                 delay=attempt.keep_result_s,
                 ttl=0,
-                dedup_id=dedup_id_of(attempt.id),
+                dedup_id=attempt.result_key or dedup_id_of(attempt.id),
                 dedup_window_s=attempt.keep_result_s,
             )
         ]

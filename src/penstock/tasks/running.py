@@ -7,6 +7,7 @@ from typing import Any
 
 from penstock.clock import SystemClock
 from penstock.model import LeasedMessage
+from penstock.queue.facade import AnyQueue
 from penstock.queue.handlers import check_done
 from penstock.tasks.arguments import Unreadable
 from penstock.tasks.context import Attempt, reset_current, set_current
@@ -14,6 +15,7 @@ from penstock.tasks.envelope import VERSION, Envelope, unpack
 from penstock.tasks.middleware import MiddlewareStack
 from penstock.tasks.outcomes import Discard, failure_of
 from penstock.tasks.results import done_with
+from penstock.tasks.steps import fill_in, result_id
 from penstock.tasks.task import RunnableTask
 from penstock.worker import Done, Failed, TimeLimitExceeded
 
@@ -31,7 +33,10 @@ class Runner:
         middleware: MiddlewareStack,
         queue_name: str,
         queue_max_attempts: int | None,
+        queue: AnyQueue | None,
     ) -> None:
+        """`queue` has the results that steps of workflows take. None: they are filled in."""
+        self._queue = queue
         self._tasks = tasks
         self._middleware = middleware
         self._queue_name = queue_name
@@ -54,7 +59,7 @@ class Runner:
 
     def call(self, message: LeasedMessage) -> Done | None:
         """Run a function. Return the outcome, or raise Failed."""
-        attempt = self._attempt(message)
+        attempt = self._attempt(self.filled_in(message))
         if attempt is None:
             return None
         began_ns = _clock.monotonic_ns()
@@ -72,6 +77,8 @@ class Runner:
 
     async def call_async(self, message: LeasedMessage) -> Done | None:
         """Run a coroutine function. Return the outcome, or raise Failed."""
+        if b'"inputs"' in message.payload:
+            message = await asyncio.to_thread(self.filled_in, message)
         attempt = self._attempt(message)
         if attempt is None:
             return None
@@ -106,13 +113,23 @@ class Runner:
     def _task_of(self, envelope: Envelope | None) -> RunnableTask | None:
         return None if envelope is None else self._tasks.get(envelope.task)
 
+    def filled_in(self, message: LeasedMessage) -> LeasedMessage:
+        """Return a message with the results among its arguments. Raise Failed if one is missing."""
+        if self._queue is None or b'"inputs"' not in message.payload:
+            return message
+        try:
+            payload = fill_in(message.payload, self._queue)
+        except Unreadable as error:
+            raise _refused(message, str(error), dead=True) from None
+        return message._replace(message=message.message._replace(payload=payload))
+
     def _attempt(self, message: LeasedMessage) -> Attempt | None:
-        """Return the attempt that a message asks for; None for a result that has expired.
+        """Return the attempt that a message asks for; None for a result or plan that has expired.
 
         Raise Failed if it cannot be read: a dead letter, unless another worker may know more.
         """
         envelope = unpack(message.payload)
-        if envelope is None or not (envelope.task or envelope.result_of):
+        if envelope is None or not (envelope.task or envelope.result_of or envelope.plan_of):
             raise _refused(message, "this message is not the call of a task", dead=True)
         if envelope.v > VERSION:
             raise _refused(
@@ -120,7 +137,7 @@ class Runner:
                 f"the message has version {envelope.v}, and this worker reads {VERSION}: a newer "
                 f"worker may run it",
             )
-        if envelope.result_of:
+        if envelope.result_of or envelope.plan_of:
             return None
         task = self._tasks.get(envelope.task)
         if task is None:
@@ -134,7 +151,8 @@ class Runner:
         except Unreadable as error:
             raise _refused(message, str(error), dead=True) from None
         most = message.message.max_attempts or self._queue_max_attempts
-        return Attempt(task, message, args, kwargs, most, envelope.keep_s)
+        key = result_id(envelope.flow.id, envelope.flow.step) if envelope.flow else ""
+        return Attempt(task, message, args, kwargs, most, envelope.keep_s, key)
 
     # -- outcomes ----------------------------------------------------------------------------------
 

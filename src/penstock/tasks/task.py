@@ -15,6 +15,7 @@ from penstock.tasks.options import MAX_KEEP_RESULT_S, EnqueueOptions, TaskOption
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
+    from penstock.tasks.steps import Signature
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -128,6 +129,18 @@ class _WithFunction(Enqueues[P, T]):
         ):
             raise TypeError("unique_key needs unique_for_s: how long no other job may have the key")
         return Enqueues(self.tasks, self.name, self.arguments, self.options, options)
+
+    def s(self, *args: Any, **kwargs: Any) -> "Signature":
+        """Return a call for a workflow. In a chain it gets the result before it first."""
+        from penstock.tasks.steps import Signature  # it imports this module
+
+        return Signature(self, args, kwargs)
+
+    def si(self, *args: Any, **kwargs: Any) -> "Signature":
+        """Return a call for a workflow that gets no result of the step before it."""
+        from penstock.tasks.steps import Signature
+
+        return Signature(self, args, kwargs, takes_result=False)
 
 
 class Task(_WithFunction[P, T]):

@@ -1,0 +1,226 @@
+"""Workflows: steps that run after others, with their results. `chain`, `group` and `chord` too.
+
+A workflow is published in one write, to one queue: its plan, and a message for each step that is
+blocked until the steps before it are done. The plan is never delivered. It says which steps there
+are, for `find`. Nothing else is stored: the state of a workflow is that of its messages.
+"""
+
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from penstock.checking import Duration, as_seconds, check_number
+from penstock.errors import InvalidInput
+from penstock.model import NewMessage
+from penstock.tasks.envelope import VERSION, Flow, Plan, PlannedStep, pack_step
+from penstock.tasks.options import MAX_KEEP_RESULT_S
+from penstock.tasks.run import WorkflowRun
+from penstock.tasks.steps import (
+    ResultOf,
+    Signature,
+    check_step_name,
+    flow_id,
+    step_id,
+)
+
+if TYPE_CHECKING:
+    from penstock.tasks.registry import Tasks
+
+MAX_STEPS = 10_000
+DEFAULT_KEEP_S = 7 * 86400.0
+_MAX_ID_CHARACTERS = 200
+
+
+class Step:
+    """A step of a workflow, as the steps after it name it."""
+
+    __slots__ = ("name", "number")
+
+    def __init__(self, name: str, number: int) -> None:
+        self.name = name
+        self.number = number
+
+    @property
+    def result(self) -> Any:
+        """Stands for what the step returns, in the arguments of a later step."""
+        return ResultOf((self.name,))
+
+
+class Workflow:
+    """Named steps, each after others. Build it, then `enqueue` it as a whole.
+
+    >>> from penstock.tasks import Tasks, Workflow
+    >>> tasks = Tasks("memory:")
+    >>> @tasks.task
+    ... def fetch(url: str) -> list[int]:
+    ...     return [1, 2, 3]
+    >>> @tasks.task
+    ... def total(numbers: list[int]) -> int:
+    ...     return sum(numbers)
+    >>> flow = Workflow()
+    >>> fetched = flow.step("fetch", fetch.s("http://…"))
+    >>> added = flow.step("add", total.s(fetched.result))
+    >>> run = flow.enqueue()
+    >>> tasks.run_pending()
+    2
+    >>> run.result("add")
+    6
+    >>> tasks.close()
+    """
+
+    def __init__(self, *, keep_s: Duration = DEFAULT_KEEP_S) -> None:
+        """`keep_s`: how long the plan and the results of the steps are kept."""
+        self._keep_s = check_number("keep_s", as_seconds(keep_s), 1, MAX_KEEP_RESULT_S)
+        self._tasks: Tasks | None = None
+        self._queue_name = ""
+        self._numbers: dict[str, int] = {}
+        self._steps: list[tuple[Signature, bytes, dict[str, ResultOf], list[int], str | None]] = []
+
+    def step(
+        self,
+        name: str,
+        call: Signature,
+        *,
+        after: Iterable[Step] = (),
+        after_failed: str | None = None,
+    ) -> Step:
+        """Add a step. It runs after those whose results it takes, and after those in `after`.
+
+        If one of them fails, it is dead as well; with `after_failed="run"` it runs all the same.
+        """
+        if not isinstance(call, Signature):
+            raise InvalidInput(f"a step is task.s(…), not {call!r}")
+        if check_step_name(name) in self._numbers:
+            raise InvalidInput(f"the workflow has a step {name!r} already")
+        if len(self._steps) >= MAX_STEPS:
+            raise InvalidInput(f"a workflow has at most {MAX_STEPS} steps")
+        options = call.task.options
+        if self._tasks is not None and (
+            call.task.tasks is not self._tasks or options.queue != self._queue_name
+        ):
+            raise InvalidInput(
+                f"step {name!r} runs in queue {options.queue!r}, and the others in "
+                f"{self._queue_name!r}: the steps of a workflow are in one queue, so that they are "
+                f"published in one write"
+            )
+        data, inputs = call.split()
+        if inputs and after_failed == "run":
+            raise InvalidInput(
+                f"step {name!r} takes results, so it cannot run after a failed step: leave "
+                f"after_failed out, or the results"
+            )
+        before = {self._number(step) for one in inputs.values() for step in one.steps}
+        for one in after:
+            before.add(self._number(one.name))
+        if after_failed is not None and not before:
+            raise InvalidInput(f"step {name!r} has after_failed, and comes after no other step")
+        self._tasks, self._queue_name = call.task.tasks, options.queue
+        self._numbers[name] = len(self._steps)
+        self._steps.append((call, data, inputs, sorted(before), after_failed))
+        return Step(name, self._numbers[name])
+
+    def _number(self, name: str) -> int:
+        try:
+            return self._numbers[name]
+        except KeyError:
+            raise InvalidInput(f"{name!r} is a step of another workflow") from None
+
+    def enqueue(self, *, id: str | None = None) -> WorkflowRun:
+        """Publish all steps in one write.
+
+        With an `id` of your own, a second workflow with that id is not published: the first stands
+        for it, as long as it is kept.
+        """
+        if self._tasks is None:
+            raise InvalidInput("the workflow has no steps")
+        flow = uuid.uuid4().hex if id is None else _check_id(id)
+        published = self._tasks.queue(self._queue_name).publish(list(self._messages(flow)))
+        return WorkflowRun(self._tasks, self._queue_name, flow, is_duplicate=published[0].duplicate)
+
+    def _messages(self, flow: str) -> Iterator[NewMessage]:
+        names = list(self._numbers)
+        steps = [
+            PlannedStep(name, call.task.name, [names[number] for number in before])
+            for name, (call, _, _, before, _) in zip(names, self._steps, strict=True)
+        ]
+        yield NewMessage(
+            payload=msgspec.json.encode(Plan(v=VERSION, plan_of=flow, steps=steps)),
+            delay=self._keep_s,
+            ttl=0,
+            dedup_id=flow_id(flow),
+            dedup_window_s=self._keep_s,
+        )
+        for name, (call, data, inputs, before, after_failed) in zip(
+            names, self._steps, strict=True
+        ):
+            options = call.task.options
+            part = Flow(
+                id=flow,
+                step=name,
+                inputs={
+                    parameter: list(one.steps) if one.is_list else one.steps[0]
+                    for parameter, one in inputs.items()
+                },
+            )
+            yield NewMessage(
+                payload=pack_step(call.task.name, data, self._keep_s, part),
+                priority=options.priority,
+                max_attempts=options.max_attempts,
+                headers=call.task.tasks.middleware.headers_of(call.task, None),
+                dedup_id=step_id(flow, name),
+                dedup_window_s=self._keep_s,
+                after=[number + 1 for number in before] or None,  # the plan is the first
+                after_failed=after_failed,
+            )
+
+
+def _check_id(id: object) -> str:
+    if not isinstance(id, str) or not 1 <= len(id) <= _MAX_ID_CHARACTERS or not id.isprintable():
+        raise InvalidInput(f"id is {id!r}; it must have 1 to {_MAX_ID_CHARACTERS} characters")
+    return id
+
+
+def chain(*calls: Signature, keep_s: Duration = DEFAULT_KEEP_S) -> Workflow:
+    """Return a workflow of calls one after the other: `chain(fetch.s(url), parse.s()).enqueue()`.
+
+    Each gets the result of the one before as its first argument; one of `task.si(…)` does not.
+    """
+    flow = Workflow(keep_s=keep_s)
+    before: Step | None = None
+    for number, call in enumerate(calls, 1):
+        name = f"{number} {_name_of(call)}"
+        if before is None:
+            before = flow.step(name, call)
+        else:
+            before = flow.step(name, call.with_first(before.result), after=[before])
+    return flow
+
+
+def group(*calls: Signature, keep_s: Duration = DEFAULT_KEEP_S) -> Workflow:
+    """Return a workflow of calls that do not wait for each other."""
+    flow = Workflow(keep_s=keep_s)
+    _add_all(flow, calls)
+    return flow
+
+
+def chord(
+    calls: Sequence[Signature], last: Signature, *, keep_s: Duration = DEFAULT_KEEP_S
+) -> Workflow:
+    """Return a workflow of calls, and one after all of them that gets the list of their results."""
+    flow = Workflow(keep_s=keep_s)
+    steps = _add_all(flow, calls)
+    if not steps:
+        raise InvalidInput("a chord needs at least one call before the last")
+    results = ResultOf(tuple(step.name for step in steps), is_list=True)
+    flow.step(f"{len(steps) + 1} {_name_of(last)}", last.with_first(results), after=steps)
+    return flow
+
+
+def _add_all(flow: Workflow, calls: Iterable[Signature]) -> list[Step]:
+    return [flow.step(f"{n} {_name_of(call)}", call) for n, call in enumerate(calls, 1)]
+
+
+def _name_of(call: object) -> str:
+    return call.task.name if isinstance(call, Signature) else "step"
