@@ -28,6 +28,7 @@ PURPOSES = {
     "shared": "one directory, several processes",
     "server": "HTTP, WebSocket, dialects",
     "testing": "tasks in tests: memory, a virtual clock",
+    "integrations": "tasks in Django and Flask",
     "tasks": "functions as jobs, with results",
     "tracing": "OpenTelemetry spans",
     "worker": "calls a function for each message",

@@ -27,6 +27,9 @@ PRINTS = {
     ],
     "dedup": ["the same message: True", "duplicate after a restart: True", "in the queue: 1"],
     "delay": ["now", "at a time", "in 2 s", "delayed"],
+    "django_app": ["READY", "SUCCESSFUL welcomed 7"],
+    "fastapi_app": ["{'result': 'welcomed 7'}"],
+    "flask_app": ["{'result': 'welcome 7'}"],
     "groups": [
         "billing ['order 1', 'order 2', 'order 3']",
         "audit ['order 1', 'order 2', 'order 3']",
@@ -50,6 +53,7 @@ PRINTS = {
     ],
     "simple": ["hello", "text is fine too"],
     "streaming": ["seen: 1", "seen: 2", "succeeded: 2 total: 9"],
+    "tasks": ["flaky: 7 at attempt 3", "sum of squares: 14", "done: 6 failed: 2"],
     "transactions": [
         "done",
         "['published', 'leased', 'acked']",

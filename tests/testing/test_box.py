@@ -102,3 +102,13 @@ def test_wrong_use_is_refused(tmp_path: Path) -> None:
         pass
     with in_memory(_tasks(tmp_path)) as box, pytest.raises(InvalidInput, match="duration"):
         box.advance(-1)
+
+
+def test_time_passes_although_a_job_that_is_due_cannot_run(tmp_path: Path) -> None:
+    tasks = _tasks(tmp_path)
+    with in_memory(tasks) as box:
+        tasks["welcome"].with_options(delay=10).enqueue(7)
+        box.queue("mail").pause()
+        assert box.advance(60) == 0
+        box.queue("mail").resume()
+        assert box.run_pending() == 1

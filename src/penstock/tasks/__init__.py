@@ -15,6 +15,7 @@ hello 7 de
 """
 
 from penstock.tasks.context import Attempt, current
+from penstock.tasks.embedding import worker_running, worker_thread
 from penstock.tasks.job import Job, JobFailed, NoResult, NotFinished, ResultError
 from penstock.tasks.middleware import Enqueuing, TaskMiddleware
 from penstock.tasks.options import EnqueueOptions, TaskOptions
@@ -58,4 +59,6 @@ __all__ = [
     "chord",
     "current",
     "group",
+    "worker_running",
+    "worker_thread",
 ]

@@ -55,7 +55,10 @@ def failure_of(error: BaseException, options: "TaskOptions", attempt: int) -> Fa
 
 def reason_of(error: BaseException) -> str:
     """Return the error in a line, and below it where it was raised: at most 4,000 characters."""
-    name = type(error).__name__
+    name = type(error).__qualname__
+    module = type(error).__module__
+    if module not in ("builtins", "__main__") and not module.startswith("penstock."):
+        name = f"{module}.{name}"  # as Python prints it
     first = (f"{name}: {error}" if str(error) else name).replace("\n", " ")[:_MAX_FIRST_LINE_CHARS]
     if isinstance(error, Retry | GiveUp | Unreadable):
         return first

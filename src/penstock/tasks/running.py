@@ -13,7 +13,7 @@ from penstock.tasks.arguments import Unreadable
 from penstock.tasks.context import Attempt, reset_current, set_current
 from penstock.tasks.envelope import VERSION, Envelope, unpack
 from penstock.tasks.middleware import MiddlewareStack
-from penstock.tasks.outcomes import Discard, failure_of
+from penstock.tasks.outcomes import Discard, GiveUp, Retry, failure_of
 from penstock.tasks.results import done_with
 from penstock.tasks.steps import fill_in, result_id
 from penstock.tasks.task import RunnableTask
@@ -182,7 +182,7 @@ class Runner:
             attempt.max_attempts or "?",
             "; it is a dead letter" if is_dead else "",
             failure.reason.partition("\n")[0],
-            exc_info=error,
+            exc_info=None if isinstance(error, Retry | GiveUp) else error,
         )
         self._middleware.failed(attempt, error, failure)
         raise failure from error

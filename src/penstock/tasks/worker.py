@@ -134,8 +134,11 @@ class TasksWorker:
         try:
             runner = runner_of(self._tasks, name, most)
             caller, time_limit_of = self._caller(name, runner, most)
-            options, holder = self._options.for_queue(), self._holder
-            await Shift(queue, caller, options, holder, counts, self._button, time_limit_of).work()
+            options, holder, button = self._options.for_queue(), self._holder, self._button
+            await Shift(
+                *(queue, caller, options, holder, counts, button, time_limit_of),
+                warns_if_new=False,  # its name is that of tasks, and is not misspelt
+            ).work()
         finally:
             await queue.close()
 

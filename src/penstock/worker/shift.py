@@ -86,8 +86,14 @@ class Shift:
         counts: Counts,
         button: StopButton,
         time_limit_of: Callable[[LeasedMessage], float | None] | None = None,
+        *,
+        warns_if_new: bool = True,
     ) -> None:
-        """`time_limit_of` returns the time limit of one message, instead of `time_limit_s`."""
+        """`time_limit_of` returns the time limit of one message, instead of `time_limit_s`.
+
+        `warns_if_new`: warn about a queue that never had a message.
+        """
+        self._warns_if_new = warns_if_new
         self._queue = queue
         self._options = options
         self._holder = holder
@@ -122,7 +128,9 @@ class Shift:
         ]
         for watch in watching:
             watch.add_done_callback(lambda _: self._changed.set())
-        if options.idle_s is None:  # it may wait for ever: is this the queue that was meant?
+        if (
+            options.idle_s is None and self._warns_if_new
+        ):  # it may wait for ever: is this the queue that was meant?
             watching.append(asyncio.ensure_future(self._warn_if_new()))
         try:
             await self._lease_and_call(watching[0])

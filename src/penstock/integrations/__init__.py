@@ -1,0 +1,1 @@
+"""Penstock's tasks in web frameworks. Import the module of the framework that you use."""

@@ -1,0 +1,23 @@
+"""Tasks of Django that the tests enqueue. They are at the level of a module, as Django asks."""
+
+from typing import Any
+
+from django_tasks import task
+
+ran: list[Any] = []
+
+
+@task
+def add(a: int, b: int = 1) -> int:
+    ran.append((a, b))
+    return a + b
+
+
+@task(priority=100, queue_name="mail")
+def fail(text: str) -> None:
+    raise ValueError(text)
+
+
+@task(takes_context=True)
+async def who(context: Any) -> dict[str, Any]:
+    return {"id": context.task_result.id, "attempt": context.attempt}
