@@ -34,7 +34,7 @@ sys.modules["django_app"] = sys.modules[__name__]  # a worker imports tasks by t
 __name__ = "django_app"
 
 
-@task
+@task  # type: ignore[untyped-decorator]
 def welcome(user_id: int) -> str:
     return f"welcomed {user_id}"
 

@@ -65,7 +65,8 @@ def test_a_coroutine_that_takes_the_context(box: TaskBox) -> None:
     result = jobs.who.enqueue()
     box.run_pending()
     result.refresh()
-    assert result.return_value == {"id": result.id, "attempt": 1}
+    returned: Any = result.return_value
+    assert returned == {"id": result.id, "attempt": 1}
 
 
 def test_a_task_runs_later() -> None:

@@ -1,0 +1,186 @@
+"""Tasks compared with other task queues: jobs that do nothing, enqueued and run.
+
+Rates are jobs per second of processor time, servers included: those of one core.
+"""
+
+import sys
+
+from command import HERE, Benchmark, run
+from measure import Contender, Round, Row, Target, version_of
+from server_peers import version_of_program
+
+import penstock
+
+AHEAD, OF_HUEY = 1.0, 2.0
+MAX_P50_US = 2000.0
+
+
+def rows(*, quick: bool) -> list[Row]:
+    durable, default, latency = (2_000, 10_000, 1_000) if not quick else (50, 100, 20)
+    return [
+        _throughput(durable, durable=True),
+        _throughput(default, durable=False),
+        _latency(latency),
+    ]
+
+
+def _throughput(count: int, *, durable: bool) -> Row:
+    sync = "always" if durable else "interval"
+    redis = "appendfsync always" if durable else "appendfsync everysec"
+    where = {"count": count, "durable": durable}
+    contenders = [
+        Contender(
+            name="penstock, directory",
+            workload="penstock",
+            arguments={"count": count, "place": "directory", "sync": sync},
+            does=f"TasksWorker of 8 threads, sync={sync}",
+        ),
+        Contender(
+            name="penstock, broker",
+            workload="penstock",
+            arguments={"count": count, "place": "broker", "sync": sync},
+            does=f"the same over HTTP, sync={sync}",
+        ),
+        Contender(
+            name="huey, SQLite",
+            workload="huey",
+            arguments={**where, "place": "sqlite"},
+            peer="huey",
+            does=f"Consumer of 8 threads, fsync={durable}; a job that dies with its worker is lost",
+        ),
+        Contender(
+            name="huey, Redis",
+            workload="huey",
+            arguments={**where, "place": "redis"},
+            peer="huey",
+            does=f"Consumer of 8 threads, {redis}; a job that dies with its worker is lost",
+        ),
+        Contender(
+            name="dramatiq, Redis",
+            workload="dramatiq",
+            arguments=where,
+            peer="dramatiq",
+            does=f"Worker of 8 threads, default middleware, {redis}",
+        ),
+        Contender(
+            name="RQ",
+            workload="rq",
+            arguments=where,
+            peer="rq",
+            does=f"SimpleWorker, which does not fork, one job at a time, {redis}",
+        ),
+        Contender(
+            name="Celery, Redis",
+            workload="celery",
+            arguments=where,
+            peer="celery",
+            does=f"worker -P threads -c 8 without gossip, task_acks_late, no results, {redis}",
+        ),
+        Contender(
+            name="taskiq, Redis",
+            workload="taskiq",
+            arguments=where,
+            peer="taskiq",
+            does=f"RedisStreamBroker, one process, 8 jobs at a time, {redis}",
+        ),
+    ]
+    if durable:
+        contenders.append(
+            Contender(
+                name="procrastinate",
+                workload="procrastinate",
+                arguments={"count": count},
+                peer="procrastinate",
+                does="PostgreSQL with its default settings, 8 jobs at a time",
+            )
+        )
+    peers = [one.name for one in contenders if one.peer is not None]
+
+    def of_the_best(one: Round) -> float:
+        return one["penstock, directory"]["rate"] / max(one[name]["rate"] for name in peers)
+
+    def broker_of_the_best(one: Round) -> float:
+        servers = [name for name in peers if "SQLite" not in name]
+        return one["penstock, broker"]["rate"] / max(one[name]["rate"] for name in servers)
+
+    def of_huey(one: Round) -> float:
+        return one["penstock, directory"]["rate"] / one["huey, SQLite"]["rate"]
+
+    return Row(
+        name="durable" if durable else "default",
+        title=f"enqueue and run, {'on disk when a call returns' if durable else 'no sync a call'}",
+        unit="jobs/s of one core",
+        contenders=contenders,
+        targets=[
+            Target(says="directory, ahead of all", judge=of_the_best, at_least=AHEAD),
+            Target(says="directory, of huey on SQLite", judge=of_huey, at_least=OF_HUEY),
+            Target(
+                says="broker, ahead of all with a server", judge=broker_of_the_best, at_least=AHEAD
+            ),
+        ],
+    )
+
+
+def _latency(count: int) -> Row:
+    arguments = {"count": count, "latency": True}
+    return Row(
+        name="latency",
+        title="from enqueue to the start of the function, idle worker",
+        unit="µs",
+        contenders=[
+            Contender(
+                name="penstock, directory",
+                workload="penstock",
+                arguments={**arguments, "place": "directory", "sync": "interval"},
+                does="TasksWorker in a thread of the same process",
+            ),
+            Contender(
+                name="penstock, broker",
+                workload="penstock",
+                arguments={**arguments, "place": "broker", "sync": "interval"},
+                does="the same over HTTP",
+            ),
+            Contender(
+                name="huey, Redis",
+                workload="huey",
+                arguments={**arguments, "place": "redis", "durable": False},
+                peer="huey",
+                does="Consumer in the same process, with its default polling",
+            ),
+            Contender(
+                name="dramatiq, Redis",
+                workload="dramatiq",
+                arguments={**arguments, "durable": False},
+                peer="dramatiq",
+                does="Worker in the same process, with its default polling",
+            ),
+        ],
+        targets=[
+            Target(
+                says=f"broker, the median below {MAX_P50_US:.0f} µs",
+                judge=lambda one: one["penstock, broker"]["p50_us"],
+                at_most=MAX_P50_US,
+            )
+        ],
+    )
+
+
+def versions() -> dict[str, str]:
+    packages = ("huey", "dramatiq", "rq", "celery", "taskiq", "procrastinate", "redis")
+    found = {name: version_of(name) or "not installed" for name in packages}
+    programs = {name: version_of_program(name) for name in ("redis-server", "postgres")}
+    return {"penstock": penstock.__version__, **found, **programs}
+
+
+BENCHMARK = Benchmark(
+    name="tasks",
+    title="Tasks",
+    workloads=HERE / "tasks_workloads.py",
+    rows=rows,
+    versions=versions,
+    settle_mib=0,
+    rounds=5,
+)
+
+if __name__ == "__main__":
+    sys.exit(run(BENCHMARK, __doc__ or ""))
