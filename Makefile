@@ -49,6 +49,7 @@ help:
 	@echo "make bench-interfaces  every interface of the broker, side by side"
 	@echo "make bench-wire  requests over HTTP by wrk, compared with a bare loop"
 	@echo "make bench-postgres  the store on PostgreSQL against other queues in PostgreSQL"
+	@echo "make bench-tasks     tasks against huey, dramatiq, RQ, Celery, taskiq and procrastinate"
 	@echo "make bench-arrow     Arrow tables against Parquet read by pyarrow"
 	@echo "make bench-spark     the Spark source against Spark's own Parquet"
 	@echo "make bench-spark-scale  the Spark source as data, cores and time grow"
@@ -142,6 +143,10 @@ bench-wire: machine-bench .venv-bench/.bench
 .PHONY: bench-postgres
 bench-postgres: machine-bench .venv-bench/.bench
 	.venv-bench/bin/python benchmarks/postgres.py
+
+.PHONY: bench-tasks
+bench-tasks: machine-bench .venv-bench/.bench
+	.venv-bench/bin/python benchmarks/tasks.py
 
 .PHONY: bench-arrow
 bench-arrow: .venv/.dev

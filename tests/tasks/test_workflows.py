@@ -8,6 +8,7 @@ from penstock.clock import ManualClock
 from penstock.errors import InvalidInput, NoSuchMessage
 from penstock.tasks import GiveUp, Tasks, Workflow, chain, chord, group
 from penstock.tasks.drawing import draw
+from tests.server.running import RunningServer
 
 
 @pytest.fixture
@@ -197,3 +198,24 @@ def test_a_drawing(flows: Tasks) -> None:
     dot = draw(run.steps(), "dot")
     assert '    s0 [label="say \\"hi\\"\\nready", fillcolor="#fff9c4"];' in dot
     assert "    s0 -> s1;" in dot
+
+
+def test_a_workflow_at_a_broker(server: RunningServer) -> None:
+    for url in (server.url, server.server.urls[-1]):  # over HTTP, over gRPC
+        with Tasks(url) as tasks:
+            queue = f"flows-{url.partition(':')[0]}"
+            count = tasks.add(_count, name="count", queue=queue)
+            double = tasks.add(_double, name="double", queue=queue)
+            run = chain(count.s(["a", "b", "c"]), double.s()).enqueue(id="order-7")
+            assert list(run.states().values()) == ["ready", "blocked"]
+            assert tasks.run_pending() == 2
+            assert run.result() == 6
+            assert chain(count.s([])).enqueue(id="order-7").is_duplicate
+
+
+def _count(names: list[str]) -> int:
+    return len(names)
+
+
+def _double(n: int) -> int:
+    return 2 * n
