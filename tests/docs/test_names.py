@@ -68,6 +68,7 @@ NO_NAMES_OF_CODE = {
     "moved_by_hash",  # a key of JSON
     "drop_oldest",  # a value
     "work_s",  # a variable of an example
+    "run_after",  # of Django
     # settings and tools of PostgreSQL
     *("max_wal_size", "pg_repack", "shared_buffers", "synchronous_standby_names"),
     "from_json",  # of Spark

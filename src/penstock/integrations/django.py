@@ -34,12 +34,14 @@ except ImportError:  # before Django 6
     from django_tasks.exceptions import TaskResultDoesNotExist as ResultDoesNotExist
     from django_tasks.signals import task_enqueued, task_finished, task_started
 
+from penstock.clock import SystemClock
 from penstock.errors import InvalidInput, NoSuchMessage
 from penstock.model import Message
 from penstock.queue.facade import AnyQueue
 from penstock.tasks import Attempt, NoResult, ResultError, TaskMiddleware, Tasks, current
 from penstock.tasks.envelope import unpack
 
+_clock = SystemClock()
 _OPTIONS = ("place", "keep_result_s", "max_attempts", "timeout_s", "settings")
 _RUNNING = ("leased",)
 _FAILED = ("dead", "expired", "cancelled")
@@ -104,7 +106,7 @@ class PenstockBackend(BaseTaskBackend):  # type: ignore[misc]
         )
         job = published.enqueue(self.alias, task.module_path, list(args), dict(kwargs))
         result = self._result(job.id, task, list(args), dict(kwargs), TaskResultStatus.READY)
-        object.__setattr__(result, "enqueued_at", datetime.now(UTC))
+        object.__setattr__(result, "enqueued_at", _now())
         task_enqueued.send(type(self), task_result=result)
         return result
 
@@ -166,7 +168,7 @@ class PenstockBackend(BaseTaskBackend):  # type: ignore[misc]
         attempt = current()
         task = import_string(path).using(queue_name=attempt.task.options.queue)
         result = self._result(attempt.id, task, args, kwargs, TaskResultStatus.RUNNING)
-        now = datetime.now(UTC)
+        now = _now()
         published = datetime.fromtimestamp(attempt.message.published_at, UTC)
         for field, value in (
             ("enqueued_at", published),
@@ -177,6 +179,10 @@ class PenstockBackend(BaseTaskBackend):  # type: ignore[misc]
         # One for each attempt: Django counts them.
         result.worker_ids.extend(["penstock"] * attempt.number)
         return result
+
+
+def _now() -> datetime:
+    return datetime.fromtimestamp(_clock.now_ns() / 1e9, UTC)
 
 
 def _status(state: str) -> Any:
@@ -219,7 +225,7 @@ def _reported(alias: str, path: str, args: list[Any], kwargs: dict[str, Any]) ->
         status = TaskResultStatus.SUCCESSFUL
     finally:
         object.__setattr__(result, "status", status)
-        object.__setattr__(result, "finished_at", datetime.now(UTC))
+        object.__setattr__(result, "finished_at", _now())
         task_finished.send(type(backend), task_result=result)
 
 
