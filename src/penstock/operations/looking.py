@@ -88,8 +88,10 @@ class GetMessage(MessageOperation[Row]):
 
 @dataclass(frozen=True, slots=True)
 class FindMessage(Operation[str]):
-    """Return the id of the message that was published under a dedup id, as long as the queue
-    remembers that; else an empty text."""
+    """Return the id of the message that was published under a dedup id.
+
+    It is an empty text if the queue does not remember the dedup id, or not any more.
+    """
 
     verb = Verb.READ
     route = Route("GET", "/find")
