@@ -2,6 +2,8 @@
 
 import subprocess
 import sys
+import tomllib
+from importlib.metadata import entry_points
 from pathlib import Path
 
 TESTS = """
@@ -30,8 +32,16 @@ def test_fixtures(penstock_testing, penstock_queue):
 def test_it(tmp_path: Path) -> None:
     (tmp_path / "test_users.py").write_text(TESTS)
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-W", "error"]
+    if "penstock" not in entry_points(group="pytest11").names:  # installed before there was one
+        command += ["-p", "pytest_penstock"]
     run = subprocess.run(
         [*command, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True, timeout=110
     )
     assert "2 passed" in run.stdout, run.stdout + run.stderr
     assert not (tmp_path / "data").exists()
+
+
+def test_pytest_finds_it() -> None:
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
+    assert project["project"]["entry-points"]["pytest11"] == {"penstock": "pytest_penstock"}
+    assert "pytest_penstock" in project["tool"]["setuptools"]["py-modules"]
