@@ -5,11 +5,13 @@ from contextlib import contextmanager
 from os import PathLike
 from typing import TYPE_CHECKING, Any, ParamSpec, Self, TypeVar, Unpack, cast, overload
 
-from penstock.checking import did_you_mean
+from penstock.checking import Duration, did_you_mean
 from penstock.errors import InvalidInput
 from penstock.model import NewMessage
+from penstock.operations.scheduling import ScheduleState
 from penstock.queue.facade import AnyQueue
 from penstock.queue.handlers import check_handler, is_coroutine_function
+from penstock.tasks.cron import TaskSchedule, put_schedules
 from penstock.tasks.envelope import check_task_name
 from penstock.tasks.job import Job
 from penstock.tasks.middleware import MiddlewareStack, TaskMiddleware
@@ -28,11 +30,14 @@ Inline = Callable[[Enqueues[Any, Any], NewMessage], Job[Any]]
 
 
 class _TaskDecorator:
-    """What `tasks.task(queue="mail")` returns."""
+    """What `tasks.task(queue="mail")`, `tasks.cron(…)` and `tasks.every(…)` return."""
 
-    def __init__(self, tasks: "Tasks", options: TaskKeywords) -> None:
+    def __init__(
+        self, tasks: "Tasks", options: TaskKeywords, timing: Mapping[str, Any] | None = None
+    ) -> None:
         self._tasks = tasks
         self._options = options
+        self._timing = timing
 
     @overload
     def __call__(  # type: ignore[overload-overlap]
@@ -43,7 +48,14 @@ class _TaskDecorator:
     def __call__(self, function: Callable[P, T]) -> Task[P, T]: ...
 
     def __call__(self, function: Callable[..., Any]) -> Any:
-        return self._tasks.add(function, **self._options)
+        task = self._tasks.add(function, **self._options)
+        if self._timing is not None:
+            try:
+                self._tasks.schedules.append(TaskSchedule.of(task, **self._timing))
+            except InvalidInput:
+                self._tasks.forget(task)
+                raise
+        return task
 
 
 class Tasks:
@@ -79,6 +91,7 @@ class Tasks:
         self._place: Place | None = None
         self._open = OpenQueues()
         self._tasks: dict[str, RunnableTask] = {}
+        self.schedules: list[TaskSchedule] = []
         self.middleware = MiddlewareStack(middleware)
         self.inline: Inline | None = None  # of `penstock.testing`: runs a job instead
 
@@ -125,6 +138,36 @@ class Tasks:
         made: RunnableTask = kind(self, name, function, TaskOptions(**values))
         self._tasks[name] = made
         return made
+
+    def cron(
+        self,
+        expression: str,
+        *,
+        timezone: str = "UTC",
+        misfire: str = "once",
+        **options: Unpack[TaskKeywords],
+    ) -> _TaskDecorator:
+        """Make a function a task that runs by a cron expression: `@tasks.cron("30 6 * * mon-fri")`.
+
+        `misfire` says what becomes of ticks that were missed: "skip", "once" or "all".
+        """
+        timing = {"cron": expression, "every_s": None, "time_zone": timezone, "misfire": misfire}
+        return _TaskDecorator(self, options, timing)
+
+    def every(
+        self, every_s: Duration, *, misfire: str = "once", **options: Unpack[TaskKeywords]
+    ) -> _TaskDecorator:
+        """Make a function a task that runs at an interval, from 1 second on."""
+        timing = {"cron": None, "every_s": every_s, "time_zone": None, "misfire": misfire}
+        return _TaskDecorator(self, options, timing)
+
+    def forget(self, task: RunnableTask) -> None:
+        """Remove a task. Jobs that were enqueued are not run any more."""
+        self._tasks.pop(task.name, None)
+
+    def put_schedules(self) -> list[ScheduleState]:
+        """Put the schedules of `cron` and `every` on record. A worker does so when it starts."""
+        return put_schedules(self)
 
     def __getitem__(self, name: str) -> RunnableTask:
         return self._tasks[name]

@@ -96,6 +96,7 @@ class TasksWorker:
     async def work(self, *, heed_signals: bool = False) -> Counts:
         """Do the same in a program that has an event loop of its own."""
         counts = Counts()
+        await asyncio.to_thread(self._tasks.put_schedules)
         with self._button.at_work(heed_signals=heed_signals):
             while True:
                 before = asdict(counts)

@@ -68,13 +68,17 @@ class TaskBox:
         return count
 
     def _next_due_s(self, most_s: float) -> float:
-        """Return the seconds until the next job is due. What is due already cannot run now."""
+        """Return the seconds until the next job or tick is due. What is due already cannot run now."""
         now_ns, found_ns = self.clock.now_ns(), round(most_s * 1e9)
         for job in self._not_done("scheduled"):
             info = self.tasks.queue(self.tasks[job.task].options.queue).retry_info(job.message.id)
             due_ns = info.next_attempt_ns or job.message.deliver_at_ns
             if due_ns > now_ns:
                 found_ns = min(found_ns, due_ns - now_ns)
+        for name in self.tasks.queue_names:
+            for schedule in self.tasks.queue(name).schedules():
+                if schedule.next_ns > now_ns:
+                    found_ns = min(found_ns, schedule.next_ns - now_ns)
         return found_ns / 1e9
 
     # -- looking -----------------------------------------------------------------------------------

@@ -1,0 +1,74 @@
+"""Tasks that run by themselves: at the times of a cron expression, or at an interval."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from penstock.errors import InvalidInput
+from penstock.tasks import Tasks, TasksWorker, TasksWorkerOptions
+from penstock.testing import in_memory
+
+MONDAY = datetime(2026, 3, 23, tzinfo=UTC).timestamp()  # of the week in which DST begins
+
+
+def test_a_task_runs_at_the_times_of_a_cron_expression() -> None:
+    tasks = Tasks("memory:")
+    ran: list[str] = []
+
+    @tasks.cron("30 6 * * mon-fri", timezone="Europe/Berlin", queue="reports")
+    def report(title: str = "daily") -> None:
+        ran.append(title)
+
+    with in_memory(tasks, now_s=MONDAY) as box:
+        (state,) = tasks.put_schedules()
+        assert (state.name, state.cron) == ("task.report", "30 6 * * mon-fri")
+        assert datetime.fromtimestamp(state.next_ns / 1e9, UTC).hour == 5  # 6:30 in Berlin
+        assert box.advance(7 * 86400) == 5
+        assert ran == ["daily"] * 5
+        (again,) = tasks.put_schedules()
+        assert datetime.fromtimestamp(again.next_ns / 1e9, UTC).hour == 4  # in summer
+
+
+def test_a_task_runs_at_an_interval() -> None:
+    tasks = Tasks("memory:")
+    ran: list[int] = []
+
+    @tasks.every(60)
+    def beat() -> None:
+        ran.append(1)
+
+    with in_memory(tasks) as box:
+        tasks.put_schedules()
+        tasks.put_schedules()
+        assert box.advance(600) == 10
+
+
+def test_a_worker_puts_the_schedules() -> None:
+    with Tasks("memory:") as tasks:
+
+        @tasks.every(3600)
+        def beat() -> None: ...
+
+        TasksWorker(tasks, options=TasksWorkerOptions(idle_s=0)).run()
+        assert [one.name for one in tasks.queue().schedules()] == ["task.beat"]
+
+
+def test_what_cannot_run_by_itself_is_refused() -> None:
+    tasks = Tasks("memory:")
+    with pytest.raises(InvalidInput, match="need defaults"):
+
+        @tasks.cron("0 0 * * *")
+        def needs(n: int) -> None: ...
+
+    with pytest.raises(InvalidInput, match="unique_for_s"):
+
+        @tasks.every(60, unique_for_s=60)
+        def unique() -> None: ...
+
+    assert list(tasks) == [] and tasks.schedules == []
+
+    @tasks.cron("61 0 * * *")
+    def never() -> None: ...
+
+    with in_memory(tasks), pytest.raises(InvalidInput, match="61"):
+        tasks.put_schedules()
