@@ -1,6 +1,8 @@
 """Defining tasks, and enqueuing them with options."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +136,21 @@ def test_the_place_can_come_from_the_environment(
     monkeypatch.setenv("PENSTOCK_URL", str(tmp_path))
     assert task.enqueue(1).state() == "ready"
     tasks.close()
+
+
+def test_several_processes_use_one_directory(tmp_path: Path) -> None:
+    """A second process enqueues while this one has the directory open."""
+    (tmp_path / "app.py").write_text(
+        "from penstock.tasks import Tasks\n"
+        "tasks = Tasks('data')\n"
+        "@tasks.task\n"
+        "def note(n: int) -> None: ...\n"
+    )
+    with Tasks(tmp_path / "data") as tasks:
+        ran: list[int] = []
+        tasks.add(lambda n: ran.append(n), name="note")
+        tasks.queue()
+        command = [sys.executable, "-c", "import app; app.note.enqueue(7); app.tasks.close()"]
+        subprocess.run(command, cwd=tmp_path, check=True, timeout=100)
+        assert tasks.run_pending() == 1
+        assert ran == [7]

@@ -25,15 +25,19 @@ class Place(Protocol):
 
 
 class Directory:
-    """A directory with a queue in each subdirectory."""
+    """A directory with a queue in each subdirectory, for one process or for several."""
 
-    def __init__(self, path: str, settings: Mapping[str, Any]) -> None:
+    def __init__(self, path: str, settings: Mapping[str, Any], *, shared: bool) -> None:
         self._path = path
         self._settings = settings
+        self._shared = shared
 
     def open(self, queue: str) -> AnyQueue:
         settings: Any = self._settings
-        return penstock.open(Path(self._path) / directory_of(queue), **settings)
+        path = Path(self._path) / directory_of(queue)
+        if self._shared:
+            return penstock.open(path, shared=True, **settings)
+        return penstock.open(path, **settings)
 
 
 class Broker:
@@ -62,7 +66,9 @@ class Memory:
         return open_queue(MEMORY, self._settings, clock=self._clock)
 
 
-def place_of(where: str | PathLike[str] | None, settings: Mapping[str, Any]) -> Place:
+def place_of(
+    where: str | PathLike[str] | None, settings: Mapping[str, Any], *, shared: bool
+) -> Place:
     """Return the place that a path or URL names; None: the environment variable PENSTOCK_URL."""
     if where is None:
         where = os.environ.get(URL_VARIABLE)
@@ -75,7 +81,7 @@ def place_of(where: str | PathLike[str] | None, settings: Mapping[str, Any]) -> 
         return Broker(fspath(where), settings)
     if where == MEMORY:
         return Memory(settings)
-    return Directory(path_of(where), settings)
+    return Directory(path_of(where), settings, shared=shared)
 
 
 def _split(url: str) -> tuple[str, str]:

@@ -84,9 +84,11 @@ class Tasks:
         place: str | PathLike[str] | None = None,
         *,
         middleware: Iterable[TaskMiddleware] = (),
+        shared: bool = True,
         **settings: Unpack["OpenOptions"],
     ) -> None:
         self._where = place
+        self._shared = shared  # a directory: with other processes
         self._settings: Mapping[str, Any] = settings
         self._place: Place | None = None
         self._open = OpenQueues()
@@ -188,7 +190,7 @@ class Tasks:
     def queue(self, name: str = DEFAULT_QUEUE) -> AnyQueue:
         """Return one of the queues, open. It is closed with the others, by `close`."""
         if self._place is None:
-            self._place = place_of(self._where, self._settings)
+            self._place = place_of(self._where, self._settings, shared=self._shared)
         return self._open.get(name, self._place)
 
     def job(self, id: str, *, queue: str = DEFAULT_QUEUE) -> Job[Any]:
