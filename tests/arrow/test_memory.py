@@ -17,7 +17,7 @@ from tests.arrow import large_payloads
 
 MB = 1 << 20
 LIMIT_MIB = (
-    40  # some batches of 4 MB and their copies; without a bound it is 64, a segment, or more
+    56  # some batches of 4 MB and their copies; without a bound it is 64, a segment, or more
 )
 
 pytestmark = pytest.mark.timeout(300)

@@ -7,7 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.archive import ArchivedFile, ArchiveManifest, open_archive
+from penstock.archive import ArchivedFile, ArchiveManifest, archive_at
 from penstock.archive.parquet import ROW_GROUP_ROWS
 from penstock.clock import ManualClock
 from penstock.queue.queue import open_queue
@@ -70,7 +70,7 @@ def test_a_range_has_the_schema_of_the_whole_even_if_it_is_empty(
 
 def test_a_file_that_ends_at_the_first_microsecond_of_a_range_is_read(tmp_path: Path) -> None:
     """Nanoseconds since 1970 are more than a float can hold exactly."""
-    place = open_archive(str(tmp_path))
+    place = archive_at(str(tmp_path))
     for microsecond in range(1000):
         moment = after(0) + timedelta(microseconds=microsecond)
         exact_ns = 1_700_000_000_000_000_000 + microsecond * 1000

@@ -24,6 +24,7 @@ from penstock.queue.events import (
     EXTRA_FIELDS,
     FIELD_FORMATS,
     OPTIONAL_FIELD,
+    LONG_TEXT,
     TEXT,
     Event,
     EventType,
@@ -85,7 +86,9 @@ def test_every_field_of_an_event_is_in_its_column(
 ) -> None:
     fields: dict[str, object] = {}
     for number, name in enumerate(EXTRA_FIELDS.get(kind, ()), start=1):
-        fields[name] = f"text {number}" if FIELD_FORMATS[name] is TEXT else 1000 * number
+        fields[name] = (
+            f"text {number}" if FIELD_FORMATS[name] in (TEXT, LONG_TEXT) else 1000 * number
+        )
     if "cause" in fields:
         fields["cause"] = 1
     if kind in OPTIONAL_FIELD:

@@ -209,9 +209,17 @@ def queues_of_job(location: str, queue: str | None) -> list[QueueLocation]:
 
 
 def location_options(location: str, queue: str | None) -> dict[str, str]:
-    """Return the options by which `spark.read` and `write` find a location and its queue."""
-    options = {"url" if is_url(location) else "path": location}
+    """Return the options by which `spark.read` and `write` find a location and its queue.
+
+    A path is made absolute: Spark's processes may have another working directory.
+    """
+    options = {"url": location} if is_url(location) else {"path": absolute_path(location)}
     return options if queue is None else {**options, "queue": queue}
+
+
+def absolute_path(location: str) -> str:
+    """Return a local path as an absolute one; a location with a scheme as it is."""
+    return location if ":/" in location else os.path.abspath(location)
 
 
 def choose(

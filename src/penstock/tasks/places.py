@@ -35,9 +35,9 @@ class Directory:
     def open(self, queue: str) -> AnyQueue:
         settings: Any = self._settings
         path = Path(self._path) / directory_of(queue)
-        if self._shared:
-            return penstock.open(path, shared=True, **settings)
-        return penstock.open(path, **settings)
+        sharing: Any = {"shared": True} if self._shared else {}
+        opened: AnyQueue = penstock.open(path, **sharing, **settings)
+        return opened
 
 
 class Broker:
@@ -50,7 +50,8 @@ class Broker:
     def open(self, queue: str) -> AnyQueue:
         options: Any = self._options
         root, namespace = _split(self._url)
-        return penstock.open(root, queue=f"{namespace}/{queue}", **options)
+        opened: AnyQueue = penstock.open(root, queue=f"{namespace}/{queue}", **options)
+        return opened
 
 
 class Memory:

@@ -68,7 +68,10 @@ class TaskBox:
         return count
 
     def _next_due_s(self, most_s: float) -> float:
-        """Return the seconds until the next job or tick is due. What is due already cannot run now."""
+        """Return the seconds until the next job or tick is due.
+
+        What is due already cannot run now.
+        """
         now_ns, found_ns = self.clock.now_ns(), round(most_s * 1e9)
         for job in self._not_done("scheduled"):
             info = self.tasks.queue(self.tasks[job.task].options.queue).retry_info(job.message.id)

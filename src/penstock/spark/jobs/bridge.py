@@ -15,7 +15,7 @@ from pyspark.sql import functions as f
 from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
-from penstock.arrow.locations import location_options, queues_of_job
+from penstock.arrow.locations import absolute_path, location_options, queues_of_job
 from penstock.checking import check_choice, check_number
 from penstock.errors import InvalidInput
 from penstock.spark.writers import check_target
@@ -198,7 +198,7 @@ def _header(name: str | Column, value: Column) -> Column:
 def _start(
     writer: DataStreamWriter, name: str, checkpoint: str, once: bool, interval_s: float
 ) -> StreamingQuery:
-    writer = writer.queryName(name).option("checkpointLocation", checkpoint)
+    writer = writer.queryName(name).option("checkpointLocation", absolute_path(checkpoint))
     if once:
         writer = writer.trigger(availableNow=True)
     else:
