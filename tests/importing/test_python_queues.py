@@ -94,7 +94,7 @@ def test_tasks_of_huey_wait_and_are_scheduled_as_before(tmp_path: Path) -> None:
     assert (made.waiting, made.done, made.dead) == (4, 0, 0)
     assert made.problems == ("task 3: the priority 50 became 9",)
     with penstock.open(tmp_path / "new") as queue:
-        assert sorted(one.priority for one in queue.browse()) == [0, 0, 7, 9]
+        assert sorted(one.priority for one in queue.browse()) == [5, 5, 7, 9]
         [later] = queue.browse(state="scheduled")
         assert pickle.loads(later.payload).args == (3, 4)
         assert {one.content_type for one in queue.browse()} == {"application/x-python-pickle"}

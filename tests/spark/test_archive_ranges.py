@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.archive import ArchivedFile, ArchiveManifest, archive_at
+from penstock.archive import ArchivedFile, ArchiveError, ArchiveManifest, archive_at
 from penstock.archive.parquet import ROW_GROUP_ROWS
 from penstock.clock import ManualClock
 from penstock.queue.queue import open_queue
-from penstock.spark.jobs import archive, archived
+from penstock.spark.jobs import archive, archived, restore
 from penstock.spark.jobs.restore import ArchivedRange
 from tests.spark.random_queues import open_small
 
@@ -104,3 +104,19 @@ def test_a_large_file_has_many_row_groups_with_statistics(
         assert times.statistics.has_min_max
     frame = archived(spark, str(tmp_path / "archive"), since=after(10), until=after(20))
     assert frame.count() == 50_000
+
+
+@pytest.mark.parametrize("call", ["archived", "restore"])
+def test_a_damaged_file_is_refused_before_any_row_is_read(
+    spark: SparkSession, hour: str, tmp_path: Path, call: str
+) -> None:
+    """One flipped bit of a payload still reads as Parquet."""
+    path = next(Path(hour).glob("**/*.parquet"))
+    data = bytearray(path.read_bytes())
+    data[100] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArchiveError, match="is damaged: its SHA-256"):
+        if call == "archived":
+            archived(spark, hour)
+        else:
+            restore(spark, hour, str(tmp_path / "again"))

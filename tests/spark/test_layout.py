@@ -23,8 +23,8 @@ from penstock.queue.drafting import check
 from penstock.queue.events import (
     EXTRA_FIELDS,
     FIELD_FORMATS,
-    OPTIONAL_FIELD,
     LONG_TEXT,
+    OPTIONAL_FIELD,
     TEXT,
     Event,
     EventType,

@@ -343,3 +343,31 @@ def test_a_broker_keeps_the_record_and_readers_follow_it(
         batches, _ = drained(reader, reader.initialOffset(), ReadAllAvailable())
         assert batches == [seqs(wanted)]
     assert rows(data, queue=QUEUE, columns=COLUMNS) == wanted
+
+
+def test_an_archive_of_nothing_is_not_on_record(tmp_path: Path) -> None:
+    with penstock.open(tmp_path / "orders") as queue:
+        queue.enqueue_batch([b"a", b"b"])
+    archive(tmp_path / "orders", tmp_path / "archive")
+    assert seqs(rows(tmp_path / "orders", columns="seq")) == [1, 2]
+
+
+def test_an_archive_is_not_opened_while_the_live_log_has_everything(tmp_path: Path) -> None:
+    with open_small(tmp_path / "orders") as queue:
+        fill(queue, Random(3), 100)
+    all_live = seqs(rows(tmp_path / "orders", columns="seq"))
+    assert archive(tmp_path / "orders", tmp_path / "archive") > 1
+    rmtree(tmp_path / "archive")
+    assert seqs(rows(tmp_path / "orders", columns="seq")) == all_live
+    since = {"startingTimestamp": "1970-01-01T00:00:00Z"}
+    assert seqs(rows(tmp_path / "orders", columns="seq", **since)) == all_live
+
+
+@pytest.mark.parametrize("inside", ["", "archive"])
+def test_an_archive_inside_what_is_archived_is_refused(tmp_path: Path, inside: str) -> None:
+    with penstock.open(tmp_path / "orders") as queue:
+        queue.enqueue(b"a")
+    before = sorted((tmp_path / "orders").iterdir())
+    with pytest.raises(InvalidInput, match="choose a directory outside"):
+        archive(tmp_path / "orders", tmp_path / "orders" / inside)
+    assert sorted((tmp_path / "orders").iterdir()) == before

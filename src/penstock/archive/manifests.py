@@ -5,8 +5,10 @@ only if no other job has created it. Readers take the newest. Up to 0.2 a manife
 `_manifests/shop.orders.json`, which is read as version 0.
 """
 
+import hashlib
 import json
 from dataclasses import asdict, dataclass, field
+from typing import Any
 
 from penstock.archive.faults import ArchiveError
 from penstock.names import directory_of
@@ -83,12 +85,18 @@ class ArchiveManifest:
                 f"the archive of {self.queue!r} would have {len(self.files):,} files, and "
                 f"{MAX_FILES:,} is the limit: run `penstock spark compact` on it"
             )
-        return (json.dumps(asdict(self), indent=1) + "\n").encode()
+        content = asdict(self)
+        return (json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n").encode()
 
     @classmethod
     def parse(cls, data: bytes, shown: str) -> "ArchiveManifest":
         try:
             content = json.loads(data)
+            checksum = content.pop("checksum", None)
+            if checksum is None and content.get("version"):  # those of 0.2 have neither
+                raise ValueError("its checksum is missing")
+            if checksum is not None and checksum != _checksum(content):
+                raise ValueError("its checksum is wrong")
             files = [ArchivedFile(**file) for file in content.pop("files")]
             removed = [RemovedFile(**file) for file in content.pop("removed", ())]
             return cls(files=files, removed=removed, **content)
@@ -97,6 +105,12 @@ class ArchiveManifest:
                 f"{shown} cannot be read ({error}): restore it from a backup, or move the archive "
                 f"of this queue away and archive again"
             ) from None
+
+
+def _checksum(content: dict[str, Any]) -> str:
+    """Return the SHA-256 of a manifest's content, however it is laid out."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def manifest_name(queue: str) -> str:

@@ -29,6 +29,7 @@ from penstock.ledger.segment_header import COMPACTED
 from penstock.queue.attributes import DEDUP, MAX_ATTEMPTS, unpack_dedup
 
 _BATCH_ROWS = 16_384
+_FIRST_SEQ = 1
 # Columns about the position of a message in the live log: null for archived messages.
 POSITIONS = ("compression", "segment", "offset", "size")
 
@@ -65,6 +66,8 @@ class History:
     def _archived(self) -> tuple[Archive, ArchiveManifest] | None:
         if self._location is None:
             return None
+        if self._selection.archive == AUTO and self.live_from <= _FIRST_SEQ:
+            return None  # the live log has every message that was ever published
         key = self.view.info.queue.key
         archive = archive_at(self._location)
         name = key

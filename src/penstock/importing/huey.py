@@ -57,8 +57,8 @@ class HueyDatabase:
     def _imported(
         self, origin: str, payload: bytes, *, priority: float = 0, deliver_ns: int | None = None
     ) -> Imported:
-        lowered = min(max(int(priority or 0), 0), _HIGHEST)
-        if lowered != (priority or 0):
+        lowered = min(max(int(priority), 0), _HIGHEST) if priority else None
+        if lowered != (priority or None):
             self._note(f"{origin}: the priority {priority:g} became {lowered}")
         return Imported(
             origin=origin,

@@ -30,6 +30,8 @@ class PersistQueueDatabase:
         self.problems: list[str] = []
         with read_database(self._path) as database:
             found = {_name(one): one for one in tables(database) if one.startswith(_KINDS_IN_ORDER)}
+        if not found:
+            raise ImportFailed(f"{self._path} has no tables of persist-queue.")
         if queue is None and len(found) == 1:
             [queue] = found
         if queue not in found:

@@ -30,7 +30,7 @@ class Imported:
     payload: bytes
     timestamp_ns: int
     state: State = "waiting"
-    priority: int = 0
+    priority: int | None = None  # None: as the new queue says
     headers: Mapping[str, str] = field(default_factory=dict)
     content_type: str | None = None
     expires_ns: int | None = None

@@ -51,7 +51,9 @@ class RedisKey:
             )
             self._kind = str(self._redis.type(key), "ascii")
         except (RedisError, ValueError) as error:
-            raise ImportFailed(f"Redis cannot be asked for the key {key!r}: {error}.") from None
+            raise ImportFailed(
+                f"Redis cannot be asked for the key {key!r}: {str(error).rstrip(chr(46))}."
+            ) from None
         if self._kind not in ("list", "stream"):
             raise ImportFailed(
                 f"The key {key!r} is {'missing' if self._kind == 'none' else f'a {self._kind}'}; "
@@ -108,7 +110,7 @@ class RedisKey:
             origin=origin,
             payload=payload,
             timestamp_ns=self._now_ns,
-            priority=min(max(int(properties.get("priority") or 0), 0), _HIGHEST),
+            priority=min(max(int(properties.get("priority") or 0), 0), _HIGHEST) or None,
             headers=_texts(message["headers"]),
             content_type=message.get("content-type"),
             expires_ns=_time_ns(message["headers"].get("expires")),

@@ -69,6 +69,8 @@ def import_queue(
     A message that Penstock refuses (a header that is too long, say) ends the import; with
     `skip_refused` it is left out. Raise InvalidInput if the target exists.
     """
+    if "://" in target:
+        raise InvalidInput(f"{target} is a URL: import into a directory, as the page says how.")
     place = Path(target)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidInput(f"{target} exists: import into a new directory.")

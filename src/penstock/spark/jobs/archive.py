@@ -10,6 +10,7 @@ import hashlib
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,13 +22,16 @@ from penstock.archive.parquet import write_verified
 from penstock.archive.places import place_of
 from penstock.arrow.locations import QueueLocation, queues_of_job
 from penstock.arrow.logs import watcher_of
+from penstock.arrow.loss import DataLoss
 from penstock.arrow.planning import Partition, check_start
 from penstock.arrow.ranges import Range, split
 from penstock.arrow.reading import read_partition
 from penstock.arrow.segments import LogView
 from penstock.arrow.selection import Selection
 from penstock.arrow.tables import schema_of
+from penstock.checking import is_url
 from penstock.client.files import note_archived as note_call
+from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
 from penstock.queue.compaction import note_archived
@@ -79,6 +83,13 @@ class _Done:
 def check_archive(location: str, target: str, queue: str | None) -> list[QueueLocation]:
     """Return the queues to archive. Raise if the target cannot be an archive."""
     queues = queues_of_job(location, queue)
+    place = place_of(target)
+    is_local = place.kind == "local" and not is_url(location)
+    if is_local and Path(place.root).resolve().is_relative_to(Path(location).resolve()):
+        raise InvalidInput(
+            f"the archive {target} is inside {location}, and its files would mix with the "
+            "queue's: choose a directory outside"
+        )
     check_place(target)
     return queues
 
@@ -121,7 +132,14 @@ def _archive_one(
     view = watcher_of(queue, "messages").view()
     manifest = _manifest(target, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
-    first = check_start(view, manifest.next_seq, sealed_end)
+    try:
+        first = check_start(view, manifest.next_seq, sealed_end)
+    except DataLoss as error:
+        sentence = str(error).partition(". Start later")[0]
+        raise DataLoss(
+            f"{sentence}. This archive cannot go on behind the gap: archive to a new location. Set "
+            "archive_required, so that it does not happen again."
+        ) from None
     ranges = list(split(view, first, sealed_end, max_bytes=RANGE_BYTES))
     target.store.remove_leftovers(queue_folder(queue.namespace, queue.name))
     # Without a lock another job may write files of the same seqs.
@@ -143,7 +161,10 @@ def _archive_one(
         number += len(wave)
         if on_progress is not None:
             on_progress(number, len(tasks))
-    _set_archived(view, manifest.next_seq, place_of(location).recorded)
+    if (
+        manifest.version or manifest.files
+    ):  # else nothing is archived yet, and readers would look for it in vain
+        _set_archived(view, manifest.next_seq, place_of(location).recorded)
     return ArchiveResult(
         queue.key,
         sum(file.rows for file in done),

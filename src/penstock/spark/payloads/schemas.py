@@ -16,6 +16,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from functools import lru_cache
 from io import BytesIO
+from math import isinf
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +136,22 @@ def _naming(what: str) -> Iterator[None]:
 # -- decoders --------------------------------------------------------------------------------------
 
 
+def _double(text: str) -> float:
+    number = float(text)
+    if isinf(number):
+        raise BadPayload("a number is out of the range of double")
+    return number
+
+
+def _refuse_constant(text: str) -> None:
+    raise BadPayload(f"the payload is not JSON ({text} is no value of it)")
+
+
 def json_decoder(*, decimals: bool) -> Decode:
     """Return a decoder of JSON. With `decimals`, numbers are not rounded."""
-    decoder = json.JSONDecoder(parse_float=Decimal if decimals else None)
+    decoder = json.JSONDecoder(
+        parse_float=Decimal if decimals else _double, parse_constant=_refuse_constant
+    )
 
     def decode(payload: bytes) -> Any:
         if not payload:

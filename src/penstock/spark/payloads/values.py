@@ -10,6 +10,7 @@ from base64 import b64decode
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime, time
 from decimal import ROUND_HALF_UP, Context, Decimal, InvalidOperation
+from math import inf, isinf
 from typing import Any
 from uuid import UUID
 
@@ -54,6 +55,7 @@ _OTHERS: dict[type[DataType], pa.DataType] = {
     TimestampType: pa.timestamp("us", tz="UTC"),
     TimestampNTZType: pa.timestamp("us"),
 }
+_MOST_FLOAT32 = 3.4028235677973366e38  # what still rounds to a number
 _FLOAT_NAMES = frozenset(["NaN", "Infinity", "-Infinity"])
 _MAX_PATH = 200  # characters
 _DECIMALS = Context(prec=80)
@@ -216,12 +218,24 @@ def _float(value: Any) -> float:
     kind = type(value)
     if kind is float:
         return float(value)
+    if kind is str and value in _FLOAT_NAMES:
+        return float(value)
+    if kind is not int and kind is not Decimal:
+        raise _wrong(value, "a number")
     try:
-        if kind is int or kind is Decimal or (kind is str and value in _FLOAT_NAMES):
-            return float(value)
+        number = float(value)
     except OverflowError:
-        raise BadPayload("it is out of the range of double") from None
-    raise _wrong(value, "a number")
+        number = inf
+    if isinf(number):
+        raise BadPayload("it is out of the range of double")
+    return number
+
+
+def _float32(value: Any) -> float:
+    number = _float(value)
+    if _MOST_FLOAT32 < abs(number) < inf:
+        raise BadPayload("it is out of the range of float")
+    return number
 
 
 def _decimal(type_: DecimalType) -> Converter:
@@ -294,7 +308,12 @@ def _moment(value: Any) -> datetime:
 
 def _timestamp(value: Any) -> datetime:
     moment = _moment(value)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
+    if moment.tzinfo is None:
+        return moment.replace(tzinfo=UTC)
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError:
+        raise BadPayload("it is not in the years 1 to 9999 in UTC") from None
 
 
 def _timestamp_ntz(value: Any) -> datetime:
@@ -306,7 +325,7 @@ def _timestamp_ntz(value: Any) -> datetime:
 
 _PLAIN: dict[type[DataType], Converter] = {
     BooleanType: _boolean,
-    FloatType: _float,
+    FloatType: _float32,
     DoubleType: _float,
     BinaryType: _binary,
     DateType: _date,
