@@ -62,7 +62,14 @@ NO_NAMES_OF_CODE = {
     "after_seq",  # a field of requests over gRPC
     *("pg_basebackup", "search_path"),  # of PostgreSQL
     *("backing_off", "behind_others", "key_busy"),  # codes of `why`
-    *("higher_priority", "holder_seq", "last_event", "left_s", "same_priority"),  # its details
+    *(
+        "higher_priority",
+        "holder_seq",
+        "last_event",
+        "left_s",
+        "same_priority",
+        "missing_count",
+    ),  # its details
     *("bytes_read", "last_writer", "payload_encoding"),  # keys of JSON; compared by test_cli_page
     *("client_rate", "queue_rate"),  # reasons in a metric's label
     "moved_by_hash",  # a key of JSON
