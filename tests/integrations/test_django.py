@@ -17,8 +17,10 @@ TASKS = {
         "OPTIONS": {"place": "memory:", "max_attempts": 1},
     }
 }
+# No test connects; those of the outbox, in the same process, say where the database is.
+DATABASES = {"default": {"ENGINE": "django.db.backends.postgresql"}}
 if not settings.configured:
-    settings.configure(USE_TZ=True, TASKS=TASKS, DATABASES={})
+    settings.configure(USE_TZ=True, TASKS=TASKS, DATABASES=DATABASES)
     django.setup()
 
 from django_tasks import TaskResultStatus, task_backends  # noqa: E402

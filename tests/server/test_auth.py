@@ -20,6 +20,7 @@ _addresses = itertools.count(1)
 # What a route needs beside its path, for the broker to ask whether the caller may.
 BODIES: dict[str, Any] = {
     "put_schedule": {"every_s": 3600, "message": {"payload": 1}},
+    "report_reader": {"position": 1},
     "create_namespace": {"name": "shop"},
     "change_namespace": {"max_queues": 7},
     "change_queue": {},
@@ -65,6 +66,7 @@ class Keys:
             queue="orders",
             group="main",
             schedule="nightly",
+            reader="spark",
             id=id_,
             log="messages",
             base="1",
@@ -101,6 +103,8 @@ def ask(
     body = keys.body(endpoint)
     with server.client(headers=headers) as http:
         sent = {} if body is None else {"json": body}
+        if endpoint.handler.__name__ == "find_message":
+            options = {"params": {"dedup_id": "d"} | options.pop("params", {})} | options
         return http.request(endpoint.method, keys.path(endpoint), **sent, **options)
 
 
@@ -258,3 +262,10 @@ def test_an_export_ends_when_its_key_is_revoked(server: RunningServer, keys: Key
         KeyAdmin(server.location).revoke(key.split("_")[1])
         server.call(server.server.service.keys.load())
         assert sum(len(part) for part in parts) < 20_000_000
+
+
+def test_a_query_that_lacks_what_it_needs_is_400(server: RunningServer, keys: Keys) -> None:
+    with server.client(headers={"x-api-key": keys.every}) as http:
+        answer = http.get(f"{queue_path('orders', namespace='shop')}/find")
+    assert answer.status_code == 400, answer.text
+    assert "dedup_id is missing" in answer.json()["detail"]

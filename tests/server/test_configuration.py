@@ -63,7 +63,7 @@ def test_what_is_wrong_is_said_with_its_line(
         load_configuration(write(tmp_path, text))
 
 
-@pytest.mark.parametrize("name", ["SERVER_PROT", "BROKER_X", "QUEUES_LEASE", "URL", "PORT"])
+@pytest.mark.parametrize("name", ["SERVER_PROT", "BROKER_X", "QUEUES_LEASE", "ADDRESS", "PORT"])
 def test_an_unknown_variable_is_refused_by_name(name: str) -> None:
     with pytest.raises(InvalidInput, match=f"PENSTOCK_{name}"):
         load_configuration(None, {f"PENSTOCK_{name}": "1"})

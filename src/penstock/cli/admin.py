@@ -8,7 +8,6 @@ from rich.table import Table
 from rich.text import Text
 
 from penstock.cli.formatting import Json, duration, local_time, number, printable, size, stats_json
-from penstock.cli.look import STATES
 from penstock.cli.options import (
     AsJson,
     BrokerTarget,
@@ -67,9 +66,13 @@ def list_queues(
     print_list(rows, json, queue_json, queue_table(), queue_cells)
 
 
+# Parked and blocked messages both wait for another one: a terminal has no room for each.
+_COUNTS = ("ready", "scheduled", "leased", "held", "dead")
+
+
 def queue_table(*columns: str) -> Table:
     """Return an empty table of queues; `columns` come before the states."""
-    heads = [*columns, *STATES, "oldest ready"]
+    heads = [*columns, *_COUNTS, "oldest ready"]
     return table("queue", *heads, right=heads, rest="queue")  # names are cut, numbers are not
 
 
@@ -77,7 +80,9 @@ def queue_cells(row: QueueRow, *cells: str) -> list[str | Text]:
     """Return a row of `queue_table`, or only the problem of a queue that cannot be read."""
     if row.stats is None:
         return [Text(printable(f"{row.queue}: {row.problem}"), style="red")]
-    counts = [number(getattr(row.stats, state)) for state in STATES]
+    stats = row.stats
+    held = stats.parked + stats.blocked
+    counts = map(number, (stats.ready, stats.scheduled, stats.leased, held, stats.dead))
     oldest = duration(row.stats.oldest_ready_age_s) if row.stats.ready else ""
     return [f"{row.queue}{' (paused)' if row.stats.paused else ''}", *cells, *counts, oldest]
 

@@ -22,7 +22,7 @@ from penstock.units import number_of
 
 TABLES = ("server", "broker", "queues")
 # Variables that other parts of the product read; a test compares.
-OTHER_VARIABLES = frozenset({"PENSTOCK_CODEC", "PENSTOCK_HTTP", "PENSTOCK_KEY"})
+OTHER_VARIABLES = frozenset({"PENSTOCK_CODEC", "PENSTOCK_HTTP", "PENSTOCK_KEY", "PENSTOCK_URL"})
 # Kubernetes sets these in every pod beside a service whose name begins with penstock.
 _OF_A_SERVICE = re.compile(
     r"PENSTOCK_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)(_\w+)?)=.*"

@@ -6,6 +6,7 @@ An operation with a `route` needs no more than a line in `_OPERATIONS`.
 
 import re
 from collections.abc import Mapping
+from dataclasses import MISSING
 from functools import cache
 from typing import Annotated, Any, Literal, get_args
 
@@ -113,6 +114,7 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
     )
     others = [note for note in notes_of(kind) if note.name not in ("id", "name")]
     is_query = route.method in ("GET", "DELETE")
+    required = [note.name for note in others if _default(kind, note.name) is MISSING]
     body = None if is_query or not others else body_of(kind)
 
     async def handler(call: Call) -> HttpAnswer:
@@ -125,6 +127,9 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
             values["name"] = call.path("schedule")
         if is_query:
             values |= {n.name: v for n in others if (v := _query_value(call, n)) is not None}
+            for name in required:
+                if name not in values:
+                    raise InvalidInput(f"{name} is missing: give it in the query, ?{name}=…")
         elif body is not None:
             values |= values_of(await call.read(body, body()), others)
         queue = None if issubclass(kind, MessageOperation) else call.queue
@@ -142,7 +147,7 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
         status=route.status,
         body=body,
         body_optional=body is not None,
-        query=tuple(_parameter(note) for note in others) if is_query else (),
+        query=tuple(_parameter(note, required) for note in others) if is_query else (),
         also=(404,),
     )
 
@@ -230,10 +235,10 @@ def _body_type(note: FieldNote) -> Any:
     return kind | None if type(None) in get_args(note.hint) else kind
 
 
-def _parameter(note: FieldNote) -> Parameter:
+def _parameter(note: FieldNote, required: list[str]) -> Parameter:
     if note.name == "group":
         return Parameter("group", "A consumer group; main if none is named.", Name)
-    return Parameter(note.name, "", _body_type(note))
+    return Parameter(note.name, "", _body_type(note), required=note.name in required)
 
 
 def _has(note: FieldNote, kind: type[Any]) -> bool:
