@@ -18,7 +18,7 @@ from penstock.archive.object_stores import ObjectStore
 from penstock.archive.parquet import read_file
 from penstock.archive.places import Place
 from penstock.spark.tables import arrow_schema, spark_schema
-from penstock.spark.workers import freeze_modules
+from penstock.spark.workers import tune_worker
 
 _NAME = "penstock_archive"
 _PLACE = "secret_place"  # Spark hides the values of options with such a name
@@ -75,7 +75,7 @@ class _Reader(DataSourceReader):
         return [InputPartition(file) for file in manifest.files_between(*self._seqs)]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        freeze_modules()
+        tune_worker()
         # Spark asks once, with None, if there are no partitions.
         if partition is not None and isinstance(partition.value, ArchivedFile):
             table = read_file(self._store, partition.value, arrow_schema(self._schema))

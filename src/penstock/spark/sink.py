@@ -28,7 +28,7 @@ from penstock.queue.adopting import check_transaction
 from penstock.spark.options import WriteOptions
 from penstock.spark.sink_rows import Payloads, RowsToMessages, check_sink_schema, max_entry_size
 from penstock.spark.versions import DataSourceStreamArrowWriter
-from penstock.spark.workers import freeze_modules
+from penstock.spark.workers import tune_worker
 from penstock.spark.writers import Target, commit_staged, open_target, remove_staged
 
 log = logging.getLogger("penstock.spark")
@@ -99,7 +99,7 @@ def _commit(
     target: Target, messages: Sequence[WriterCommitMessage | None], transaction: Transaction | None
 ) -> None:
     """Have everything that the tasks staged adopted, in the order of their partitions."""
-    freeze_modules()
+    tune_worker()
     commit_staged(target, [one for task in _tasks(messages) for one in task.staged], transaction)
 
 
@@ -122,7 +122,7 @@ def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedRows]:
 
 def stage_rows(target: Target, batches: Iterable[pa.RecordBatch], timestamp_ns: int) -> StagedRows:
     """Write the rows of a task to staged segments."""
-    freeze_modules()
+    tune_worker()
     writer = _SegmentWriter(target, timestamp_ns)
     rows = RowsToMessages(target.settings)
     try:

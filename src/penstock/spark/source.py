@@ -27,7 +27,7 @@ from penstock.spark.pushdown import bounds_of
 from penstock.spark.sink import BatchWriter, StreamWriter
 from penstock.spark.stream_reader import RefusedStream, StreamReader, UnlimitedStreamReader
 from penstock.spark.versions import HAS_READ_LIMITS, Filter
-from penstock.spark.workers import freeze_modules
+from penstock.spark.workers import tune_worker
 
 _PUSHDOWN_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
@@ -41,12 +41,12 @@ class PenstockDataSource(DataSource):
 
     def schema(self) -> Any:
         """Return a StructType, or DDL if payloads are described so: only Spark parses it."""
-        freeze_modules()
+        tune_worker()
         options = self._read_options()
         return table_schema(options, queues_of(options))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        freeze_modules()
+        tune_worker()
         options = self._read_options()
         check_table_schema(options, schema)
         return BatchReader(schema, options)
@@ -61,7 +61,7 @@ class PenstockDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
-        freeze_modules()
+        tune_worker()
         if overwrite:
             raise InvalidInput("a queue cannot be overwritten: use .mode('append')")
         return BatchWriter(self._write_options(), schema)
@@ -97,7 +97,7 @@ class BatchReader(DataSourceReader):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        freeze_modules()
+        tune_worker()
         # Spark asks once, with None, if there are no partitions.
         if partition is not None and partition.value is not None:
             read = partial(read_partition, partition.value, selection=self._options)

@@ -46,7 +46,7 @@ from penstock.spark.versions import (
     SupportsTriggerAvailableNow,
     refuse_limits,
 )
-from penstock.spark.workers import freeze_modules
+from penstock.spark.workers import tune_worker
 from penstock.spark.writers import open_for_change, wait_for_lock
 
 log = logging.getLogger("penstock.spark")
@@ -261,7 +261,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return History(view, self._options).low
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
-        freeze_modules()
+        tune_worker()
         if partition is not None and partition.value is not None:
             read = partial(read_partition, partition.value, selection=self._options)
             yield from read_typed(self._schema, self._options, read)
