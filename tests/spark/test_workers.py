@@ -7,7 +7,7 @@ import resource
 import pytest
 from pyspark.sql import SparkSession
 
-from penstock.spark.workers import tune_worker, run_tasks
+from penstock.spark.workers import run_tasks, tune_worker
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
