@@ -6,8 +6,6 @@ A cache: it is checked against the segment when used, and built again if it does
 import struct
 from array import array
 from bisect import bisect_right
-from itertools import islice
-from operator import lt
 from typing import NamedTuple
 
 from penstock import codec
@@ -41,7 +39,10 @@ def points_in(data: bytes) -> memoryview | None:
 
 
 class SparseIndex:
-    """Points (seq, timestamp, offset) in rising order, extended as the segment grows."""
+    """Points (seq, timestamp, offset) in rising order, extended as the segment grows.
+
+    Points of a damaged file may be wrong or out of order: compare a found one with its entry.
+    """
 
     def __init__(self, points: bytes = b"", *, covered: int) -> None:
         self._points = bytearray(points)
@@ -84,15 +85,16 @@ class SparseIndex:
 
     @classmethod
     def unpack(cls, data: bytes, *, covered: int) -> "SparseIndex | None":
-        """Return the index of a file; None if it is not whole, in order and inside the segment."""
+        """Return the index of a file; None if it is not whole, or not of this segment.
+
+        The order of its points is not checked, which would take longer than most searches. A
+        search in points out of order still returns one that is not beyond what is searched.
+        """
         points = points_in(data)
         if points is None:
             return None
         index = cls(bytes(points), covered=covered)
-        seqs, times, offsets = (index._words[field::3].tolist() for field in range(3))
-        if not (_is_rising(seqs) and times == sorted(times) and _is_rising(offsets)):
-            return None
-        if offsets and not (offsets[0] >= HEADER_BYTES and offsets[-1] < covered):
+        if len(index) and not (HEADER_BYTES <= index._words[2] <= index._words[-1] < covered):
             return None
         return index
 
@@ -120,7 +122,3 @@ class SparseIndex:
     def _point(self, count: int) -> Point | None:
         """Return the last of the first `count` points."""
         return Point(*self._words[3 * count - 3 : 3 * count]) if count else None
-
-
-def _is_rising(values: list[int]) -> bool:
-    return all(map(lt, values, islice(values, 1, None)))

@@ -385,9 +385,10 @@ class Segment:
         if point is None:
             return HEADER_BYTES
         try:
-            entry = self.entry_at(point.offset)
-            if (entry.seq, entry.timestamp_ns) == (point.seq, point.timestamp_ns):
-                return point.offset
+            if HEADER_BYTES <= point.offset < index.covered:
+                entry = self.entry_at(point.offset)
+                if (entry.seq, entry.timestamp_ns) == (point.seq, point.timestamp_ns):
+                    return point.offset
         except BadEntry:
             pass
         # The index is stale (from before a rewrite) or damaged: build it again from the segment.
