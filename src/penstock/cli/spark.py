@@ -346,9 +346,11 @@ def redrive(
 @app.command()
 def stream(
     path: QueuePath,
-    target: Annotated[str, argument("TARGET", "Directory, or directory or URL of a queue.")],
+    target: Annotated[
+        str, argument("TARGET", "Directory or URL; for Iceberg, catalog.namespace.table.")
+    ],
     checkpoint: Checkpoint,
-    to: Annotated[str, option("parquet, console or queue.")] = "parquet",
+    to: Annotated[str, option("parquet, delta, iceberg, console or queue.")] = "parquet",
     queue: OneQueue = None,
     target_queue: TargetQueue = None,
     once: Once = False,
@@ -356,7 +358,7 @@ def stream(
     master: Master = LOCAL,
     metrics: Metrics = None,
 ) -> None:
-    """Copy new messages to Parquet, the console or another queue, until Ctrl-C."""
+    """Copy new messages to Parquet, a table, the console or another queue, until Ctrl-C."""
     jobs = _spark_jobs()
     with job_run(
         "stream",
