@@ -14,7 +14,7 @@ from penstock.archive.manifests import (
     version_path,
 )
 from penstock.archive.object_stores import ObjectStore
-from penstock.archive.places import place_of
+from penstock.archive.places import Place, place_of
 from penstock.archive.stores import ArchiveStore, LocalStore
 from penstock.errors import InvalidInput
 
@@ -149,6 +149,11 @@ def archive_at(location: str) -> Archive:
             f"{place.shown} needs Hadoop's file systems, which a job on Spark has: use "
             f"penstock.spark.jobs or `penstock spark`"
         )
+    return archive_of_place(place)
+
+
+def archive_of_place(place: Place) -> Archive:
+    """Return the archive in a directory or an object store, which need not exist."""
     return Archive(LocalStore(place.root) if place.kind == "local" else ObjectStore(place))
 
 

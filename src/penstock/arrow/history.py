@@ -107,6 +107,16 @@ class History:
         first, end = self.archived
         return min(first, self.view.low) if first < end else self.view.low
 
+    def gaps(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the seqs [first, end) that were removed before they were archived.
+
+        Only of the part that is read from the archive, whose manifest has them on record.
+        """
+        if self._archived is None:
+            return []
+        low, high = self.archived
+        return self._archived[1].gaps_between(max(first, low), min(end, high))
+
     def begins_in_archive(self, first: int) -> bool:
         """Return whether a read from this seq on begins in the archive."""
         if self._location is None or first >= self.live_from:

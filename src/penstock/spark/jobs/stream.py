@@ -87,7 +87,9 @@ def stream(
     if to == "queue":
         frame = frame.select(*[name for name in SINK_COLUMNS if name in frame.columns])
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"penstock to {to}")
+    # Two streams of a queue are two readers of it in the published lag.
+    named = target if to in ("queue", "iceberg") else place_of(target).shown
+    writer = writer.queryName(f"penstock to {to} {named}")
     if to == "queue":
         writer = writer.format("penstock").options(**location_options(target, target_queue))
     elif to == "parquet":
