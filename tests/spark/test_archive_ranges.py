@@ -118,7 +118,7 @@ def test_nothing_of_a_damaged_file_is_served(
     spark: SparkSession, hour: str, tmp_path: Path, call: str
 ) -> None:
     """One flipped bit of a payload still reads as Parquet."""
-    path = next(Path(hour).glob("**/*.parquet"))
+    path = min(Path(hour).glob("**/*.parquet"))
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
