@@ -142,6 +142,12 @@ def test_a_range_is_restored_in_order_and_counted(
     found = [int(row.payload) for row in read(spark, again).orderBy("seq").collect()]
     assert found == [100, 101, 102, *range(89, 100), *range(103, 109)]
     assert restore(spark, hour, again, since=after(-20), until=after(-10)) == 0
+    timed = str(tmp_path / "timed")
+    assert restore(spark, hour, timed, end_seq=3, time_header="published") == 2
+    rows = read(spark, timed, columns=["headers"]).collect()
+    assert [row.headers for row in rows] == [
+        {"published": str(nanoseconds(after(n)))} for n in range(2)
+    ]
 
 
 def test_some_columns_of_a_range(spark: SparkSession, hour: str) -> None:

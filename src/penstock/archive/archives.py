@@ -1,7 +1,7 @@
 """An archive: opened by its location, it lists what it has, and commits what jobs add."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -137,13 +137,13 @@ class Archive:
             return None
 
 
-def archive_at(location: str) -> Archive:
+def archive_at(location: str, variables: Mapping[str, str] | None = None) -> Archive:
     """Return the archive at a location, which need not exist.
 
-    Raise InvalidInput for a location that only Hadoop's file systems know: those are read by jobs
-    on Spark.
+    `variables` replace those of the environment, which may have credentials. Raise InvalidInput for
+    a location that only Hadoop's file systems know: those are read by jobs on Spark.
     """
-    place = place_of(location)
+    place = place_of(location, variables)
     if place.kind == "hadoop":
         raise InvalidInput(
             f"{place.shown} needs Hadoop's file systems, which a job on Spark has: use "

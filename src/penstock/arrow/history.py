@@ -69,7 +69,7 @@ class History:
         if self._selection.archive == AUTO and self.live_from <= _FIRST_SEQ:
             return None  # the live log has every message that was ever published
         key = self.view.info.queue.key
-        archive = archive_at(self._location)
+        archive = archive_at(self._location, self._selection.archive_variables)
         name = key
         if self._selection.archive == AUTO and self.view.archived_as:
             name = self.view.archived_as

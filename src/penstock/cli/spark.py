@@ -141,6 +141,9 @@ def restore(
     ] = None,
     since: Since = None,
     until: Until = None,
+    time_header: Annotated[
+        str | None, option("Header for the original time of publication.", metavar="NAME")
+    ] = None,
     skip_removed: Annotated[
         bool, option("Skip messages that the archive does not have any more.", "--skip-removed")
     ] = False,
@@ -164,7 +167,14 @@ def restore(
         jobs.check_restore(target_archive, target, target_queue, **wanted)
 
     with job_run("restore", master, metrics, check) as run:
-        count = jobs.restore(run.spark, target_archive, target, target_queue=target_queue, **wanted)
+        count = jobs.restore(
+            run.spark,
+            target_archive,
+            target,
+            target_queue=target_queue,
+            time_header=time_header,
+            **wanted,
+        )
         run.result = {"restored": count}
     print_result(json, run.result, f"{number(count, 'message')} restored.")
 

@@ -240,6 +240,7 @@ def restore(
     target: str,
     *,
     target_queue: str | None = None,
+    time_header: str | None = None,
     **options: Unpack[RangeOptions],
 ) -> int:
     """Put archived messages into a queue, in order. Return the number of messages written.
@@ -247,7 +248,12 @@ def restore(
     They become new messages with the same payload, headers, key, priority and times, and with new
     ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
     one, only the rest is written.
+
+    The messages of a queue are in the order of their times, so the time of publication is new.
+    `time_header` names a header for the original one, in nanoseconds since 1970.
     """
+    if time_header is not None and not time_header.strip():
+        raise InvalidInput("time_header is empty: name a header, or leave it out")
     check_target(target, target_queue)
     wanted = _range(archive_of(spark, archive), options)
     # Times rise with seqs, so a range of times is a range of seqs as well.
@@ -264,7 +270,7 @@ def restore(
         if not piece.files():
             continue
         counted = Observation()
-        rows = _messages(_rows(spark, piece), is_sorted=_is_read_by_us(piece))
+        rows = _messages(_rows(spark, piece), time_header, is_sorted=_is_read_by_us(piece))
         rows = rows.observe(counted, f.count(f.lit(1)).alias("rows"))
         writer = rows.write.format("penstock").mode("append").options(**written_to)
         name = f"{source} {first}-{end - 1}"
@@ -303,10 +309,15 @@ def _seqs_in(wanted: ArchivedRange, file: ArchivedFile, schema: pa.Schema) -> li
     return [seq for batch in batches for seq in batch["seq"].to_pylist()]
 
 
-def _messages(frame: DataFrame, *, is_sorted: bool) -> DataFrame:
+def _messages(frame: DataFrame, time_header: str | None, *, is_sorted: bool) -> DataFrame:
     """Return archived messages for the sink, which keeps the order of partitions and their rows."""
     if not is_sorted:
         frame = frame.repartitionByRange("seq").sortWithinPartitions("seq")
+    if time_header is not None:
+        name = f.lit(time_header)
+        others = f.map_filter("headers", lambda one, _: one != name)
+        time = f.create_map(name, f.col("timestamp_ns").cast("string"))
+        frame = frame.withColumn("headers", f.coalesce(f.map_concat(others, time), time))
     return frame.select(
         "payload",
         f.col("priority").cast("int").alias("priority"),

@@ -12,6 +12,7 @@ from penstock.checking import check_choice, check_number, is_url
 from penstock.errors import InvalidInput
 from penstock.spark.delta_stream import DeltaTarget
 from penstock.spark.iceberg_stream import IcebergTarget
+from penstock.spark.sessions import archive_secrets
 from penstock.spark.sink_rows import SINK_COLUMNS
 from penstock.spark.table_sink import NAME, TableSink, sink_options, stored_schema
 from penstock.spark.writers import check_target, identity_of
@@ -81,6 +82,7 @@ def stream(
         reader = spark.readStream.format("penstock").options(**location_options(source, queue))
         columns = ",".join(("seq", "timestamp", *SINK_COLUMNS))
         reader = reader.option("startingOffsets", "earliest").option("columns", columns)
+        reader = reader.options(**archive_secrets((options or {}).get("archive")))
         frame = reader.options(**(options or {})).load()
     if not frame.isStreaming:
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")

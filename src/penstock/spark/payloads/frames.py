@@ -91,17 +91,17 @@ def decode_payloads(
 
     >>> orders = decode_payloads(frame, "id BIGINT, total DECIMAL(10, 2)")  # doctest: +SKIP
     """
+    if not HAS_ARROW_UDFS:
+        raise InvalidInput(
+            f"decode_payloads needs PySpark 4.1 or newer, and this is {VERSION}: install it, or "
+            f"decode while reading, with the option payloadSchema of the source"
+        )
     type_ = payload_schema(schema)
     registry = schemas if schemas is None or callable(schemas) else SchemaDirectory(fspath(schemas))
     options = PayloadOptions(
         mode=mode_of(mode), registry=registry, header=schema_header, schema_id=schema_id
     )
     options.check()
-    if not HAS_ARROW_UDFS:
-        raise InvalidInput(
-            f"decode_payloads needs PySpark 4.1 or newer, and this is {VERSION}: install it, or "
-            f"decode while reading, with the option payloadSchema of the source"
-        )
     _check_columns(frame, options)
     made = StructType(added_fields(type_, "PERMISSIVE"))
 
