@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 ORDERS, REJECTED, SALES = "shop/orders", "shop/orders-rejected", "shop/sales"
+NIGHTLY = "shop/nightly"  # ticks of the schedule
 
 BRONZE = (
     "seq BIGINT, id STRING, timestamp TIMESTAMP, key STRING, headers MAP<STRING,STRING>, "

@@ -32,3 +32,17 @@ def test_a_place_of_hadoop_stays_one() -> None:
         place = place_of(location)
         again = place_of(place.recorded)
         assert (again.kind, again.root) == ("hadoop", place.root)
+
+
+def test_given_variables_replace_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read is planned in a process that has the environment of when Spark began."""
+    monkeypatch.setenv("AWS_REGION", "eu-west-1")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "old")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "old")
+    assert place_of("s3://bucket/a").options["access_key"] == "old"
+    given = {"AWS_ACCESS_KEY_ID": "new", "AWS_SECRET_ACCESS_KEY": "hush"}
+    found = place_of("s3://bucket/a", given)
+    assert found.options == {"access_key": "new", "secret_key": "hush"}
+    assert "hush" not in repr(found)
+    named = place_of("s3://bucket/a?access_key=url&secret_key=url", given)
+    assert named.options["access_key"] == "url"

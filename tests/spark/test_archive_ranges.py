@@ -5,19 +5,24 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from penstock.archive import ArchivedFile, ArchiveError, ArchiveManifest, archive_at
 from penstock.archive.parquet import ROW_GROUP_ROWS
+from penstock.archive.places import Place
+from penstock.arrow.selection import nanoseconds
 from penstock.clock import ManualClock
+from penstock.errors import InvalidInput
 from penstock.queue.queue import open_queue
-from penstock.spark.jobs import archive, archived, restore
+from penstock.spark import DataLoss, read
+from penstock.spark.archive_source import FileRange
+from penstock.spark.jobs import archive, archived, check_restore, restore, retain
 from penstock.spark.jobs.restore import ArchivedRange
 from tests.spark.random_queues import open_small
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(600)]
 
-THRESHOLD = "spark.sql.sources.parallelPartitionDiscovery.threshold"
 START = datetime.fromtimestamp(1_700_000_000, UTC)
 
 
@@ -40,8 +45,6 @@ def hour(spark: SparkSession, tmp_path: Path) -> str:
 def test_planning_a_range_runs_no_spark_job_and_names_only_its_files(
     spark: SparkSession, hour: str
 ) -> None:
-    """Spark reads footers in a job if it is not told the schema, and looks at many files in one."""
-    spark.conf.set(THRESHOLD, "2")
     context = spark.sparkContext
     context.setJobGroup("planning", "of a range")
     try:
@@ -52,10 +55,14 @@ def test_planning_a_range_runs_no_spark_job_and_names_only_its_files(
         assert context.statusTracker().getJobIdsForGroup("planning")
     finally:
         context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
-        assert spark.conf.get(THRESHOLD) == "2"
-        spark.conf.unset(THRESHOLD)
-    assert len(frame.inputFiles()) == 1
-    assert len(whole.inputFiles()) > 2
+    assert frame.columns == whole.columns
+    place = Place("local", hour, hour)
+    times = nanoseconds(after(100)), nanoseconds(after(103))
+    (few,) = FileRange(place, "orders", (1, 300), times).tasks()
+    assert len(few) == 1
+    (many,) = FileRange(place, "orders", (1, 300), (None, None)).tasks()
+    assert len(many) > 2
+    assert [file.first_seq for file in many] == sorted(file.first_seq for file in many)
 
 
 def test_a_range_has_the_schema_of_the_whole_even_if_it_is_empty(
@@ -107,16 +114,59 @@ def test_a_large_file_has_many_row_groups_with_statistics(
 
 
 @pytest.mark.parametrize("call", ["archived", "restore"])
-def test_a_damaged_file_is_refused_before_any_row_is_read(
+def test_nothing_of_a_damaged_file_is_served(
     spark: SparkSession, hour: str, tmp_path: Path, call: str
 ) -> None:
     """One flipped bit of a payload still reads as Parquet."""
-    path = next(Path(hour).glob("**/*.parquet"))
+    path = min(Path(hour).glob("**/*.parquet"))
     data = bytearray(path.read_bytes())
     data[100] ^= 1
     path.write_bytes(data)
+    if call == "archived":
+        with pytest.raises(PySparkException, match="is damaged: its SHA-256"):
+            archived(spark, hour).collect()
+        with pytest.raises(PySparkException, match="is damaged: its SHA-256"):
+            archived(spark, hour).select("seq").limit(1).collect()
+        return
     with pytest.raises(ArchiveError, match="is damaged: its SHA-256"):
-        if call == "archived":
-            archived(spark, hour)
-        else:
-            restore(spark, hour, str(tmp_path / "again"))
+        restore(spark, hour, str(tmp_path / "again"))
+    assert read(spark, tmp_path / "again").count() == 0
+
+
+def test_a_range_is_restored_in_order_and_counted(
+    spark: SparkSession, hour: str, tmp_path: Path
+) -> None:
+    again = str(tmp_path / "again")
+    assert restore(spark, hour, again, since=after(100), until=after(103)) == 3
+    assert restore(spark, hour, again, first_seq=90, end_seq=110) == 17  # without 101 to 103
+    found = [int(row.payload) for row in read(spark, again).orderBy("seq").collect()]
+    assert found == [100, 101, 102, *range(89, 100), *range(103, 109)]
+    assert restore(spark, hour, again, since=after(-20), until=after(-10)) == 0
+    timed = str(tmp_path / "timed")
+    assert restore(spark, hour, timed, end_seq=3, time_header="published") == 2
+    rows = read(spark, timed, columns=["headers"]).collect()
+    assert [row.headers for row in rows] == [
+        {"published": str(nanoseconds(after(n)))} for n in range(2)
+    ]
+
+
+def test_some_columns_of_a_range(spark: SparkSession, hour: str) -> None:
+    frame = archived(spark, hour, first_seq=3, end_seq=5, columns=["payload", "seq"])
+    assert [tuple(row) for row in frame.collect()] == [(b"%0100d" % 2, 3), (b"%0100d" % 3, 4)]
+    with pytest.raises(InvalidInput, match="'nothing'"):
+        archived(spark, hour, columns=["nothing"])
+
+
+def test_a_range_that_retention_took_out_of_the_archive_is_named(
+    spark: SparkSession, hour: str
+) -> None:
+    (kept,) = retain(spark, hour, max_bytes=20_000)
+    assert kept.first_seq > 10
+    removed = f"seq 1 to {kept.first_seq - 1} were requested"
+    with pytest.raises(DataLoss, match=removed):
+        archived(spark, hour, first_seq=1)
+    with pytest.raises(DataLoss, match="seq 5 to 8 were requested"):
+        check_restore(hour, first_seq=5, end_seq=9)
+    skipped = archived(spark, hour, first_seq=1, fail_on_data_loss=False, columns=["seq"])
+    assert min(row.seq for row in skipped.collect()) == kept.first_seq
+    assert archived(spark, hour).count() == skipped.count()  # without a start, nothing is required

@@ -26,6 +26,7 @@ from penstock.clock import ManualClock
 from penstock.errors import InvalidInput
 from penstock.spark import DataLoss, read
 from penstock.spark.jobs import archive as archive_job
+from penstock.spark.jobs import check_restore
 from penstock.spark.stream_reader import StreamReader
 from tests.server.running import RunningServer
 from tests.spark.in_process import as_rows, rows, source
@@ -171,6 +172,44 @@ def test_a_gap_between_archive_and_live_log_is_loss(
     found = seqs(rows(data, queue=QUEUE, failOnDataLoss="false"))
     assert found[0] == 1 and found[-1] == 600 and len(found) < 600 and end in found
     assert seqs(rows(data, queue=QUEUE, archive="none")) == list(range(end, 601))
+
+
+def test_an_archive_goes_on_behind_a_gap_if_asked_and_readers_name_it(
+    data: Path, orders: Path, target: Path, history: list[int]
+) -> None:
+    with open_small(orders) as queue:
+        queue.enqueue_batch([b"x" * 100] * 200)
+    before = archive_at(str(target)).manifests()
+    empty(orders)  # not archived
+    with open_small(orders) as queue:
+        queue.enqueue_batch([b"x" * 100] * 200)
+    with pytest.raises(DataLoss, match="--accept-gap"):
+        archive(data, target, queue=QUEUE)
+    assert archive_at(str(target)).manifests() == before
+    low = view_of(orders).low
+    end = archive(data, target, queue=QUEUE, accept_gap=True)
+    (manifest,) = archive_at(str(target)).manifests()
+    (gap,) = manifest.gaps
+    assert (gap.first_seq, gap.end_seq) == (before[0].next_seq, low)
+    assert end > low
+    assert archive(data, target, queue=QUEUE, accept_gap=True) == end  # which has no gap to note
+    assert archive_at(str(target)).manifests()[0].gaps == [gap]
+
+    empty(orders)
+    lost = f"seq {gap.first_seq} to {gap.end_seq - 1} of messages were requested"
+    with pytest.raises(DataLoss, match=lost):
+        rows(data, queue=QUEUE)
+    with pytest.raises(DataLoss, match=lost):
+        penstock.arrow.read(orders).read_all()
+    some = seqs(rows(data, queue=QUEUE, failOnDataLoss="false"))
+    assert some == [*range(1, gap.first_seq), *range(gap.end_seq, 801)]
+    assert seqs(rows(data, queue=QUEUE, startingOffsets=low)) == list(range(low, 801))
+    cut = f"seq {gap.first_seq} to {gap.first_seq + 1} were requested"
+    with pytest.raises(DataLoss, match=cut):
+        check_restore(str(target), queue=QUEUE, end_seq=gap.first_seq + 2)
+    check_restore(str(target), queue=QUEUE, end_seq=gap.first_seq)
+    check_restore(str(target), queue=QUEUE, first_seq=gap.end_seq)
+    check_restore(str(target), queue=QUEUE, fail_on_data_loss=False)
 
 
 def test_an_archive_that_moved_is_an_error_that_says_what_to_do(

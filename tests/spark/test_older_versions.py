@@ -10,6 +10,7 @@ import pytest
 import penstock
 from penstock.errors import InvalidInput
 from penstock.spark import DataLoss, source
+from penstock.spark.payloads import frames
 from penstock.spark.stream_reader import RefusedStream, UnlimitedStreamReader
 from tests.spark.in_process import as_rows
 from tests.spark.in_process import source as source_at
@@ -63,6 +64,15 @@ def test_a_queue_that_was_replaced_is_data_loss(tmp_path: Path) -> None:
         restarted.partitions(end, restarted.latestOffset())
     lenient = stream(place, failOnDataLoss="false")
     assert seqs(lenient, end, lenient.latestOffset()) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_decoding_a_frame_is_refused_with_the_version_that_has_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(frames, "HAS_ARROW_UDFS", False)
+    frame: Any = None  # not looked at
+    with pytest.raises(InvalidInput, match=r"PySpark 4.1 or newer.*payloadSchema"):
+        frames.decode_payloads(frame, "id BIGINT")
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,13 @@
 """Options are checked, all of them; what is wrong is said with what would be right."""
 
+import json
+
 import pytest
 
 from penstock.arrow.tables import ALIASES, COLUMNS, DEFAULT_COLUMNS, schema_of
 from penstock.errors import InvalidInput
 from penstock.spark.options import READ_OPTIONS, ReadOptions, WriteOptions
+from penstock.spark.sessions import archive_secrets
 
 
 @pytest.mark.parametrize(
@@ -130,3 +133,20 @@ def test_options_of_kafka_are_answered_with_what_to_write(option: str, said: str
 def test_the_topic_of_a_write_is_the_queue() -> None:
     with pytest.raises(InvalidInput, match="give 'queue'"):
         WriteOptions.parse({"path": "orders", "topic": "x"})
+
+
+def test_secrets_of_an_archive_are_an_option_that_is_not_shown(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    (given,) = archive_secrets(None).items()
+    assert json.loads(given[1])["AWS_SECRET_ACCESS_KEY"] == "hush"
+    assert archive_secrets("none") == {}
+    options = ReadOptions.parse({"path": "q", given[0].lower(): given[1]})
+    assert options.archive_variables is not None
+    assert options.archive_variables["AWS_SECRET_ACCESS_KEY"] == "hush"
+    assert "hush" not in repr(options)
+    for wrong in ("hush", "[]", '{"A": 1}'):
+        with pytest.raises(InvalidInput, match="not a JSON object of texts") as caught:
+            ReadOptions.parse({"path": "q", "archiveSecrets": wrong})
+        assert "hush" not in str(caught.value)

@@ -14,10 +14,14 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 import penstock
-from examples.pipeline import layout, reconcile, tables
+from examples.pipeline import layout, nightly, reconcile, tables
 from examples.pipeline.layout import BRONZE, ORDERS, REJECTED, SALES, SILVER, Layout
 from examples.pipeline.run import run, sentences
+from penstock.clock import ManualClock
+from penstock.queue import Queue
+from penstock.queue.queue import open_queue
 from penstock.spark import read
+from penstock.worker import Worker, WorkerOptions
 from tests.server.running import RunningServer
 
 pytestmark = [pytest.mark.xdist_group("spark"), pytest.mark.timeout(900)]
@@ -171,6 +175,56 @@ def test_a_lake_keeps_its_rules_about_time(tmp_path: Path) -> None:
 
 
 # -- schedules -------------------------------------------------------------------------------------
+
+
+def test_the_nightly_job_runs_at_its_tick_up_to_midnight_and_again_if_it_fails(
+    tmp_path: Path,
+) -> None:
+    evening = datetime(2026, 1, 30, 22, 15, tzinfo=UTC)
+    clock = ManualClock(now_s=evening.timestamp())
+    answers, asked = [False, True, True], []
+
+    def job(until: datetime) -> bool:
+        asked.append(until)
+        return answers[len(asked) - 1]
+
+    def work(queue: Queue) -> None:
+        Worker(queue, nightly.handler(job), options=WorkerOptions(idle_s=0)).run()
+
+    with open_queue(str(tmp_path), {"min_free_bytes": 0}, clock=clock) as queue:
+        nightly.put_schedule(queue)
+        nightly.put_schedule(queue)  # at the next start of the worker
+        work(queue)
+        assert asked == []
+        clock.advance((evening.replace(day=31, hour=2, minute=0) - evening).total_seconds())
+        work(queue)
+        assert asked == [datetime(2026, 1, 31, tzinfo=UTC)]
+        clock.advance(nightly.RETRY_S)
+        work(queue)
+        clock.advance(nightly.RETRY_S)
+        work(queue)
+        assert asked == [datetime(2026, 1, 31, tzinfo=UTC)] * 2
+        clock.advance(86_400)
+        work(queue)
+        assert asked[2:] == [datetime(2026, 2, 1, tzinfo=UTC)]
+        assert queue.stats().dead == 0
+
+
+def test_the_job_of_the_schedule_is_the_nightly_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[list[str]] = []
+
+    def run(line: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
+        lines.append(line)
+        return subprocess.CompletedProcess(line, len(lines) - 1)
+
+    monkeypatch.setattr(nightly.subprocess, "run", run)
+    job, until = nightly.command("lake", "local[1]"), datetime(2026, 1, 31, tzinfo=UTC)
+    assert [job(until), job(until)] == [True, False]
+    assert lines[0][:3] == [sys.executable, "-m", "examples.pipeline.reconcile"]
+    given = reconcile.parsed(lines[0][3:])
+    assert (given.lake, given.until, given.master) == ("lake", until, "local[1]")
 
 
 def test_the_dag_of_airflow_runs_the_nightly_command(capsys: pytest.CaptureFixture[str]) -> None:

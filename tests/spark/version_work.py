@@ -16,7 +16,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 import penstock
 from penstock.spark import read, session
-from penstock.spark.jobs import archive, audit, report, stream
+from penstock.spark.jobs import archive, audit, report, restore, stream
+from penstock.spark.jobs import archived as archived_frame
 from penstock.spark.versions import HAS_FILTERS, HAS_READ_LIMITS
 
 COUNT = 3000
@@ -80,6 +81,11 @@ def main(place: Path) -> dict[str, Any]:
         writer.option("txnVersion", "1").save(str(place / "sink"))
     done["write once"] = numbers(read(spark, place / "sink")) == list(range(COUNT))
 
+    with penstock.open(str(place / "typed")) as queue:
+        queue.enqueue_batch([b'{"n": 1}', b"no"])
+    typed = read(spark, place / "typed", columns=["seq"], payload_schema="n BIGINT")
+    done["typed"] = sorted(row["n"] or 0 for row in typed.select("data.n").collect()) == [0, 1]
+
     first = copy(spark, place)
     with penstock.open(str(source)) as queue:
         queue.enqueue_batch([str(number) for number in range(COUNT, COUNT + 100)])
@@ -90,6 +96,12 @@ def main(place: Path) -> dict[str, Any]:
     (archived,) = archive(spark, str(source), str(place / "archive"))
     sound = audit(spark, str(source), archive=str(place / "archive")).is_sound
     done["jobs"] = archived.rows > 0 and sound
+    frame = archived_frame(spark, str(place / "archive"), end_seq=archived.next_seq)
+    done["archived"] = frame.count() == archived.rows
+    restored = restore(spark, str(place / "archive"), str(place / "again"))
+    done["restore"] = (
+        restored == archived.rows and len(numbers(read(spark, place / "again"))) == restored
+    )
     report(spark, str(source), str(place / "page"))
     done["report"] = (place / "page" / "report.html").exists()
     spark.stop()

@@ -1,7 +1,7 @@
 """An archive: opened by its location, it lists what it has, and commits what jobs add."""
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -14,7 +14,7 @@ from penstock.archive.manifests import (
     version_path,
 )
 from penstock.archive.object_stores import ObjectStore
-from penstock.archive.places import place_of
+from penstock.archive.places import Place, place_of
 from penstock.archive.stores import ArchiveStore, LocalStore
 from penstock.errors import InvalidInput
 
@@ -137,18 +137,23 @@ class Archive:
             return None
 
 
-def archive_at(location: str) -> Archive:
+def archive_at(location: str, variables: Mapping[str, str] | None = None) -> Archive:
     """Return the archive at a location, which need not exist.
 
-    Raise InvalidInput for a location that only Hadoop's file systems know: those are read by jobs
-    on Spark.
+    `variables` replace those of the environment, which may have credentials. Raise InvalidInput for
+    a location that only Hadoop's file systems know: those are read by jobs on Spark.
     """
-    place = place_of(location)
+    place = place_of(location, variables)
     if place.kind == "hadoop":
         raise InvalidInput(
             f"{place.shown} needs Hadoop's file systems, which a job on Spark has: use "
             f"penstock.spark.jobs or `penstock spark`"
         )
+    return archive_of_place(place)
+
+
+def archive_of_place(place: Place) -> Archive:
+    """Return the archive in a directory or an object store, which need not exist."""
     return Archive(LocalStore(place.root) if place.kind == "local" else ObjectStore(place))
 
 

@@ -14,7 +14,7 @@ from penstock.archive.archives import Archive
 from penstock.archive.faults import ArchiveError
 from penstock.archive.manifests import ArchivedFile, ArchiveManifest, RemovedFile
 from penstock.archive.names import file_name, folder_of_key
-from penstock.archive.parquet import check_sum, decode, write_verified
+from penstock.archive.parquet import decode, read_checked, write_verified
 from penstock.archive.stores import ArchiveStore
 
 _STRAY_NS = 86_400 * 10**9
@@ -70,14 +70,7 @@ def merge(store: ArchiveStore, wanted: Merge, schema: pa.Schema) -> ArchivedFile
     """Write the merged file, and compare it with the contents of the old ones."""
     parts = []
     for file in wanted.files:
-        try:
-            stored = store.read(file.path)
-        except FileNotFoundError:
-            raise ArchiveError(
-                f"{store.shown}/{file.path} is missing, though the manifest names it"
-            ) from None
-        check_sum(store, file, stored)
-        part = decode(stored, schema, drop=False)
+        part = decode(read_checked(store, file), schema, drop=False)
         if part.num_rows != file.rows:
             raise ArchiveError(
                 f"{store.shown}/{file.path} has {part.num_rows} rows, and the manifest says "
@@ -126,6 +119,7 @@ def remove_excess(manifest: ArchiveManifest, excess: Excess, now_ns: int) -> Non
     manifest.files = [file for file in manifest.files if file.path not in gone]
     manifest.removed += [RemovedFile(file.path, now_ns) for file in excess.files]
     manifest.first_seq = excess.first_seq
+    manifest.gaps = [gap for gap in manifest.gaps if gap.end_seq > excess.first_seq]
 
 
 def sweep(archive: Archive, manifest: ArchiveManifest, *, before_ns: int, now_ns: int) -> int:

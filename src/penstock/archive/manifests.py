@@ -40,9 +40,21 @@ class RemovedFile:
     removed_ns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Seqs [first_seq, end_seq) that were removed from the queue before they were archived."""
+
+    first_seq: int
+    end_seq: int
+    noted_ns: int
+
+
 @dataclass(slots=True)
 class ArchiveManifest:
-    """The archived part of one queue: all messages that it had in [first_seq, next_seq)."""
+    """The archived part of one queue: all messages that it had in [first_seq, next_seq).
+
+    Except for gaps, which a job was asked to accept.
+    """
 
     queue: str
     identity: int
@@ -50,6 +62,7 @@ class ArchiveManifest:
     next_seq: int = 0
     files: list[ArchivedFile] = field(default_factory=list)
     removed: list[RemovedFile] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
     version: int = 0  # 0: not stored yet, or by version 0.2
     writer: str = ""  # random: tells a retried write of the same job from another job's
 
@@ -79,6 +92,11 @@ class ArchiveManifest:
             and (until_ns is None or file.first_ns < until_ns)
         ]
 
+    def gaps_between(self, first_seq: int, end_seq: int) -> list[tuple[int, int]]:
+        """Return the seqs [first, end) of gaps, as far as they are in [first_seq, end_seq)."""
+        found = [(max(gap.first_seq, first_seq), min(gap.end_seq, end_seq)) for gap in self.gaps]
+        return [(first, end) for first, end in found if first < end]
+
     def encoded(self) -> bytes:
         if len(self.files) > MAX_FILES:
             raise ArchiveError(
@@ -86,6 +104,8 @@ class ArchiveManifest:
                 f"{MAX_FILES:,} is the limit: run `penstock spark compact` on it"
             )
         content = asdict(self)
+        if not self.gaps:
+            del content["gaps"]  # which version 0.2 does not know
         return (json.dumps({**content, "checksum": _checksum(content)}, indent=1) + "\n").encode()
 
     @classmethod
@@ -99,7 +119,8 @@ class ArchiveManifest:
                 raise ValueError("its checksum is wrong")
             files = [ArchivedFile(**file) for file in content.pop("files")]
             removed = [RemovedFile(**file) for file in content.pop("removed", ())]
-            return cls(files=files, removed=removed, **content)
+            gaps = [Gap(**gap) for gap in content.pop("gaps", ())]
+            return cls(files=files, removed=removed, gaps=gaps, **content)
         except (ValueError, TypeError, AttributeError, KeyError) as error:
             raise ArchiveError(
                 f"{shown} cannot be read ({error}): restore it from a backup, or move the archive "

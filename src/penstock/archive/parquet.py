@@ -1,8 +1,10 @@
 """Parquet files of an archive: written, read back and compared; read with columns added since."""
 
 import hashlib
+from collections.abc import Iterator
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from penstock.archive.faults import ArchiveError
@@ -15,6 +17,7 @@ _WITH_STATISTICS = ["seq", "timestamp", "timestamp_ns", "priority", "key"]
 # Readers skip row groups and pages by their statistics: a range of times reads about these many
 # rows more than it has. Smaller ones take more memory for their metadata, and save nothing.
 ROW_GROUP_ROWS, ROW_GROUP_BYTES = 1 << 16, 64 << 20
+BATCH_ROWS = 16_384  # that are decoded at once
 
 
 def encode(table: pa.Table) -> bytes:
@@ -87,13 +90,19 @@ def _differs(store: ArchiveStore, path: str) -> ArchiveError:
 def check_sum(store: ArchiveStore, file: ArchivedFile, stored: bytes) -> None:
     """Raise ArchiveError unless a file is the one that the manifest names."""
     if hashlib.sha256(stored).hexdigest() != file.sha256:
-        raise ArchiveError(
-            f"{store.shown}/{file.path} is damaged: its checksum differs from the manifest"
-        )
+        raise damaged(store, file)
 
 
-def read_file(store: ArchiveStore, file: ArchivedFile, schema: pa.Schema) -> pa.Table:
-    """Return the messages of a file, checked against the manifest."""
+def damaged(store: ArchiveStore, file: ArchivedFile) -> ArchiveError:
+    return ArchiveError(
+        f"{store.shown}/{file.path} is damaged: its SHA-256 is not that of the manifest. Restore "
+        f"the file from a backup, or read without the range of its messages, {file.first_seq} to "
+        f"{file.last_seq}"
+    )
+
+
+def read_checked(store: ArchiveStore, file: ArchivedFile) -> bytes:
+    """Return a file. Raise ArchiveError unless it is the one that the manifest names."""
     try:
         stored = store.read(file.path)
     except FileNotFoundError:
@@ -101,7 +110,63 @@ def read_file(store: ArchiveStore, file: ArchivedFile, schema: pa.Schema) -> pa.
             f"{store.shown}/{file.path} is missing, though the manifest names it"
         ) from None
     check_sum(store, file, stored)
-    return decode(stored, schema)
+    return stored
+
+
+def read_file(store: ArchiveStore, file: ArchivedFile, schema: pa.Schema) -> pa.Table:
+    """Return the messages of a file, checked against the manifest."""
+    return decode(read_checked(store, file), schema)
+
+
+def read_range(
+    store: ArchiveStore,
+    file: ArchivedFile,
+    schema: pa.Schema,
+    seqs: tuple[int, int],
+    times_ns: tuple[int | None, int | None] = (None, None),
+) -> Iterator[pa.RecordBatch]:
+    """Yield the messages of a file with these seqs and times; both ends are exclusive.
+
+    The whole file is checked against the manifest, once, and in memory: what is decoded are the
+    bytes that were checked. Row groups outside the range, and other columns, are not decoded.
+    """
+    found = pq.ParquetFile(pa.BufferReader(read_checked(store, file)))
+    names = [name for name in schema.names if name in found.schema_arrow.names]
+    bounds = {"seq": (seqs[0], seqs[1] - 1)}
+    lowest_ns, end_ns = times_ns
+    if lowest_ns is not None or end_ns is not None:
+        until_ns = (1 << 63) - 1 if end_ns is None else end_ns - 1
+        bounds["timestamp_ns"] = (lowest_ns or 0, until_ns)
+    inside = file.first_seq >= seqs[0] and file.last_seq < seqs[1] and len(bounds) == 1
+    groups = [
+        number for number in range(found.num_row_groups) if inside or _meets(found, number, bounds)
+    ]
+    read = names if inside else list(dict.fromkeys([*names, *bounds]))
+    for batch in found.iter_batches(BATCH_ROWS, row_groups=groups, columns=read):
+        wanted = batch if inside else _within(batch, bounds)
+        if wanted.num_rows:
+            yield from _in_columns(pa.table(wanted), schema).to_batches()
+
+
+def _meets(file: pq.ParquetFile, group: int, bounds: dict[str, tuple[int, int]]) -> bool:
+    """Return whether a row group may have rows within bounds."""
+    described = file.metadata.row_group(group)
+    for index in range(described.num_columns):
+        column = described.column(index)
+        found = column.statistics
+        if column.path_in_schema in bounds and found is not None and found.has_min_max:
+            low, high = bounds[column.path_in_schema]
+            if found.max < low or found.min > high:
+                return False
+    return True
+
+
+def _within(batch: pa.RecordBatch, bounds: dict[str, tuple[int, int]]) -> pa.RecordBatch:
+    for name, (low, high) in bounds.items():
+        column = batch[name]
+        above = pc.greater_equal(column, pa.scalar(low, pa.int64()))
+        batch = batch.filter(pc.and_(above, pc.less_equal(column, pa.scalar(high, pa.int64()))))
+    return batch
 
 
 def decode(stored: bytes, schema: pa.Schema, *, drop: bool = True) -> pa.Table:
@@ -110,13 +175,18 @@ def decode(stored: bytes, schema: pa.Schema, *, drop: bool = True) -> pa.Table:
     A column that the file does not have, because it was written before there was one, is null.
     Without `drop`, a file with more columns is refused: a newer version of Penstock wrote it.
     """
-    found = pq.read_table(pa.BufferReader(stored))
-    unknown = sorted(set(found.column_names) - set(schema.names))
+    file = pq.ParquetFile(pa.BufferReader(stored))
+    names = file.schema_arrow.names
+    unknown = sorted(set(names) - set(schema.names))
     if unknown and not drop:
         raise ArchiveError(
             f"a file of the archive has the column {unknown[0]!r}, which this version does not "
             f"know: use the version that wrote it"
         )
+    return _in_columns(file.read([name for name in names if name in schema.names]), schema)
+
+
+def _in_columns(found: pa.Table, schema: pa.Schema) -> pa.Table:
     columns = [
         found.column(field.name).cast(field.type)
         if field.name in found.column_names

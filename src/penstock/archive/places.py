@@ -12,6 +12,7 @@ travel to Spark's executors with the place, and are never shown.
 
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
@@ -88,8 +89,17 @@ class Place:
         return self.options.get("anonymous") == "true"
 
 
-def place_of(location: str) -> Place:
-    """Parse a location. Raise InvalidInput for one that cannot hold an archive."""
+def store_variables() -> dict[str, str]:
+    """Return the variables of this process's environment that stand for options of stores."""
+    names = {name for known in OPTIONS.values() for names in known.values() for name in names}
+    return {name: os.environ[name] for name in sorted(names) if os.environ.get(name)}
+
+
+def place_of(location: str, variables: Mapping[str, str] | None = None) -> Place:
+    """Parse a location. Raise InvalidInput for one that cannot hold an archive.
+
+    `variables` replace those of the environment.
+    """
     scheme = _SCHEME.match(location)
     if is_url(location) or is_database_url(location) or scheme is None:
         path = check_local(location, "an archive is in a directory or an object store")
@@ -102,7 +112,7 @@ def place_of(location: str) -> Place:
     if kind not in OPTIONS:
         url = location.removeprefix(HADOOP_PREFIX)
         return Place("hadoop", url.rstrip("/"), _without_secrets(url))
-    return _object_store(kind, location)
+    return _object_store(kind, location, store_variables() if variables is None else variables)
 
 
 def _path_of_file_url(location: str) -> str:
@@ -112,7 +122,7 @@ def _path_of_file_url(location: str) -> str:
     return unquote(parts.path) or "/"
 
 
-def _object_store(kind: str, location: str) -> Place:
+def _object_store(kind: str, location: str, variables: Mapping[str, str]) -> Place:
     shown = _without_secrets(location)
     parts = urlsplit(location)
     if parts.fragment:
@@ -135,10 +145,10 @@ def _object_store(kind: str, location: str) -> Place:
         raise InvalidInput(f"{shown} names no bucket: write {kind}://bucket/prefix")
     prefix = unquote(parts.path).strip("/")
     root = f"{bucket}/{prefix}" if prefix else bucket
-    return Place(kind, root, shown, account, _options(kind, shown, parts.query))
+    return Place(kind, root, shown, account, _options(kind, shown, parts.query, variables))
 
 
-def _options(kind: str, shown: str, query: str) -> dict[str, str]:
+def _options(kind: str, shown: str, query: str, environment: Mapping[str, str]) -> dict[str, str]:
     known = OPTIONS[kind]
     given: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
@@ -155,7 +165,7 @@ def _options(kind: str, shown: str, query: str) -> dict[str, str]:
     for name, variables in known.items():
         if name in given or (own_credentials and name in _CREDENTIALS):
             continue
-        found = next((os.environ[one] for one in variables if os.environ.get(one)), None)
+        found = next((environment[one] for one in variables if environment.get(one)), None)
         if found is not None:
             given[name] = found
     if ("access_key" in given) != ("secret_key" in given):

@@ -69,7 +69,7 @@ class History:
         if self._selection.archive == AUTO and self.live_from <= _FIRST_SEQ:
             return None  # the live log has every message that was ever published
         key = self.view.info.queue.key
-        archive = archive_at(self._location)
+        archive = archive_at(self._location, self._selection.archive_variables)
         name = key
         if self._selection.archive == AUTO and self.view.archived_as:
             name = self.view.archived_as
@@ -106,6 +106,16 @@ class History:
         """The lowest seq of the history; what was below it was removed."""
         first, end = self.archived
         return min(first, self.view.low) if first < end else self.view.low
+
+    def gaps(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Return the seqs [first, end) that were removed before they were archived.
+
+        Only of the part that is read from the archive, whose manifest has them on record.
+        """
+        if self._archived is None:
+            return []
+        low, high = self.archived
+        return self._archived[1].gaps_between(max(first, low), min(end, high))
 
     def begins_in_archive(self, first: int) -> bool:
         """Return whether a read from this seq on begins in the archive."""

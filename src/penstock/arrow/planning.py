@@ -137,6 +137,9 @@ def plan_history(
         before = check_start(view, first, min(low, end), selection)
         ranges += plan_ranges(view, before, min(low, end), required_from, selection)
     archived = history.ranges(first, end)
+    for lost_from, lost_end in history.gaps(first, end):
+        fail = selection.fail_on_data_loss
+        report_loss(view.info.queue.key, view.log, lost_from, lost_end - 1, fail=fail)
     if max(first, high) < end:
         after = check_start(view, max(first, high), end, selection)
         ranges += plan_ranges(view, after, end, max(first, high), selection)

@@ -42,6 +42,8 @@ class Selection:
     decompress: bool = True
     group: str | None = None
     archive: str = AUTO  # location of the archive to read on into; or AUTO, or NO_ARCHIVE
+    # Credentials and other options of its store; None: those of this process's environment.
+    archive_variables: dict[str, str] | None = field(default=None, repr=False)
 
     @property
     def state_group(self) -> str:

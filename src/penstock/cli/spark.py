@@ -83,6 +83,9 @@ def archive(
     iceberg: Annotated[
         str | None, option("Also keep Iceberg tables, in this catalog.", metavar="CATALOG")
     ] = None,
+    accept_gap: Annotated[
+        bool, option("Go on behind messages that were removed unarchived.", "--accept-gap")
+    ] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -105,6 +108,7 @@ def archive(
             queue=queue,
             delta=delta,
             iceberg=iceberg,
+            accept_gap=accept_gap,
             on_progress=run.on_progress,
         )
         run.result = [asdict(result) for result in results]
@@ -117,6 +121,11 @@ def archive(
             f"{number(result.files, 'file')} ({size(result.size_bytes)}); the archive ends at "
             f"seq {number(result.next_seq - 1)}."
         )
+        if result.lost:
+            print_text(
+                f"{printable(result.queue)}: {number(result.lost, 'message')} had been removed "
+                f"before they were archived. The gap is on record."
+            )
 
 
 @app.command()
@@ -132,6 +141,12 @@ def restore(
     ] = None,
     since: Since = None,
     until: Until = None,
+    time_header: Annotated[
+        str | None, option("Header for the original time of publication.", metavar="NAME")
+    ] = None,
+    skip_removed: Annotated[
+        bool, option("Skip messages that the archive does not have any more.", "--skip-removed")
+    ] = False,
     master: Master = LOCAL,
     metrics: Metrics = None,
     json: AsJson = False,
@@ -145,13 +160,21 @@ def restore(
         "first_id": first_id,
         "since": _utc(since),
         "until": _utc(until),
+        "fail_on_data_loss": not skip_removed,
     }
 
     def check() -> None:
         jobs.check_restore(target_archive, target, target_queue, **wanted)
 
     with job_run("restore", master, metrics, check) as run:
-        count = jobs.restore(run.spark, target_archive, target, target_queue=target_queue, **wanted)
+        count = jobs.restore(
+            run.spark,
+            target_archive,
+            target,
+            target_queue=target_queue,
+            time_header=time_header,
+            **wanted,
+        )
         run.result = {"restored": count}
     print_result(json, run.result, f"{number(count, 'message')} restored.")
 
@@ -294,6 +317,8 @@ def audit(
 
 
 def _print_audit(result: Any) -> None:
+    for one in result.gaps:
+        print_text(f"{printable(one.queue)}: {one.detail}; the gap is on record in {one.where}.")
     if result.problems:
         made = table("queue", "what", "where", "count", "detail", right=["count"], rest="detail")
         for one in result.problems:
@@ -346,9 +371,11 @@ def redrive(
 @app.command()
 def stream(
     path: QueuePath,
-    target: Annotated[str, argument("TARGET", "Directory, or directory or URL of a queue.")],
+    target: Annotated[
+        str, argument("TARGET", "Directory or URL; for Iceberg, catalog.namespace.table.")
+    ],
     checkpoint: Checkpoint,
-    to: Annotated[str, option("parquet, console or queue.")] = "parquet",
+    to: Annotated[str, option("parquet, delta, iceberg, console or queue.")] = "parquet",
     queue: OneQueue = None,
     target_queue: TargetQueue = None,
     once: Once = False,
@@ -356,7 +383,7 @@ def stream(
     master: Master = LOCAL,
     metrics: Metrics = None,
 ) -> None:
-    """Copy new messages to Parquet, the console or another queue, until Ctrl-C."""
+    """Copy new messages to Parquet, a table, the console or another queue, until Ctrl-C."""
     jobs = _spark_jobs()
     with job_run(
         "stream",

@@ -43,7 +43,7 @@ def check_installed() -> None:
         if error.name is None or not error.name.startswith("deltalake"):
             raise
         raise PenstockError(
-            "an archive as a Delta table needs the package 'deltalake', which is not installed; "
+            "a Delta table needs the package 'deltalake', which is not installed; "
             "run: pip install 'penstock[delta]'"
         ) from None
 
@@ -72,7 +72,7 @@ def follow_manifests(archive: Archive, columns: pa.Schema) -> None:
             _create(archive, schema, wanted)
             changed = True
     if changed and isinstance(archive.store, LocalStore):
-        _sync(archive.store)
+        sync_log(archive.store)
 
 
 def _table_of(archive: Archive) -> tuple[str, dict[str, str] | None]:
@@ -246,7 +246,7 @@ def _no_checkpoint() -> "PostCommitHookProperties":
     return PostCommitHookProperties(create_checkpoint=False, cleanup_expired_logs=False)
 
 
-def _sync(store: LocalStore) -> None:
+def sync_log(store: LocalStore) -> None:
     """Make the newest commit durable: the package does not sync."""
     log = store.root / DELTA_LOG
     for path in (max(log.glob("*[0-9].json")), log, store.root):

@@ -5,7 +5,7 @@ manifest has, and removes those that only the table has. Without a difference th
 """
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,7 @@ def check_installed() -> None:
         if error.name is None or not error.name.startswith("pyiceberg"):
             raise
         raise PenstockError(
-            "an archive as Iceberg tables needs the package 'pyiceberg', which is not installed; "
+            "an Iceberg table needs the package 'pyiceberg', which is not installed; "
             "run: pip install 'penstock[iceberg]'"
         ) from None
 
@@ -66,13 +66,13 @@ def catalog_of(archive: Archive) -> str | None:
 
 def check_catalog(name: str) -> None:
     """Raise InvalidInput if no catalog of this name is configured."""
-    _load(name, None)
+    load_named(name)
 
 
 def follow_manifests(archive: Archive, columns: pa.Schema, catalog_name: str) -> None:
     """Give the tables of a catalog exactly the files of the manifests."""
     place = archive.store.place if isinstance(archive.store, ObjectStore) else None
-    catalog = _load(catalog_name, place)
+    catalog = load_named(catalog_name, None if place is None else _properties(place))
     recorded = catalog_of(archive)
     if recorded not in (None, catalog_name):
         raise ArchiveError(
@@ -86,11 +86,12 @@ def follow_manifests(archive: Archive, columns: pa.Schema, catalog_name: str) ->
         archive.store.write(_RECORD, json.dumps({"catalog": catalog_name}).encode())
 
 
-def _load(name: str, place: Place | None) -> "Catalog":
+def load_named(name: str, properties: Mapping[str, str] | None = None) -> "Catalog":
+    """Return a catalog as pyiceberg is configured, with these properties instead of its own."""
     from pyiceberg.catalog import load_catalog
 
     try:
-        return load_catalog(name, **({} if place is None else _properties(place)))
+        return load_catalog(name, **(properties or {}))
     except (ValueError, KeyError) as error:
         raise InvalidInput(
             f"the Iceberg catalog {name!r} is not configured ({error}): describe it in "

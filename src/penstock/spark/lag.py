@@ -5,6 +5,7 @@ them to the broker as positions of a reader, and the broker computes the lag whe
 the lag of a query that has died grows.
 """
 
+import hashlib
 import json
 import logging
 import re
@@ -41,6 +42,7 @@ log = logging.getLogger("penstock.spark")
 DEFAULT_INTERVAL_S, MAX_INTERVAL_S = 10.0, 3600.0
 _EXPIRES_S = 3600.0
 _TIMEOUT_S = 10.0
+_NAME_CHARS = 64
 _MAX_QUERIES = 1000  # whose positions are remembered for idle times
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+", re.ASCII)
 
@@ -257,11 +259,20 @@ def positions_of(progress: Any, reader: str) -> dict[tuple[str, str], Position]:
 def reader_name(name: str | None, query_id: object) -> str:
     """Return a reader's name for a query: its own, without what names must not have.
 
-    >>> reader_name("orders to Parquet", "320d6d91-26f3"), reader_name(None, "320d6d91-26f3")
-    ('orders-to-Parquet', 'spark-320d6d91')
+    A name that had to be changed gets a digest of the whole, so that no two become one.
+
+    >>> reader_name("orders", "320d6d91-26f3"), reader_name("orders to Parquet", "320d6d91-26f3")
+    ('orders', 'orders-to-Parquet-08a58d24')
+    >>> reader_name(None, "320d6d91-26f3")
+    'spark-320d6d91'
     """
-    plain = _NOT_IN_NAMES.sub("-", name or "").strip("-.")[:64].rstrip(".")
-    return plain or f"spark-{str(query_id)[:8]}"
+    if not name:
+        return f"spark-{str(query_id)[:8]}"
+    plain = _NOT_IN_NAMES.sub("-", name).strip("-.")[:_NAME_CHARS].rstrip(".")
+    if plain == name:
+        return name
+    digest = hashlib.sha256(name.encode(errors="surrogatepass")).hexdigest()[:8]
+    return f"{plain[: _NAME_CHARS - 9].rstrip('-.') or 'spark'}-{digest}"
 
 
 def _sources(progress: Any) -> list[Any]:

@@ -41,7 +41,7 @@ READ_OPTIONS = (
     *("endingTimestamp", "maxOffsetsPerTrigger", "maxBytesPerTrigger", "minOffsetsPerTrigger"),
     *("maxTriggerDelay", "minPartitions", "maxPartitionBytes", "failOnDataLoss", "verify"),
     *("decompress", "group", "payloadSchema", "payloadMode", "payloadSchemas"),
-    *("payloadSchemaHeader", "payloadSchemaId", "archive"),
+    *("payloadSchemaHeader", "payloadSchemaId", "archive", "archiveSecrets"),
 )
 _PAYLOAD_OPTIONS = tuple(name for name in READ_OPTIONS if name.startswith("payload"))
 WRITE_OPTIONS = (
@@ -113,6 +113,7 @@ class ReadOptions(Selection):
             decompress=options.switch("decompress", default=True),
             group=options.text("group"),
             archive=options.archive(),
+            archive_variables=options.variables("archiveSecrets"),
             payload_schema=options.text("payloadSchema"),
             payload_options=options.payloads(),
         )
@@ -183,6 +184,22 @@ class _OptionParser:
         if value is not None and not (value.isascii() and value.isprintable()):
             raise InvalidInput(f"the option {name!r} has characters that API keys do not have")
         return value
+
+    def variables(self, name: str) -> dict[str, str] | None:
+        """Return a JSON object of texts. No error message contains it."""
+        value = self.text(name)
+        if value is None:
+            return None
+        try:
+            found = json.loads(value)
+        except ValueError:
+            found = None
+        if not isinstance(found, dict) or not all(isinstance(one, str) for one in found.values()):
+            raise InvalidInput(
+                f"the option {name!r} is not a JSON object of texts, such as "
+                '{"AWS_ACCESS_KEY_ID": "…", "AWS_SECRET_ACCESS_KEY": "…"}'
+            )
+        return found
 
     def url(self, name: str) -> str | None:
         value = self.text(name)

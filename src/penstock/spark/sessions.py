@@ -1,5 +1,6 @@
 """Open a Spark session with the settings that Penstock needs, and read queues as DataFrames."""
 
+import json
 import logging
 import os
 import sys
@@ -12,8 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
+from penstock.archive.places import store_variables
 from penstock.arrow.locations import location_options
-from penstock.arrow.selection import Table, check_ranges, moment_in, names_in, seq_in
+from penstock.arrow.selection import NO_ARCHIVE, Table, check_ranges, moment_in, names_in, seq_in
 from penstock.spark.source import FilteringDataSource
 from penstock.spark.versions import Filter
 
@@ -146,7 +148,17 @@ def read(
         "archive": None if archive is None else fspath(archive),
     }
     given = {name: value for name, value in options.items() if value is not None}
+    given |= archive_secrets(given.get("archive"))
     return spark.read.format("penstock").options(**given).load()
+
+
+def archive_secrets(archive: str | None) -> dict[str, str]:
+    """Return the option with which a read finds credentials of an archive's store.
+
+    It is planned in a process that has the environment of when the session began.
+    """
+    found = {} if archive == NO_ARCHIVE else store_variables()
+    return {"archiveSecrets": json.dumps(found)} if found else {}
 
 
 def _joined(name: str, value: str | Sequence[str] | None) -> str | None:

@@ -33,7 +33,7 @@ from penstock.spark.writers import Target, commit_staged, open_target, remove_st
 
 log = logging.getLogger("penstock.spark")
 
-_QUERY_ID = "sql.streaming.queryId"  # Spark's name of a local property
+QUERY_ID = "sql.streaming.queryId"  # Spark's name of a local property
 _WRITE_BACK_BYTES = 8 << 20  # the kernel is told to write each time this much was written
 
 
@@ -136,7 +136,7 @@ def stage_rows(target: Target, batches: Iterable[pa.RecordBatch], timestamp_ns: 
     context = TaskContext.get()
     if context is None:
         return StagedRows(0, staged)
-    return StagedRows(context.partitionId(), staged, context.getLocalProperty(_QUERY_ID))
+    return StagedRows(context.partitionId(), staged, context.getLocalProperty(QUERY_ID))
 
 
 class _SegmentWriter:

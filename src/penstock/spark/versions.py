@@ -2,7 +2,7 @@
 
 | PySpark | what is missing |
 |---|---|
-| 4.0 | filters of push-down; a streaming writer of Arrow batches |
+| 4.0 | filters of push-down; a streaming writer of Arrow batches; `decode_payloads` |
 | 4.0, 4.1 | the start and the limit of a micro-batch, which `latestOffset` gets since 4.2 |
 
 Everything else works with all of them. Import the names from here instead of from PySpark.
@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING
 
 import pyspark
 from pyspark.sql import datasource
+from pyspark.sql.pandas import functions
 
 from penstock.errors import InvalidInput
 
 VERSION = pyspark.__version__
 HAS_FILTERS = hasattr(datasource, "Filter")  # since 4.1
+HAS_ARROW_UDFS = hasattr(functions, "arrow_udf")  # since 4.1
 HAS_READ_LIMITS = find_spec("pyspark.sql.streaming.datasource") is not None  # since 4.2
 
 if TYPE_CHECKING or hasattr(datasource, "DataSourceStreamArrowWriter"):
@@ -29,6 +31,11 @@ else:
     ):
         """A streaming writer that gets Arrow batches: Spark 4.0 looks only for the second base."""
 
+
+if TYPE_CHECKING or HAS_ARROW_UDFS:
+    from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
+else:
+    ArrowUDFType = arrow_udf = None
 
 if TYPE_CHECKING or HAS_FILTERS:
     from pyspark.sql.datasource import (
@@ -85,9 +92,11 @@ else:
 
 
 __all__ = [
+    "HAS_ARROW_UDFS",
     "HAS_FILTERS",
     "HAS_READ_LIMITS",
     "VERSION",
+    "ArrowUDFType",
     "DataSourceStreamArrowWriter",
     "EqualNullSafe",
     "EqualTo",
@@ -102,6 +111,7 @@ __all__ = [
     "ReadMaxBytes",
     "ReadMaxRows",
     "SupportsTriggerAvailableNow",
+    "arrow_udf",
     "refuse_limits",
 ]
 

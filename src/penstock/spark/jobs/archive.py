@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from pyspark.sql import SparkSession
 
 from penstock.archive import Archive, ArchivedFile, ArchiveError, ArchiveManifest, ArchiveStore
+from penstock.archive.manifests import Gap
 from penstock.archive.names import file_name, folder_of, queue_folder
 from penstock.archive.parquet import write_verified
 from penstock.archive.places import place_of
@@ -31,6 +32,7 @@ from penstock.arrow.selection import Selection
 from penstock.arrow.tables import schema_of
 from penstock.checking import is_url
 from penstock.client.files import note_archived as note_call
+from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.ledger.files import OsFiles
 from penstock.ledger.folder import Folder
@@ -64,6 +66,7 @@ class ArchiveResult:
     files: int
     size_bytes: int
     next_seq: int  # the archive ends before this seq
+    lost: int = 0  # seqs that were removed before they were archived: a gap, now on record
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,18 +105,24 @@ def archive(
     queue: str | None = None,
     delta: bool = False,
     iceberg: str | None = None,
+    accept_gap: bool = False,
     on_progress: Progress | None = None,
 ) -> list[ArchiveResult]:
     """Archive the sealed segments of one queue, or of all, that are not archived yet.
 
     `target` is a directory or the URL of an object store. With `delta`, the whole archive is a
     Delta table as well; with `iceberg`, the name of a catalog, each queue is an Iceberg table.
+
+    If messages were removed before they were archived, this raises DataLoss. With `accept_gap` the
+    archive goes on behind them. Its manifest has the gap on record, and readers report it as loss.
     """
     check_asked(delta=delta, iceberg=iceberg)
     queues = check_archive(path, target, queue)
     made = archive_of(spark, target)
     with made.locked():
-        results = [_archive_one(spark, one, made, target, on_progress) for one in queues]
+        results = [
+            _archive_one(spark, one, made, target, accept_gap, on_progress) for one in queues
+        ]
         make_asked(made, archive_schema(), delta=delta, iceberg=iceberg)
     return results
 
@@ -127,18 +136,24 @@ def _archive_one(
     queue: QueueLocation,
     target: Archive,
     location: str,
+    accept_gap: bool,
     on_progress: Progress | None,
 ) -> ArchiveResult:
     view = watcher_of(queue, "messages").view()
     manifest = _manifest(target, view)
     sealed_end = max((s.end_seq for s in view.spans if not s.is_last), default=view.first_seq)
+    lost = view.low - manifest.next_seq if accept_gap else 0
+    if lost > 0:
+        manifest.gaps.append(Gap(manifest.next_seq, view.low, SystemClock().now_ns()))
+        manifest.next_seq = view.low
+        target.commit(manifest)
     try:
         first = check_start(view, manifest.next_seq, sealed_end)
     except DataLoss as error:
         sentence = str(error).partition(". Start later")[0]
         raise DataLoss(
-            f"{sentence}. This archive cannot go on behind the gap: archive to a new location. Set "
-            "archive_required, so that it does not happen again."
+            f"{sentence}. To go on behind this gap, and have it on record, archive with accept_gap "
+            "(--accept-gap). Set archive_required, so that it does not happen again."
         ) from None
     ranges = list(split(view, first, sealed_end, max_bytes=RANGE_BYTES))
     target.store.remove_leftovers(queue_folder(queue.namespace, queue.name))
@@ -171,6 +186,7 @@ def _archive_one(
         len(done),
         sum(file.size_bytes for file in done),
         manifest.next_seq,
+        max(lost, 0),
     )
 
 

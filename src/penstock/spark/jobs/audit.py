@@ -48,6 +48,7 @@ class AuditResult:
     bytes_read: int = 0
     archived_rows: int = 0
     problems: list[Problem] = field(default_factory=list)
+    gaps: list[Problem] = field(default_factory=list)  # on record in the archive: accepted
 
     @property
     def is_sound(self) -> bool:
@@ -235,6 +236,11 @@ def _audit_archive(
             Problem(queue.key, "archive", archive.shown, 1, "nothing of this queue is archived")
         )
         return
+    for gap in manifest.gaps:
+        detail = f"seq {gap.first_seq} to {gap.end_seq - 1} were removed before they were archived"
+        result.gaps.append(
+            Problem(queue.key, "gap", archive.shown, gap.end_seq - gap.first_seq, detail)
+        )
     if manifest.next_seq < messages.first_seq:
         lost = messages.first_seq - manifest.next_seq
         detail = f"seq {manifest.next_seq} to {messages.first_seq - 1} are in neither"

@@ -1,42 +1,37 @@
 """Restore: a range of an archive as a DataFrame or into a queue; archive and live log as one."""
 
-import hashlib
 import json
-import os
-from collections.abc import Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import reduce
-from pathlib import Path
 from typing import TypedDict, Unpack
 
-from pyspark.sql import Column, DataFrame, SparkSession
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from penstock import codec
-from penstock.archive import (
-    Archive,
-    ArchivedFile,
-    ArchiveError,
-    ArchiveManifest,
-    ArchiveStore,
-    open_archive,
-)
+from penstock.archive import Archive, ArchivedFile, ArchiveManifest, open_archive
 from penstock.archive.object_stores import ObjectStore
-from penstock.archive.places import place_of
+from penstock.archive.parquet import damaged, read_range
+from penstock.archive.places import Place, place_of
 from penstock.archive.stores import LocalStore
 from penstock.arrow.locations import location_options
+from penstock.arrow.loss import DataLoss
 from penstock.arrow.selection import NO_ARCHIVE, nanoseconds
+from penstock.checking import check_choice
 from penstock.errors import InvalidInput
 from penstock.queue.attributes import MAX_ATTEMPTS
-from penstock.spark.archive_source import nullable, read_archive
+from penstock.spark.archive_source import FileRange, nullable, own_errors, read_archive
 from penstock.spark.archive_stores import archive_of
 from penstock.spark.hadoop_store import HadoopStore
 from penstock.spark.jobs.archive import ARCHIVED_COLUMNS, archive_schema
 from penstock.spark.options import WriteOptions
 from penstock.spark.writers import applications_of, check_target, open_target
+
+log = logging.getLogger("penstock.spark")
 
 # The attribute is a little-endian number, converted by way of its hexadecimal digits.
 _HEX = f"hex(attributes[{MAX_ATTEMPTS}])"
@@ -44,14 +39,16 @@ _MAX_ATTEMPTS = (
     f"cast(conv(concat(substr({_HEX}, 7, 2), substr({_HEX}, 5, 2), substr({_HEX}, 3, 2), "
     f"substr({_HEX}, 1, 2)), 16, 10) as int)"
 )
-# Spark's setting: from this number of paths on, tasks look at them.
-_LISTED_BY_TASKS = "spark.sql.sources.parallelPartitionDiscovery.threshold"
-_NEVER = (1 << 31) - 1
 _LIVE_COLUMNS = tuple(name for name in ARCHIVED_COLUMNS if name != "attributes")
 
 
 class RangeOptions(TypedDict, total=False):
-    """A range of an archived queue: by seq, id or time. Ends are exclusive."""
+    """A range of an archived queue: by seq, id or time. Ends are exclusive.
+
+    If a seq or an id names the first message, every message from there on is required: if the
+    archive does not have them any more, DataLoss is raised. Gaps of the archive are loss in any
+    range. With `fail_on_data_loss=False` both are skipped.
+    """
 
     queue: str | None
     first_seq: int | None
@@ -59,6 +56,7 @@ class RangeOptions(TypedDict, total=False):
     first_id: str | None
     since: datetime | None
     until: datetime | None
+    fail_on_data_loss: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +72,28 @@ class ArchivedRange:
 
     def files(self) -> list[ArchivedFile]:
         """Return the files that may have messages of the range."""
+        since_ns, until_ns = self.times_ns
         return self.manifest.files_between(
-            self.first_seq,
-            self.end_seq,
-            since_ns=None if self.since is None else nanoseconds(self.since),
-            until_ns=None if self.until is None else nanoseconds(self.until),
+            self.first_seq, self.end_seq, since_ns=since_ns, until_ns=until_ns
         )
 
     @property
-    def condition(self) -> Column | None:
-        """Return the rows of the files that are wanted; None if all of them are."""
+    def times_ns(self) -> tuple[int | None, int | None]:
+        return (
+            None if self.since is None else nanoseconds(self.since),
+            None if self.until is None else nanoseconds(self.until),
+        )
+
+    @property
+    def condition(self) -> Column:
+        """Return which rows of the files are wanted."""
         seq, timestamp = f.col("seq"), f.col("timestamp")
-        parts: list[Column] = []
-        if self.first_seq > self.manifest.first_seq:
-            parts.append(seq >= self.first_seq)
-        if self.end_seq < self.manifest.next_seq:
-            parts.append(seq < self.end_seq)
+        parts = [seq >= self.first_seq, seq < self.end_seq]
         if self.since is not None:
             parts.append(timestamp >= f.lit(self.since))
         if self.until is not None:
             parts.append(timestamp < f.lit(self.until))
-        return reduce(Column.__and__, parts) if parts else None
+        return reduce(Column.__and__, parts)
 
 
 def check_restore(
@@ -133,79 +132,106 @@ def _range(archive: Archive, options: RangeOptions) -> ArchivedRange:
         raise InvalidInput(f"first_seq is {first_seq}, which is after end_seq, {end_seq}")
     low = max(manifest.first_seq, first_seq or 0)
     high = manifest.next_seq if end_seq is None else min(end_seq, manifest.next_seq)
-    return ArchivedRange(archive, manifest, low, max(low, high), since, until)
+    wanted = ArchivedRange(archive, manifest, low, max(low, high), since, until)
+    _report_loss(wanted, first_seq, end_seq, fail=options.get("fail_on_data_loss", True))
+    return wanted
 
 
-def archived(spark: SparkSession, archive: str, **options: Unpack[RangeOptions]) -> DataFrame:
-    """Return the messages of a range of an archived queue. Only files of the manifest are read."""
-    return _rows(spark, _range(archive_of(spark, archive), options))
+def _report_loss(
+    wanted: ArchivedRange, first_seq: int | None, end_seq: int | None, *, fail: bool
+) -> None:
+    """Raise DataLoss for what is requested and not there any more, or log it."""
+    manifest = wanted.manifest
+    lost = []
+    if first_seq is not None:
+        end = manifest.first_seq if end_seq is None else min(end_seq, manifest.first_seq)
+        lost.append((max(first_seq, 1), end))
+    if wanted.files() or wanted.times_ns == (None, None):
+        lost += manifest.gaps_between(*_seqs_of(wanted))
+    for first, end in lost:
+        if first >= end:
+            continue
+        sentence = (
+            f"queue {manifest.queue}: seq {first} to {end - 1} were requested, and the archive "
+            f"{wanted.archive.shown} does not have them: they were removed from it by `retain`, or "
+            f"from the queue before they were archived"
+        )
+        if fail:
+            raise DataLoss(
+                f"{sentence}. Start later, or set fail_on_data_loss=False (--skip-removed) to skip "
+                f"them."
+            )
+        log.warning("%s; skipped (fail_on_data_loss=False)", sentence)
 
 
-def _rows(spark: SparkSession, wanted: ArchivedRange) -> DataFrame:
-    files = wanted.files()
+def _seqs_of(wanted: ArchivedRange) -> tuple[int, int]:
+    """Return the seqs of a range, narrowed by its times as far as the manifest knows them."""
+    files = sorted(wanted.files(), key=lambda file: file.first_seq)
+    first, end = wanted.first_seq, wanted.end_seq
+    if files and wanted.since is not None:
+        first = max(first, files[0].first_seq)
+    if files and wanted.until is not None:
+        end = min(end, files[-1].last_seq + 1)
+    return first, end
+
+
+def archived(
+    spark: SparkSession,
+    archive: str,
+    *,
+    columns: Sequence[str] | None = None,
+    **options: Unpack[RangeOptions],
+) -> DataFrame:
+    """Return the messages of a range of an archived queue. Only files of the manifest are read.
+
+    Each task checks the files that it reads against the manifest. A damaged file fails the query.
+    Fewer `columns` are faster: Spark does not tell a source which ones a query needs.
+    """
+    for name in columns or ():
+        check_choice("a column", name, ARCHIVED_COLUMNS)
+    wanted = _range(archive_of(spark, archive), options)
+    return _rows(spark, wanted, columns or ARCHIVED_COLUMNS)
+
+
+def _rows(
+    spark: SparkSession, wanted: ArchivedRange, columns: Sequence[str] = ARCHIVED_COLUMNS
+) -> DataFrame:
     # Without a schema, Spark runs a job that reads the footers of some files.
-    schema = nullable(archive_schema())
+    whole = archive_schema()
+    schema = nullable(pa.schema([whole.field(name) for name in columns]))
+    files = wanted.files()
     if not files:
         return spark.createDataFrame([], schema)
     store = wanted.archive.store
-    if isinstance(store, ObjectStore):
-        seqs = wanted.first_seq, wanted.end_seq
-        frame = read_archive(spark, store, wanted.manifest.queue, seqs, schema)
-    else:
-        urls = _urls(store, files)
-        with _listed_by_the_driver(spark):
-            frame = spark.read.schema(schema).parquet(*urls)
-    frame = frame.select(*ARCHIVED_COLUMNS)
-    condition = wanted.condition
-    # Spark analyses a query with each call: one filter, and none for the whole of a queue.
-    return frame if condition is None else frame.where(condition)
-
-
-@contextmanager
-def _listed_by_the_driver(spark: SparkSession) -> Iterator[None]:
-    """Have Spark look at the named files itself. It runs a task for each if there are many.
-
-    A task takes 8 ms of processor time, and the file system answers in 0.1 ms.
-    """
-    before = spark.conf.get(_LISTED_BY_TASKS)
-    spark.conf.set(_LISTED_BY_TASKS, str(_NEVER))
-    try:
-        yield
-    finally:
-        if before is not None:
-            spark.conf.set(_LISTED_BY_TASKS, before)
-
-
-def _urls(store: ArchiveStore, files: list[ArchivedFile]) -> list[str]:
-    """Return files as Spark's own reader finds them."""
     if isinstance(store, HadoopStore):
-        return [store.url(file.path) for file in files]
-    if not isinstance(store, LocalStore):
-        raise TypeError(store)
-    paths = [store.root / file.path for file in files]
-    missing = next((path for path in paths if not path.exists()), None)
-    if missing is not None:
-        raise ArchiveError(f"{missing} is missing, though the manifest names it")
-    # Spark's reader does not know the checksums of the manifest. Hashing releases the interpreter
-    # lock, so that all cores do it.
-    with ThreadPoolExecutor(os.cpu_count()) as threads:
-        for path, file, found in zip(paths, files, threads.map(_sha256, paths), strict=True):
-            if found != file.sha256:
-                raise ArchiveError(
-                    f"{path} is damaged: its SHA-256 is not that of the manifest. Restore the file "
-                    f"from a backup, or read without the range of its messages, {file.first_seq} "
-                    f"to {file.last_seq}"
-                )
-    return [str(path) for path in paths]
+        urls = _checked_urls(spark, store, files)
+        frame = spark.read.schema(nullable(whole)).parquet(*urls).where(wanted.condition)
+        return frame.select(*columns)
+    place = store.place if isinstance(store, ObjectStore) else None
+    if isinstance(store, LocalStore):
+        place = Place("local", str(store.root), store.shown)
+    assert place is not None
+    seqs = wanted.first_seq, wanted.end_seq
+    described = FileRange(place, wanted.manifest.queue, seqs, wanted.times_ns)
+    return read_archive(spark, described, schema)
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def _checked_urls(
+    spark: SparkSession, store: HadoopStore, files: Sequence[ArchivedFile]
+) -> list[str]:
+    """Return files as Spark's own reader finds them, after tasks have checked them.
 
-
-def _between(frame: DataFrame, first_seq: int, end_seq: int) -> DataFrame:
-    return frame.where(f.col("seq") >= first_seq).where(f.col("seq") < end_seq)
+    Python in tasks does not reach Hadoop's file systems, so files are read twice: once for their
+    checksums, in the JVMs of the executors, and once by Spark's Parquet reader.
+    """
+    wanted = {store.url(file.path): file for file in files}
+    found = spark.read.format("binaryFile").load(list(wanted))
+    sums = found.select("path", f.sha2("content", 256)).collect()
+    by_name = {str(path).rpartition("/")[2]: digest for path, digest in sums}
+    for url, file in wanted.items():
+        if by_name.get(url.rpartition("/")[2]) != file.sha256:
+            raise damaged(store, file)
+    return list(wanted)
 
 
 def restore(
@@ -214,6 +240,7 @@ def restore(
     target: str,
     *,
     target_queue: str | None = None,
+    time_header: str | None = None,
     **options: Unpack[RangeOptions],
 ) -> int:
     """Put archived messages into a queue, in order. Return the number of messages written.
@@ -221,44 +248,85 @@ def restore(
     They become new messages with the same payload, headers, key, priority and times, and with new
     ids. A queue gets each message of an archived queue once: of a range that overlaps an earlier
     one, only the rest is written.
+
+    The messages of a queue are in the order of their times, so the time of publication is new.
+    `time_header` names a header for the original one, in nanoseconds since 1970.
     """
+    if time_header is not None and not time_header.strip():
+        raise InvalidInput("time_header is empty: name a header, or leave it out")
     check_target(target, target_queue)
     wanted = _range(archive_of(spark, archive), options)
-    frame = _rows(spark, wanted)
-    low, high = frame.agg(f.min("seq"), f.max("seq")).collect()[0]
-    if low is None:
-        return 0
     # Times rise with seqs, so a range of times is a range of seqs as well.
+    wanted = _by_seqs(wanted)
+    if wanted.first_seq >= wanted.end_seq:
+        return 0
     written_to = location_options(target, target_queue)
     source = f"restore {wanted.manifest.identity:08x}"
     names = applications_of(open_target(WriteOptions.parse(written_to)), source)
     written = 0
-    for first, end in _missing((low, high + 1), [_range_of(name) for name in names]):
-        piece = _between(frame, first, end)
-        rows = piece.count()
-        if rows:
-            writer = _messages(piece).write.format("penstock").mode("append").options(**written_to)
-            name = f"{source} {first}-{end - 1}"
+    whole = (wanted.first_seq, wanted.end_seq)
+    for first, end in _missing(whole, [_range_of(name) for name in names]):
+        piece = replace(wanted, first_seq=first, end_seq=end)
+        if not piece.files():
+            continue
+        counted = Observation()
+        rows = _messages(_rows(spark, piece), time_header, is_sorted=_is_read_by_us(piece))
+        rows = rows.observe(counted, f.count(f.lit(1)).alias("rows"))
+        writer = rows.write.format("penstock").mode("append").options(**written_to)
+        name = f"{source} {first}-{end - 1}"
+        with own_errors():
             writer.option("txnAppId", name).option("txnVersion", "1").save()
-        written += rows
+        written += counted.get["rows"]
     return written
 
 
-def _messages(frame: DataFrame) -> DataFrame:
-    return (
-        # The sink keeps the order of partitions and of rows in a partition.
-        frame.repartitionByRange("seq")
-        .sortWithinPartitions("seq")
-        .select(
-            "payload",
-            f.col("priority").cast("int").alias("priority"),
-            "key",
-            "headers",
-            f.expr("timestamp_micros(div(deliver_at_ns, 1000))").alias("deliver_at"),
-            f.expr("timestamp_micros(div(expires_at_ns, 1000))").alias("expires_at"),
-            "content_type",
-            f.expr(_MAX_ATTEMPTS).alias("max_attempts"),
-        )
+def _is_read_by_us(wanted: ArchivedRange) -> bool:
+    return not isinstance(wanted.archive.store, HadoopStore)
+
+
+def _by_seqs(wanted: ArchivedRange) -> ArchivedRange:
+    """Return a range without times: at most two files are looked at for their seqs."""
+    if wanted.times_ns == (None, None):
+        return wanted
+    files = sorted(wanted.files(), key=lambda file: file.first_seq)
+    found: list[int] = []
+    schema = pa.schema([("seq", pa.int64()), ("timestamp_ns", pa.int64())])
+    for file in files:  # the first that has a message of the range
+        if found := _seqs_in(wanted, file, schema):
+            break
+    if not found:
+        return replace(wanted, end_seq=wanted.first_seq, since=None, until=None)
+    first = found[0]
+    for file in reversed(files):
+        if found := _seqs_in(wanted, file, schema):
+            break
+    return replace(wanted, first_seq=first, end_seq=found[-1] + 1, since=None, until=None)
+
+
+def _seqs_in(wanted: ArchivedRange, file: ArchivedFile, schema: pa.Schema) -> list[int]:
+    seqs = wanted.first_seq, wanted.end_seq
+    batches = read_range(wanted.archive.store, file, schema, seqs, wanted.times_ns)
+    return [seq for batch in batches for seq in batch["seq"].to_pylist()]
+
+
+def _messages(frame: DataFrame, time_header: str | None, *, is_sorted: bool) -> DataFrame:
+    """Return archived messages for the sink, which keeps the order of partitions and their rows."""
+    if not is_sorted:
+        frame = frame.repartitionByRange("seq").sortWithinPartitions("seq")
+    if time_header is not None:
+        name = f.lit(time_header)
+        others = f.map_filter("headers", lambda one, _: one != name)
+        time = f.create_map(name, f.col("timestamp_ns").cast("string"))
+        frame = frame.withColumn("headers", f.coalesce(f.map_concat(others, time), time))
+    return frame.select(
+        "payload",
+        f.col("priority").cast("int").alias("priority"),
+        "key",
+        "headers",
+        f.expr("timestamp_micros(div(deliver_at_ns, 1000))").alias("deliver_at"),
+        f.expr("timestamp_micros(div(expires_at_ns, 1000))").alias("expires_at"),
+        "content_type",
+        f.expr(_MAX_ATTEMPTS).alias("max_attempts"),
     )
 
 
@@ -295,7 +363,8 @@ def live_and_archived(
     Reading raises DataLoss if messages were removed before they were archived. Without
     `fail_on_data_loss` they are skipped.
     """
-    wanted = _range(archive_of(spark, archive), {"queue": queue})
+    range_options: RangeOptions = {"queue": queue, "fail_on_data_loss": fail_on_data_loss}
+    wanted = _range(archive_of(spark, archive), range_options)
     options = {
         **location_options(path, queue),
         "columns": ",".join(_LIVE_COLUMNS),
@@ -304,4 +373,4 @@ def live_and_archived(
         "startingOffsets": json.dumps({wanted.manifest.queue: wanted.manifest.next_seq}),
     }
     live = spark.read.format("penstock").options(**options).load()
-    return _rows(spark, wanted).select(*_LIVE_COLUMNS).unionByName(live)
+    return _rows(spark, wanted, _LIVE_COLUMNS).unionByName(live)

@@ -1,17 +1,23 @@
-"""Stream: copy a queue to Parquet, the console or another queue; or any stream to a queue."""
+"""Stream: copy a queue to files, a table, the console or another queue; or any stream to them."""
 
 from collections.abc import Mapping
+from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
+from penstock.archive.places import place_of
 from penstock.arrow.locations import location_options, queues_of_job
-from penstock.checking import check_choice, check_number
+from penstock.checking import check_choice, check_number, is_url
 from penstock.errors import InvalidInput
+from penstock.spark.delta_stream import DeltaTarget
+from penstock.spark.iceberg_stream import IcebergTarget
+from penstock.spark.sessions import archive_secrets
 from penstock.spark.sink_rows import SINK_COLUMNS
+from penstock.spark.table_sink import NAME, TableSink, sink_options, stored_schema
 from penstock.spark.writers import check_target, identity_of
 
-TARGETS = ("parquet", "console", "queue")
+TARGETS = ("parquet", "delta", "iceberg", "console", "queue")
 
 
 def check_stream(
@@ -20,6 +26,19 @@ def check_stream(
     """Raise for a source or a target that cannot be used. Spark checks its own targets."""
     check_choice("to", to, TARGETS)
     sources = [] if source is None else queues_of_job(source, queue)
+    if to == "delta":
+        DeltaTarget.parse(target)
+    elif to == "iceberg":
+        IcebergTarget.parse(target)
+    if to in ("parquet", "delta") and source is not None and not is_url(source):
+        place = place_of(target)
+        if place.kind == "local" and Path(place.root).resolve().is_relative_to(
+            Path(source).resolve()
+        ):
+            raise InvalidInput(
+                f"the target {target} is inside {source}, and its files would mix with the "
+                f"queue's: choose a directory outside"
+            )
     if to == "queue":
         written = check_target(target, target_queue)
         identity = identity_of(written) if sources else None
@@ -50,6 +69,10 @@ def stream(
     `source` is the location of a queue, or a streaming DataFrame. A queue is read from its
     beginning unless `options` (those of the data source) say otherwise. With `once`, the query
     copies the existing messages and ends.
+
+    A target is a directory or URL for `parquet` and `delta`, `catalog.namespace.table` for
+    `iceberg`, and the location of a queue for `queue`. Tables are created when needed. They get the
+    columns that they lack, and have each row once, as long as the checkpoint is kept.
     """
     check_number("interval_s", interval_s, 0, 86400)
     check_stream(source if isinstance(source, str) else None, target, to, queue, target_queue)
@@ -59,17 +82,25 @@ def stream(
         reader = spark.readStream.format("penstock").options(**location_options(source, queue))
         columns = ",".join(("seq", "timestamp", *SINK_COLUMNS))
         reader = reader.option("startingOffsets", "earliest").option("columns", columns)
+        reader = reader.options(**archive_secrets((options or {}).get("archive")))
         frame = reader.options(**(options or {})).load()
     if not frame.isStreaming:
         raise InvalidInput("the source is a batch: use spark.readStream, or the sink's batch write")
     if to == "queue":
         frame = frame.select(*[name for name in SINK_COLUMNS if name in frame.columns])
     writer = frame.writeStream.option("checkpointLocation", checkpoint)
-    writer = writer.queryName(f"penstock to {to}")
+    # Two streams of a queue are two readers of it in the published lag.
+    named = target if to in ("queue", "iceberg") else place_of(target).shown
+    writer = writer.queryName(f"penstock to {to} {named}")
     if to == "queue":
         writer = writer.format("penstock").options(**location_options(target, target_queue))
     elif to == "parquet":
         writer = writer.format("parquet").option("path", target)
+    elif to in ("delta", "iceberg"):
+        table = DeltaTarget.parse(target) if to == "delta" else IcebergTarget.parse(target)
+        table.prepare(stored_schema(frame.schema))
+        spark.dataSource.register(TableSink)
+        writer = writer.format(NAME).options(**sink_options(table, to))
     else:
         writer = writer.format("console").option("truncate", "true")
     if once:

@@ -10,7 +10,6 @@ import pyarrow as pa
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
-from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.types import BinaryType, MapType, StringType, StructType
 
 from penstock.arrow.locations import location_options
@@ -28,6 +27,7 @@ from penstock.spark.payloads.columns import (
 )
 from penstock.spark.payloads.schemas import Registry, SchemaDirectory
 from penstock.spark.payloads.values import arrow_type, check_payload_type
+from penstock.spark.versions import HAS_ARROW_UDFS, VERSION, ArrowUDFType, arrow_udf
 
 REASON_HEADER = "penstock-bad-reason"
 QUEUE_HEADER = "penstock-bad-queue"
@@ -91,6 +91,11 @@ def decode_payloads(
 
     >>> orders = decode_payloads(frame, "id BIGINT, total DECIMAL(10, 2)")  # doctest: +SKIP
     """
+    if not HAS_ARROW_UDFS:
+        raise InvalidInput(
+            f"decode_payloads needs PySpark 4.1 or newer, and this is {VERSION}: install it, or "
+            f"decode while reading, with the option payloadSchema of the source"
+        )
     type_ = payload_schema(schema)
     registry = schemas if schemas is None or callable(schemas) else SchemaDirectory(fspath(schemas))
     options = PayloadOptions(
