@@ -63,8 +63,8 @@ def settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Requ
         nacked = operation
         return lambda receipts: leasing.nack(receipts, nacked)
     if isinstance(operation, Extend):
-        lease_s = operation.lease_s
-        return lambda receipts: leasing.extend(receipts, lease_s)
+        extended = operation
+        return lambda receipts: leasing.extend(receipts, extended)
     return leasing.release
 
 

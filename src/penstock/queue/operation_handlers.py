@@ -373,7 +373,12 @@ def nack(queue: Behaviours, operation: Nack) -> None:
 
 
 def extend(queue: Behaviours, operation: Extend) -> None:
-    queue.settling.extend(several(operation.leased), operation.lease_s)
+    queue.settling.extend(
+        several(operation.leased),
+        operation.lease_s,
+        progress=operation.progress,
+        note=operation.note,
+    )
 
 
 def release(queue: Behaviours, operation: Release) -> None:

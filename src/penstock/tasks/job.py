@@ -14,6 +14,7 @@ from penstock.queue.facade import AnyQueue
 from penstock.queue.settings import YEARS_S
 from penstock.tasks.arguments import Arguments
 from penstock.tasks.envelope import unpack
+from penstock.tasks.progress import JobProgress
 from penstock.tasks.results import dedup_id_of
 
 if TYPE_CHECKING:
@@ -84,6 +85,13 @@ class Job(Generic[T]):
     def why(self) -> Why:
         """Return why the job is not running now, or what it does."""
         return self._queue.why(self.id)
+
+    def progress(self) -> JobProgress | None:
+        """Return what the running attempt said last of its progress; None if it said nothing."""
+        details: Any = self._queue.why(self.id).details
+        if "progress" not in details:
+            return None
+        return JobProgress(details["progress"], details["note"], details["progress_at"])
 
     def retry_info(self) -> RetryInfo:
         """Return the attempts so far, the last reason and the time of the next attempt."""
