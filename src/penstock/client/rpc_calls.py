@@ -21,6 +21,7 @@ from penstock.model import (
 )
 from penstock.names import QueueName
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     Extend,
     ListDead,
@@ -174,6 +175,7 @@ class RpcCalls:
             message=request,
             read=lambda response, resent: answer_of(operation, response),
             idempotent=operation.idempotent,
+            wait_s=operation.wait_s if isinstance(operation, AwaitEnding) else 0.0,
         )
 
     def browse(

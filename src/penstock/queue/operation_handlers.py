@@ -17,6 +17,7 @@ from penstock.ledger import seq_at_time
 from penstock.model import NS, DeadLetter, HistoryEvent, LeasedMessage, Message, RetryInfo, Stats
 from penstock.model import Why as WhyAnswer
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     Cancel,
     CancelDeliverable,
@@ -439,6 +440,7 @@ def sync(queue: Behaviours, operation: Sync) -> None:
 _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Browse: browse,
     Cancel: cancel,
+    AwaitEnding: following.await_ending,
     GetEndings: following.get_endings,
     GetLimits: surveying.get_limits,
     GetSchedule: scheduling.get_schedule,
