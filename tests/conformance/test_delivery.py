@@ -345,3 +345,20 @@ async def test_progress_is_on_record_while_the_lease_lasts(life: StoreLife) -> N
     await store.settle(ORDERS, acks([leased]))
     assert "progress" not in (await store.run(ORDERS, ExplainWait(published))).details
     await store.close()
+
+
+async def test_a_unique_message_is_published_once_until_it_is_done(life: StoreLife) -> None:
+    store = await life.open()
+    unique = NewMessage(payload=b"x", headers={"penstock-unique": "until_done:a"})
+    answers = await asyncio.gather(*(store.publish(ORDERS, [unique]) for _ in range(5)))
+    published = [one for answer in answers for one in answer]
+    assert len({one.id for one in published}) == 1
+    assert sum(not one.duplicate for one in published) == 1
+    store = await life.reopen()
+    ((again,),) = [await store.publish(ORDERS, [unique])]
+    assert again.duplicate and again.id == published[0].id
+    await store.settle(ORDERS, acks(await life.lease(1)))
+    store = await life.reopen()
+    ((other,),) = [await store.publish(ORDERS, [unique])]
+    assert not other.duplicate and other.id != again.id
+    await store.close()

@@ -60,6 +60,7 @@ def freeze_state(state: QueueState) -> "Frozen":
     writer = Frozen()
     groups = [state.groups[number] for number in sorted(state.groups)]
     progress = [group.progress.items(group.leases) for group in groups]
+    unique = state.unique.items(state.groups[MAIN_GROUP]) if MAIN_GROUP in state.groups else []
     writer.json(
         {
             "version": _VERSION if state.schedules else _WITHOUT_SCHEDULES,
@@ -71,6 +72,7 @@ def freeze_state(state: QueueState) -> "Frozen":
             "groups": [_group_header(group) for group in groups],
             "has_expiries": True,
             "has_dependencies": MAIN_GROUP in state.groups,  # else an event is damaged
+            **({"has_unique": True} if unique else {}),
             **({"has_progress": True} if any(progress) else {}),
         }
     )
@@ -85,6 +87,8 @@ def freeze_state(state: QueueState) -> "Frozen":
         _dump_dependencies(writer, state.groups[MAIN_GROUP])
     if any(progress):
         writer.json(progress)
+    if unique:
+        writer.json([[attribute.hex(), seq, at_ns] for attribute, seq, at_ns in unique])
     return writer
 
 
@@ -135,6 +139,8 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
     if header.get("has_progress"):
         for group, said in zip(state.groups.values(), reader.json(), strict=True):
             group.progress.load([(seq, Progress(*values)) for seq, values in said])
+    if header.get("has_unique"):
+        state.unique.load([(bytes.fromhex(name), seq, at_ns) for name, seq, at_ns in reader.json()])
 
 
 def _group_header(group: Group) -> dict[str, Any]:
