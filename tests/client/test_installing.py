@@ -1,4 +1,4 @@
-"""The client needs one package, and the library itself none."""
+"""The client needs one package for TLS, and the library itself none."""
 
 import subprocess
 import sys
@@ -14,7 +14,8 @@ def test_a_missing_package_is_named_with_the_way_to_get_it() -> None:
     result = run(
         "import sys; sys.modules['httpx2'] = None\n"
         "import penstock\n"
-        "try: penstock.open('http://127.0.0.1:1/default/q')\n"
+        "penstock.open('http://127.0.0.1:1/default/q').close()\n"
+        "try: penstock.open('https://127.0.0.1:1/default/q')\n"
         "except penstock.PenstockError as error: print(error)\n"
     )
     assert "pip install 'penstock[client]'" in result.stdout

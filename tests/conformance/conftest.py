@@ -131,6 +131,10 @@ class StoreLife:
             await self.store.create(ORDERS, BrokerSettings().queue_settings(settings))
         return self.store
 
+    def new_store(self) -> Store:
+        """Return a store on the same data, not opened, after the one before was closed."""
+        return self._stores.first()
+
     async def open_another(self) -> tuple[Store, Heard]:
         """Return the store of a second broker, opened beside the first."""
         store, heard = self._stores.another(self.store), Heard()

@@ -11,6 +11,7 @@ from penstock.operations import (
     Browse,
     CreateGroup,
     DeleteGroup,
+    ExplainWait,
     GetMessage,
     GetStats,
     ListGroups,
@@ -328,3 +329,36 @@ async def test_any_number_may_wait_for_room_and_nobody_waits_for_them(life: Stor
     await store.close()
     with pytest.raises(Unavailable):
         await late
+
+
+async def test_progress_is_on_record_while_the_lease_lasts(life: StoreLife) -> None:
+    store = await life.open()
+    (published,) = await life.publish(b"long")
+    (leased,) = await life.lease(1)
+    said = Settlement("extend", leased.receipt, progress=0.25, note="a quarter")
+    wrong = Settlement("extend", leased.receipt, progress=1.5)
+    outcomes = await store.settle(ORDERS, [said, wrong])
+    assert [one.status for one in outcomes] == ["done", "invalid"]
+    store = await life.reopen()
+    why = await store.run(ORDERS, ExplainWait(published))
+    assert (why.details["progress"], why.details["note"]) == (0.25, "a quarter")
+    await store.settle(ORDERS, acks([leased]))
+    assert "progress" not in (await store.run(ORDERS, ExplainWait(published))).details
+    await store.close()
+
+
+async def test_a_unique_message_is_published_once_until_it_is_done(life: StoreLife) -> None:
+    store = await life.open()
+    unique = NewMessage(payload=b"x", headers={"penstock-unique": "until_done:a"})
+    answers = await asyncio.gather(*(store.publish(ORDERS, [unique]) for _ in range(5)))
+    published = [one for answer in answers for one in answer]
+    assert len({one.id for one in published}) == 1
+    assert sum(not one.duplicate for one in published) == 1
+    store = await life.reopen()
+    ((again,),) = [await store.publish(ORDERS, [unique])]
+    assert again.duplicate and again.id == published[0].id
+    await store.settle(ORDERS, acks(await life.lease(1)))
+    store = await life.reopen()
+    ((other,),) = [await store.publish(ORDERS, [unique])]
+    assert not other.duplicate and other.id != again.id
+    await store.close()

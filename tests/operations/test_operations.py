@@ -185,6 +185,7 @@ STATE = scheduling.ScheduleState(
     *(7, 2_000_000_000, 1_000_000_000, 0, "", 3, 0, ""),
 )
 RECORDS = {
+    following.AwaitEnding: True,
     looking.FindMessage: "01HF7YAT00000000G0000000G1",
     ExplainWait: Why("id", "main", "leased", "leased", "It is leased.", {"holder": "ann"}),
     GetRetryInfo: RetryInfo("id", "main", "scheduled", 1, 5, 2_000_000_000, "no", 1_000_000, 0),
@@ -263,6 +264,7 @@ CASES: dict[Any, tuple[Callable[[str, LeasedMessage, str], Any], Any]] = {
     looking.FindMessage: (lambda ready, leased, dead: looking.FindMessage("x"), str),
     ExplainWait: (lambda ready, leased, dead: ExplainWait(dead), Why),
     Extend: (lambda ready, leased, dead: Extend(leased, 60), None),
+    following.AwaitEnding: (lambda ready, leased, dead: following.AwaitEnding(dead), True),
     following.GetEndings: (
         lambda ready, leased, dead: following.GetEndings([ready, dead], check=True),
         list,

@@ -92,6 +92,7 @@ TABLE: dict[str, dict[str, str]] = {
         "TIMED_OUT": "scheduled",
         "DEAD": "dead",
         "EXTENDED": "leased",
+        "PROGRESSED": "leased",
         "RELEASED": "ready",
         "SOUGHT": "ready",
         **REMOVALS,
@@ -102,6 +103,7 @@ TABLE: dict[str, dict[str, str]] = {
         "TIMED_OUT": "scheduled",
         "DEAD": "dead",
         "EXTENDED": "leased",
+        "PROGRESSED": "leased",
         "RELEASED": "ready",
         "SOUGHT": "ready",
         **REMOVALS,
@@ -132,6 +134,7 @@ TABLE: dict[str, dict[str, str]] = {
         "TIMED_OUT": "scheduled",
         "DEAD": "dead",
         "EXTENDED": "leased",
+        "PROGRESSED": "leased",
         "RELEASED": "dead",
         "SOUGHT": "ready",
         **REMOVALS,
@@ -283,7 +286,7 @@ def test_the_next_of_a_key_gets_its_turn_when_the_one_before_it_goes(kind: str) 
     assert state_of(group, "parked") == "ready"
 
 
-@pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED"])
+@pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED", "PROGRESSED"])
 def test_the_next_of_a_key_stays_parked_while_the_one_before_it_is_not_settled(kind: str) -> None:
     group = in_state("parked")
     group.apply(event(EventType.LEASED, EARLIER))
@@ -311,7 +314,7 @@ def test_a_blocked_message_is_to_die_when_the_one_before_it_fails(kind: str) -> 
     assert list(group.dependencies.doomed(group.deliveries).values()) == [[SEQ]]
 
 
-@pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED"])
+@pytest.mark.parametrize("kind", ["NACKED", "TIMED_OUT", "RELEASED", "EXTENDED", "PROGRESSED"])
 def test_a_blocked_message_stays_so_while_the_one_before_it_is_not_settled(kind: str) -> None:
     group = in_state("blocked")
     group.apply(event(EventType.LEASED, EARLIER))

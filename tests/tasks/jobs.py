@@ -4,7 +4,7 @@ import os
 import signal
 from threading import Event
 
-from penstock.tasks import GiveUp, Tasks
+from penstock.tasks import GiveUp, Tasks, current
 
 tasks = Tasks("memory:", backoff_base_s=0, max_attempts=2)
 
@@ -32,3 +32,8 @@ def hang() -> None:
 @tasks.task
 def refuse() -> None:
     raise GiveUp("no")
+
+
+@tasks.task
+def report() -> None:
+    current().progress(0.5, "half")

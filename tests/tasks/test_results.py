@@ -1,5 +1,7 @@
 """Results are kept with the ack: found by the job's id, exact over a crash, and never delivered."""
 
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -137,6 +139,42 @@ def test_waiting_ends_when_the_result_is_there(tmp_path: Path) -> None:
     tasks.run_pending()
     assert job.result(wait_s=60) == 1
     tasks.close()
+
+
+@pytest.mark.parametrize("kind", ["memory", "directory", "shared", "broker"])
+def test_waiting_is_woken_by_the_end_of_the_job(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    where: str | Path = tmp_path
+    if kind == "broker":
+        where = f"{request.getfixturevalue('server').url}/results"
+    elif kind == "memory":
+        where = "memory:"
+    with Tasks(where, shared=kind == "shared") as tasks:
+
+        @tasks.task(keep_result_s=60)
+        def one() -> int:
+            return 1
+
+        @tasks.task(max_attempts=1)
+        def fail() -> None:
+            raise ValueError("no")
+
+        waits = ThreadPoolExecutor(3)
+        jobs = [one.enqueue(), one.enqueue(), fail.enqueue()]
+        found = [waits.submit(job.result, 60) for job in jobs]
+
+        async def wait() -> int:
+            later = asyncio.ensure_future(jobs[0].aresult(60))
+            await asyncio.sleep(0)
+            await asyncio.to_thread(tasks.run_pending)
+            return await later
+
+        assert asyncio.run(wait()) == 1
+        assert [one.result(60) for one in found[:2]] == [1, 1]
+        with pytest.raises(JobFailed, match="ValueError: no"):
+            found[2].result(60)
+        waits.shutdown()
 
 
 def test_the_time_has_a_limit(tasks: Tasks) -> None:

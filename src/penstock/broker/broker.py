@@ -18,6 +18,7 @@ from penstock.broker.call_sharing import CallSharing
 from penstock.broker.catalogue import Catalogue, CreateOnUse
 from penstock.broker.charts import Charts
 from penstock.broker.ended_sessions import EndedSessions
+from penstock.broker.endings import Endings
 from penstock.broker.following import Following
 from penstock.broker.forwarded import ForwardedLease, ForwardedPublish
 from penstock.broker.keys import KeyCalls, KeyEditor
@@ -65,6 +66,7 @@ from penstock.model import (
 )
 from penstock.names import QueueName
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     CancelDeliverable,
     Compact,
@@ -100,6 +102,7 @@ class Broker:
         self.waiting = WaitingLines(
             store, self.give_back, self.answer_room, self.held, most=self.settings.max_waiters
         )
+        self.endings = Endings(store, most=self.settings.max_waiters)
         self.background = Background()
         self._catalogue = Catalogue(store, lambda: self.settings, self.clock)
         self._in_queue = CreateOnUse(
@@ -171,6 +174,7 @@ class Broker:
         """Refuse new calls, answer waiting ones without messages, and close the store."""
         self._open = False
         self.waiting.close()
+        self.endings.close()
         await self.call_sharing.stop()
         await self.charts.stop()
         await self._paced.close()
@@ -183,13 +187,16 @@ class Broker:
     def on_ready(self, queue: QueueName) -> None:
         self.waiting.on_ready(queue)
         self.following.on_ready(queue)
+        self.endings.on_ready(queue)
 
     def on_catalogue(self, namespaces: Sequence[NamespaceInfo], queues: QueueIdentities) -> None:
         gone = [queue for queue in self._catalogue.queues() if queue not in queues]
         self._catalogue.replace(namespaces, queues)
         for queue in gone:
             self.waiting.gone(queue)
+            self.endings.gone(queue)
         self.following.on_missed()
+        self.endings.on_missed()
 
     def on_namespace(self, name: str, namespace: NamespaceInfo | None) -> None:
         self._catalogue.set_namespace(name, namespace)
@@ -197,6 +204,7 @@ class Broker:
     def on_queue(self, queue: QueueName, identity: int | None) -> None:
         if self._catalogue.set_queue(queue, identity):
             self.waiting.gone(queue)
+            self.endings.gone(queue)
             self.following.on_ready(queue)  # what comes after its messages is dead
 
     def on_document(self, name: str) -> None:
@@ -603,6 +611,8 @@ class Broker:
             if queue is None:
                 return asyncio.ensure_future(self._find_and_run(caller, operation, id_))
         self.admit(caller, operation.verb, queue.namespace)
+        if isinstance(operation, AwaitEnding):
+            return cast(Future[A], asyncio.ensure_future(self.endings.wait(queue, operation)))
         if operation.bounded:
             operation = operation.with_internal("max_bytes", self.answer_room())
         elif isinstance(operation, Compact):

@@ -122,6 +122,8 @@ class Settlement(NamedTuple):
     dead: bool = False  # of a nack: trying again makes no sense
     lease_s: float | None = None  # of an extend; None: as the queue says
     emit: Sequence[Publishable] = ()  # of an ack: published in the same write
+    progress: float | None = None  # of an extend: the share of the work that is done
+    note: str = ""  # of an extend with progress
 
 
 class Outcome(NamedTuple):

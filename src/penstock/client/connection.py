@@ -1,7 +1,8 @@
 """Connections to a broker over HTTP.
 
 `Exchange` sends requests, retries them and counts what it did. Its transport moves the bytes and
-pauses: one blocks a thread, the other suspends a task. Only the transports use the HTTP library.
+pauses: one blocks a thread, the other suspends a task. Those of this file use the HTTP library, for
+TLS and for proxies; for plain HTTP there are the quicker ones of `direct_transport`.
 """
 
 import asyncio
@@ -9,24 +10,19 @@ import os
 import ssl
 from threading import Condition, Lock
 from types import ModuleType
-from typing import Any, NamedTuple, Protocol, cast
-from urllib.parse import urlsplit
+from typing import Any, Protocol, cast
 
-from penstock.client.address import unix_socket_of
-from penstock.client.long_paths import short_path
+from penstock.client.direct_transport import DirectTaskTransport, DirectTransport, check_loop
+from penstock.client.http_wire import KEEP_ALIVE_S, NoAnswer, is_direct
 from penstock.client.options import ClientOptions
 from penstock.client.request import CONTEXT_HEADERS, Asked, Request, T
 from penstock.client.request_retries import Attempts, Done, Retry
-from penstock.client.unix_transport import NoAnswer, UnixTransport
 from penstock.clock import Clock, SystemClock
 from penstock.errors import InvalidInput, LedgerClosed, PenstockError
 from penstock.model import NS
 from penstock.queue.binding import finish
 from penstock.queue.metrics import Histogram
 
-# Less than servers and proxies allow (60 s and more): the client closes first, so that a request
-# seldom meets a connection that is being closed.
-_KEEP_ALIVE_S = 30.0
 _ENDS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)  # of a TLS stream
 
 
@@ -60,7 +56,6 @@ class Exchange:
         self._closed = False
         self._parent = parent  # closes this one as well, but for its connections
         self._transport = transport
-        self._transport_error = httpx().TransportError
         self._limits = options.retry_limits()
 
     @classmethod
@@ -69,7 +64,7 @@ class Exchange:
     ) -> "Exchange":
         clock = clock or SystemClock()
         _check(options)
-        make = _Blocking if unix_socket_of(base) is None else UnixTransport
+        make = DirectTransport if is_direct(base) else _Blocking
         return cls(base, options, make(base, options, clock), clock)
 
     @classmethod
@@ -80,7 +75,10 @@ class Exchange:
         clock: Clock | None = None,
         parent: "Exchange | None" = None,
     ) -> "Exchange":
-        return cls(base, options, _Suspending(base, options), clock or SystemClock(), parent)
+        clock = clock or SystemClock()
+        _check(options)
+        make = DirectTaskTransport if is_direct(base) else _Suspending
+        return cls(base, options, make(base, options, clock), clock, parent)
 
     @property
     def is_closed(self) -> bool:
@@ -109,9 +107,7 @@ class Exchange:
         try:
             answer = await self._transport.send(request)
         except NoAnswer as error:
-            return attempts.failed(str(error), sent=error.sent)
-        except self._transport_error as error:
-            return attempts.failed(**_failure_of(error, self.base)._asdict())
+            return attempts.failed(str(error), sent=error.sent, hopeless=error.hopeless)
         self.counts.answered(self.clock.monotonic_ns() - started_ns)
         return attempts.answered(answer.status_code, answer.headers, answer.content)
 
@@ -179,15 +175,16 @@ class _Blocking:
         self._connect()
 
     def _connect(self) -> None:
-        library = httpx()
-        settings = _client_settings(self._base, self._options, library.HTTPTransport)
-        self._http = library.Client(**settings)
+        self._http = httpx().Client(**_client_settings(self._base, self._options))
         self._pid = os.getpid()
 
     async def send(self, request: Request[Any]) -> Any:
         if self._pid != os.getpid():
             self._connect()  # after a fork the sockets are shared with the parent
-        return self._http.request(**_request_settings(request, self._options))
+        try:
+            return self._http.request(**_request_settings(request, self._options))
+        except httpx().TransportError as error:
+            raise _failure_of(error, self._base) from error
 
     async def pause(self, seconds: float) -> None:
         clock = self._clock
@@ -207,23 +204,18 @@ class _Blocking:
 class _Suspending:
     """For all tasks of one event loop: that of the first call."""
 
-    def __init__(self, base: str, options: ClientOptions) -> None:
+    def __init__(self, base: str, options: ClientOptions, clock: Clock) -> None:
+        self._base = base
         self._options = options
         self._loop: asyncio.AbstractEventLoop | None = None
-        library = httpx()
-        settings = _client_settings(base, options, library.AsyncHTTPTransport)
-        self._http = library.AsyncClient(**settings)
+        self._http = httpx().AsyncClient(**_client_settings(base, options))
 
     async def send(self, request: Request[Any]) -> Any:
-        loop = asyncio.get_running_loop()
-        if self._loop is None:
-            self._loop = loop
-        elif self._loop is not loop:
-            raise InvalidInput(
-                "a queue at a URL belongs to one event loop, and was used in another before: open "
-                "it again in this one"
-            )
-        return await self._http.request(**_request_settings(request, self._options))
+        self._loop = check_loop(self._loop)
+        try:
+            return await self._http.request(**_request_settings(request, self._options))
+        except httpx().TransportError as error:
+            raise _failure_of(error, self._base) from error
 
     async def pause(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
@@ -256,20 +248,14 @@ def _check(options: ClientOptions) -> None:
         raise InvalidInput(f"options is of type {type(options).__name__}, not ClientOptions")
 
 
-def _client_settings(base: str, options: ClientOptions, transport: Any) -> dict[str, Any]:
-    """Return the arguments of an httpx2 client. `transport` is the class of its transport."""
-    _check(options)
+def _client_settings(base: str, options: ClientOptions) -> dict[str, Any]:
+    """Return the arguments of an httpx2 client."""
     limits = httpx().Limits(
         max_connections=options.max_connections,
         max_keepalive_connections=options.max_connections,
-        keepalive_expiry=_KEEP_ALIVE_S,
+        keepalive_expiry=KEEP_ALIVE_S,
     )
     settings = {"base_url": base, "headers": options.headers(), "follow_redirects": False}
-    socket_path = unix_socket_of(base)
-    if socket_path is not None:
-        settings["base_url"] = f"http://localhost{urlsplit(base).path}"
-        uds = short_path(socket_path)
-        return {**settings, "transport": transport(uds=uds, verify=False, limits=limits)}
     # Reading certificates takes most of the time to connect; plain HTTP needs none.
     verify = options.verify if base.startswith("https:") else False
     return {**settings, "verify": verify, "limits": limits}
@@ -288,30 +274,24 @@ def _request_settings(request: Request[Any], options: ClientOptions) -> dict[str
     }
 
 
-class _Failure(NamedTuple):
-    """Why there was no answer."""
-
-    sentence: str
-    sent: bool  # the request may have arrived
-    hopeless: bool = False  # it fails again
-
-
-def _failure_of(error: Exception, base: str) -> _Failure:
+def _failure_of(error: Exception, base: str) -> NoAnswer:
     """Return what an error of httpx2 means for the request."""
     library = httpx()
     text = str(error) or type(error).__name__
     if isinstance(error, library.ConnectError) and (refusal := _tls_refusal(error)) is not None:
         hint = ": it speaks no TLS, write http://" if "WRONG_VERSION" in str(refusal.reason) else ""
-        return _Failure(f"no TLS connection to {base}: {text}{hint}", sent=False, hopeless=True)
+        return NoAnswer(f"no TLS connection to {base}: {text}{hint}", sent=False, hopeless=True)
     if isinstance(error, library.ConnectError | library.ConnectTimeout):
-        return _Failure(f"no connection to {base}: {text}", sent=False)
+        return NoAnswer(f"no connection to {base}: {text}", sent=False)
     if isinstance(error, library.PoolTimeout):
-        return _Failure("all connections of this client are in use: raise max_connections", False)
+        return NoAnswer(
+            "all connections of this client are in use: raise max_connections", sent=False
+        )
     if isinstance(error, library.UnsupportedProtocol | library.LocalProtocolError):
-        return _Failure(f"the request cannot be sent: {text}", sent=False, hopeless=True)
+        return NoAnswer(f"the request cannot be sent: {text}", sent=False, hopeless=True)
     if isinstance(error, library.TimeoutException):
-        return _Failure(f"{base} did not answer in time", sent=True)
-    return _Failure(f"the connection to {base} broke: {text}", sent=True)
+        return NoAnswer(f"{base} did not answer in time", sent=True)
+    return NoAnswer(f"the connection to {base} broke: {text}", sent=True)
 
 
 def _tls_refusal(error: BaseException | None) -> ssl.SSLError | None:

@@ -15,10 +15,11 @@ from penstock.client.request import Asked, Reply, Request, post
 from penstock.errors import InvalidInput, ReceiptInvalid
 from penstock.model import NS, LeasedMessage, NewMessage, Receipt, Settler, Ticket
 from penstock.names import check_name
-from penstock.operations import Nack
+from penstock.operations import Extend, Nack
 from penstock.operations.answers import time_ns
 from penstock.queue.delivering import check_count, check_lease_s
 from penstock.queue.events import as_written
+from penstock.queue.progress import check_progress
 from penstock.queue.settings import YEARS_S
 from penstock.queue.settling import Leased, check_delay
 from penstock.queue.streaming import Stopper, is_stopped
@@ -173,9 +174,20 @@ def nack(receipts: Sequence[str], operation: Nack) -> Request[list[str]]:
     )
 
 
-def extend(receipts: Sequence[str], lease_s: Duration | None) -> Request[list[str]]:
-    more = {} if lease_s is None else {"lease_s": check_lease_s(lease_s)}
+def extend(receipts: Sequence[str], operation: Extend) -> Request[list[str]]:
+    more = extension(operation)
     return _settle({"extend": [{"receipt": receipt, **more} for receipt in receipts]})
+
+
+def extension(operation: Extend) -> dict[str, Any]:
+    """Return the checked options of an extension, by the names that a request has."""
+    more: dict[str, Any] = {}
+    if operation.lease_s is not None:
+        more["lease_s"] = check_lease_s(operation.lease_s)
+    said = check_progress(operation.progress, operation.note)
+    if said is not None:
+        more |= {"progress": operation.progress, "note": said.note}
+    return more
 
 
 def release(receipts: Sequence[str]) -> Request[list[str]]:

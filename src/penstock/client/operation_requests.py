@@ -4,6 +4,7 @@ Most follow from the operation's route; those whose HTTP form differs have a fun
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from penstock.client import leasing
@@ -23,6 +24,7 @@ from penstock.errors import InvalidInput
 from penstock.model import MAIN_GROUP_NAME, DeadLetter, HistoryEvent, Message, Stats
 from penstock.operations import (
     MAX_ROWS,
+    AwaitEnding,
     Cancel,
     CreateGroup,
     Extend,
@@ -63,8 +65,8 @@ def settle(operation: Nack | Extend | Release) -> Callable[[Sequence[str]], Requ
         nacked = operation
         return lambda receipts: leasing.nack(receipts, nacked)
     if isinstance(operation, Extend):
-        lease_s = operation.lease_s
-        return lambda receipts: leasing.extend(receipts, lease_s)
+        extended = operation
+        return lambda receipts: leasing.extend(receipts, extended)
     return leasing.release
 
 
@@ -170,11 +172,16 @@ def _row_of(data: Any) -> Row:
     return Row(message_of(data), data["state"], data["attempts"])
 
 
+def _await_ending(path: str, operation: AwaitEnding) -> Request[bool]:
+    return replace(_request(path, operation), wait_s=operation.wait_s)
+
+
 def _get_stats(path: str, operation: GetStats) -> Request[Stats]:
     return get(path, lambda reply: stats_of(reply.data["stats"]))
 
 
 _SPECIAL: dict[type[Operation[Any]], Callable[[str, Any], Request[Any]]] = {
+    AwaitEnding: _await_ending,
     Cancel: _cancel,
     CreateGroup: _create_group,
     GetMessage: _get_message,

@@ -12,6 +12,7 @@ from penstock.client.request import JSON, Reply, Request, post
 from penstock.model import NewMessage, Payload, Published
 from penstock.queue.drafting import check, check_batch
 from penstock.queue.settings import MOST_PAYLOAD_BYTES, QueueSettings
+from penstock.queue.unique import HEADER
 
 _LARGE_BYTES = 32 << 10
 _CONTENT_TYPE = re.compile(r"[!-~]+/[!-~]+(; ?[!-~]+)*", re.ASCII)
@@ -114,8 +115,10 @@ def _published_of(data: Mapping[str, Any]) -> Published:
 
 
 def seen(published: Published, message: NewMessage) -> Published:
-    """Return what the user sees: without a dedup id of their own there are no duplicates."""
-    return published if message.dedup_id is not None else Published(published.id)
+    """Return what the user sees: without a dedup id of their own there are no duplicates, unless
+    another message stands for a unique one."""
+    is_own = message.dedup_id is not None or HEADER in (message.headers or {})
+    return published if is_own else Published(published.id)
 
 
 # -- large payloads --------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from penstock.client.leasing import Lease
 from penstock.errors import PenstockError
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
+    NS,
     DeadLetter,
     HistoryEvent,
     LeasedMessage,
@@ -29,7 +30,8 @@ from penstock.model import (
     Published,
     Settler,
 )
-from penstock.operations import Compact, Extend, Leased, Nack, Operation, Release
+from penstock.operations import AwaitEnding, Compact, Extend, Leased, Nack, Operation, Release
+from penstock.operations.following import MAX_AWAIT_S
 from penstock.queue.behaviours import half_time_ns, several
 from penstock.queue.binding import method
 from penstock.queue.facade import A, AnyAsyncQueue, AnyQueue, NoSettler, Progress, QueueMethods
@@ -192,6 +194,17 @@ class Remote(QueueMethods):
             await leasing.settle_in_batches(self._exchange, leased, self._calls.settle(operation))
             return cast(A, None)
         return await self._exchange.do(self._calls.run(operation))
+
+    async def _wait_ended(self, id: str, wait_s: float) -> bool:
+        clock = self._exchange.clock
+        ends_ns = clock.monotonic_ns() + round(wait_s * NS)
+        while True:
+            left_s = max(ends_ns - clock.monotonic_ns(), 0) / NS
+            asked = AwaitEnding(id, wait_s=min(left_s, MAX_AWAIT_S))
+            if await self._exchange.do(self._calls.run(asked)):
+                return True
+            if clock.monotonic_ns() >= ends_ns:
+                return False  # else the broker is stopping, or one request waits no longer
 
     async def _close(self) -> None:
         if self._batcher is not None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from penstock.client.answers import ROWS, Page, QueueDetails
-from penstock.client.leasing import Lease
+from penstock.client.leasing import Lease, extension
 from penstock.client.publishing import DedupIds, check_published, payload_bytes, seen
 from penstock.client.request import Asked, T
 from penstock.codec import parse_id
@@ -21,6 +21,7 @@ from penstock.model import (
 )
 from penstock.names import QueueName
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     Extend,
     ListDead,
@@ -34,7 +35,6 @@ from penstock.protobuf.descriptors import METHODS, Method, Proto
 from penstock.protobuf.messages import add_new_message, leased_of
 from penstock.protobuf.operations import answer_of, request_of
 from penstock.protobuf.records import as_dict
-from penstock.queue.delivering import check_lease_s
 from penstock.queue.events import as_written
 from penstock.queue.settings import QueueSettings
 from penstock.queue.settling import check_delay
@@ -138,8 +138,8 @@ class RpcCalls:
             if operation.delay is not None:
                 options["delay_s"] = check_delay(operation.delay)
             options["dead"] = operation.dead
-        elif isinstance(operation, Extend) and operation.lease_s is not None:
-            options["lease_s"] = check_lease_s(operation.lease_s)
+        elif isinstance(operation, Extend):
+            options = extension(operation)
         if isinstance(operation, Release):
             return lambda receipts: _settle(
                 METHODS["Settle"].request(release=receipts), gone_if_resent=True
@@ -175,6 +175,7 @@ class RpcCalls:
             message=request,
             read=lambda response, resent: answer_of(operation, response),
             idempotent=operation.idempotent,
+            wait_s=operation.wait_s if isinstance(operation, AwaitEnding) else 0.0,
         )
 
     def browse(

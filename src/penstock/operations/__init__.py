@@ -1,6 +1,6 @@
 """Every operation of a queue as a value; see `operation.py` for what that means."""
 
-from penstock.operations.following import Ending, GetEndings, ListAwaited, Resolve
+from penstock.operations.following import AwaitEnding, Ending, GetEndings, ListAwaited, Resolve
 from penstock.operations.looking import (
     MAX_PEEK,
     MAX_ROWS,
@@ -88,6 +88,7 @@ __all__ = [
     "MAX_TIME_S",
     "NO_BYTE_LIMIT",
     "STATES",
+    "AwaitEnding",
     "Browse",
     "Cancel",
     "CancelDeliverable",

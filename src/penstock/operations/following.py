@@ -1,11 +1,24 @@
-"""Operations by which brokers let messages of one queue come after messages of another."""
+"""Operations about the end of messages: to wait for it, and to let messages of one queue come after
+messages of another."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Annotated, ClassVar, NamedTuple
 
 from penstock.operations.answers import Answer, for_brokers_only, in_field
-from penstock.operations.operation import Between, Flag, Ids, Operation, Runs, Verb, Words
+from penstock.operations.operation import (
+    Between,
+    Flag,
+    Ids,
+    MessageOperation,
+    Operation,
+    Route,
+    Runs,
+    Verb,
+    Words,
+)
+
+MAX_AWAIT_S = 20.0  # of one request: proxies cut idle connections
 
 
 class Ending(NamedTuple):
@@ -30,6 +43,24 @@ class GetEndings(Operation[list[Ending]]):
 
     ids: Annotated[Sequence[str], Ids()]
     check: Annotated[bool, Flag()] = False
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitEnding(MessageOperation[bool]):
+    """Wait until a message is done, a dead letter or removed in group `main`, up to `wait_s`.
+
+    Return whether it is. A broker answers when the end is durable.
+    """
+
+    verb = Verb.READ
+    route = Route("GET", "/ending")
+    instead = "wait_ended()"
+    answer = in_field("ended", bool)
+    runs = Runs.LOOP
+
+    id: str
+    _: KW_ONLY
+    wait_s: Annotated[float, Between(0.0, MAX_AWAIT_S)] = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,7 +44,10 @@ class Nack(Operation[None]):
 
 @dataclass(frozen=True, slots=True)
 class Extend(Operation[None]):
-    """Extend a lease: it lasts `lease_s` from now (by default as long as the queue's own)."""
+    """Extend a lease: it lasts `lease_s` from now (by default as long as the queue's own).
+
+    `progress`, from 0 to 1, and `note` say how far the work is: `why` shows them.
+    """
 
     verb = Verb.CONSUME
     answer = nothing()
@@ -53,6 +56,9 @@ class Extend(Operation[None]):
 
     leased: Leased | Iterable[Leased]
     lease_s: Duration | None = None
+    _: KW_ONLY
+    progress: float | None = None
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from penstock.errors import InvalidInput
 from penstock.model import NS, HistoryEvent
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     Cancel,
     Compact,
@@ -59,6 +60,7 @@ A = TypeVar("A")
 OPERATIONS: dict[str, type[Operation[Any]]] = {
     kind.__name__: kind
     for kind in (
+        AwaitEnding,
         Browse,
         Cancel,
         Compact,

@@ -18,6 +18,7 @@ TRACE = 5  # W3C trace context, UTF-8
 DUPLICATES = 6  # u32: number of duplicates in the batch that begins with this message
 FIRED = 12  # the event of the schedule that published this message; 8 to 11 are left free
 AFTER = 9  # the messages that it comes after (`after.py`)
+UNIQUE = 14  # for which key the message stands (`unique.py`): u8 mode, SHA-256 of the key
 TRANSACTION = TRANSACTION_TAG  # "<version>:<application>" of the job that wrote the batch
 
 _DEDUP = struct.Struct("<32sQ")

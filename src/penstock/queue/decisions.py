@@ -33,6 +33,7 @@ from penstock.queue.events import (
 )
 from penstock.queue.group import Group
 from penstock.queue.messages import NO_BYTE_LIMIT, size_of
+from penstock.queue.progress import Said
 from penstock.queue.reasons import reason_group
 from penstock.queue.receipts import Held
 from penstock.queue.retry import FailedAttempt
@@ -335,11 +336,20 @@ def decide_settle(kind: EventType, held: Iterable[Held]) -> list[Event]:
     return [about(kind, one.group, one.seqs, one.attempt) for one in held]
 
 
-def decide_extend(held: Iterable[Held], now_ns: int, length_ns: int) -> list[Event]:
-    """Let leases end `length_ns` from now."""
+def decide_extend(
+    held: Iterable[Held], now_ns: int, length_ns: int, said: Said | None = None
+) -> list[Event]:
+    """Let leases end `length_ns` from now. `said`: how far their consumer is."""
+    kind = EventType.EXTENDED if said is None else EventType.PROGRESSED
+    progress_ppm, note = (0, "") if said is None else said
     return [
-        event._replace(deadline_ns=now_ns + length_ns, length_ns=length_ns)
-        for event in decide_settle(EventType.EXTENDED, held)
+        event._replace(
+            deadline_ns=now_ns + length_ns,
+            length_ns=length_ns,
+            progress_ppm=progress_ppm,
+            reason=note,
+        )
+        for event in decide_settle(kind, held)
     ]
 
 

@@ -6,13 +6,13 @@ table is a fold over the message log like everything else.
 
 import hashlib
 import heapq
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from penstock import codec
 from penstock.codec import Draft
 from penstock.model import NewMessage, Published
-from penstock.queue.attributes import DEDUP, unpack_dedup
+from penstock.queue.attributes import DEDUP, UNIQUE, unpack_dedup
 
 
 def dedup_hash(dedup_id: str) -> bytes:
@@ -111,25 +111,36 @@ def without_duplicates(
     messages: Sequence[NewMessage],
     made: Sequence[Draft],
     now_ns: int,
+    first_unique: Callable[[bytes], tuple[int, int] | None],
 ) -> Prepared:
-    """Return what of a batch is to be written, given the draft of each message. Pure."""
+    """Return what of a batch is to be written, given the draft of each message. Pure.
+
+    `first_unique` returns (seq, published_ns) of the message that stands for a unique one.
+    """
     drafts: list[Draft] = []
     answers: list[Published | Pending] = []
     in_this_batch: dict[bytes, int] = {}
     for message, draft in zip(messages, made, strict=True):
+        attributes = draft.attributes or {}
+        names: list[bytes] = []  # of the message in this batch
+        found = None
         if message.dedup_id is not None:
-            assert draft.attributes is not None
-            digest, _ = unpack_dedup(draft.attributes[DEDUP])
+            digest, _ = unpack_dedup(attributes[DEDUP])
             found = table.first_with(digest, now_ns)
-            if found is not None:
-                seq, published_ns = found
-                first_id = codec.make_id(published_ns, identity, seq)
-                answers.append(Published(first_id, duplicate=True))
-                continue
-            if digest in in_this_batch:
-                answers.append(Pending(in_this_batch[digest], duplicate=True))
-                continue
-            in_this_batch[digest] = len(drafts)
+            names.append(digest)
+        if UNIQUE in attributes and found is None:
+            found = first_unique(attributes[UNIQUE])
+            names.append(attributes[UNIQUE])
+        if found is not None:
+            seq, published_ns = found
+            first_id = codec.make_id(published_ns, identity, seq)
+            answers.append(Published(first_id, duplicate=True))
+            continue
+        earlier = [in_this_batch[name] for name in names if name in in_this_batch]
+        if earlier:
+            answers.append(Pending(earlier[0], duplicate=True))
+            continue
+        in_this_batch.update(dict.fromkeys(names, len(drafts)))
         answers.append(Pending(len(drafts), duplicate=False))
         drafts.append(draft)
     return Prepared(drafts, answers)

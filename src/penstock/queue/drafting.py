@@ -9,7 +9,7 @@ from penstock.codec.layout import MAX_PRIORITY
 from penstock.errors import InvalidInput, PayloadTooLarge, TooLarge
 from penstock.model import NS, NewMessage, Payload
 from penstock.queue.after import check_after
-from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, pack_dedup
+from penstock.queue.attributes import CONTENT_TYPE, DEDUP, MAX_ATTEMPTS, UNIQUE, pack_dedup
 from penstock.queue.compression import check_method, compress
 from penstock.queue.dedup import dedup_hash
 from penstock.queue.settings import (
@@ -18,6 +18,7 @@ from penstock.queue.settings import (
     YEARS_S,
     QueueSettings,
 )
+from penstock.queue.unique import unique_attribute
 
 MAX_HEADERS = 256
 MAX_HEADERS_BYTES = 64 * 1024
@@ -76,14 +77,15 @@ def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int
         expires_at_ns = 0
         if message.ttl is not None or ttl_s:
             expires_at_ns = max(now_ns, deliver_at_ns) + _duration_ns("ttl", ttl_s)
+        headers = _headers(message.headers)
         draft = Draft(
             _payload(message.payload, settings.max_payload_bytes),
             priority=_priority(message.priority, settings.default_priority),
             expires_at_ns=expires_at_ns,
             deliver_at_ns=deliver_at_ns,
             key=_key(message.key),
-            headers=_headers(message.headers),
-            attributes=_attributes(message, settings, now_ns),
+            headers=headers,
+            attributes=_attributes(message, headers, settings, now_ns),
         )
         method = settings.compression if message.compression is None else message.compression
         if method != "none":
@@ -96,7 +98,10 @@ def check(message: NewMessage, settings: QueueSettings, now_ns: int, number: int
 
 
 def _attributes(
-    message: NewMessage, settings: QueueSettings, now_ns: int
+    message: NewMessage,
+    headers: Mapping[str, str] | None,
+    settings: QueueSettings,
+    now_ns: int,
 ) -> dict[int, bytes] | None:
     attributes = {}
     if message.dedup_id is not None:
@@ -109,6 +114,9 @@ def _attributes(
         attributes[DEDUP] = pack_dedup(dedup_hash(message.dedup_id), until_ns)
     if message.max_attempts is not None:
         attributes[MAX_ATTEMPTS] = _attempts(message.max_attempts)
+    unique = unique_attribute(headers)
+    if unique is not None:
+        attributes[UNIQUE] = unique
     if message.content_type is not None:
         attributes[CONTENT_TYPE] = _text(
             "content_type", message.content_type, MAX_CONTENT_TYPE_BYTES

@@ -21,7 +21,7 @@ from penstock.codec.layout import (
     EVENT_OF_ONE_FORMAT,
     EVENT_RUN_FORMAT,
 )
-from penstock.errors import BadEntry, InvalidInput
+from penstock.errors import BadEntry, InvalidInput, NewerVersion
 
 ALL_GROUPS = 0xFFFF
 MAIN_GROUP = 0
@@ -52,7 +52,8 @@ class EventType(IntEnum):
     LOST = 35  # its bytes are damaged or gone
     DEAD_LEASED = 36  # a dead letter was handed out
     DEDUPLICATED = 37  # messages were not published again
-    # 38 to 55 are left to events of messages.
+    PROGRESSED = 38  # a consumer said how far it is; also extends the lease
+    # 39 to 55 are left to events of messages.
     RESOLVED = 48  # what became of messages that these come after, if no other event says it
     SCHEDULE_PUT = 56  # a schedule was put on record, or replaced
     SCHEDULE_REMOVED = 57
@@ -91,8 +92,8 @@ class Event(NamedTuple):
     attempt: int = 0
     runs: tuple[tuple[int, int], ...] = ()  # (first seq, count)
     nonce: int = 0
-    deadline_ns: int = 0  # LEASED, EXTENDED: when the lease ends
-    length_ns: int = 0  # LEASED, EXTENDED: how long it was given for
+    deadline_ns: int = 0  # LEASED, EXTENDED, PROGRESSED: when the lease ends
+    length_ns: int = 0  # the same: how long it was given for
     retry_at_ns: int = 0  # NACKED, TIMED_OUT
     # SOUGHT: first to deliver; PURGED: first to keep; GROUP_CREATED: start; ACKED: OPTIONAL_FIELD
     target_seq: int = 0
@@ -104,6 +105,7 @@ class Event(NamedTuple):
     due_ns: int = 0  # SCHEDULE_FIRED, SCHEDULE_SKIPPED: the time of the tick
     missed_ns: int = 0  # SCHEDULE_FIRED: an earlier tick that has no message; 0: there is none
     definition: str = ""  # SCHEDULE_PUT: JSON, with the name of the schedule
+    progress_ppm: int = 0  # PROGRESSED: millionths of the work that are done; its reason: a note
 
     @property
     def seqs(self) -> Iterable[int]:
@@ -143,6 +145,7 @@ FIELD_FORMATS: Mapping[str, str] = {
     "due_ns": "Q",
     "missed_ns": "Q",
     "definition": LONG_TEXT,
+    "progress_ppm": "I",
 }
 # What each type adds behind the runs. A type that is not listed adds nothing.
 EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
@@ -152,6 +155,7 @@ EXTRA_FIELDS: Mapping[EventType, tuple[str, ...]] = {
     EventType.TIMED_OUT: ("retry_at_ns",),
     EventType.DEAD: ("cause", "reason"),
     EventType.EXTENDED: ("deadline_ns", "length_ns"),
+    EventType.PROGRESSED: ("deadline_ns", "length_ns", "progress_ppm", "reason"),
     EventType.SOUGHT: ("target_seq",),
     EventType.PURGED: ("target_seq",),
     EventType.GROUP_CREATED: ("target_seq", "name"),
@@ -193,6 +197,7 @@ def _extra(names: Sequence[str]) -> _Extra:
     return _Extra(numbers, struct.Struct("<" + codes), texts)
 
 
+_KINDS: Mapping[int, EventType] = {int(kind): kind for kind in EventType}
 _EXTRA = {kind: _extra(EXTRA_FIELDS.get(kind, ())) for kind in EventType}
 
 
@@ -257,9 +262,18 @@ def encode(event: Event) -> bytes:
 
 
 def decode(type_: int, body: bytes, *, timestamp_ns: int, event_seq: int) -> Event:
-    """Return the event in an entry of the event log. Raise BadEntry if it cannot be read."""
+    """Return the event in an entry of the event log. Raise BadEntry if it cannot be read.
+
+    Raise NewerVersion if its type is unknown: its checksum matches, so it is no damage.
+    """
+    kind = _KINDS.get(type_)
+    if kind is None:
+        raise NewerVersion(
+            event_seq,
+            f"event {event_seq} has the unknown type {type_}: written by a newer version; use that "
+            f"version or a later one",
+        )
     try:
-        kind = EventType(type_)
         group, attempt, count = _HEAD.unpack_from(body)
         offset = _HEAD.size + count * _RUN.size
         if offset > len(body):

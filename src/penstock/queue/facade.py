@@ -18,6 +18,7 @@ from contextlib import asynccontextmanager
 from typing import Any, ParamSpec, Self, TypeVar, Unpack
 
 from penstock.checking import Duration, check_seconds, check_whole
+from penstock.codec import parse_id
 from penstock.errors import InvalidInput, PenstockError, ReceiptInvalid
 from penstock.ledger.compaction import CompactionResult
 from penstock.model import (
@@ -326,6 +327,15 @@ class QueueMethods(ABC):
         ListHistory(id, group=group)
         return await self._history(id, group)
 
+    @method
+    async def wait_ended(self, id: str, wait_s: Duration = YEARS_S) -> bool:
+        """Wait until a message is done, a dead letter or removed in group `main`.
+
+        Return False if it is not after `wait_s`. The wait is on an event: nothing is polled.
+        """
+        parse_id(id)
+        return await self._wait_ended(id, check_seconds("wait_s", wait_s, 0, YEARS_S))
+
     peek = runs_for(Peek, _messages)
     get = runs_for(_get, _message)
     state = runs_for(_get_state, _state)
@@ -455,6 +465,9 @@ class QueueMethods(ABC):
 
     @abstractmethod
     async def _run(self, operation: Operation[A]) -> A: ...
+
+    @abstractmethod
+    async def _wait_ended(self, id: str, wait_s: float) -> bool: ...
 
     @abstractmethod
     async def _close(self) -> None: ...

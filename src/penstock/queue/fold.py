@@ -223,6 +223,8 @@ def _decoded(ledger: Ledger, entry: Entry) -> Event | None:
         return decode(
             entry.type, entry.payload, timestamp_ns=entry.timestamp_ns, event_seq=entry.seq
         )
+    except NewerVersion:
+        raise
     except BadEntry as error:
         ledger.report(Damage("events", entry.offset, entry.size, entry.seq, entry.seq, str(error)))
         return None

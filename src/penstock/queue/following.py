@@ -3,11 +3,12 @@ about the others. `broker/following.py` carries the news from one queue to the o
 
 from penstock import codec
 from penstock.errors import NoSuchMessage
-from penstock.operations.following import Ending, GetEndings, ListAwaited, Resolve
+from penstock.operations.following import AwaitEnding, Ending, GetEndings, ListAwaited, Resolve
 from penstock.queue.after import id_bytes, id_text
 from penstock.queue.behaviours import Behaviours
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import decide_resolved
+from penstock.queue.delivery import State
 from penstock.queue.events import Outcome
 
 
@@ -31,6 +32,18 @@ def _ending(core: QueueCore, id_: str, *, check: bool) -> Ending:
         return Ending(id_, Outcome.DEAD if is_dead else Outcome.WAITING, "dead" if is_dead else "")
     how = main.gone.how(seq)
     return Ending(id_, Outcome.GONE, how) if how else Ending(id_, Outcome.DONE)
+
+
+def await_ending(queue: Behaviours, operation: AwaitEnding) -> bool:
+    """Return whether a message has ended. Those who can wait call this again."""
+    core = queue.core
+    _, identity, seq = codec.parse_id(operation.id)
+    with core.lock, core.change:
+        core.tick()
+        if identity != core.identity or not 0 < seq < core.ledger.messages.next_seq:
+            raise NoSuchMessage(f"message {operation.id} was never published to this queue")
+        delivery = core.main.deliveries.get(seq)
+        return core.main.is_settled(seq) or (delivery is not None and delivery.state is State.DEAD)
 
 
 def list_awaited(queue: Behaviours, operation: ListAwaited) -> list[Ending]:

@@ -19,6 +19,7 @@ from penstock.queue.delivery import Delivery, Lease, LeaseEnds, State
 from penstock.queue.dependencies import HOW, Dependencies, Failure, Gone
 from penstock.queue.events import MAIN_GROUP, Cause, Event, EventType, Outcome
 from penstock.queue.key_order import KeyOrder
+from penstock.queue.progress import ProgressTable
 from penstock.queue.schedule import Delays, Timetable
 from penstock.queue.waiting import Waiting
 
@@ -61,6 +62,7 @@ class Group:
         self._keys = KeyOrder()
         # When messages with keys expire: all that wait, and leased ones whose time has not come.
         self.expiries = Timetable()
+        self.progress = ProgressTable()
         self.blocked = 0
         self._set_dependencies(Dependencies())
 
@@ -535,7 +537,13 @@ class Group:
             longer.attempt, longer.nonce, longer.holder = lease.attempt, lease.nonce, lease.holder
             longer.seqs.append(seq)
             self.leases[seq] = longer
-            self.totals[EventType.EXTENDED] += 1
+            self.totals[event.type] += 1
+
+    def _progressed(self, event: Event) -> None:
+        self._extended(event)
+        for seq in event.seqs:
+            if seq in self.leases:
+                self.progress.note(seq, event, self.leases)
 
     def _released(self, event: Event) -> None:
         for seq in event.seqs:
@@ -823,6 +831,7 @@ _HANDLERS: dict[EventType, Callable[[Group, Event], None]] = {
     EventType.DEAD: Group._died,
     EventType.DEAD_LEASED: Group._dead_leased,
     EventType.EXTENDED: Group._extended,
+    EventType.PROGRESSED: Group._progressed,
     EventType.RELEASED: Group._released,
     EventType.REDRIVEN: Group._redriven,
     EventType.EXPIRED: Group._removed,

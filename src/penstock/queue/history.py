@@ -29,6 +29,7 @@ _LEADS_TO = {
     EventType.RELEASED: State.READY,
     EventType.REDRIVEN: State.READY,
     EventType.EXTENDED: State.LEASED,
+    EventType.PROGRESSED: State.LEASED,
     EventType.RESOLVED: State.READY,
 }  # all others: done
 

@@ -399,11 +399,18 @@ class Inspecting:
             lease = group.leases[seq]
             left_s = (lease.ends_mono_ns - self._core.clock.monotonic_ns()) / NS
             who = f" by {lease.holder}" if lease.holder else ""
+            said = group.progress.of(seq, lease)
+            done = "" if said is None else f", {said.sentence}"
             return (
                 "leased",
-                f"It is being worked on{who} (attempt {lease.attempt}); the lease ends in "
+                f"It is being worked on{who} (attempt {lease.attempt}){done}; the lease ends in "
                 f"{max(left_s, 0):.1f} s.",
-                {"attempt": lease.attempt, "left_s": max(left_s, 0.0), "holder": lease.holder},
+                {
+                    "attempt": lease.attempt,
+                    "left_s": max(left_s, 0.0),
+                    "holder": lease.holder,
+                    **({} if said is None else said.details),
+                },
             )
         if state is State.SCHEDULED:
             due_ns = delivery.due_ns if delivery else entry.deliver_at_ns

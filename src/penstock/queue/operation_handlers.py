@@ -17,6 +17,7 @@ from penstock.ledger import seq_at_time
 from penstock.model import NS, DeadLetter, HistoryEvent, LeasedMessage, Message, RetryInfo, Stats
 from penstock.model import Why as WhyAnswer
 from penstock.operations import (
+    AwaitEnding,
     Browse,
     Cancel,
     CancelDeliverable,
@@ -373,7 +374,12 @@ def nack(queue: Behaviours, operation: Nack) -> None:
 
 
 def extend(queue: Behaviours, operation: Extend) -> None:
-    queue.settling.extend(several(operation.leased), operation.lease_s)
+    queue.settling.extend(
+        several(operation.leased),
+        operation.lease_s,
+        progress=operation.progress,
+        note=operation.note,
+    )
 
 
 def release(queue: Behaviours, operation: Release) -> None:
@@ -434,6 +440,7 @@ def sync(queue: Behaviours, operation: Sync) -> None:
 _HANDLERS: dict[type[Operation[Any]], Callable[[Behaviours, Any], Any]] = {
     Browse: browse,
     Cancel: cancel,
+    AwaitEnding: following.await_ending,
     GetEndings: following.get_endings,
     GetLimits: surveying.get_limits,
     GetSchedule: scheduling.get_schedule,

@@ -8,7 +8,7 @@ from penstock.codec.layout import DEFAULT_PRIORITY
 from penstock.errors import InvalidInput, NoSuchMessage, QueueFull, RateLimited
 from penstock.model import NS, NewMessage, Published, TypedPayload
 from penstock.queue.after import after_of, id_bytes, pack_after
-from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, unpack_dedup
+from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, UNIQUE, unpack_dedup
 from penstock.queue.core import QueueCore
 from penstock.queue.decisions import (
     count_messages,
@@ -186,7 +186,10 @@ class Publishing:
         needs_lock = not self._is_unbounded
         if drafts is None:
             drafts = self.drafts_of(messages)
-            needs_lock |= any(message.after is not None for message in messages)
+            needs_lock |= any(
+                message.after is not None or (draft.attributes and UNIQUE in draft.attributes)
+                for message, draft in zip(messages, drafts, strict=True)
+            )
         if not needs_lock and all(message.dedup_id is None for message in messages):
             ids = self.publish_plain_batch(drafts)
             return [_new_tuple(Published, (id_, False)) for id_ in ids]
@@ -293,7 +296,18 @@ class Publishing:
         those of other queues.
         """
         core, made = self._core, self.drafts_of(messages) if made is None else made
-        prepared = without_duplicates(core.state.dedup, core.identity, messages, made, now_ns)
+        state = core.state
+        if any(draft.attributes and UNIQUE in draft.attributes for draft in made):
+            now_ns = core.tick()  # a message that has expired stands for nothing
+            state.unique.clean(core.main)
+        prepared = without_duplicates(
+            state.dedup,
+            core.identity,
+            messages,
+            made,
+            now_ns,
+            lambda key: state.unique.first_with(key, core.main),
+        )
         if any(message.after is not None for message in messages):
             self._add_after(messages, prepared, follows_others)
         return prepared

@@ -42,7 +42,7 @@ from penstock.model import (
     Settler,
     new_message,
 )
-from penstock.operations import GetStats, Leased, Operation, Runs, Sync
+from penstock.operations import AwaitEnding, GetStats, Leased, Operation, Runs, Sync
 from penstock.queue.behaviours import (
     Behaviours,
     as_list,
@@ -286,6 +286,11 @@ class Embedded(QueueMethods):
         if operation.writes or events.next_seq != before:  # leases may have expired
             return await self._durable(answer)
         return answer
+
+    async def _wait_ended(self, id: str, wait_s: float) -> bool:
+        asked = AwaitEnding(id)
+        ended = await self._until(wait_s, lambda: [True] if run(self.behaviours, asked) else [])
+        return bool(await self._durable(ended))
 
     async def _close(self) -> None:
         await self._in_thread(self.core.close)

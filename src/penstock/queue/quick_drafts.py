@@ -27,6 +27,7 @@ from penstock.queue.settings import (
     YEARS_S,
     QueueSettings,
 )
+from penstock.queue.unique import HEADER
 
 _new_tuple = tuple.__new__
 _MOST_KNOWN = 1024  # header names and attributes that are remembered
@@ -196,6 +197,8 @@ class QuickDrafts:
         if type(headers) is not dict or len(headers) > MAX_HEADERS:
             return None
         headers = headers.copy()
+        if HEADER in headers:
+            return None  # it asks for a unique message
         total = 0
         for name, value in headers.items():
             if type(name) is not str or type(value) is not str:

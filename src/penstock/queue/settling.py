@@ -11,6 +11,7 @@ from penstock.queue.core import QueueCore
 from penstock.queue.decisions import decide_extend, decide_nack, decide_settle
 from penstock.queue.delivering import lease_length_ns
 from penstock.queue.events import Event, EventType, as_written
+from penstock.queue.progress import check_progress
 from penstock.queue.publishing import Publishing, deduplicated
 from penstock.queue.receipts import Held, Leased, held_by, held_by_holder
 from penstock.queue.settings import YEARS_S
@@ -103,13 +104,21 @@ class Settling:
             core.record(events)
             core.metrics.nacked += len(events)
 
-    def extend(self, leased: Iterable[Leased], lease_s: Duration | None = None) -> None:
+    def extend(
+        self,
+        leased: Iterable[Leased],
+        lease_s: Duration | None = None,
+        *,
+        progress: float | None = None,
+        note: str = "",
+    ) -> None:
         """Extend leases: `lease_s` from now, by default the queue's own."""
         core = self._core
         length_ns = lease_length_ns(lease_s, core.settings.lease_s)
+        said = check_progress(progress, note)
         with core.lock, core.change:
             now_ns = core.now()
-            core.record(decide_extend(self._held(leased), now_ns, length_ns))
+            core.record(decide_extend(self._held(leased), now_ns, length_ns, said))
 
     def release(self, leased: Iterable[Leased]) -> None:
         """Give messages back: ready again at once, and the attempt does not count."""

@@ -21,6 +21,7 @@ from penstock.queue.delivery import Delivery, Lease, State
 from penstock.queue.dependencies import Failure, Wait
 from penstock.queue.events import MAIN_GROUP, EventType
 from penstock.queue.group import Group
+from penstock.queue.progress import Progress
 from penstock.queue.runs import Runs
 from penstock.queue.schedule import Delays
 from penstock.queue.state import QueueState
@@ -58,6 +59,8 @@ def freeze_state(state: QueueState) -> "Frozen":
     """Copy the state as it is now. Making bytes of the copy takes longer, and may be done later."""
     writer = Frozen()
     groups = [state.groups[number] for number in sorted(state.groups)]
+    progress = [group.progress.items(group.leases) for group in groups]
+    unique = state.unique.items(state.groups[MAIN_GROUP]) if MAIN_GROUP in state.groups else []
     writer.json(
         {
             "version": _VERSION if state.schedules else _WITHOUT_SCHEDULES,
@@ -69,6 +72,8 @@ def freeze_state(state: QueueState) -> "Frozen":
             "groups": [_group_header(group) for group in groups],
             "has_expiries": True,
             "has_dependencies": MAIN_GROUP in state.groups,  # else an event is damaged
+            **({"has_unique": True} if unique else {}),
+            **({"has_progress": True} if any(progress) else {}),
         }
     )
     writer.blob(b"".join(_DEDUP.pack(*item) for item in state.dedup.items()))
@@ -80,6 +85,10 @@ def freeze_state(state: QueueState) -> "Frozen":
         writer.json(state.schedules.dump())
     if MAIN_GROUP in state.groups:
         _dump_dependencies(writer, state.groups[MAIN_GROUP])
+    if any(progress):
+        writer.json(progress)
+    if unique:
+        writer.json([[attribute.hex(), seq, at_ns] for attribute, seq, at_ns in unique])
     return writer
 
 
@@ -127,6 +136,11 @@ def _load_state(state: QueueState, reader: "_Reader") -> None:
         state.schedules.load(reader.json())
     if header.get("has_dependencies"):
         _load_dependencies(reader, state.groups[MAIN_GROUP])
+    if header.get("has_progress"):
+        for group, said in zip(state.groups.values(), reader.json(), strict=True):
+            group.progress.load([(seq, Progress(*values)) for seq, values in said])
+    if header.get("has_unique"):
+        state.unique.load([(bytes.fromhex(name), seq, at_ns) for name, seq, at_ns in reader.json()])
 
 
 def _group_header(group: Group) -> dict[str, Any]:

@@ -10,14 +10,16 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from penstock.codec import Entry
 from penstock.codec.notes_py import Note
-from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, unpack_dedup
+from penstock.queue.attributes import AFTER, DEDUP, DUPLICATES, UNIQUE, unpack_dedup
 from penstock.queue.dedup import DedupTable
 from penstock.queue.events import ALL_GROUPS, MAIN_GROUP, Event, EventType
 from penstock.queue.group import Group, Moment
 from penstock.queue.schedule_table import SCHEDULE_EVENTS, ScheduleTable
+from penstock.queue.unique import UniqueTable
 
 MAIN_NAME = "main"
-NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES | 1 << AFTER  # the attributes that the state has to know
+# The attributes that the state has to know.
+NOTED_TAGS = 1 << DEDUP | 1 << DUPLICATES | 1 << AFTER | 1 << UNIQUE
 
 
 class QueueState:
@@ -27,6 +29,7 @@ class QueueState:
         self.moment = Moment()
         self.groups: dict[int, Group] = {MAIN_GROUP: Group(MAIN_GROUP, MAIN_NAME, 1, self.moment)}
         self.dedup = DedupTable(dedup_entries)
+        self.unique = UniqueTable()
         self.deduplicated = 0  # messages that were not published again
         self.schedules = ScheduleTable()
         self.paused = False
@@ -78,6 +81,8 @@ class QueueState:
         if DEDUP in attributes:
             digest, until_ns = unpack_dedup(attributes[DEDUP])
             self.dedup.add(digest, until_ns, seq, timestamp_ns)
+        if UNIQUE in attributes:
+            self.unique.add(attributes[UNIQUE], seq, timestamp_ns)
         if DUPLICATES in attributes:
             self.deduplicated += int.from_bytes(attributes[DUPLICATES], "little")
 

@@ -123,6 +123,9 @@ NOTES: dict[str, Note] = {
     "paused": Note("Whether delivery is paused.", True),
     "freed_bytes": Note("Bytes given back to the file system.", 4096),
     "purged": Note("How many messages were removed.", 3),
+    "ended": Note("False: wait_s was over before.", True),
+    "progress": Note("The share of the work that is done, from 0 to 1.", 0.4),
+    "note": Note("About the progress; cut at 500 characters.", "resizing"),
     "cancelled": Note("False: the message was done already.", True),
     # counts
     "acked": Note("Messages acked since it was made.", 94),

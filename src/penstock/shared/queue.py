@@ -164,6 +164,10 @@ class Shared(Remote):
             pass  # the broker settles each by itself, and knows those that were acked before
         return await super()._ack(listed, emit)
 
+    async def _wait_ended(self, id: str, wait_s: float) -> bool:
+        ended = await self._try_here(lambda here: here.wait_ended(id, wait_s))
+        return await super()._wait_ended(id, wait_s) if isinstance(ended, _NotHere) else ended
+
     async def _run(self, operation: Operation[A]) -> A:
         if isinstance(operation, Nack | Extend | Release):
             operation = cast(Operation[A], replace(operation, leased=_listed(operation.leased)))

@@ -20,6 +20,7 @@ from penstock.tasks.job import Job, JobFailed, NoResult, NotFinished, ResultErro
 from penstock.tasks.middleware import Enqueuing, TaskMiddleware
 from penstock.tasks.options import EnqueueOptions, TaskOptions
 from penstock.tasks.outcomes import Discard, GiveUp, Retry
+from penstock.tasks.progress import JobProgress
 from penstock.tasks.registry import Tasks
 from penstock.tasks.reporting import CarryContext, CountJobs, TraceJobs
 from penstock.tasks.run import StepState, WorkflowRun
@@ -39,6 +40,7 @@ __all__ = [
     "GiveUp",
     "Job",
     "JobFailed",
+    "JobProgress",
     "NoResult",
     "NotFinished",
     "ResultError",

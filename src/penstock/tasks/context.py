@@ -4,10 +4,13 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.checking import check_number
 from penstock.errors import InvalidInput
 from penstock.model import LeasedMessage
+from penstock.queue.progress import check_progress
 
 if TYPE_CHECKING:
+    from penstock.tasks.progress import Report
     from penstock.tasks.task import RunnableTask
 
 _current: ContextVar["Attempt"] = ContextVar("penstock task attempt")
@@ -25,6 +28,7 @@ class Attempt:
     keep_result_s: float = 0.0
     result_key: str = ""  # of a step of a workflow: the dedup id of its result
     notes: dict[str, Any] = field(default_factory=dict)  # of middleware, for this attempt
+    report: "Report | None" = None  # None: nothing takes reports, as in inline mode
 
     @property
     def id(self) -> str:
@@ -40,6 +44,16 @@ class Attempt:
     def is_last(self) -> bool:
         """Is the job a dead letter if this attempt fails?"""
         return self.max_attempts is not None and self.number >= self.max_attempts
+
+    def progress(self, share: float, note: str = "") -> None:
+        """Say how far the job is: a share of its work from 0 to 1, and a note.
+
+        It renews the lease. `job.progress()`, `why` and the dashboard show the newest report, at
+        most two a second. A note is cut at 500 characters.
+        """
+        said = check_progress(check_number("share", share, 0, 1), note)
+        if self.report is not None and said is not None:
+            self.report(self.message, said)
 
 
 def current() -> Attempt:

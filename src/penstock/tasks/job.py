@@ -1,19 +1,18 @@
 """A job: one call of a task, published. Its state is the state of its message."""
 
 import asyncio
-from threading import Condition
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from penstock.checking import Duration, check_seconds
-from penstock.clock import SystemClock
 from penstock.errors import NoSuchMessage, PenstockError
-from penstock.model import NS, RetryInfo, Why
+from penstock.model import RetryInfo, Why
 from penstock.queue.facade import AnyQueue
 from penstock.queue.settings import YEARS_S
 from penstock.tasks.arguments import Arguments
 from penstock.tasks.envelope import unpack
+from penstock.tasks.progress import JobProgress
 from penstock.tasks.results import dedup_id_of
 
 if TYPE_CHECKING:
@@ -21,7 +20,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FIRST_LOOK_S, _LONGEST_LOOK_S = 0.005, 0.25  # between two looks for a result; doubles
 _ANY = msgspec.json.Decoder(Any)
 _ENDED = ("done", "dead", "expired", "cancelled")
 
@@ -85,6 +83,13 @@ class Job(Generic[T]):
         """Return why the job is not running now, or what it does."""
         return self._queue.why(self.id)
 
+    def progress(self) -> JobProgress | None:
+        """Return what the running attempt said last of its progress; None if it said nothing."""
+        details: Any = self._queue.why(self.id).details
+        if "progress" not in details:
+            return None
+        return JobProgress(details["progress"], details["note"], details["progress_at"])
+
     def retry_info(self) -> RetryInfo:
         """Return the attempts so far, the last reason and the time of the next attempt."""
         return self._queue.retry_info(self.id)
@@ -102,23 +107,25 @@ class Job(Generic[T]):
         Raise NotFinished, JobFailed or NoResult.
         """
         wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
-        clock, pause_s = SystemClock(), _FIRST_LOOK_S
-        ends_ns = clock.monotonic_ns() + round(wait_s * NS)
-        while True:
+        if (found := self._look()) is None and wait_s and self._queue.wait_ended(self.id, wait_s):
             found = self._look()
-            if found is not None:
-                return self._read(found)
-            left_s = (ends_ns - clock.monotonic_ns()) / NS
-            if left_s <= 0:
-                raise NotFinished(f"job {self.id} is not finished: {self.why().sentence}")
-            condition = Condition()
-            with condition:
-                clock.wait(condition, min(pause_s, left_s))
-            pause_s = min(pause_s * 2, _LONGEST_LOOK_S)
+        return self._finished(found)
 
     async def aresult(self, wait_s: Duration = 0) -> T:
-        """Do the same in a thread, so that the event loop is not blocked."""
-        return await asyncio.to_thread(self.result, wait_s)
+        """Do the same without blocking the event loop, nor a thread while it waits."""
+        wait_s = check_seconds("wait_s", wait_s, 0, YEARS_S)
+        found = await asyncio.to_thread(self._look)
+        if found is None and wait_s:
+            async with self._queue.for_tasks() as queue:
+                is_ended = await queue.wait_ended(self.id, wait_s)
+            if is_ended:
+                found = await asyncio.to_thread(self._look)
+        return await asyncio.to_thread(self._finished, found)
+
+    def _finished(self, found: bytes | None) -> T:
+        if found is None:
+            raise NotFinished(f"job {self.id} is not finished: {self.why().sentence}")
+        return self._read(found)
 
     def _look(self) -> bytes | None:
         """Return the payload of the result; None if the job is not finished."""

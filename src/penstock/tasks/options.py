@@ -9,6 +9,7 @@ from penstock.checking import Duration, Time, as_seconds, check_number, check_wh
 from penstock.errors import InvalidInput
 from penstock.names import check_name
 from penstock.queue.settings import MOST_ATTEMPTS, YEARS_S
+from penstock.queue.unique import MODES
 
 MAX_RESULT_BYTES = 64 << 10
 MAX_KEEP_RESULT_S = 30 * 86400.0
@@ -28,6 +29,7 @@ class EnqueueOptions(TypedDict, total=False):
     ttl: Duration | None
     headers: Mapping[str, str] | None
     max_attempts: int | None
+    unique: str | None
     unique_for_s: Duration | None
     unique_key: str | None
     keep_result_s: Duration
@@ -46,6 +48,7 @@ class TaskKeywords(TypedDict, total=False):
     backoff_max_s: Duration
     retry_on: ExceptionTypes
     dead_on: ExceptionTypes
+    unique: str | None
     unique_for_s: Duration | None
     keep_result_s: Duration
 
@@ -63,6 +66,7 @@ class TaskOptions:
     backoff_max_s: float = 600.0
     retry_on: tuple[type[BaseException], ...] = ()  # anything else is dead at once
     dead_on: tuple[type[BaseException], ...] = ()
+    unique: str | None = None  # "waiting" or "until_done"
     unique_for_s: float | None = None
     keep_result_s: float = 0.0  # 0: results are not kept
 
@@ -77,6 +81,7 @@ class TaskOptions:
             if value is not None:
                 seconds = check_number(name, as_seconds(value), low, high)
                 object.__setattr__(self, name, seconds)
+        check_unique(self.unique, self.unique_for_s)
         check_number("backoff_factor", self.backoff_factor, 1, 100)
         for name in ("retry_on", "dead_on"):
             object.__setattr__(self, name, _types(name, getattr(self, name)))
@@ -97,6 +102,16 @@ _RANGES = (
     ("unique_for_s", 0.001, YEARS_S),
     ("keep_result_s", 0, MAX_KEEP_RESULT_S),
 )
+
+
+def check_unique(mode: Any, for_s: Any) -> None:
+    """Raise InvalidInput if a mode of unique jobs is none, or is given beside a window."""
+    if mode is None:
+        return
+    if mode not in MODES:
+        raise InvalidInput(f"unique is {mode!r}; it must be {' or '.join(map(repr, MODES))}")
+    if for_s is not None:
+        raise InvalidInput("give unique or unique_for_s, not both: a state, or a window of time")
 
 
 def _types(name: str, given: Any) -> tuple[type[BaseException], ...]:

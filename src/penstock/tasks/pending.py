@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from penstock.checking import check_whole
 from penstock.tasks.places import max_attempts_of
+from penstock.tasks.progress import Report, reporting_to
 from penstock.tasks.running import Runner
 from penstock.worker import Failed
 
@@ -34,7 +35,8 @@ def run_next(tasks: "Tasks", queue_name: str) -> bool:
     leased = queue.lease(1, lease_s=_LEASE_S, holder="run_pending")
     if not leased:
         return False
-    runner = runner_of(tasks, queue_name, max_attempts_of(queue))
+    report = reporting_to(queue, _LEASE_S)
+    runner = runner_of(tasks, queue_name, max_attempts_of(queue), report=report)
     try:
         if runner.is_async(leased[0]):
             done = asyncio.run(runner.call_async(leased[0]))
@@ -51,9 +53,14 @@ def run_next(tasks: "Tasks", queue_name: str) -> bool:
 
 
 def runner_of(
-    tasks: "Tasks", queue_name: str, queue_max_attempts: int | None, *, in_child: bool = False
+    tasks: "Tasks",
+    queue_name: str,
+    queue_max_attempts: int | None,
+    *,
+    report: Report | None = None,
+    in_child: bool = False,
 ) -> Runner:
     """Return what runs the messages of one queue of these tasks, in a child without the queue."""
     own = {task.name: task for task in tasks if task.options.queue == queue_name}
     queue = None if in_child else tasks.queue(queue_name)
-    return Runner(own, tasks.middleware, queue_name, queue_max_attempts, queue)
+    return Runner(own, tasks.middleware, queue_name, queue_max_attempts, queue, report)

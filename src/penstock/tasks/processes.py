@@ -15,9 +15,12 @@ from queue import SimpleQueue
 from threading import Lock, Thread
 from typing import Any, NamedTuple
 
-from penstock.model import LeasedMessage, Message, NewMessage, Ticket
+from penstock.clock import SystemClock
+from penstock.model import NS, LeasedMessage, Message, NewMessage, Ticket
+from penstock.queue.progress import Said
 from penstock.tasks.loading import load_tasks
 from penstock.tasks.pending import runner_of
+from penstock.tasks.progress import Report
 from penstock.tasks.running import Runner
 from penstock.worker import Done, Failed, TimeLimitExceeded
 from penstock.worker.calling import OnEnd
@@ -54,8 +57,20 @@ def _serve(
 ) -> None:
     """Run jobs until the connection is closed. The main function of a child."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C goes to the whole group: the parent stops
+    sending = Lock()  # a job may report its progress in several threads
+
+    def report(_: LeasedMessage, said: Said) -> None:
+        with sending:
+            connection.send(said)
+
     try:
-        runner = runner_of(load_tasks(target), queue_name, queue_max_attempts, in_child=True)
+        runner = runner_of(
+            load_tasks(target),
+            queue_name,
+            queue_max_attempts,
+            report=report,
+            in_child=True,
+        )
     except Exception as error:
         connection.send(_Outcome(None, (), f"{type(error).__name__}: {error}"))
         return
@@ -77,7 +92,8 @@ def _serve(
                 outcome = _Outcome((f"{type(error).__name__}: {error}", None, False), ())
             else:
                 outcome = _Outcome(None, () if done is None else _packed(done))
-            connection.send(outcome)
+            with sending:
+                connection.send(outcome)
 
 
 def _packed(done: Done) -> tuple[tuple[bytes, dict[str, Any]], ...]:
@@ -102,13 +118,19 @@ class ProcessCaller:
         queue_max_attempts: int | None,
         count: int,
         runner: Runner,
+        report: Report,
     ) -> None:
-        """`runner` decides about jobs whose process could not: it was killed, or it died."""
+        """`runner` decides about jobs whose process could not: it was killed, or it died.
+
+        `report` takes the progress that jobs report in their processes.
+        """
         self.room = count
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[_RunningJob | None] = SimpleQueue()
         arguments = (target, queue_name, queue_max_attempts)
-        self._seats = [_Seat(arguments, self._inbox, runner, self._ended) for _ in range(count)]
+        self._seats = [
+            _Seat(arguments, self._inbox, runner, report, self._ended) for _ in range(count)
+        ]
 
     def start(self, argument: object, on_end: OnEnd) -> "_RunningJob":
         assert isinstance(argument, LeasedMessage)
@@ -197,8 +219,10 @@ class _Seat:
         arguments: tuple[str, str, int | None],
         inbox: "SimpleQueue[_RunningJob | None]",
         runner: Runner,
+        report: Report,
         on_ended: Callable[[_RunningJob, object, BaseException | None], None],
     ) -> None:
+        self._report = report
         self._arguments = arguments
         self._inbox = inbox
         self._runner = runner
@@ -234,16 +258,28 @@ class _Seat:
         message = leased.message._replace(headers={})
         headers = dict(leased.message.headers)
         connection.send(_Job(tuple(message), headers, leased.group, leased.attempt))
-        if not connection.poll(self._runner.time_limit_of_any(leased)):
-            self._process.kill()
-            self._end_process()
-            raise TimeLimitExceeded
-        outcome: _Outcome = connection.recv()
+        outcome = self._outcome_of(connection, job)
         if outcome.failed is not None:
             reason, delay_s, dead = outcome.failed
             raise Failed(reason, delay_s=delay_s, dead=dead)
         emit = [NewMessage(payload=payload, **options) for payload, options in outcome.emit]
         return Done(emit) if emit else None
+
+    def _outcome_of(self, connection: Connection, job: _RunningJob) -> _Outcome:
+        """Wait for the outcome of a job, and pass on its progress. End it when its time is over."""
+        limit_s = self._runner.time_limit_of_any(job.leased)
+        clock = SystemClock()
+        ends_ns = None if limit_s is None else clock.monotonic_ns() + round(limit_s * NS)
+        while True:
+            left_s = None if ends_ns is None else max(ends_ns - clock.monotonic_ns(), 0) / NS
+            if not connection.poll(left_s):
+                self._process.kill()
+                self._end_process()
+                raise TimeLimitExceeded
+            said: _Outcome | Said = connection.recv()
+            if isinstance(said, _Outcome):
+                return said
+            self._report(job.leased, said)
 
     def _connected(self) -> Connection:
         """Return the connection to the child; start one if there is none."""

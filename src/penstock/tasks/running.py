@@ -14,6 +14,7 @@ from penstock.tasks.context import Attempt, reset_current, set_current
 from penstock.tasks.envelope import VERSION, Envelope, unpack
 from penstock.tasks.middleware import MiddlewareStack
 from penstock.tasks.outcomes import Discard, GiveUp, Retry, failure_of
+from penstock.tasks.progress import Report
 from penstock.tasks.results import done_with
 from penstock.tasks.steps import fill_in, result_id
 from penstock.tasks.task import RunnableTask
@@ -34,8 +35,13 @@ class Runner:
         queue_name: str,
         queue_max_attempts: int | None,
         queue: AnyQueue | None,
+        report: Report | None = None,
     ) -> None:
-        """`queue` has the results that steps of workflows take. None: they are filled in."""
+        """`queue` has the results that steps of workflows take. None: they are filled in.
+
+        `report` takes the progress of jobs.
+        """
+        self._report = report
         self._queue = queue
         self._tasks = tasks
         self._middleware = middleware
@@ -152,7 +158,7 @@ class Runner:
             raise _refused(message, str(error), dead=True) from None
         most = message.message.max_attempts or self._queue_max_attempts
         key = result_id(envelope.flow.id, envelope.flow.step) if envelope.flow else ""
-        return Attempt(task, message, args, kwargs, most, envelope.keep_s, key)
+        return Attempt(task, message, args, kwargs, most, envelope.keep_s, key, report=self._report)
 
     # -- outcomes ----------------------------------------------------------------------------------
 

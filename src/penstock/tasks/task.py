@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from penstock.checking import as_seconds, check_number, did_you_mean
 from penstock.model import NewMessage
+from penstock.queue.unique import HEADER, header_of
 from penstock.tasks.arguments import Arguments
 from penstock.tasks.envelope import pack
 from penstock.tasks.job import Job
-from penstock.tasks.options import MAX_KEEP_RESULT_S, EnqueueOptions, TaskOptions
+from penstock.tasks.options import (
+    MAX_KEEP_RESULT_S,
+    EnqueueOptions,
+    TaskOptions,
+    check_unique,
+)
 
 if TYPE_CHECKING:
     from penstock.tasks.registry import Tasks
@@ -40,7 +46,7 @@ class Enqueues(Generic[P, T]):
         self.arguments = arguments
         self._own = own
         self._is_plain = not own and options.priority is None and options.max_attempts is None
-        self._is_plain &= options.unique_for_s is None
+        self._is_plain &= options.unique_for_s is None and options.unique is None
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Job[T]:
         """Publish a call. A worker runs it.
@@ -74,12 +80,12 @@ class Enqueues(Generic[P, T]):
         keep_s = own.get("keep_result_s")
         if keep_s is not None:
             keep_s = check_number("keep_result_s", as_seconds(keep_s), 0, MAX_KEEP_RESULT_S)
-        unique_s = own.get("unique_for_s") or options.unique_for_s
-        dedup_id = None
-        if unique_s is not None:
-            dedup_id = self._unique_id(own.get("unique_key"), encoded)
+        mode, unique_s = self._unique()
+        name = self._unique_id(own.get("unique_key"), encoded) if mode or unique_s else None
         given: Mapping[str, str] | None = own.get("headers")
         headers = self.tasks.middleware.headers_of(self, None if given is None else dict(given))
+        if mode is not None and name is not None:
+            headers = {**(headers or {}), HEADER: header_of(mode, name)}
         priority = own.get("priority")
         attempts = own.get("max_attempts")
         rest: Any = {name: own[name] for name in _OF_MESSAGE if name in own}  # type: ignore[literal-required]
@@ -87,11 +93,19 @@ class Enqueues(Generic[P, T]):
             payload=pack(self.name, encoded, options.keep_result_s if keep_s is None else keep_s),
             priority=options.priority if priority is None else priority,
             headers=headers,
-            dedup_id=dedup_id,
+            dedup_id=None if mode is not None else name,
             dedup_window_s=unique_s,
             max_attempts=options.max_attempts if attempts is None else attempts,
             **rest,
         )
+
+    def _unique(self) -> tuple[str | None, Any]:
+        """Return the mode and the window of a unique job. Those of the call replace the task's."""
+        mode, for_s = self._own.get("unique"), self._own.get("unique_for_s")
+        if mode is None and for_s is None:
+            mode, for_s = self.options.unique, self.options.unique_for_s
+        check_unique(mode, for_s)
+        return mode, for_s
 
     def _unique_id(self, key: str | None, encoded: bytes) -> str:
         """Return the dedup id of a unique job: by its key, or else by its arguments."""
@@ -125,9 +139,15 @@ class _WithFunction(Enqueues[P, T]):
                 hint = did_you_mean(name, EnqueueOptions.__annotations__)
                 raise TypeError(f"with_options has no option {name!r}; {hint}")
         if options.get("unique_key") is not None and not (
-            options.get("unique_for_s") or self.options.unique_for_s
+            options.get("unique")
+            or options.get("unique_for_s")
+            or self.options.unique
+            or self.options.unique_for_s
         ):
-            raise TypeError("unique_key needs unique_for_s: how long no other job may have the key")
+            raise TypeError(
+                "unique_key needs unique or unique_for_s: how long no other job may have the key"
+            )
+        check_unique(options.get("unique"), options.get("unique_for_s"))
         return Enqueues(self.tasks, self.name, self.arguments, self.options, options)
 
     def s(self, *args: Any, **kwargs: Any) -> "Signature":

@@ -17,6 +17,7 @@ from penstock.errors import InvalidInput
 from penstock.tasks.pending import runner_of
 from penstock.tasks.places import max_attempts_of
 from penstock.tasks.processes import ProcessCaller
+from penstock.tasks.progress import ProgressReports, Report
 from penstock.tasks.registry import Tasks
 from penstock.tasks.running import Runner
 from penstock.worker import Counts, WorkerOptions
@@ -132,25 +133,28 @@ class TasksWorker:
         opened = self._tasks.queue(name)
         most = await asyncio.to_thread(max_attempts_of, opened)
         queue = opened.for_tasks()
+        reports = ProgressReports(queue, self._options.lease_s)
         try:
-            runner = runner_of(self._tasks, name, most)
-            caller, time_limit_of = self._caller(name, runner, most)
+            runner = runner_of(self._tasks, name, most, report=reports.report)
+            caller, time_limit_of = self._caller(name, runner, most, reports.report)
             options, holder, button = self._options.for_queue(), self._holder, self._button
             await Shift(
                 *(queue, caller, options, holder, counts, button, time_limit_of),
                 warns_if_new=False,  # its name is that of tasks, and is not misspelt
             ).work()
         finally:
+            await reports.close()
             await queue.close()
 
     def _caller(
-        self, name: str, runner: Runner, most: int | None
+        self, name: str, runner: Runner, most: int | None, report: Report
     ) -> tuple[Caller, Callable[..., float | None] | None]:
         """Return what calls the functions of a queue, and their time limits."""
         options = self._options
         own = [task for task in self._tasks if task.options.queue == name]
         if options.processes and self._target is not None:
-            return ProcessCaller(self._target, name, most, options.processes, runner), None
+            count = options.processes
+            return ProcessCaller(self._target, name, most, count, runner, report), None
         kinds = {task.is_async for task in own}
         limited = any(task.options.timeout_s is not None for task in own if not task.is_async)
         time_limit_of = runner.time_limit_s if limited else None

@@ -94,10 +94,15 @@ def _settle_together(queue: Behaviours, settlements: Sequence[Settlement]) -> bo
         elif one.verdict == "nack":
             settling.nack(receipts, one.reason, one.delay_s, final=one.dead)
         else:
-            settling.extend(receipts, one.lease_s or queue.core.settings.lease_s)
+            _extend(queue, receipts, one)
     except (ReceiptInvalid, InvalidInput):
         return False
     return True
+
+
+def _extend(queue: Behaviours, receipts: Sequence[str], one: Settlement) -> None:
+    lease_s = one.lease_s or queue.core.settings.lease_s
+    queue.settling.extend(receipts, lease_s, progress=one.progress, note=one.note)
 
 
 def _ack_one(queue: Behaviours, receipt: str) -> bool:
@@ -118,7 +123,7 @@ def _settle(queue: Behaviours, repeats: Repeats, one: Settlement) -> Outcome:
         if one.verdict == "nack":
             settling.nack([receipt], one.reason, one.delay_s, final=one.dead)
         elif one.verdict == "extend":
-            settling.extend([receipt], one.lease_s or queue.core.settings.lease_s)
+            _extend(queue, [receipt], one)
         else:
             settling.release([receipt])
     except ReceiptInvalid as error:

@@ -135,7 +135,13 @@ def settlements_of(request: Proto) -> list[Settlement]:
             Settlement("nack", one.receipt, reason=one.reason, delay_s=delay_s, dead=one.dead)
         )
     found += [
-        Settlement("extend", one.receipt, lease_s=one.lease_s if one.HasField("lease_s") else None)
+        Settlement(
+            "extend",
+            one.receipt,
+            lease_s=one.lease_s if one.HasField("lease_s") else None,
+            progress=one.progress if one.HasField("progress") else None,
+            note=one.note,
+        )
         for one in request.extend
     ]
     found += [Settlement("release", receipt) for receipt in request.release]

@@ -14,6 +14,7 @@ from msgspec import UNSET, Meta, Struct, UnsetType, defstruct
 
 from penstock.errors import InvalidInput, NoSuchGroup
 from penstock.operations import (
+    AwaitEnding,
     Cancel,
     Compact,
     CreateGroup,
@@ -82,6 +83,7 @@ _OPERATIONS: tuple[type[Operation[Any]], ...] = (
     ListGroups,
     DeleteGroup,
     Cancel,
+    AwaitEnding,
     ExplainWait,
     GetRetryInfo,
     FindMessage,
@@ -155,6 +157,8 @@ def endpoint_of(kind: type[Operation[Any]]) -> Endpoint:
 def _query_value(call: Call, note: FieldNote) -> Any:
     for check in note.checks:
         if isinstance(check, Between):
+            if isinstance(check.low, float):
+                return call.query.number(note.name)
             return call.query.whole(note.name, int(check.low), int(check.high))
     return call.query.text(note.name)
 

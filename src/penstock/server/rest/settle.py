@@ -97,7 +97,13 @@ def _read(body: bytes) -> list[Settlement]:
         for item in asked.nack
     ]
     found += [
-        Settlement("extend", item.receipt, lease_s=item.lease_s)
+        Settlement(
+            "extend",
+            item.receipt,
+            lease_s=item.lease_s,
+            progress=item.progress,
+            note=item.note,
+        )
         if isinstance(item, ExtendItem)
         else Settlement("extend", item)
         for item in asked.extend

@@ -92,10 +92,15 @@ class NackItem(Struct, forbid_unknown_fields=True):
 
 
 class ExtendItem(Struct, forbid_unknown_fields=True):
-    """An extension: the lease ends `lease_s` from now; by default, the queue's `lease_s`."""
+    """An extension: the lease ends `lease_s` from now; by default, the queue's `lease_s`.
+
+    `progress` and `note` say how far the work is.
+    """
 
     receipt: Receipt
     lease_s: Annotated[float, Meta(gt=0)] | None = None
+    progress: Annotated[float, Meta(ge=0, le=1)] | None = None
+    note: Annotated[str, Meta(max_length=4096)] = ""
 
 
 class ReleaseItem(Struct, forbid_unknown_fields=True):

@@ -9,9 +9,10 @@ from urllib.parse import quote
 
 import pytest
 
+from penstock.client.direct_transport import DirectTransport
+from penstock.client.http_wire import Answer, NoAnswer
 from penstock.client.options import ClientOptions
 from penstock.client.request import Request, get, post
-from penstock.client.unix_transport import Answer, NoAnswer, UnixTransport
 from penstock.clock import SystemClock
 from penstock.errors import InvalidInput
 from penstock.queue.binding import finish
@@ -59,19 +60,19 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def transport(path: Path) -> Iterator[UnixTransport]:
+def transport(path: Path) -> Iterator[DirectTransport]:
     base = f"http+unix://{quote(str(path), safe='')}/below"
-    made = UnixTransport(base, ClientOptions(timeout_s=20, key="k"), SystemClock())
+    made = DirectTransport(base, ClientOptions(timeout_s=20, key="k"), SystemClock())
     yield made
     finish(made.close)
 
 
-def ask(transport: UnixTransport, request: Request[object] | None = None) -> Answer:
+def ask(transport: DirectTransport, request: Request[object] | None = None) -> Answer:
     return finish(transport.send, request or get("/x", lambda reply: reply.data))
 
 
 def test_a_request_has_the_path_the_query_and_the_headers(
-    path: Path, transport: UnixTransport
+    path: Path, transport: DirectTransport
 ) -> None:
     request = post("/x", lambda reply: reply.data, {"a": 1}, query={"q": "ä &"})
     with serving(path, [[[_OK]]]) as served:
@@ -94,7 +95,7 @@ def test_a_request_has_the_path_the_query_and_the_headers(
 )
 @pytest.mark.parametrize("size", [1, 3, 1000])
 def test_an_answer_is_read_in_any_pieces(
-    path: Path, transport: UnixTransport, answer: bytes, size: int
+    path: Path, transport: DirectTransport, answer: bytes, size: int
 ) -> None:
     pieces = [answer[start : start + size] for start in range(0, len(answer), size)]
     with serving(path, [[pieces, pieces]]):
@@ -102,14 +103,14 @@ def test_an_answer_is_read_in_any_pieces(
         assert ask(transport).content == b"hi"  # on the same connection
 
 
-def test_an_answer_without_content(path: Path, transport: UnixTransport) -> None:
+def test_an_answer_without_content(path: Path, transport: DirectTransport) -> None:
     with serving(path, [[[b"HTTP/1.1 204 No Content\r\n\r\n"], [_OK]]]):
         assert ask(transport) == Answer(204, {}, b"")
         assert ask(transport).content == b"hi"
 
 
 def test_a_connection_that_the_server_closed_is_not_used_again(
-    path: Path, transport: UnixTransport
+    path: Path, transport: DirectTransport
 ) -> None:
     with serving(path, [[[_OK]], [[_OK]], [[_OK]]]) as served:
         for _ in range(3):
@@ -118,7 +119,7 @@ def test_a_connection_that_the_server_closed_is_not_used_again(
 
 
 def test_a_connection_that_the_server_will_close_is_not_used_again(
-    path: Path, transport: UnixTransport
+    path: Path, transport: DirectTransport
 ) -> None:
     last = _OK.replace(b"X-A: b", b"Connection: close")
     with serving(path, [[[last]], [[last]]]):
@@ -126,7 +127,7 @@ def test_a_connection_that_the_server_will_close_is_not_used_again(
             assert ask(transport).status_code == 200
 
 
-def test_no_server_means_that_nothing_was_sent(transport: UnixTransport) -> None:
+def test_no_server_means_that_nothing_was_sent(transport: DirectTransport) -> None:
     with pytest.raises(NoAnswer, match="no connection to") as caught:
         ask(transport)
     assert not caught.value.sent
@@ -145,7 +146,7 @@ def test_no_server_means_that_nothing_was_sent(transport: UnixTransport) -> None
     ],
 )
 def test_what_is_no_answer_may_have_arrived(
-    path: Path, transport: UnixTransport, pieces: list[bytes], text: str
+    path: Path, transport: DirectTransport, pieces: list[bytes], text: str
 ) -> None:
     with serving(path, [[[b"".join(pieces)]]]):
         with pytest.raises(NoAnswer, match=text) as caught:
@@ -153,7 +154,7 @@ def test_what_is_no_answer_may_have_arrived(
         assert caught.value.sent
 
 
-def test_a_header_with_a_line_break_is_refused(transport: UnixTransport) -> None:
+def test_a_header_with_a_line_break_is_refused(transport: DirectTransport) -> None:
     request: Request[object] = Request(
         method="GET",
         path="/x",
