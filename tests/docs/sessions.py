@@ -83,6 +83,9 @@ class Session:
             timeout=_PATIENCE_S,
             check=False,
         )
-        assert as_pattern(printed).fullmatch(done.stdout), (
+        # A page that shows an error expects one.
+        assert (done.returncode == 0) != printed.startswith("penstock: "), done.stderr
+        shown = done.stdout.rstrip("\n") + "\n" if done.stdout else ""
+        assert as_pattern(printed).fullmatch(shown), (
             f"$ {command}\n{done.stdout}\n{done.stderr}\nbut the page shows\n{printed}"
         )

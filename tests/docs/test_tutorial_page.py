@@ -17,7 +17,7 @@ _PATIENCE_S = 60
 def test_the_tutorial_runs(tmp_path: Path) -> None:
     page = (DOCS / "tutorial.md").read_text()
     alone, _, with_broker = page.partition("## More than one machine")
-    assert Session(tmp_path).run_blocks(alone) == 7
+    assert Session(tmp_path).run_blocks(alone) == 8
     with RunningServer(tmp_path / "data") as server:
         session = Session(tmp_path, {"http://127.0.0.1:8080": server.url})
         program, _, sessions = with_broker.partition("The last line waits")
