@@ -1,9 +1,9 @@
 """Build the documentation as a site, without network: `make docs`.
 
-Pages are read in a checkout too, so they link to files outside docs: the changelog, examples, sources.
-The site generator knows only one directory. So the pages are staged first: a file that a page
-links to becomes a page as well, and the links are changed. Then Zensical builds the site. A broken
-link or anchor is an error.
+Pages are read in a checkout too, so they link to files outside docs: the changelog, examples,
+sources. The site generator knows only one directory. So the pages are staged first: a file that a
+page links to becomes a page as well, and the links are changed. Then Zensical builds the site. A
+broken link or anchor is an error.
 
     python scripts/build_docs.py build/docs    # the site is in build/docs/site
 """

@@ -8,7 +8,9 @@ from tests.docs.pages import DOCS
 from tests.docs.sessions import Session
 from tests.server.running import RunningServer
 
-MOVING = [page for page in sorted((DOCS / "moving").glob("*.md")) if "```console" in page.read_text()]
+MOVING = [
+    page for page in sorted((DOCS / "moving").glob("*.md")) if "```console" in page.read_text()
+]
 
 
 @pytest.mark.parametrize("page", MOVING, ids=lambda page: page.stem)
