@@ -41,6 +41,7 @@ help:
 	@echo "make test-long  the long tests, and property tests with many more examples: hours"
 	@echo "make lint       formatting, lint, types and import contracts only"
 	@echo "make format     fix formatting, and what lint can fix"
+	@echo "make docs       the documentation as a site, in build/docs/site"
 	@echo "make protos     compile the .proto files of gRPC"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against other queues"
@@ -110,6 +111,11 @@ lint: .venv/.dev
 format: .venv/.dev
 	.venv/bin/ruff check --fix-only
 	.venv/bin/ruff format
+
+# The documentation as a site. A broken link or anchor is an error; nothing is loaded from the network.
+.PHONY: docs
+docs: .venv/.docs
+	.venv/bin/python scripts/build_docs.py build/docs
 
 # After a change of a .proto file. A test compares the result with them.
 .PHONY: protos
@@ -186,11 +192,15 @@ machine-%:
 	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,postgres]'
 	touch $@
 
+.venv/.docs: .venv/.created pyproject.toml
+	.venv/bin/python $(PIP_INSTALL) --editable '.[docs]'
+	touch $@
+
 .venv/.dev: .venv/.created pyproject.toml $(COMPILED) | machine-build
 	rm -f $(BUILT)
 	.venv/bin/python $(PIP_INSTALL) --editable '.[dev]'
 	PENSTOCK_HTTP=compiled .venv/bin/python -c '$(IMPORTS)'
-	touch $@ .venv/.run .venv/.cluster
+	touch $@ .venv/.run .venv/.cluster .venv/.docs
 
 .venv/.long: .venv/.dev
 	.venv/bin/python $(PIP_INSTALL) --editable '.[long]'

@@ -164,7 +164,8 @@ def _layer_rows() -> Iterator[str]:
             style = "box" if (SOURCE / name).is_dir() else "low"
             yield _box(x, y, width, BOX, style)
             yield _text(x + 10, y + 20, name, "name")
-            yield _text(x + max(105, 24 + 10 * len(name)), y + 20, PURPOSES[name], "text", 13)
+            if len(layer) <= 2:  # otherwise there is room for names only
+                yield _text(x + max(105, 24 + 10 * len(name)), y + 20, PURPOSES[name], "text", 13)
             x += width + 10
 
 

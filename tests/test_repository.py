@@ -55,8 +55,8 @@ def calls(path: Path) -> Iterator[tuple[str, int]]:
 
 
 def links(page: Path) -> Iterator[Path]:
-    """The files that a Markdown page links to."""
-    for target in re.findall(r"\]\(([^)#\s]+)", page.read_text()):
+    """The files that a Markdown page links to or shows."""
+    for target in re.findall(r"(?:\]\(|\bsrc(?:set)?=\")([^)#\s\"]+)", page.read_text()):
         if "://" not in target:
             yield (page.parent / target).resolve()
 

@@ -126,6 +126,6 @@ if __name__ == "__main__":
         try:
             _write_until_killed(sys.argv[2])
         except (BrokenPipeError, KeyboardInterrupt):
-            sys.exit(1)  # the demonstration was stopped, and nobody listens any more
+            sys.exit(1)  # the demonstration was stopped: its output is closed
     else:
         main()

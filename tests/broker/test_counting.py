@@ -65,7 +65,7 @@ OF_THE_GROUP = {
 
 
 async def live(broker: Broker) -> None:
-    """Messages are named by what becomes of them."""
+    """Messages are named by what happens to them."""
 
     async def publish(*new: NewMessage) -> list[str]:
         return [one.id for one in await broker.publish(ANN, QUEUE, list(new))]

@@ -14,7 +14,7 @@ from tests.docs.pages import quantity, rows_with, unquoted
 SETTINGS = {
     unquoted(row["broker setting"]): row for row in rows_with("broker.md", "broker setting")
 }
-SERIES = {unquoted(row["broker series"]): row for row in rows_with("broker.md", "broker series")}
+SERIES = {unquoted(row["broker series"]): row for row in rows_with("metrics.md", "broker series")}
 
 
 def test_every_setting_is_listed_in_the_order_of_the_code() -> None:

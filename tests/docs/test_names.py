@@ -81,7 +81,13 @@ NO_NAMES_OF_CODE = {
     "from_json",  # of Spark
     # of Celery
     *("apply_async", "autoretry_for", "retry_backoff", "task_acks_late"),
-    *("visibility_timeout", "wait_time_seconds"),
+    *("visibility_timeout", "wait_time_seconds", "task_always_eager", "task_routes"),
+    *("result_ttl", "pre_execute"),  # of RQ and huey
+    # of RivetQ and EpochQueue
+    *("max_retries", "delay_ms", "max_jobs", "visibility_ms", "idempotency_key"),
+    # calls of SQS, as boto3 names them
+    *("send_message", "send_message_batch", "receive_message", "delete_message"),
+    *("change_message_visibility", "start_message_move_task"),
 }
 
 
@@ -169,7 +175,7 @@ def command_lines(page: Path) -> list[str]:
     blocks = re.findall(r"^(?: {4,}|\$ )(.*)$", text, re.MULTILINE)
     spans = re.findall(r"`(penstock [^`\n]+)`", text)
     blocks += [re.sub(r" --[a-z-]+$", "", span) for span in spans]
-    parts = [part.strip() for line in blocks for part in re.split(r"[|]| -- ", line)]
+    parts = [part.strip() for line in blocks for part in re.split(r"[|]| -- | \d?>", line)]
     no_line = re.compile("…|JOB")  # stands for something else
     return [
         part for part in parts if re.match(r"penstock [a-z]", part) and not no_line.search(part)

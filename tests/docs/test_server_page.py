@@ -12,7 +12,7 @@ from tests.docs.pages import quantity, rows_with, unquoted
 
 SETTINGS = {unquoted(row["setting"]): row for row in rows_with("server.md", "setting", "reloaded")}
 PROBLEMS = {unquoted(row["code"]): row for row in rows_with("http.md", "code", "status")}
-SERIES = {unquoted(row["series"]): row for row in rows_with("server.md", "series", "labels")}
+SERIES = {unquoted(row["series"]): row for row in rows_with("metrics.md", "series", "labels")}
 
 
 def test_every_setting_is_listed_in_the_order_of_the_code() -> None:

@@ -1,4 +1,4 @@
-"""Every state of a message in a group, met by every event: what becomes of it.
+"""Every state of a message in a group, met by every event: what happens to it.
 
 What is not in a row of the table is ignored: the message stays where it is, and nothing is counted.
 Events come from a log that may have been damaged, so all pairs must be safe.

@@ -1,4 +1,4 @@
-"""What becomes of a job: by what its function returns or raises."""
+"""What happens to a job: by what its function returns or raises."""
 
 import json
 from typing import Any

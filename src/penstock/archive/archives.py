@@ -91,7 +91,7 @@ class Archive:
             raise self._conflict(manifest.queue)
         versions = self._versions(name).get(name, [])
         if max(versions, default=version) != version:
-            # Old versions are removed, so their names can be created again. Nobody reads them.
+            # Old versions are removed, so their names can be created again. No job reads them.
             self.store.delete(path)
             raise self._conflict(manifest.queue)
         manifest.version, manifest.writer = version, made.writer
@@ -126,7 +126,7 @@ class Archive:
             data = self._read(path)
             if data is not None:
                 return ArchiveManifest.parse(data, f"{self.shown}/{path}")
-            # Jobs have stored so many versions since that this one was removed.
+            # Later jobs stored enough versions that this one was removed.
             versions = self._versions(name).get(name, [])
         raise ArchiveError(f"the manifest of {name} in {self.shown} changes too fast to be read")
 

@@ -27,7 +27,7 @@ _UNKNOWN = -1
 def unpacked_parts(
     found: Columns, *, max_unpacked_bytes: int, max_part_bytes: int
 ) -> Iterator[Columns]:
-    """Yield the rows with payloads as they were published, in parts of at most so many bytes.
+    """Yield the rows with payloads as they were published, in parts of limited size.
 
     A part has at least one row. Raise PayloadUnreadable if a payload is damaged, or larger than
     `max_unpacked_bytes`.

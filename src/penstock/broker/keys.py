@@ -2,7 +2,7 @@
 
 A key for SQS clients has a second hash: the SHA-256 of `AWS4` and the key. HMAC-SHA256 begins with
 the SHA-256 of a key that is longer than 64 bytes, so this hash verifies signatures of AWS's
-Signature Version 4. Whoever reads it can make such signatures, but cannot use other interfaces.
+Signature Version 4. A reader of it can make such signatures, but cannot use other interfaces.
 
 The keys are a document of the store, which `penstock keys` changes while brokers run. A broker
 reads it again when the store reports a change, and at least every second while keys are used,

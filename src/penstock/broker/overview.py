@@ -1,7 +1,7 @@
 """All queues at a glance: totals, and a table that is sorted, filtered and paged.
 
 The counts of a queue come from its owner, which keeps them. Looking opens no queue. They are asked
-for once a second at most, whoever asks. A queue that no running broker has opened is shown with
+for at most once a second, for all callers. A queue that no running broker has opened is shown with
 what the charts know of it.
 """
 

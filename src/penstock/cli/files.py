@@ -197,7 +197,7 @@ def _read_everything(path: str) -> VerifyReport:
 
 def _print_report(path: str, report: VerifyReport) -> None:
     read = (
-        f"{number(report.entries)} entries in {number(report.segments, 'segment')} "
+        f"{number(report.entries, 'entry', 'entries')} in {number(report.segments, 'segment')} "
         f"({size(report.bytes_read)}), {number(report.snapshots, 'snapshot')}"
     )
     if report.is_sound:

@@ -66,7 +66,7 @@ class Compression(StrEnum):
 
 
 class AfterFailed(StrEnum):
-    """What becomes of a message if one that it comes after fails."""
+    """What happens to a message if one that it comes after fails."""
 
     DEAD = "dead"
     RUN = "run"
@@ -113,7 +113,7 @@ def enqueue(
         option("Deliver when the message with this id is done; may be repeated.", metavar="ID"),
     ] = None,
     after_failed: Annotated[
-        AfterFailed | None, option("What becomes of it if one of those fails.")
+        AfterFailed | None, option("What happens to it if one of those fails.")
     ] = None,
     create: Annotated[bool, option("Create the queue if it does not exist.", "--create")] = False,
     json: AsJson = False,

@@ -40,7 +40,7 @@ _ScheduleName = Annotated[str, argument("NAME", "Name of the schedule.")]
 
 
 class Misfire(StrEnum):
-    """What becomes of missed ticks."""
+    """What happens to missed ticks."""
 
     SKIP = "skip"
     ONCE = "once"
@@ -127,7 +127,7 @@ def add_schedule(
     content_type: Annotated[
         str | None, option("Type of the payload, such as application/json.")
     ] = None,
-    misfire: Annotated[Misfire, option("What becomes of missed ticks.")] = Misfire.ONCE,
+    misfire: Annotated[Misfire, option("What happens to missed ticks.")] = Misfire.ONCE,
     grace: Annotated[float, duration_option("A tick that is later than this was missed.")] = 60.0,
     catch_up: Annotated[
         int, option("The most missed ticks that `--misfire all` publishes.", "--catch-up")
@@ -183,7 +183,7 @@ def remove_schedule(
 
 @schedules_app.command("pause")
 def pause_schedule(path: QueuePath, name: _ScheduleName, json: AsJson = False) -> None:
-    """Leave out the ticks of a schedule until `penstock schedules resume`."""
+    """Skip the ticks of a schedule until `penstock schedules resume`."""
     with open_to_write(path) as queue:
         state = queue.pause_schedule(name)
     print_result(json, _document(state), _sentence(state))

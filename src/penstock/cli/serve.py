@@ -19,7 +19,8 @@ def serve(
     data: Annotated[
         str | None,
         argument(
-            "DIR", "Data directory, or memory: for none. Default: ./data, or the configuration."
+            "DIR",
+            "Data directory, or memory: to store nothing. Default: ./data, or the configuration.",
         ),
     ] = None,
     store: Annotated[

@@ -412,7 +412,7 @@ def from_kafka(
     target: Annotated[str, argument("TARGET", "Directory or URL of a queue.")],
     checkpoint: Checkpoint,
     target_queue: TargetQueue = None,
-    keys: Annotated[str, option("What becomes of keys: text, base64 or none.")] = "text",
+    keys: Annotated[str, option("What happens to keys: text, base64 or none.")] = "text",
     no_headers: Annotated[bool, option("Leave Kafka's headers out.", "--no-headers")] = False,
     options: KafkaOptions = None,
     packages: Packages = None,

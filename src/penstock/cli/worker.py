@@ -30,7 +30,7 @@ def worker(
     queue: Annotated[
         str | None,
         option(
-            "Directory or URL of the queue; of tasks: the name of one queue, instead of all.",
+            "Directory or URL of the queue; for tasks, the name of one queue instead of all.",
             "--queue",
             "-q",
             metavar="PATH",
@@ -39,14 +39,14 @@ def worker(
     concurrency: Annotated[
         int | None,
         option(
-            "Number of calls at the same time; by default 1, of tasks 8 in each queue.",
+            "Number of calls at the same time; by default 1, for tasks 8 in each queue.",
             "--concurrency",
             "-c",
             min=1,
         ),
     ] = None,
     processes: Annotated[
-        int, option("Of tasks: run the jobs of each queue in this many child processes.", min=0)
+        int, option("For tasks: run the jobs of each queue in this many child processes.", min=0)
     ] = 0,
     reload: Annotated[
         bool, option("Start again when a Python file below this directory changes.", "--reload")

@@ -38,7 +38,7 @@ _GOOD = frozenset(["done", "repeated"])
 class Lease:
     """The checked options of a lease, and the object that settles what it returns.
 
-    `once` returns one request that leases with these options and waits so many seconds.
+    `once` returns one request that leases with these options and waits for that many seconds.
     """
 
     def __init__(

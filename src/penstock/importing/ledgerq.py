@@ -101,7 +101,9 @@ class LedgerQDirectory:
         try:
             stored = json.loads(path.read_bytes())
             if stored["version"] != _RETRY_VERSION:
-                raise ImportFailed(f"{path} has version {stored['version']}; known is 1.")
+                raise ImportFailed(
+                    f"{path} has version {stored['version']}; only version 1 can be read."
+                )
             failures = {
                 int(one["msg_id"]): _Failure(
                     int(one["retry_count"]), str(one.get("failure_reason", ""))

@@ -70,7 +70,7 @@ def import_queue(
     `skip_refused` it is left out. Raise InvalidInput if the target exists.
     """
     if "://" in target:
-        raise InvalidInput(f"{target} is a URL: import into a directory, as the page says how.")
+        raise InvalidInput(f"{target} is a URL: import into a directory, and serve that directory.")
     place = Path(target)
     if place.exists() and (not place.is_dir() or any(place.iterdir())):
         raise InvalidInput(f"{target} exists: import into a new directory.")

@@ -48,7 +48,7 @@ class Schedule:
     published. A dedup id or a fixed time of delivery makes no sense here.
 
     A tick that is published more than `grace_s` late was missed: no broker ran, for example.
-    `misfire` says what becomes of missed ticks: "skip" drops them, "once" publishes one message
+    `misfire` says what happens to missed ticks: "skip" drops them, "once" publishes one message
     for all of them, "all" publishes the newest `catch_up_max` of them.
 
     `paused`: None leaves a schedule of that name as it is; a new one runs.

@@ -108,7 +108,7 @@ class Dependencies:
             self.touched.add(seq)
         return True
 
-    # -- what becomes of the messages before -------------------------------------------------------
+    # -- what happens to the messages before -------------------------------------------------------
 
     def done(self, earlier: int) -> list[int]:
         """Note that a message is done. Return those that wait for no other now."""

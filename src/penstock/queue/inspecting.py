@@ -483,7 +483,7 @@ class Inspecting:
             return ("paused", "The queue is paused; resume it.", {})
         group.waiting.promote(now_ns)
         if next(core.in_order(group, now_ns), None) == entry.seq:
-            return ("next", "It is the next to be delivered, as soon as someone asks.", {})
+            return ("next", "It is the next message: it is delivered when a consumer asks.", {})
         delivery = group.deliveries.get(entry.seq)
         priority = delivery.priority if delivery else entry.priority
         higher = sum(len(lane) for lane in group.waiting.lanes[priority + 1 :])

@@ -61,7 +61,7 @@ def next_times(times: Times, after_ns: int, count: int) -> list[int]:
 
 
 class IntervalTimes:
-    """One time every so many nanoseconds after the anchor.
+    """Times at a fixed interval after the anchor.
 
     >>> IntervalTimes(100, 10).newest(115, 150, 3)
     [130, 140, 150]
@@ -114,7 +114,7 @@ class CronTimes:
         return None
 
     def newest(self, after_ns: int, upto_ns: int, most: int) -> list[int]:
-        # Nobody knows how many there are, so look back further and further.
+        # The number of times is unknown, so look back further and further.
         window_ns = _FIRST_WINDOW_NS
         while True:
             start_ns = max(after_ns, upto_ns - window_ns)

@@ -92,7 +92,7 @@ class Member:
                 self._clock.wait(self.changed, max(left_ns / NS, 0.1))
 
     def wait_for_change(self, seconds: float) -> None:
-        """Wait until someone else answers calls, or the time is over."""
+        """Wait until another process answers calls, or the time is over."""
         before = self.standing
         ends_ns = self._clock.monotonic_ns() + round(seconds * NS)
         with self.changed:

@@ -151,7 +151,7 @@ class Tasks:
     ) -> _TaskDecorator:
         """Make a function a task that runs by a cron expression: `@tasks.cron("30 6 * * mon-fri")`.
 
-        `misfire` says what becomes of ticks that were missed: "skip", "once" or "all".
+        `misfire` says what happens to ticks that were missed: "skip", "once" or "all".
         """
         timing = {"cron": expression, "every_s": None, "time_zone": timezone, "misfire": misfire}
         return _TaskDecorator(self, options, timing)

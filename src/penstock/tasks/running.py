@@ -1,4 +1,4 @@
-"""Run the message of a task: read it, call the function, and say what becomes of it."""
+"""Run the message of a task: read it, call the function, and say what happens to it."""
 
 import asyncio
 import logging

@@ -43,7 +43,7 @@ class Counts:
 
 
 class _Outcome(NamedTuple):
-    """What becomes of messages. Those of equal outcomes are settled together."""
+    """What happens to messages. Those of equal outcomes are settled together."""
 
     kind: str  # a field of `Counts`
     reason: str = ""

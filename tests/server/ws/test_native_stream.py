@@ -1,4 +1,4 @@
-"""The native stream, over a real socket: frames, credit, and what becomes of what was held."""
+"""The native stream, over a real socket: frames, credit, and what happens to what was held."""
 
 import json
 import socket

@@ -114,7 +114,7 @@ def overall_columns(asked: Range, brokers: Iterable[bytes], names: Sequence[str]
 
 
 def thinned(series: Series, count: int, max_points: int) -> tuple[int, Series]:
-    """Return how many steps make a point, and the series with at most so many points.
+    """Return how many steps make a point, and the series with at most that many points.
 
     Counts are averages, ages and percentiles the largest, and other values the last.
     """

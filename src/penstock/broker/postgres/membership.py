@@ -3,7 +3,7 @@
 A broker has a row and a connection of its own. On that connection it holds an advisory lock, which
 the server releases as soon as the connection closes: so others see at once that a process died. Its
 row says until when it counts as alive by the database's clock: the net below, for a broker that
-hangs, and for the moments after a failover, when nobody holds a lock yet.
+hangs, and for the moments after a failover, when no broker holds a lock yet.
 
 A queue belongs to the broker that used it first, until that one stops or dies, or gives it to one
 that owns fewer (see `rebalancing`). A takeover raises the queue's token, which fences the old owner

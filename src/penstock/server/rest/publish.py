@@ -278,7 +278,7 @@ _OPTIONS = (  # of a body that is not JSON
     Parameter("max_attempts", "Then it is dead.", Annotated[int, Meta(ge=1, le=65535)]),
     Parameter("compression", "How to store it.", Literal["none", "gzip", "zstd"]),
     Parameter("after", "Ids of messages that it comes after, with commas between."),
-    Parameter("after_failed", "What becomes of it if one of them fails.", Literal["dead", "run"]),
+    Parameter("after_failed", "What happens to it if one of them fails.", Literal["dead", "run"]),
 )
 
 ENDPOINTS = (

@@ -93,7 +93,7 @@ def from_kafka(
         target: Directory of a queue, or URL of a broker or a queue.
         checkpoint: Directory where Spark stores its progress.
         target_queue: Queue of a broker that is written to.
-        keys: What becomes of a key: `text` (it must be UTF-8), `base64`, or `none`.
+        keys: What happens to a key: `text` (it must be UTF-8), `base64`, or `none`.
         headers: False to leave Kafka's headers out. Their values must be UTF-8.
         once: Copy what exists, then end.
         interval_s: Time between two batches.
