@@ -24,6 +24,7 @@ from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
 from penstock.cli.terminal import print_stderr
 from penstock.cli.top import top
+from penstock.cli.torture import torture
 from penstock.cli.worker import worker
 from penstock.cli.workflow import workflow_app
 from penstock.errors import (
@@ -75,7 +76,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
         *(migrate_store, placement_app),
     ),
-    "Keep safe": (backup, restore, import_app, doctor),
+    "Keep safe": (backup, restore, import_app, doctor, torture),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

@@ -58,11 +58,9 @@ class _Case:
         files, path = self.lay_out(self.truth, self.stroke.file, self.stroke.content)
         report = verify(path, files=files, settings=self.truth.settings)
         entries = sum(map(len, self.truth.entries.values()))
-        if self._must_be_reported() and (
-            "copy" not in self.stroke.kind or report.entries < entries
-        ):
-            if report.is_sound:
-                raise PromiseBroken("verify calls it sound")
+        takes_away = "copy" not in self.stroke.kind or report.entries < entries
+        if self._must_be_reported() and takes_away and report.is_sound:
+            raise PromiseBroken("verify calls it sound")
 
     def judge_writer(self) -> None:
         files, path = self.lay_out(self.truth, self.stroke.file, self.stroke.content)
@@ -107,7 +105,7 @@ class _Case:
                     entry = read_entry(getattr(ledger, log), seq)
                 except EntryGone:
                     if seq in served[log]:
-                        raise PromiseBroken(f"{log}: seq {seq} is not found by its seq")
+                        raise PromiseBroken(f"{log}: seq {seq} is not found by its seq") from None
                 else:
                     if content_of(entry) != self.truth.entries[log][seq]:
                         raise PromiseBroken(f"{log}: wrong seq {seq}, by its seq")

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from random import Random
 from pathlib import Path
+from random import Random
 from typing import Any
 
 from penstock.clock import ManualClock
