@@ -33,7 +33,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
 	@echo "make run-cluster  two brokers on PostgreSQL with a standby, from nothing: see a failover"
-	@echo "make demo       install into .venv and run a short demonstration of the ledger"
+	@echo "make demo       a broker with five minutes of lively traffic, to look at in a browser"
 	@echo "make pipeline   the order pipeline on Spark for two minutes with faults; nothing may be missing"
 	@echo "make test       lint, types, import contracts and the default tests: about 20 minutes"
 	@echo "make quick      unit tests of the core, while editing: under a minute"
@@ -65,7 +65,7 @@ run-cluster: machine-cluster .venv/.cluster
 
 .PHONY: demo
 demo: .venv/.run
-	.venv/bin/python -m penstock.demo
+	.venv/bin/penstock demo --port 8080
 
 # Two minutes of orders through queue, bronze, silver and gold, with faults; then everything is compared.
 .PHONY: pipeline
@@ -179,7 +179,7 @@ machine-%:
 
 .venv/.run: .venv/.created pyproject.toml $(COMPILED)
 	rm -f $(BUILT)
-	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server]'
+	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server,tasks]'
 	touch $@
 
 .venv/.cluster: .venv/.run

@@ -12,6 +12,7 @@ import penstock
 from penstock.cli import admin, dead_letters, files, look, messages, operate, survey
 from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
+from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.formatting import printable
 from penstock.cli.importing import import_app
@@ -74,7 +75,7 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     ),
     "Broker": (
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
-        *(migrate_store, placement_app),
+        *(migrate_store, placement_app, demo),
     ),
     "Keep safe": (backup, restore, import_app, doctor, torture),
     "Data pipeline (on Spark)": (spark_app,),
