@@ -12,7 +12,7 @@ from typing import Any
 
 from penstock import aio
 from penstock.client import AsyncRemoteBroker, ClientOptions, connect_broker_async
-from penstock.errors import InvalidInput, NotAllowed
+from penstock.errors import AddressRefused, InvalidInput, NotAllowed
 from penstock.model import NewMessage
 from penstock.operations.scheduling import Schedule
 from penstock.queue.facade import AnyAsyncQueue
@@ -37,6 +37,7 @@ REASONS = (
 CUSTOMERS = 12  # each is a key: orders of one customer are packed one after the other
 FIRST_BACKLOG = 300
 MOST_PUBLISHED = 1_000_000  # in one run
+_STOP_S = 2.0
 
 
 @dataclass
@@ -82,6 +83,8 @@ async def run_demo(
                 await shop.trade()
         except TimeoutError:
             pass
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None  # the others were cancelled
         finally:
             await shop.close()
 
@@ -119,7 +122,8 @@ class _Shop:
         await self._publish("emails", later)
         beat = NewMessage(payload={"report": "stock"}, ttl=3600)
         nightly = NewMessage(payload={"report": "daily"}, priority=7)
-        await queues["reports"].put_schedule(Schedule("stock", beat, every_s=5))
+        await self._publish("reports", [beat])
+        await queues["reports"].put_schedule(Schedule("stock", beat, every_s=10))
         await queues["reports"].put_schedule(
             Schedule("daily", nightly, cron="30 6 * * mon-fri", time_zone="Europe/Berlin")
         )
@@ -129,7 +133,7 @@ class _Shop:
 
     async def trade(self) -> None:
         """Run publishers, workers and all the rest until cancelled."""
-        async with asyncio.TaskGroup() as group, self._receiver() as port:
+        async with self._receiver() as port, asyncio.TaskGroup() as group:
             await self._add_webhook(port)
             for job in (
                 *(self._every(0.2, self._publish_orders), self._every(0.5, self._publish_others)),
@@ -140,7 +144,7 @@ class _Shop:
                 self._work("search-index", "indexer", fails=0.0, pause_s=1.0),
                 self._work("orders", "auditor", fails=0.0, pause_s=0.8, group="audit"),
                 self._work("reports", "writer", fails=0.05),
-                *(self._every(15, self._redrive), self._every(4, self._start_workflow)),
+                *(self._every(6, self._redrive), self._every(4, self._start_workflow)),
                 self._worker.work(),
             ):
                 group.create_task(job)
@@ -243,14 +247,18 @@ class _Shop:
             await self._broker.create_webhook(
                 f"{self._namespace}/invoices", address, retry_s=[1.0, 5.0]
             )
-        except (InvalidInput, NotAllowed) as error:
+        except (AddressRefused, InvalidInput, NotAllowed) as error:
             self.counts.notes.append(f"no webhook: {error}")
 
     @asynccontextmanager
     async def _receiver(self) -> AsyncIterator[int]:
         """Answer webhook calls on a port of this machine, one in eight with an error."""
 
+        open_calls: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
+
         async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task: Any = asyncio.current_task()
+            open_calls[task] = writer
             try:
                 while head := await reader.readuntil(b"\r\n\r\n"):
                     length = head.lower().partition(b"content-length:")[2].split(b"\r\n")[0]
@@ -264,12 +272,17 @@ class _Shop:
                 pass
             finally:
                 writer.close()
+                del open_calls[task]
 
         server = await asyncio.start_server(answer, "127.0.0.1", 0)
         try:
             yield server.sockets[0].getsockname()[1]
         finally:
             server.close()
+            for writer in open_calls.values():
+                writer.close()  # its task reads the end, and returns
+            if open_calls:
+                await asyncio.wait(list(open_calls), timeout=_STOP_S)
 
 
 def _shop_tasks(

@@ -48,14 +48,15 @@ def demo(
         raise InvalidInput(
             f"{broker!r} is not a URL; name a broker, http://127.0.0.1:8080, or leave it out"
         )
-    with _started(port) if broker is None else _running(broker) as url:
-        print_stderr(f"traffic for {duration(seconds)}: open {url} in a browser; Ctrl-C stops it")
-        counts = Counts()
-        key = os.environ.get("PENSTOCK_KEY")
-        try:
+    counts = Counts()
+    key = os.environ.get("PENSTOCK_KEY")
+    try:
+        with _started(port) if broker is None else _running(broker) as url:
+            text = f"traffic for {duration(seconds)}: open {url} in a browser; Ctrl-C stops it"
+            print_stderr(text)
             asyncio.run(run_demo(url, namespace=namespace, seconds=seconds, key=key, counts=counts))
-        except KeyboardInterrupt:
-            pass  # what was done until then is reported
+    except KeyboardInterrupt:
+        pass  # what was done until then is reported
     _report(counts, broker, namespace, as_json=json)
 
 
