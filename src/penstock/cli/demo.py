@@ -1,10 +1,7 @@
 """`penstock demo`: fill a broker with lively traffic."""
 
 import asyncio
-import json as json_module
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -13,15 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 from penstock.cli.formatting import duration
 from penstock.cli.options import AsJson, argument, duration_option, option
+from penstock.cli.started_broker import started_broker
 from penstock.cli.targets import requires_extra
 from penstock.cli.terminal import print_json, print_stderr, print_text
 from penstock.client import is_url
-from penstock.errors import InvalidInput, PenstockError
+from penstock.errors import InvalidInput
 
 if TYPE_CHECKING:
     from penstock.demo import Counts
-
-_STOP_S = 30
 
 
 def demo(
@@ -86,27 +82,9 @@ def _running(url: str) -> Iterator[str]:
 @contextmanager
 def _started(port: int) -> Iterator[str]:
     """Run a broker on a temporary directory."""
-    with requires_extra("server"):
-        from penstock.server import serve as _  # noqa: F401
     allow = {"PENSTOCK_BROKER_WEBHOOK_ALLOW_PRIVATE": "true"}  # the receiver is on this machine
-    with TemporaryDirectory(prefix="penstock-demo-") as data:
-        command = [sys.executable, "-m", "penstock", "serve", data, "--port", str(port), "--json"]
-        with subprocess.Popen(
-            command,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, **allow},
-            start_new_session=True,  # Ctrl-C ends the traffic first, then we end the broker
-        ) as process:
-            assert process.stdout is not None
-            try:
-                line = process.stdout.readline()
-                if not line:
-                    raise PenstockError(
-                        f"the broker did not start on port {port}; "
-                        f"see why: penstock serve memory: --port {port}"
-                    )
-                yield str(json_module.loads(line)["url"])
-            finally:
-                process.terminate()
-                process.wait(_STOP_S)
+    with (
+        TemporaryDirectory(prefix="penstock-demo-") as data,
+        started_broker(data, port=port, settings=allow) as url,
+    ):
+        yield url
