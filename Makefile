@@ -42,6 +42,7 @@ help:
 	@echo "make lint       formatting, lint, types and import contracts only"
 	@echo "make format     fix formatting, and what lint can fix"
 	@echo "make protos     compile the .proto files of gRPC"
+	@echo "make wheels     build the sdist and the wheels of this machine into dist/"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against other queues"
 	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
@@ -115,6 +116,12 @@ format: .venv/.dev
 .PHONY: protos
 protos: .venv/.dev
 	.venv/bin/python scripts/compile_protos.py
+
+# The sdist, the wheel of this Python with its manylinux tag, and the one without compiled code.
+.PHONY: wheels
+wheels: .venv/.dev
+	.venv/bin/python $(PIP_INSTALL) --editable '.[release]'
+	.venv/bin/python scripts/make_wheels.py
 
 .PHONY: bench
 bench: .venv-bench/.bench

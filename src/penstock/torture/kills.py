@@ -152,7 +152,12 @@ def read_beside(place: Path, told: Told, seen: set[str]) -> list[Finding]:
 
 
 def read_from_disk_again(place: Path) -> None:
-    """Drop a queue's files from the page cache, so that they are read from the disk."""
+    """Drop a queue's files from the page cache, so that they are read from the disk.
+
+    Only Linux can do so.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
     for path in place.rglob("*"):
         if path.is_file():
             with path.open("rb") as file:
