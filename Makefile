@@ -33,7 +33,7 @@ PIP_INSTALL := -m pip install --quiet --disable-pip-version-check
 help:
 	@echo "make run        install into .venv and serve ./data at http://127.0.0.1:8080"
 	@echo "make run-cluster  two brokers on PostgreSQL with a standby, from nothing: see a failover"
-	@echo "make demo       install into .venv and run a short demonstration of the ledger"
+	@echo "make demo       a broker with five minutes of lively traffic, to look at in a browser"
 	@echo "make pipeline   the order pipeline on Spark for two minutes with faults; nothing may be missing"
 	@echo "make test       lint, types, import contracts and the default tests: about 20 minutes"
 	@echo "make quick      unit tests of the core, while editing: under a minute"
@@ -43,6 +43,7 @@ help:
 	@echo "make format     fix formatting, and what lint can fix"
 	@echo "make docs       the documentation as a site, in build/docs/site"
 	@echo "make protos     compile the .proto files of gRPC"
+	@echo "make wheels     build the sdist and the wheels of this machine into dist/"
 	@echo "make bench      the ledger benchmark, in its own environment .venv-bench"
 	@echo "make bench-embedded  the embedded queue against other queues"
 	@echo "make bench-server    the broker against beanstalkd, Redis and PostgreSQL"
@@ -66,7 +67,7 @@ run-cluster: machine-cluster .venv/.cluster
 
 .PHONY: demo
 demo: .venv/.run
-	.venv/bin/python -m penstock.demo
+	.venv/bin/penstock demo --port 8080
 
 # Two minutes of orders through queue, bronze, silver and gold, with faults; then everything is compared.
 .PHONY: pipeline
@@ -121,6 +122,12 @@ docs: .venv/.docs
 .PHONY: protos
 protos: .venv/.dev
 	.venv/bin/python scripts/compile_protos.py
+
+# The sdist, the wheel of this Python with its manylinux tag, and the one without compiled code.
+.PHONY: wheels
+wheels: .venv/.dev
+	.venv/bin/python $(PIP_INSTALL) --editable '.[release]'
+	.venv/bin/python scripts/make_wheels.py
 
 .PHONY: bench
 bench: .venv-bench/.bench
@@ -185,7 +192,7 @@ machine-%:
 
 .venv/.run: .venv/.created pyproject.toml $(COMPILED)
 	rm -f $(BUILT)
-	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server]'
+	.venv/bin/python $(PIP_INSTALL) --editable '.[cli,server,tasks]'
 	touch $@
 
 .venv/.cluster: .venv/.run

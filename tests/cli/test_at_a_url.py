@@ -268,19 +268,40 @@ def test_top_shows_the_busiest_first(
     assert command("top", f"{server.url}/shop/busy", "--once", "--json").json["stats"]["ready"] == 9
 
 
-@pytest.mark.parametrize("at_url", [True, False])
-def test_bench_leaves_nothing_behind(
-    command: CommandLine, server: RunningServer, tmp_path: Path, at_url: bool
+def test_bench_of_a_broker_leaves_nothing_behind(
+    command: CommandLine, server: RunningServer
 ) -> None:
-    place = server.url if at_url else tmp_path
-    found = command("bench", place, "-n", 20, "-c", 2, "--batch", 3, "--json").json
+    found = command("bench", server.url, "-n", 20, "-c", 2, "--batch", 3, "--json").json
     assert found["publish"]["messages_per_s"] > 0
     assert found["lease_and_ack"]["p99_s"] > 0
-    assert command("bench", place, "-n", 2).text.count("\n") >= 4
-    assert list(tmp_path.iterdir()) == []
+    assert command("bench", server.url, "-n", 2).text.count("\n") >= 4
     with connect_broker(server.url) as broker:
         assert broker.queues() == []
+
+
+def test_bench_of_a_machine_compares_each_rate_with_its_limits(
+    command: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cli.bench.ROW_S", 0.02)
+    found = command("bench", tmp_path, "--json").json
+    limits = {one["name"]: one for one in found["limits"]}
+    assert list(limits) == ["write", "fdatasync", "disk", "checksum", "loopback"]
+    rows = {row["name"]: row for row in found["rows"]}
+    assert all(row["messages_per_s"] > 0 for row in rows.values())
+    assert {"publish", "publish, durable", "scan, every checksum", "broker: publish"} <= set(rows)
+    durable = rows["publish, durable"]
+    expected = durable["messages_per_s"] / limits["fdatasync"]["per_s"]
+    assert durable["share"] == pytest.approx(expected)
+    text = command("bench", tmp_path).text
+    assert "limit of this machine" in text
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_bench_refuses_what_it_cannot_use(command: CommandLine, tmp_path: Path) -> None:
     assert command("bench", tmp_path / "nowhere").code == 2
+    answer = command("bench", tmp_path, "--batch", 10)
+    assert (answer.code, answer.err.count("\n")) == (2, 1)
+    assert "--batch is for the URL of a broker" in answer.err
 
 
 # -- keys ------------------------------------------------------------------------------------------

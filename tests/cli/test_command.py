@@ -20,8 +20,8 @@ def test_all_commands_are_there() -> None:
         "stats inspect peek enqueue dequeue tail seek compact verify redrive why retries history "
         "consumers reasons"
     )
-    beside_a_broker = "publish lease ack nack top worker bench serve migrate migrate-store"
-    operating = "pause resume purge cancel discard backup restore doctor"
+    beside_a_broker = "publish lease ack nack top worker bench serve migrate migrate-store demo"
+    operating = "pause resume purge cancel discard backup restore doctor torture"
     assert sorted(f"{wanted} {beside_a_broker} {operating}".split()) == NAMES
 
 

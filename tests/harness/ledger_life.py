@@ -1,7 +1,7 @@
 """A ledger that lives over recorded files and marks in their journal what it was answered."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from random import Random
 
 from penstock.clock import ManualClock
@@ -12,6 +12,7 @@ from penstock.ledger.files import Files
 from penstock.ledger.ledger import Ledger
 from penstock.ledger.reading import Cursor
 from penstock.ledger.settings import LedgerSettings, SyncPolicy
+from penstock.torture.damage_store import Live
 from tests.harness.journal import RecordedFiles
 from tests.harness.ledger_oracle import (
     Answered,
@@ -43,19 +44,6 @@ SMALL = LedgerSettings(
 
 def small(sync: SyncPolicy, *, mapped: bool = True) -> LedgerSettings:
     return replace(SMALL, sync=sync, mapped=mapped)
-
-
-@dataclass(frozen=True, slots=True)
-class Live:
-    """The seqs that compaction must keep."""
-
-    kept: frozenset[int]
-
-    def count(self, first_seq: int, end_seq: int) -> int:
-        return sum(1 for seq in self.kept if first_seq <= seq < end_seq)
-
-    def seqs(self, first_seq: int, end_seq: int) -> Iterable[int]:
-        return sorted(seq for seq in self.kept if first_seq <= seq < end_seq)
 
 
 def open_ledger(

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-from django_tasks import task
+try:
+    from django.tasks import task
+except ImportError:  # before Django 6
+    from django_tasks import task
 
 ran: list[Any] = []
 

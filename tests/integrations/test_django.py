@@ -23,9 +23,15 @@ if not settings.configured:
     settings.configure(USE_TZ=True, TASKS=TASKS, DATABASES=DATABASES)
     django.setup()
 
-from django_tasks import TaskResultStatus, task_backends  # noqa: E402
-from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist  # noqa: E402
-from django_tasks.signals import task_enqueued, task_finished, task_started  # noqa: E402
+try:  # Django 6, which needs Python 3.12
+    from django.tasks import TaskResultStatus, task_backends
+    from django.tasks.exceptions import InvalidTask as InvalidTaskError
+    from django.tasks.exceptions import TaskResultDoesNotExist
+    from django.tasks.signals import task_enqueued, task_finished, task_started
+except ImportError:
+    from django_tasks import TaskResultStatus, task_backends
+    from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
+    from django_tasks.signals import task_enqueued, task_finished, task_started
 
 from penstock.integrations.django import PenstockBackend, backend_of  # noqa: E402
 from penstock.testing import TaskBox, in_memory  # noqa: E402

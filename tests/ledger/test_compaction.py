@@ -14,8 +14,8 @@ from penstock.ledger import Compactor, Cursor, Retention, read_entry, seq_at_tim
 from penstock.ledger.compaction import CompactionResult, remove_before
 from penstock.ledger.json_files import Manifest, Marks
 from penstock.ledger.memory_files import MemoryFiles
+from penstock.torture.damage_store import Live
 from tests.harness.faults import Fault, FaultyFiles
-from tests.harness.ledger_life import Live
 from tests.ledger.store import SMALL, Store, all_entries, full_draft, payload_of, seqs
 from tests.ledger.watched_files import WatchedFiles
 

@@ -11,7 +11,7 @@ from penstock.errors import EntryGone
 from penstock.ledger import Compactor, Cursor, Retention, read_entry
 from penstock.ledger.compaction import remove_before
 from penstock.ledger.segment import Segment
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.ledger.store import MODES, Store, payload_of, seqs
 from tests.ledger.watched_files import WatchedFiles
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from penstock.codec import Entry
 from penstock.ledger import Compactor, Retention, verify
 from penstock.ledger.memory_files import MemoryFiles
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.ledger.store import SMALL, Store, all_entries
 
 retentions = st.builds(

@@ -9,9 +9,9 @@ import pytest
 from penstock.errors import PenstockError
 from penstock.ledger import Compactor, Retention
 from penstock.ledger.memory_files import MemoryFiles
+from penstock.torture.damage_store import Live
 from tests.harness.faults import FAILS_WITH, Fault, FaultyFiles
 from tests.harness.interrupts import Interrupter
-from tests.harness.ledger_life import Live
 from tests.ledger.store import SMALL, Store, seqs
 
 # Nothing of the first segment is live, one entry of the second, and the third is being written.

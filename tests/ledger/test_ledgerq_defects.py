@@ -13,7 +13,7 @@ from penstock.codec import Draft
 from penstock.errors import LedgerLocked, TooLarge
 from penstock.ledger import Compactor, Ledger, Retention, read_entry
 from penstock.ledger.segment_header import HEADER_BYTES
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.ledger.other_process import OtherProcess
 from tests.ledger.store import EVENT, MODES, SMALL, Store, payload_of, payloads, seqs
 from tests.ledger.test_read_only import listing

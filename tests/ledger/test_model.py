@@ -21,7 +21,7 @@ from penstock.ledger import Compactor, Cursor, Retention, read_entry, seq_at_tim
 from penstock.ledger.compaction import remove_before
 from penstock.ledger.log import Log
 from penstock.ledger.memory_files import MemoryFiles
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.harness.ledger_oracle import draft_of
 from tests.ledger.store import EVENT, MODES, Store, full_draft, seqs
 

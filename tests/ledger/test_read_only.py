@@ -12,7 +12,7 @@ from penstock.ledger import Cursor, Ledger, read_entry, verify
 from penstock.ledger.compaction import Compactor, Retention, remove_before
 from penstock.ledger.files import OpenMode, OsFiles
 from penstock.ledger.json_files import Marks
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.ledger.other_process import OtherProcess
 from tests.ledger.store import EVENT, Store, all_entries, payload_of, payloads, seqs
 

@@ -5,7 +5,7 @@ import pytest
 from penstock.codec import Draft
 from penstock.errors import NotALedger
 from penstock.ledger import Compactor, Retention, verify
-from tests.harness.ledger_life import Live
+from penstock.torture.damage_store import Live
 from tests.ledger.store import EVENT, Store
 
 

@@ -1,6 +1,6 @@
 """Damage anywhere: it is found, reported and contained, and no wrong byte is ever served.
 
-What that means in detail stands in `tests.harness.damage_judge`.
+What that means in detail stands in `penstock.torture.damage_judge`.
 """
 
 import logging
@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from penstock.ledger.settings import KIB
-from tests.harness.damage_judge import judge
-from tests.harness.damage_store import LARGE, Truth, build
-from tests.harness.damage_strokes import Stroke, every_bit, stroke
+from penstock.torture.damage_judge import judge
+from penstock.torture.damage_store import LARGE, Truth, build
+from penstock.torture.damage_strokes import Stroke, every_bit, stroke
 
 STROKES = 20_000
 PARTS = 40

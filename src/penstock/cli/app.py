@@ -12,6 +12,7 @@ import penstock
 from penstock.cli import admin, dead_letters, files, look, messages, operate, survey
 from penstock.cli.backup import backup, restore
 from penstock.cli.bench import bench
+from penstock.cli.demo import demo
 from penstock.cli.doctor import doctor
 from penstock.cli.formatting import printable
 from penstock.cli.importing import import_app
@@ -24,6 +25,7 @@ from penstock.cli.spark import app as spark_app
 from penstock.cli.tail import tail
 from penstock.cli.terminal import print_stderr
 from penstock.cli.top import top
+from penstock.cli.torture import torture
 from penstock.cli.worker import worker
 from penstock.cli.workflow import workflow_app
 from penstock.errors import (
@@ -73,9 +75,9 @@ _COMMANDS: dict[str, tuple[Callable[..., None] | typer.Typer, ...]] = {  # by pa
     ),
     "Broker": (
         *(serve, admin.queues_app, admin.namespaces_app, admin.webhooks_app, keys_app, migrate),
-        *(migrate_store, placement_app),
+        *(migrate_store, placement_app, demo),
     ),
-    "Keep safe": (backup, restore, import_app, doctor),
+    "Keep safe": (backup, restore, import_app, doctor, torture),
     "Data pipeline (on Spark)": (spark_app,),
 }
 

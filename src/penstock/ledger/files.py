@@ -119,14 +119,31 @@ class Files(Protocol):
         """Return 32 random bits to identify a queue."""
 
 
+# Linux has all three, macOS none.
+_HAS_FDATASYNC = hasattr(os, "fdatasync")
+_HAS_FADVISE = hasattr(os, "posix_fadvise")
+_HAS_DIRECT = hasattr(os, "O_DIRECT")
+
+
 class _OsMapping:
     def __init__(self, fd: int, size: int, *, writable: bool) -> None:
         access = mmap.ACCESS_WRITE if writable else mmap.ACCESS_READ
         self.view = memoryview(mmap.mmap(fd, size, access=access))
 
 
+def _sync_to_drive(fd: int) -> None:
+    """Do what fdatasync does, on macOS: its fsync leaves data in the cache of the drive."""
+    full = getattr(fcntl, "F_FULLFSYNC", None)
+    if full is None:
+        os.fsync(fd)
+    else:
+        fcntl.fcntl(fd, full)
+
+
 def _write_direct(fd: int, data: memoryview, offset: int) -> None:
-    """Write past the cache; through it, where the file system has no other way."""
+    """Write past the cache; through it, where the system has no other way."""
+    if not _HAS_DIRECT:
+        return _write_all(fd, data, offset)
     try:
         direct = os.open(f"/proc/self/fd/{fd}", os.O_RDWR | os.O_CLOEXEC | os.O_DIRECT)
     except OSError:
@@ -196,7 +213,10 @@ class OsFiles:
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        os.fdatasync(fd)
+        if _HAS_FDATASYNC:
+            os.fdatasync(fd)
+        else:
+            _sync_to_drive(fd)
 
     def write_again(self, fd: int, offset: int) -> None:
         # Past the cache. Written into it once more, the pages go to the blocks they have, but ext4
@@ -212,6 +232,8 @@ class OsFiles:
 
     def start_writing(self, fd: int, offset: int, length: int) -> None:
         # "Not needed" starts the writing of what is dirty. What is mapped stays in memory.
+        if not _HAS_FADVISE:
+            return  # a hint only
         os.posix_fadvise(fd, offset, length, os.POSIX_FADV_DONTNEED)
 
     def map(self, fd: int, size: int, *, writable: bool) -> Mapping:

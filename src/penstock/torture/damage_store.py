@@ -1,7 +1,8 @@
-"""A small store with everything in it, and the truth about what it holds."""
+"""A small ledger with everything in it, and the truth about what it holds."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -9,10 +10,10 @@ from penstock.clock import ManualClock
 from penstock.codec import Draft, Entry
 from penstock.codec.layout import CHECKPOINT_BYTES, TOMBSTONE
 from penstock.ledger import Compactor, Cursor, Ledger, LedgerSettings, Retention
+from penstock.ledger.files import Files, OsFiles
 from penstock.ledger.log import Log
 from penstock.ledger.memory_files import ROOT, Image, MemoryFiles
 from penstock.ledger.settings import KIB
-from tests.harness.ledger_life import Live
 
 PATH = "/queue"
 EVENT = 16
@@ -31,6 +32,19 @@ LARGE = replace(SMALL, segment_bytes=16 * KIB)  # with indexes of several points
 _PLACE = Entry._fields.index("offset")
 Content = tuple[Any, ...]  # of an entry
 Batches = dict[str, list[range]]  # by log: the seqs of each
+
+
+@dataclass(frozen=True, slots=True)
+class Live:
+    """The seqs that compaction must keep."""
+
+    kept: frozenset[int]
+
+    def count(self, first_seq: int, end_seq: int) -> int:
+        return sum(1 for seq in self.kept if first_seq <= seq < end_seq)
+
+    def seqs(self, first_seq: int, end_seq: int) -> Iterable[int]:
+        return sorted(seq for seq in self.kept if first_seq <= seq < end_seq)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +98,13 @@ def build(*, size: int = 1, payload_bytes: int = 90, settings: LedgerSettings = 
     return truth
 
 
-def open_store(files: MemoryFiles, settings: LedgerSettings, **options: object) -> Ledger:
+def open_store(
+    files: Files, settings: LedgerSettings, path: str = PATH, **options: object
+) -> Ledger:
     """Open it without threads, at a time after everything in it was written."""
-    clock = ManualClock(now_s=1_700_000_000 if not files.exists(PATH) else 1_800_000_000)
+    clock = ManualClock(now_s=1_700_000_000 if not files.exists(path) else 1_800_000_000)
     return Ledger.open(
-        PATH,
+        path,
         settings,
         files=files,
         clock=clock,
@@ -172,11 +188,34 @@ def _truth(files: MemoryFiles, settings: LedgerSettings) -> Truth:
     return truth
 
 
-def with_file(truth: Truth, path: str, content: bytes) -> MemoryFiles:
-    """Fresh files in which one file has another content."""
-    contents = {**truth.image.files, truth.numbers[path]: content}
+# Lays out the files of a store, one of them with another content. Returns them and their directory.
+LayOut = Callable[[Truth, str, bytes], tuple[Files, str]]
+
+
+def in_memory(truth: Truth, file: str, content: bytes) -> tuple[Files, str]:
+    """Lay out the files in memory."""
+    contents = {**truth.image.files, truth.numbers[file]: content}
     room_bytes = 2 * truth.settings.segment_bytes + 4096
-    return MemoryFiles(Image(contents, truth.image.directories), mapped_room_bytes=room_bytes)
+    image = Image(contents, truth.image.directories)
+    return MemoryFiles(image, mapped_room_bytes=room_bytes), PATH
+
+
+def on_disk(root: Path) -> LayOut:
+    """Return a function that lays out the files in a directory, in place of what was there."""
+
+    def lay_out(truth: Truth, file: str, content: bytes) -> tuple[Files, str]:
+        for each in sorted(root.rglob("*"), reverse=True):
+            if each.is_dir():
+                each.rmdir()
+            else:
+                each.unlink()
+        for name, whole in truth.files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(content if name == file else whole)
+        return OsFiles(), str(root)
+
+    return lay_out
 
 
 def _numbers(image: Image, directory: int, prefix: str) -> Iterator[tuple[str, int]]:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from random import Random
 from typing import Literal
 
-from tests.harness.damage_store import Truth
+from penstock.torture.damage_store import Truth
 
 Kind = Literal["flip", "cut", "zero", "overwrite", "insert a copy", "copy over"]
 KINDS: tuple[Kind, ...] = ("flip", "cut", "zero", "overwrite", "insert a copy", "copy over")

@@ -13,22 +13,26 @@ from dataclasses import dataclass
 from penstock.errors import EntryGone
 from penstock.ledger import Damage, Ledger, read_entry, verify
 from penstock.ledger.json_files import CLOSED_NAME, MANIFEST_NAME, Closed, Manifest
-from tests.harness.damage_store import (
-    PATH,
+from penstock.torture.damage_store import (
+    LayOut,
     Truth,
     content_of,
+    in_memory,
     open_store,
     read_all,
-    with_file,
 )
-from tests.harness.damage_strokes import Stroke
+from penstock.torture.damage_strokes import Stroke
 
 Served = dict[str, set[int]]  # by log
 
 
-def judge(truth: Truth, stroke: Stroke) -> None:
-    """Raise AssertionError where a promise is broken."""
-    case = _Case(truth, stroke)
+class PromiseBroken(AssertionError):
+    """A damaged store did not behave as promised."""
+
+
+def judge(truth: Truth, stroke: Stroke, lay_out: LayOut = in_memory) -> None:
+    """Raise PromiseBroken if a promise is broken."""
+    case = _Case(truth, stroke, lay_out)
     if stroke.content == truth.files[stroke.file]:
         return  # a copy of the same bytes
     case.judge_reader()
@@ -40,37 +44,39 @@ def judge(truth: Truth, stroke: Stroke) -> None:
 class _Case:
     truth: Truth
     stroke: Stroke
+    lay_out: LayOut
 
     def judge_reader(self) -> None:
-        files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        with open_store(files, self.truth.settings, read_only=True) as ledger:
+        files, path = self.lay_out(self.truth, self.stroke.file, self.stroke.content)
+        with open_store(files, self.truth.settings, path, read_only=True) as ledger:
             served = self._served(ledger)
             self._check_look_ups(ledger, served)
             self._check_snapshot(ledger)
             self._check_reported(list(ledger.damage), served)
 
     def judge_verify(self) -> None:
-        files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        report = verify(PATH, files=files, settings=self.truth.settings)
+        files, path = self.lay_out(self.truth, self.stroke.file, self.stroke.content)
+        report = verify(path, files=files, settings=self.truth.settings)
         entries = sum(map(len, self.truth.entries.values()))
-        if self._must_be_reported() and (
-            "copy" not in self.stroke.kind or report.entries < entries
-        ):
-            assert not report.is_sound, "verify calls it sound"
+        takes_away = "copy" not in self.stroke.kind or report.entries < entries
+        if self._must_be_reported() and takes_away and report.is_sound:
+            raise PromiseBroken("verify calls it sound")
 
     def judge_writer(self) -> None:
-        files = with_file(self.truth, self.stroke.file, self.stroke.content)
-        with open_store(files, self.truth.settings) as ledger:
+        files, path = self.lay_out(self.truth, self.stroke.file, self.stroke.content)
+        with open_store(files, self.truth.settings, path) as ledger:
             served = self._served(ledger)
             self._check_reported(list(ledger.damage), served)
             next_seqs = {"messages": ledger.messages.next_seq, "events": ledger.events.next_seq}
             for log, next_seq in next_seqs.items():
-                assert next_seq >= self.truth.next_seqs[log], f"{log}: a seq is used again"
+                if next_seq < self.truth.next_seqs[log]:
+                    raise PromiseBroken(f"{log}: a seq is used again")
             new = ledger.messages.append(b"new")
-        with open_store(files, self.truth.settings) as ledger:
+        with open_store(files, self.truth.settings, path) as ledger:
             again = {log: {entry.seq for entry in read_all(getattr(ledger, log))} for log in served}
         served["messages"].add(new)
-        assert again == served, "what was served is not what is served after reopening"
+        if again != served:
+            raise PromiseBroken("what was served is not what is served after reopening")
 
     # -- reading -----------------------------------------------------------------------------------
 
@@ -80,11 +86,14 @@ class _Case:
             found = [content_of(entry) for entry in read_all(getattr(ledger, log))]
             seqs = [content[0] for content in found]
             served[log] = set(seqs)
-            assert seqs == sorted(served[log]), f"{log}: out of order, or twice: {seqs}"
+            if seqs != sorted(served[log]):
+                raise PromiseBroken(f"{log}: out of order, or twice: {seqs}")
             for seq, content in zip(seqs, found, strict=True):
-                assert content == truth.get(seq), f"{log}: wrong seq {seq}"
+                if content != truth.get(seq):
+                    raise PromiseBroken(f"{log}: wrong seq {seq}")
             for seq in truth.keys() - served[log]:
-                assert not self._spares(log, seq), f"{log}: seq {seq} was spared and is not served"
+                if self._spares(log, seq):
+                    raise PromiseBroken(f"{log}: seq {seq} was spared and is not served")
         return served
 
     def _check_look_ups(self, ledger: Ledger, served: Served) -> None:
@@ -95,29 +104,35 @@ class _Case:
                 try:
                     entry = read_entry(getattr(ledger, log), seq)
                 except EntryGone:
-                    assert seq not in served[log], f"{log}: seq {seq} is not found by its seq"
+                    if seq in served[log]:
+                        raise PromiseBroken(f"{log}: seq {seq} is not found by its seq") from None
                 else:
-                    assert content_of(entry) == self.truth.entries[log][seq]
+                    if content_of(entry) != self.truth.entries[log][seq]:
+                        raise PromiseBroken(f"{log}: wrong seq {seq}, by its seq")
 
     def _check_snapshot(self, ledger: Ledger) -> None:
         snapshot = ledger.load_snapshot()
-        if self.stroke.file.startswith(("snapshots/", "events/")):
-            if snapshot is not None:
-                assert snapshot.blob == self.truth.snapshots[snapshot.event_seq]
-        else:
-            assert snapshot is not None
-            assert snapshot.event_seq == max(self.truth.snapshots)
+        spared = not self.stroke.file.startswith(("snapshots/", "events/"))
+        if snapshot is None:
+            if spared:
+                raise PromiseBroken("the snapshot was spared and is not found")
+            return
+        if snapshot.blob != self.truth.snapshots.get(snapshot.event_seq):
+            raise PromiseBroken("a snapshot has another content")
+        if spared and snapshot.event_seq != max(self.truth.snapshots):
+            raise PromiseBroken("an old snapshot is served, and the newest was spared")
 
     # -- reporting ---------------------------------------------------------------------------------
 
     def _check_reported(self, damage: list[Damage], served: Served) -> None:
         for log, truth in self.truth.entries.items():
             for seq in truth.keys() - served[log]:
-                assert any(
+                if not any(
                     each.file == self.stroke.file
                     and each.first_lost_seq <= seq <= each.last_lost_seq
                     for each in damage
-                ), f"{log}: seq {seq} is lost, and no report says so"
+                ):
+                    raise PromiseBroken(f"{log}: seq {seq} is lost, and no report says so")
 
     def _must_be_reported(self) -> bool:
         file = self.stroke.file

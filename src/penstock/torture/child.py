@@ -1,10 +1,10 @@
-"""A child that works on a queue with threads until it is killed, and tells what it was answered.
+"""A process that works on a queue with threads until it is killed, and says what was acknowledged.
 
-A small letter is said before a call, the large one after its answer: between the two, anything
-may have happened. A pipe takes a short line whole, so the last one before the kill is there or not.
+It prints a small letter before a call and the capital after its answer: a kill between the two may
+leave either result. A pipe takes a short line whole, so a kill never cuts a line.
 
-Run as a program it is a warm process that forks a child for each line of orders (a directory, a
-sync policy, a seed); that a child has ended is said after everything that the child said.
+Run as a program it is a warm process that forks a child for each line of input (a directory, a sync
+policy, a seed). It says that a child has ended after everything that the child said.
 """
 
 import os
@@ -29,9 +29,13 @@ SETTINGS = {
 }
 
 
+class ChildFailed(Exception):
+    """A writer ended by an error of its own, before it was killed."""
+
+
 @dataclass
 class Told:
-    """What the children of one directory have told, over all their lives."""
+    """What the children of one directory have said, over all their lives: the oracle."""
 
     attempted: set[str] = field(default_factory=set)
     published: dict[str, str] = field(default_factory=dict)  # id -> payload
@@ -62,7 +66,7 @@ class Told:
             case "C":
                 self.cancelled.add(rest[0])
             case "failed":
-                raise AssertionError(f"the child failed: {line}")
+                raise ChildFailed(line.removeprefix("failed ").strip())
 
 
 def say(*words: object) -> None:
@@ -72,7 +76,11 @@ def say(*words: object) -> None:
 def work(path: str, sync: str, seed: str) -> None:
     """Publish and settle until killed."""
     say("child", os.getpid())
-    queue = open_queue(path, {**SETTINGS, "sync": sync})
+    try:
+        queue = open_queue(path, {**SETTINGS, "sync": sync})
+    except Exception as error:
+        say("failed", "to open the queue:", repr(error))
+        os._exit(1)
     jobs = [publish] * PUBLISHERS + [settle] * WORKERS
     threads = [
         Thread(target=_guarded, args=(job, queue, f"{seed}/{number}"))
@@ -140,7 +148,3 @@ def main() -> None:
             work(path, sync, seed)
         _, status = os.waitpid(child, 0)
         say("ended", status)
-
-
-if __name__ == "__main__":
-    main()

@@ -1,0 +1,174 @@
+"""Kill a process that writes to a queue, open what it leaves, and compare with what it said."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.errors import PenstockError
+from penstock.queue import Queue
+from penstock.queue.queue import open_queue
+from penstock.torture.child import SETTINGS, ChildFailed, Told
+
+
+class Finding(NamedTuple):
+    """A promise that was broken."""
+
+    kind: str  # lost, came back, changed, twice, miscounted, failed, damage
+    detail: str
+
+
+class Killer:
+    """A warm process that forks writers, and the pipe from them. One writer at a time."""
+
+    def __init__(self) -> None:
+        path = os.pathsep.join(each or "." for each in sys.path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", "from penstock.torture.child import main; main()"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": path},
+            start_new_session=True,  # Ctrl-C is for the parent, which then closes this
+        )
+        self._child = 0
+
+    def run_and_kill(
+        self,
+        place: Path,
+        sync: str,
+        seed: str,
+        told: Told,
+        after_answers: int,
+        *,
+        beside: Callable[[], None] | None = None,
+    ) -> None:
+        """Start a writer and kill it after a number of answers; 0: while it opens, or soon after.
+
+        `beside` is called once, after half of the answers, while the writer goes on.
+        Raise ChildFailed if the writer ended by itself.
+        """
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(f"{place} {sync} {seed}\n")
+        self._process.stdin.flush()
+        half, last = told.answers + (after_answers + 1) // 2, told.answers + after_answers
+        killed = False
+        for line in self._process.stdout:
+            words = line.split()
+            if words[0] == "child":
+                self._child = int(words[1])
+            elif words[0] == "ended":
+                self._child = 0
+                if int(words[1]) != signal.SIGKILL:
+                    raise ChildFailed(f"ended with status {words[1]}")
+                return
+            told.hear(line)
+            if beside is not None and after_answers and told.answers >= half:
+                beside()
+                beside = None
+            if not killed and told.answers >= last:
+                os.kill(self._child, signal.SIGKILL)
+                killed = True
+        raise ChildFailed("the process that starts writers ended")
+
+    def close(self) -> None:
+        """End the processes."""
+        if self._child:
+            os.kill(self._child, signal.SIGKILL)  # not reaped yet: its parent waits for us to read
+        self._process.kill()
+        self._process.communicate()
+
+
+def check_killed(place: Path, sync: str, told: Told) -> list[Finding]:
+    """Open a queue whose writer was killed, and return the promises that it breaks."""
+    try:
+        with open_queue(str(place), {**SETTINGS, "sync": sync}) as queue:
+            return check(queue, told)
+    except PenstockError as error:
+        return [Finding("failed", f"the queue does not open: {error}")]
+
+
+def check(queue: Queue, told: Told) -> list[Finding]:
+    """Return what differs from what was acknowledged, and what was never asked for."""
+    findings = []
+
+    def found(kind: str, detail: str) -> None:
+        findings.append(Finding(kind, detail))
+
+    states = {}
+    for id_, payload in told.published.items():
+        try:
+            states[id_] = state = queue.state(id_)
+            if queue.get(id_).payload.decode() != payload:
+                found("changed", f"message {payload} has another payload")
+        except PenstockError as error:
+            found("lost", f"message {payload} was acknowledged: {error}")
+            continue
+        if id_ in told.acked or id_ in told.cancelled:
+            if state != "done":
+                found("came back", f"message {payload} was acked or cancelled, and is {state}")
+        elif id_ not in told.acking and id_ not in told.cancelling and state == "done":
+            found("lost", f"message {payload} is done, and was never acked")
+    deliveries = queue.core.state.groups[0].deliveries
+    for id_, attempt in told.nacked.items():
+        if id_ not in told.cancelling and states.get(id_, "done") != "done":
+            known = deliveries.get(queue.get(id_).seq)
+            if known is None or known.attempt < attempt:
+                found("lost", f"attempt {attempt} of message {told.published[id_]} is forgotten")
+    payloads = [message.payload.decode() for message in queue.browse()]
+    for ended in ("done", "cancelled"):
+        payloads += [message.payload.decode() for message in queue.browse(ended)]
+    if len(payloads) != len(set(payloads)):
+        found("twice", f"{len(payloads) - len(set(payloads))} messages are in the queue twice")
+    if foreign := set(payloads) - told.attempted:
+        found("changed", f"{len(foreign)} messages were never published: {min(foreign)}")
+    stats = queue.stats()
+    waiting = stats.ready + stats.scheduled + stats.leased + stats.parked + stats.dead
+    if not stats.published == waiting + stats.acked + stats.cancelled == len(payloads):
+        found("miscounted", f"{stats.published} published; the states add up to another number")
+    return findings
+
+
+def read_beside(place: Path, told: Told, seen: set[str]) -> list[Finding]:
+    """Read a queue beside its writer: everything acknowledged so far must be there.
+
+    Adds the payloads to `seen`, to be compared when the writer has said all it did.
+    """
+    findings = []
+    known = dict(told.published)
+    with open_queue(str(place), {}, read_only=True, create=False) as queue:
+        for id_, payload in known.items():
+            try:
+                if queue.get(id_).payload.decode() != payload:
+                    findings.append(Finding("changed", f"a reader found other bytes in {payload}"))
+            except PenstockError as error:
+                findings.append(Finding("lost", f"a reader does not find {payload}: {error}"))
+        seen.update(message.payload.decode() for message in queue.browse())
+    return findings
+
+
+def read_from_disk_again(place: Path) -> None:
+    """Drop a queue's files from the page cache, so that they are read from the disk.
+
+    Only Linux can do so.
+    """
+    if not hasattr(os, "posix_fadvise"):
+        return
+    for path in place.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())  # only clean pages can be dropped
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def lose_newest_message(place: Path, told: Told) -> None:
+    """Cut a queue's files before its newest message, as a disk that lies about fsync would."""
+    payloads = {payload.encode() for payload in told.published.values()}
+    segment = max((place / "messages").glob("*.log"))
+    content = segment.read_bytes()
+    at = max(content.find(payload) for payload in payloads)
+    os.truncate(segment, max(at, 0))
