@@ -124,7 +124,7 @@ NOTES: dict[str, Note] = {
     "freed_bytes": Note("Bytes given back to the file system.", 4096),
     "purged": Note("How many messages were removed.", 3),
     "ended": Note("False: wait_s was over before.", True),
-    "progress": Note("The share of the work that is done, from 0 to 1.", 0.4),
+    "progress": Note("The share that is done, from 0 to 1: of a job, or of a search.", 0.4),
     "note": Note("About the progress; cut at 500 characters.", "resizing"),
     "cancelled": Note("False: the message was done already.", True),
     # counts
@@ -243,7 +243,6 @@ NOTES: dict[str, Note] = {
     "used": Note("How much of it is used.", 600),
     "most": Note("The limit.", 1000),
     "effect": Note("What happens beyond it.", "publishing is refused"),
-    "progress": Note("How much of the queue was searched; left out at the end.", 0.5),
     # keys
     "keys": Note("The keys.", None),
     "KeyAnswer.id": Note("The id of the key, to revoke it.", "0f3a51c2b7d4"),
